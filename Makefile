@@ -1,0 +1,91 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+# What was done once is remembered in .venv/.stamps, so that a second call is quick.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+
+# One thread a process: tests start many, and they share the cores.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo down install dev test test-unit check format faults bench docs clean
+
+help:  ## What there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMPS)/install  ## Install, start the platform, run eight learning rates, show the ranked table
+	@$(BIN)/lehr demo
+
+down:  ## Stop everything that `make demo` or `lehr up` started, and only that
+	@if [ -x $(BIN)/lehr ]; then $(BIN)/lehr down; else echo "Nothing is installed, so nothing runs."; fi
+
+install: $(STAMPS)/install  ## Only install
+dev: $(STAMPS)/dev  ## Install what working on Lehr needs
+
+# Quick tests first, two files at a time; what starts servers and trainings one after another.
+SELECTED = -m "not faults$(if $(shell command -v nvidia-smi),, and not gpu)"
+test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run them all
+ifdef ARGS
+	$(PYTEST) $(SELECTED) $(ARGS)
+else
+	$(PYTEST) $(SELECTED) -n 2 --dist loadfile tests/unit
+	$(PYTEST) $(SELECTED) --ignore tests/unit tests
+endif
+
+test-unit: $(STAMPS)/dev  ## The fast tests only
+	$(PYTEST) -n 2 --dist loadfile tests/unit $(ARGS)
+
+check: $(STAMPS)/dev  ## Linters, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMPS)/dev  ## Put the code in the agreed form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+faults: $(STAMPS)/dev  ## The slow tests that kill processes on purpose
+	$(PYTEST) tests/faults -m faults $(ARGS)
+
+bench: $(STAMPS)/dev  ## Measure: start-up, makespan beside Ray Tune's, trainer beside bare PyTorch
+	@set -e; for bench in tests/bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench; done
+
+docs: $(STAMPS)/dev  ## Renew the reference pages and the goldens of the command line
+	$(BIN)/python docs/generate
+	LEHR_RENEW_GOLDENS=1 $(PYTEST) -q tests/unit/test_cli_goldens.py tests/unit/test_cli_live.py
+
+clean:  ## Remove the virtual environment and caches; runs and data in LEHR_HOME stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Lehr needs Python 3.11 or newer; name it: make demo PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# torch first and by itself: it is what takes long, and a later failure does not undo it.
+# TORCH_INDEX names another package index, for a CPU-only or another CUDA build.
+$(STAMPS)/torch: $(STAMPS)/venv
+	$(PIP) install $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	@touch $@
+
+$(STAMPS)/install: $(STAMPS)/torch pyproject.toml
+	$(PIP) install -e '.[server,trainer,notebook]'
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/install pyproject.toml
+	$(PIP) install -e '.[dev]'
+	@touch $@
+
+# Playwright drives the system's Chromium. As root we can fetch it; otherwise we say how.
+$(STAMPS)/chromium: $(STAMPS)/dev
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; \
+	else echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; fi
+	@touch $@

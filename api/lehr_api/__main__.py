@@ -1,0 +1,188 @@
+"""``python -m lehr_api``: the one server process of a home."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import structlog
+import uvicorn
+
+from lehr import __version__, home
+from lehr.errors import HomeUnusable, LehrError, UserError
+from lehr_api import logs
+from lehr_api.app import create_app
+from lehr_api.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+log = structlog.get_logger("lehr.server")
+_GRACE_S = 5
+"""Requests that are at work when the server stops have so long to finish."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    where = options.home.expanduser().absolute()
+    try:
+        _refuse_bare_network(options)
+        with home.lock(where):
+            settings = _settings(options, where)
+            with _listening(settings) as listener:
+                logs.configure(home.logs_dir(where) / "server.log")
+                _serve(settings, listener)
+    except LehrError as error:
+        print(f"lehr: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+class Server(uvicorn.Server):
+    """Stops on a signal without raising it again, so that what follows still runs; and tells the
+    event streams to end, since a shutdown would wait for them.
+    """
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, url: str, where: Path) -> None:
+        super().__init__(config)
+        self._app = app
+        self._url = url
+        self._where = where
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        home.write_server(self._where, home.ServerInfo(self._url, os.getpid(), __version__))
+        log.info("server listens", url=self._url, home=str(self._where), version=__version__)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        log.info("server stops; trainings go on")
+        home.remove_server(self._where)
+        self._app.state.services.hub.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            self.force_exit = self.should_exit and _signal == signal.SIGINT
+            self.should_exit = True
+
+        before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def _serve(settings: Settings, listener: socket.socket) -> None:
+    app = create_app(settings)
+    if settings.ray_address and settings.url_is_loopback:
+        log.warning("workers on other machines cannot reach this address", url=settings.url)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        # A proxy on this machine may say that the browser came by HTTPS.
+        proxy_headers=True,
+        forwarded_allow_ips="127.0.0.1,::1",
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        # Small and the same everywhere: what the pure-Python loop and parser give is enough here.
+        loop="asyncio",
+        http="h11",
+        ws="none",
+    )
+    server = Server(config, app, settings.url, settings.home)
+    try:
+        asyncio.run(server.serve(sockets=[listener]))
+    finally:
+        home.remove_server(settings.home)
+
+
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    """The port, taken before anything is opened, so that a taken one is said at once."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError as error:
+            raise HomeUnusable(
+                f"cannot listen at {settings.host}:{settings.port}: {error.strerror}.",
+                hint="Another process may hold the port; take another: --port N",
+            ) from error
+        yield listener
+    finally:
+        listener.close()
+
+
+def _settings(options: argparse.Namespace, where: Path) -> Settings:
+    return Settings(
+        home=where,
+        token=home.ensure_token(where),
+        host=options.host,
+        port=options.port,
+        public_url=options.public_url,
+        allowed_hosts=tuple(options.allowed_host),
+        gpus=options.gpus,
+        ray_address=options.ray_address,
+        tls_certificate=options.tls_certificate,
+        tls_key=options.tls_key,
+    )
+
+
+def _refuse_bare_network(options: argparse.Namespace) -> None:
+    """Beyond this machine the token would travel in the clear: TLS, or a word that it may."""
+    settings = Settings(home=Path(), token="", host=options.host)
+    if settings.loopback or options.tls_certificate or options.insecure:
+        return
+    raise UserError(
+        f"--host {options.host} can be reached from the network, where the token can be read "
+        "on its way.",
+        hint="Give --tls-certificate and --tls-key, put a TLS proxy before 127.0.0.1, or accept "
+        "it on a trusted network with --insecure.",
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lehr_api", description="Lehr's server.")
+    add = parser.add_argument
+    add("--home", type=Path, default=home.home(), help="where everything is kept (LEHR_HOME)")
+    add("--host", default=home.DEFAULT_HOST, help="the address to listen at")
+    add("--port", type=int, default=home.DEFAULT_PORT)
+    add("--gpus", type=_positive, help="logical GPUs, on a machine without any")
+    add("--ray-address", help="an existing Ray cluster")
+    add("--public-url", help="how workers and browsers reach this server, if not by --host")
+    add("--allowed-host", action="append", default=[], help="a name that browsers may call it by")
+    add("--tls-certificate", type=Path)
+    add("--tls-key", type=Path)
+    add(
+        *("--insecure", "--insecure-http"),
+        action="store_true",
+        help="listen beyond this machine without TLS",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""``create_app``: the API and the dashboard as one ASGI application."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
+from fastapi import FastAPI
+
+from lehr import __version__
+from lehr.errors import NotFound
+from lehr.views import Problem
+from lehr_api import dashboard, examples, problems, prometheus, routes
+from lehr_api.auth import API
+from lehr_api.guard import Guard
+from lehr_api.routes import login
+from lehr_api.services import Services, running
+
+if TYPE_CHECKING:
+    from lehr_api.settings import Settings
+
+Opener = Callable[["Settings"], AbstractAsyncContextManager[Services]]
+_ATTEMPTS_KNOWN = 10_000
+
+
+def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
+    """The application; its lifespan opens and closes what it works with.
+
+    Args:
+        settings: how to run.
+        services: opens the store and the dispatcher; by default the real ones.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with services(settings) as opened:
+            app.state.services = opened
+            yield
+
+    app = FastAPI(
+        title="Lehr",
+        version=__version__,
+        summary="Runs, sweeps and what they say, of one Lehr server.",
+        description=_ABOUT,
+        lifespan=lifespan,
+        openapi_url=f"{API}/openapi.json",
+        # FastAPI's pages for the API load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        # A mistyped slash gets a 404 that says so, not a redirect that loses a POST's body.
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+        generate_unique_id_function=lambda route: (
+            f"{route.tags[0]}_{route.name}" if route.tags else route.name
+        ),
+    )
+    problems.install(app)
+    app.include_router(routes.router, prefix=API)
+    app.include_router(login.router)
+    app.include_router(prometheus.router)
+    app.add_middleware(Guard, settings=settings, attempt_token_sha256=_attempt_tokens(app))
+    dashboard.install(app)
+    _describe(app)
+    return app
+
+
+def _attempt_tokens(app: FastAPI) -> Callable[[str], Any]:
+    """Digests of attempts' tokens, by attempt id. They never change, so they are kept."""
+    known: OrderedDict[str, str] = OrderedDict()
+
+    async def token_sha256(attempt_id: str) -> str | None:
+        found = known.get(attempt_id)
+        if found is not None:
+            return found
+        services: Services = app.state.services
+        try:
+            attempt = await to_thread.run_sync(services.store.attempt, attempt_id)
+        except NotFound:
+            return None
+        known[attempt_id] = attempt.token_sha256
+        if len(known) > _ATTEMPTS_KNOWN:
+            known.popitem(last=False)
+        return attempt.token_sha256
+
+    return token_sha256
+
+
+def _describe(app: FastAPI) -> None:
+    """The OpenAPI description: how one authenticates, and what problems look like."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = generate()
+            components = schema.setdefault("components", {})
+            for kind in (Problem, problems.OffsetProblem):
+                components.setdefault("schemas", {})[kind.__name__] = kind.model_json_schema()
+            components["securitySchemes"] = {
+                "token": {"type": "http", "scheme": "bearer", "description": _TOKEN},
+                "attempt": {"type": "http", "scheme": "bearer", "description": _ATTEMPT_TOKEN},
+            }
+            for path, methods in schema["paths"].items():
+                scheme = "attempt" if path.startswith(f"{API}/attempts/") else "token"
+                for operation in methods.values():
+                    operation.setdefault("security", [{scheme: []}])
+                    if "requestBody" in operation:
+                        answers = examples.body_problems() | operation["responses"]
+                        operation["responses"] = dict(sorted(answers.items()))
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+_ABOUT = """\
+Times are seconds since the epoch (UTC). What is not known is null, never 0. Numbers that are not
+finite travel as the strings "NaN", "Infinity" and "-Infinity".
+
+Every error is `application/problem+json` (RFC 9457) with a machine-readable `code`, and a `hint`
+where there is something to try. Lists come in pages: pass `next_cursor` as `cursor`. What is read
+carries an ETag. Submissions take an `Idempotency-Key`, so that they can be sent again.
+"""
+_TOKEN = "The token in Lehr's home. A browser carries a cookie that stands for it; see /login."  # noqa: S105
+_ATTEMPT_TOKEN = "The attempt's own token, which the platform gave to its worker."  # noqa: S105

@@ -1,0 +1,169 @@
+"""Who may ask: tokens, the browser's cookie, and the name that a request calls the server by.
+
+People carry the home's token, as ``Authorization: Bearer`` or, in a browser, as a cookie that
+stands for it. A worker carries the token of its attempt, which opens that attempt's routes and
+nothing else; the people's token does not open those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from starlette.requests import cookie_parser
+
+from lehr.errors import Unauthorized
+from lehr_api.problems import CrossOrigin, WrongHost
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
+
+    from lehr_api.settings import Settings
+
+COOKIE = "lehr_token"
+COOKIE_DAYS = 30
+API = "/api/v1"
+OPEN_PATHS = frozenset({f"{API}/health", "/login"})
+OPEN_PREFIXES = ("/static/",)
+"""What answers without a token. A test walks all routes and holds this list to it."""
+_ATTEMPTS = f"{API}/attempts/"
+
+
+def is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
+
+
+def attempt_of(path: str) -> str | None:
+    """The attempt that a path is about, if it is one of an attempt's routes."""
+    if not path.startswith(_ATTEMPTS):
+        return None
+    return path[len(_ATTEMPTS) :].partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the people's token opens with."""
+
+    token: str
+
+    @property
+    def cookie(self) -> str:
+        """Stands for the token in a browser; it cannot be turned back into the token."""
+        return hmac.new(self.token.encode(), b"lehr cookie 1", hashlib.sha256).hexdigest()
+
+    def opens(self, given: str) -> bool:
+        return _same(given, self.token)
+
+    def cookie_opens(self, given: str) -> bool:
+        return _same(given, self.cookie)
+
+
+def check_person(headers: Headers, keys: Keys) -> Literal["token", "cookie"]:
+    """Raises Unauthorized unless the request carries the people's token or its cookie."""
+    bearer = bearer_token(headers)
+    if bearer is not None:
+        if keys.opens(bearer):
+            return "token"
+        raise Unauthorized("the token is not this server's.", hint=_TOKEN_HINT)
+    cookie = cookie_value(headers)
+    if cookie is not None and keys.cookie_opens(cookie):
+        return "cookie"
+    if cookie is not None:
+        raise Unauthorized("the login is no longer valid.", hint="Log in again at /login.")
+    raise Unauthorized("this needs a token.", hint=_TOKEN_HINT)
+
+
+def check_attempt(headers: Headers, token_sha256: str | None) -> None:
+    """Raises Unauthorized unless the request carries the token with this digest.
+
+    An attempt that does not exist (None) is answered as one whose token is wrong.
+    """
+    bearer = bearer_token(headers)
+    if bearer is None:
+        raise Unauthorized("this needs the attempt's token.")
+    digest = hashlib.sha256(bearer.encode("utf-8", "surrogateescape")).hexdigest()
+    if token_sha256 is None or not _same(digest, token_sha256):
+        raise Unauthorized("the token is not this attempt's.")
+
+
+def bearer_token(headers: Headers) -> str | None:
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else None
+
+
+def cookie_value(headers: Headers) -> str | None:
+    # Lenient: other servers of this machine share our cookie jar, and theirs may be malformed.
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
+
+
+def own_names(settings: Settings) -> frozenset[str]:
+    """The names that requests may call this server by; addresses are judged by ``check_host``."""
+    names = {"localhost", *(name.lower() for name in settings.allowed_hosts)}
+    names.add(settings.host.lower())
+    if settings.public_url:
+        names.add((urlsplit(settings.public_url).hostname or "").lower())
+    if not settings.loopback:
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+    return frozenset(names - {""})
+
+
+def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> None:
+    """Raises WrongHost when the request calls the server by a name that is not its own.
+
+    A page of another site can make its own DNS name point here and so become of "our" origin;
+    it cannot do so with an address. So addresses pass, on loopback only loopback's.
+    """
+    host = headers.get("host", "")
+    name = _hostname(host)
+    if name is not None:
+        if name in names:
+            return
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            pass
+        else:
+            if address.is_loopback or not loopback:
+                return
+    raise WrongHost(
+        f"this server is not called {host!r}.",
+        hint="Allow the name: lehr up --allowed-host NAME",
+    )
+
+
+def check_origin(headers: Headers, method: str) -> None:
+    """Raises CrossOrigin when a page of another origin is behind the request.
+
+    ``Origin`` must be our own where it is sent. Requests that carry none (images, scripts) are
+    judged by ``Sec-Fetch-Site``; following a link to a page is allowed.
+    """
+    origin = headers.get("origin")
+    if origin is not None:
+        if urlsplit(origin).netloc.lower() != headers.get("host", "").lower() or origin == "null":
+            raise CrossOrigin(f"a page of {origin} may not ask this server.")
+        return
+    site = headers.get("sec-fetch-site", "none")
+    opens_page = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+    if site not in {"none", "same-origin"} and not opens_page:
+        raise CrossOrigin("a page of another site may not ask this server.")
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _same(given: str, right: str) -> bool:
+    return hmac.compare_digest(
+        given.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape")
+    )
+
+
+_TOKEN_HINT = "It is in the file `token` of Lehr's home; or set LEHR_TOKEN."  # noqa: S105 - no token

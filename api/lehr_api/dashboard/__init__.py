@@ -1,0 +1,34 @@
+"""The dashboard: Jinja2 shells, plain ES modules, Plotly's script from its wheel.
+
+``install(app)`` adds everything. The pages hold no data: whatever they show they fetch from
+the public API, so there is no state here per viewer and nothing that only the dashboard can see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr_api.auth import API
+from lehr_api.dashboard.assets import static_app
+from lehr_api.dashboard.csp import security_headers
+from lehr_api.dashboard.login import LoginForBrowsers, login_page
+from lehr_api.dashboard.pages import router
+from lehr_api.routes import compare, figures
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+__all__ = ["install", "login_page", "router", "security_headers", "static_app"]
+
+
+def install(app: FastAPI) -> None:
+    """Add the pages, their files, and a login page where a browser would get a bare 401.
+
+    Call it after the app's own middleware is added: Starlette puts the last one outermost, and
+    the login page must see the answer of whatever checks the token.
+    """
+    app.include_router(compare.router, prefix=API)
+    app.include_router(figures.router, prefix=API)
+    app.include_router(router)
+    app.mount("/static", static_app(), name="static")
+    app.add_middleware(LoginForBrowsers)

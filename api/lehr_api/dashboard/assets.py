@@ -1,0 +1,91 @@
+"""The files under ``/static``: style sheets, modules, Plotly's script.
+
+Their URLs carry a digest of the whole set (``/static/<digest>/js/...``), so browsers keep them
+for good and modules can import each other by relative paths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from lehr_api.dashboard.csp import security_headers
+from lehr_api.dashboard.plotly_script import (
+    plotly_script_gzipped,
+    plotly_script_name,
+    plotly_script_path,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+STATIC = Path(__file__).parent / "static"
+_FOREVER = "public, max-age=31536000, immutable"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+def _files() -> dict[str, Path]:
+    return {
+        path.relative_to(STATIC).as_posix(): path
+        for path in sorted(STATIC.rglob("*"))
+        if path.suffix in _TYPES
+    }
+
+
+def digest() -> str:
+    """Of all files, by size and time of change: cheap enough for every page, and right in an
+    editable install.
+    """
+    state = hashlib.sha256()
+    for name, path in _files().items():
+        stat = path.stat()
+        state.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return state.hexdigest()[:12]
+
+
+def static_url(path: str) -> str:
+    return f"/static/{digest()}/{path}"
+
+
+def plotly_url() -> str:
+    return f"/static/{plotly_script_name()}"
+
+
+def _headers(content_type: str) -> dict[str, str]:
+    return {"Cache-Control": _FOREVER, "Content-Type": content_type, **security_headers()}
+
+
+async def _plotly(request: Request) -> Response:
+    headers = {**_headers(_TYPES[".js"]), "Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        body = await run_in_threadpool(plotly_script_gzipped)
+        return Response(body, headers={**headers, "Content-Encoding": "gzip"})
+    return FileResponse(plotly_script_path(), headers=headers)
+
+
+async def _file(request: Request) -> Response:
+    # Looked up in the list of what is there, never joined to a path: nothing else can be asked for.
+    path = _files().get(request.path_params["path"])
+    if path is None:
+        raise HTTPException(404, f"no file {request.path_params['path']!r} under /static")
+    return FileResponse(path, headers=_headers(_TYPES[path.suffix]))
+
+
+def static_app() -> Starlette:
+    return Starlette(
+        routes=[
+            Route(f"/{plotly_script_name()}", _plotly),
+            Route("/{digest}/{path:path}", _file),
+        ]
+    )

@@ -1,0 +1,61 @@
+"""The pages: a shell each, that its module fills from the public API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from lehr_api.dashboard import assets
+from lehr_api.dashboard.csp import security_headers
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_templates = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page by its template; never cached, since it names the current files."""
+    html = _templates.get_template(template).render(
+        static=assets.static_url(""), plotly=assets.plotly_url(), **values
+    )
+    return HTMLResponse(html, status, {"Cache-Control": "no-store", **security_headers()})
+
+
+@router.get("/")
+def runs_page() -> HTMLResponse:
+    return render("runs.html", section="runs")
+
+
+@router.get("/runs/{run_id}")
+def run_page(run_id: str) -> HTMLResponse:
+    return render("run.html", section="runs", run_id=run_id)
+
+
+@router.get("/sweeps")
+def sweeps_page() -> HTMLResponse:
+    return render("sweeps.html", section="sweeps")
+
+
+@router.get("/sweeps/{sweep_id}")
+def sweep_page(sweep_id: str) -> HTMLResponse:
+    return render("sweep.html", section="sweeps", sweep_id=sweep_id)
+
+
+@router.get("/compare")
+def compare_page() -> HTMLResponse:
+    return render("compare.html", section="runs")
+
+
+@router.get("/cluster")
+def cluster_page() -> HTMLResponse:
+    return render("cluster.html", section="cluster")

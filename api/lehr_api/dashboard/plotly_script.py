@@ -1,0 +1,25 @@
+"""Plotly's script, from the installed ``plotly`` wheel: no CDN, no copy in the tree."""
+
+from __future__ import annotations
+
+import gzip
+from functools import cache
+from importlib import metadata, resources
+from pathlib import Path
+
+
+@cache
+def plotly_script_path() -> Path:
+    return Path(str(resources.files("plotly") / "package_data" / "plotly.min.js"))
+
+
+@cache
+def plotly_script_name() -> str:
+    """Its name in URLs; it names the release, so that it can be cached for good."""
+    return f"plotly-{metadata.version('plotly')}.min.js"
+
+
+@cache
+def plotly_script_gzipped() -> bytes:
+    """4.8 MB become 1.5; done once, on the first request."""
+    return gzip.compress(plotly_script_path().read_bytes(), compresslevel=6)

@@ -1,0 +1,123 @@
+/** The public API: everything that the dashboard shows comes through here. */
+
+/** What the API said no with. */
+export class ApiError extends Error {
+  /** @param {{status: number, title: string, detail: string, code: string, hint?: string | null}} problem */
+  constructor(problem) {
+    super(problem.detail || problem.title);
+    this.status = problem.status;
+    this.code = problem.code;
+    this.hint = problem.hint ?? null;
+  }
+}
+
+/** Nothing answered. */
+export class Unreachable extends ApiError {
+  constructor() {
+    super({
+      status: 0,
+      code: "unreachable",
+      title: "No answer",
+      detail: "Lehr's server does not answer.",
+      hint: "Start it: lehr up",
+    });
+  }
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, unknown>} [params] lists become repeated parameters; null and undefined are left out
+ */
+export function url(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(params)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "") query.append(key, String(one));
+    }
+  }
+  const text = query.toString();
+  return `/api/v1${path}${text ? `?${text}` : ""}`;
+}
+
+/**
+ * @param {string} address
+ * @param {RequestInit} init
+ */
+async function request(address, init) {
+  let response;
+  try {
+    response = await fetch(address, { credentials: "same-origin", ...init });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Unreachable();
+  }
+  if (response.status === 401) {
+    location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+  }
+  if (!response.ok) {
+    const problem = await response.json().catch(() => ({}));
+    throw new ApiError({
+      status: response.status,
+      code: "error",
+      title: response.statusText,
+      detail: `The server answered ${response.status}.`,
+      ...problem,
+    });
+  }
+  return response;
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, unknown>} [params]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function get(path, params = {}, signal = undefined) {
+  const response = await request(url(path, params), { headers: { Accept: "application/json" }, signal });
+  return response.json();
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, unknown>} [params]
+ * @returns {Promise<string>}
+ */
+export async function getText(path, params = {}) {
+  const response = await request(url(path, params), {});
+  return response.text();
+}
+
+/**
+ * @param {string} path
+ * @param {unknown} [body]
+ * @returns {Promise<any>}
+ */
+export const post = (path, body = undefined) => send("POST", path, body);
+
+/**
+ * @param {string} path
+ * @param {unknown} body
+ * @returns {Promise<any>}
+ */
+export const put = (path, body) => send("PUT", path, body);
+
+/**
+ * @param {string} path
+ * @returns {Promise<any>}
+ */
+export const remove = (path) => send("DELETE", path, undefined);
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} body
+ */
+async function send(method, path, body) {
+  const response = await request(url(path), {
+    method,
+    headers: { Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  return response.status === 204 ? null : response.json();
+}

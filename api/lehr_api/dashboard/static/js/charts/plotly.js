@@ -1,0 +1,84 @@
+/** Plotly, loaded when the first chart is drawn, and drawn in the page's own colours. */
+
+import { Unreachable } from "../api.js";
+import { isDark } from "../colour.js";
+
+/** @type {Promise<any> | null} */
+let loading = null;
+
+/** @returns {Promise<any>} the Plotly of the installed wheel */
+export function plotly() {
+  loading ??= new Promise((done, failed) => {
+    const script = document.createElement("script");
+    script.src = document.documentElement.dataset.plotly ?? "";
+    script.onload = () => done(/** @type {any} */ (globalThis).Plotly);
+    script.onerror = () => {
+      // The server may be away for a moment: the next drawing asks again.
+      loading = null;
+      script.remove();
+      failed(new Unreachable());
+    };
+    document.head.append(script);
+  });
+  return loading;
+}
+
+export const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
+
+/** @type {{theme: string, values: Record<string, string>} | null} */
+let inks = null;
+
+/** The page's colours, for what is drawn outside of its style sheets. */
+export function ink() {
+  const theme = isDark() ? "dark" : "light";
+  if (inks?.theme !== theme) {
+    const style = getComputedStyle(document.documentElement);
+    const value = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+    inks = {
+      theme,
+      values: {
+        ink: value("--ink"),
+        dim: value("--ink-2"),
+        rule: value("--rule"),
+        strong: value("--rule-strong"),
+        grid: value("--grid"),
+        bg: value("--bg"),
+        accent: value("--accent"),
+        good: value("--good"),
+        bad: value("--bad"),
+        warn: value("--warn"),
+        sans: value("--sans"),
+      },
+    };
+  }
+  return inks.values;
+}
+
+/** What all charts' axes share. */
+export function axis() {
+  const colours = ink();
+  return {
+    gridcolor: colours.grid,
+    linecolor: colours.rule,
+    zeroline: false,
+    tickcolor: colours.rule,
+    tickfont: { size: 11, color: colours.dim },
+    title: { font: { size: 12, color: colours.dim }, standoff: 8 },
+    exponentformat: "e",
+    minorloglabels: "none",
+    automargin: false,
+  };
+}
+
+/** What all charts' layouts share. */
+export function layout() {
+  const colours = ink();
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: colours.sans, size: 12, color: colours.ink },
+    showlegend: false,
+    hovermode: false,
+    uirevision: "keep",
+  };
+}

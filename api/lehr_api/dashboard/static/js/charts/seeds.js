@@ -1,0 +1,49 @@
+/** Runs that differ in their seed alone, as one curve: the mean, and the noise around it. */
+
+import { indexAt } from "./feed.js";
+
+/**
+ * @typedef {import("./chart.js").Line} Line
+ * @typedef {import("./feed.js").Curve} Curve
+ */
+
+/**
+ * The mean at the steps that every curve reaches, with the lowest and highest as the band.
+ *
+ * @param {Curve[]} curves
+ * @returns {Curve}
+ */
+export function meanCurve(curves) {
+  const finest = curves.reduce((a, b) => (b.step.length > a.step.length ? b : a));
+  const first = Math.max(...curves.map((curve) => curve.step[0] ?? Infinity));
+  const last = Math.min(...curves.map((curve) => curve.step.at(-1) ?? -Infinity));
+  /** @type {Curve} */
+  const mean = { step: [], x: [], y: [], low: [], high: [], raw: null, superseded: [] };
+  finest.step.forEach((step, i) => {
+    if (step < first || step > last) return;
+    const values = curves.map((curve) => curve.y[indexAt(curve.step, step)]);
+    mean.step.push(step);
+    mean.x.push(finest.x[i]);
+    mean.y.push(values.reduce((a, b) => a + b, 0) / values.length);
+    mean.low?.push(Math.min(...values));
+    mean.high?.push(Math.max(...values));
+  });
+  return mean;
+}
+
+/**
+ * @param {Line[]} lines
+ * @param {(line: Line) => string | null} groupOf
+ * @returns {Line[]} a line a group, in the order of their first; lines of no group as they are
+ */
+export function bySeeds(lines, groupOf) {
+  /** @type {Map<string, Line[]>} */
+  const groups = new Map();
+  for (const line of lines) {
+    const key = groupOf(line) ?? line.run;
+    groups.set(key, [...(groups.get(key) ?? []), line]);
+  }
+  return [...groups].map(([key, group]) =>
+    group.length === 1 ? group[0] : { ...group[0], label: `${key}, mean of ${group.length} seeds`, cut: false, curve: meanCurve(group.map((line) => line.curve)) },
+  );
+}

@@ -1,0 +1,124 @@
+/** One toolbar for all charts of a page: x axis, smoothing, scales, range. It lives in the address. */
+
+import { h } from "../dom.js";
+import { read, write } from "../urlstate.js";
+
+/**
+ * @typedef {object} View
+ * @property {"step" | "tokens" | "time" | "flops"} x
+ * @property {number} smooth
+ * @property {boolean} logx
+ * @property {boolean} logy
+ * @property {boolean} band
+ * @property {boolean} old
+ * @property {boolean} wide
+ * @property {[number, number | null] | null} range
+ */
+
+/** @returns {View} */
+export function viewFromAddress() {
+  const x = read("x");
+  const smooth = Number(read("smooth") ?? 0);
+  const range = /^(\d+)-(\d*)$/.exec(read("range") ?? "");
+  return {
+    x: x === "tokens" || x === "time" || x === "flops" ? x : "step",
+    smooth: smooth > 0 && smooth < 1 ? smooth : 0,
+    logx: read("logx") === "1",
+    logy: read("logy") === "1",
+    band: read("band") !== "0",
+    old: read("old") !== "0",
+    wide: read("wide") === "1",
+    range: range ? [Number(range[1]), range[2] ? Number(range[2]) : null] : null,
+  };
+}
+
+/** @param {View} view */
+function toAddress(view) {
+  write({
+    x: view.x === "step" ? null : view.x,
+    smooth: view.smooth || null,
+    logx: view.logx,
+    logy: view.logy,
+    band: view.band ? null : "0",
+    old: view.old ? null : "0",
+    wide: view.wide,
+    range: view.range && `${view.range[0]}-${view.range[1] ?? ""}`,
+  });
+}
+
+/**
+ * @param {View} view changed in place
+ * @param {(change: "data" | "look") => void} onChange "data" when points must be fetched anew
+ * @param {{superseded?: boolean}} [options]
+ * @returns {{element: HTMLElement, show: () => void}} `show` after `view` was changed elsewhere
+ */
+export function toolbar(view, onChange, options = {}) {
+  const { superseded = true } = options;
+  /** @param {"data" | "look"} kind */
+  const changed = (kind) => {
+    toAddress(view);
+    show();
+    onChange(kind);
+  };
+  const axes = /** @type {const} */ ([["step", "step"], ["tokens", "tokens"], ["time", "time"], ["flops", "FLOPs"]]).map(([x, label]) =>
+    h("button", { type: "button", "data-x": x, onclick: () => {
+      view.x = x;
+      changed("data");
+    } }, label),
+  );
+  const smoothOut = h("output", {}, "");
+  const smooth = /** @type {HTMLInputElement} */ (
+    h("input", { type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "Smoothing",
+      oninput: () => {
+        smoothOut.textContent = smooth.value;
+      },
+      onchange: () => {
+        view.smooth = Number(smooth.value);
+        changed("data");
+      } })
+  );
+  /**
+   * @param {"logx" | "logy" | "band" | "old" | "wide"} key
+   * @param {string} label
+   * @param {string} title
+   */
+  const toggle = (key, label, title) =>
+    h("button", { type: "button", "data-key": key, title, onclick: () => {
+      view[key] = !view[key];
+      changed(key === "old" ? "data" : "look");
+    } }, label);
+  const toggles = [
+    toggle("logx", "log x", "Logarithmic x axis"),
+    toggle("logy", "log y", "Logarithmic y axis"),
+    toggle("band", "band", "The range of the points that each drawn point stands for"),
+    ...(superseded ? [toggle("old", "superseded", "Points of earlier attempts that a resume replaced")] : []),
+    toggle("wide", "wide", "Larger charts"),
+  ];
+  const reset = h("button", { type: "button", onclick: () => {
+    view.range = null;
+    changed("data");
+  } }, "");
+
+  function show() {
+    for (const button of axes) button.setAttribute("aria-pressed", String(button.dataset.x === view.x));
+    for (const button of toggles) button.setAttribute("aria-pressed", String(view[/** @type {"logx"} */ (button.dataset.key)]));
+    smooth.value = String(view.smooth);
+    smoothOut.textContent = view.smooth ? String(view.smooth) : "off";
+    reset.hidden = view.range === null;
+    reset.textContent = view.range ? `steps ${view.range[0]} to ${view.range[1] ?? "now"} ×` : "";
+    reset.setAttribute("aria-label", "Show all steps");
+  }
+  show();
+  const element = h(
+    "div.toolbar",
+    { role: "toolbar", "aria-label": "Charts" },
+    h("span.field", {}, "x", h("span.segments", {}, axes)),
+    h("label.field", {}, "smooth", smooth, smoothOut),
+    h("span.segments", {}, toggles),
+    reset,
+  );
+  return { element, show: () => {
+    toAddress(view);
+    show();
+  } };
+}

@@ -1,0 +1,99 @@
+/**
+ * Colours of runs: one for each, everywhere the same.
+ *
+ * Ten colours that stay apart for colour-blind eyes (Petroff 2021), and the same ten dashed.
+ * The same rule stands in lehr/analysis/colours.py for figures in notebooks.
+ */
+
+const LIGHT = ["#3f90da", "#e08e00", "#bd1f01", "#7d8f8d", "#832db6", "#a96b59", "#e76300", "#9a8d4a", "#5d6773", "#3fa9ad"];
+const DARK = ["#5aa5ea", "#ffb52e", "#f0553a", "#a5b5b3", "#b571e0", "#c98c7b", "#ff8a3d", "#cdc184", "#929ca9", "#92dadd"];
+const COLOURS = LIGHT.length;
+
+/** viridis: even steps to every eye, colour-blind ones too. */
+const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
+
+export const isDark = () => document.documentElement.dataset.theme === "dark";
+
+/**
+ * A run's own colour: FNV-1a over its id.
+ *
+ * @param {string} id
+ */
+export function slot(id) {
+  let hash = 0x811c9dc5;
+  for (const byte of new TextEncoder().encode(id)) {
+    hash ^= byte;
+    hash = Math.imul(hash, 0x01000193) >>> 0;
+  }
+  return hash % COLOURS;
+}
+
+/**
+ * @typedef {{colour: string, dash: "solid" | "dash"}} Stroke
+ */
+
+/**
+ * @param {number} index
+ * @returns {Stroke}
+ */
+export function stroke(index) {
+  const colours = isDark() ? DARK : LIGHT;
+  return { colour: colours[index % COLOURS], dash: Math.floor(index / COLOURS) % 2 ? "dash" : "solid" };
+}
+
+/**
+ * A slot for each of the runs shown together: its own colour, or the next free one where an
+ * earlier run has that. The second ten are the same colours dashed; beyond twenty they repeat.
+ *
+ * @param {string[]} ids
+ * @returns {Map<string, number>}
+ */
+export function slots(ids) {
+  /** @type {Map<string, number>} */
+  const given = new Map();
+  let taken = new Set();
+  ids.forEach((id, i) => {
+    if (i % COLOURS === 0) taken = new Set();
+    let at = slot(id);
+    while (taken.has(at)) at = (at + 1) % COLOURS;
+    taken.add(at);
+    given.set(id, at + COLOURS * (Math.floor(i / COLOURS) % 2));
+  });
+  return given;
+}
+
+/**
+ * A colour along a scale, for values that have an order.
+ *
+ * @param {number} share from 0 to 1
+ */
+export function along(share) {
+  // The ends that vanish into the page are left out.
+  const [from, to] = isDark() ? [2.6, 9] : [0, 8];
+  const at = from + Math.min(1, Math.max(0, share)) * (to - from);
+  const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
+  return mix(VIRIDIS[i], VIRIDIS[i + 1], at - i);
+}
+
+/**
+ * @param {string} a
+ * @param {string} b
+ * @param {number} t
+ */
+function mix(a, b, t) {
+  const part = (/** @type {string} */ hex, /** @type {number} */ i) => parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16);
+  const channel = (/** @type {number} */ i) => Math.round(part(a, i) + (part(b, i) - part(a, i)) * t);
+  return `rgb(${channel(0)}, ${channel(1)}, ${channel(2)})`;
+}
+
+/**
+ * The same colour, see-through.
+ *
+ * @param {string} colour
+ * @param {number} alpha
+ */
+export function faded(colour, alpha) {
+  if (colour.startsWith("rgb(")) return colour.replace("rgb(", "rgba(").replace(")", `, ${alpha})`);
+  const part = (/** @type {number} */ i) => parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16);
+  return `rgba(${part(0)}, ${part(1)}, ${part(2)}, ${alpha})`;
+}

@@ -1,0 +1,202 @@
+/** Numbers, times and units as people read them. What is not known is a dash, never 0. */
+
+import { h } from "./dom.js";
+
+export const NONE = "—";
+
+const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+/**
+ * A number from the wire, where NaN and infinities are strings.
+ *
+ * @param {unknown} wire
+ * @returns {number | null}
+ */
+export function fromWire(wire) {
+  if (wire === null || wire === undefined) return null;
+  return typeof wire === "number" ? wire : Number(wire);
+}
+
+/** @param {number} value */
+function notFinite(value) {
+  if (Number.isNaN(value)) return "NaN";
+  return value > 0 ? "∞" : "−∞";
+}
+
+/** @param {string} text */
+const minus = (text) => text.replace("-", "−");
+
+/**
+ * With four significant digits: losses, norms.
+ *
+ * @param {unknown} wire
+ * @param {number} [digits]
+ */
+export function number(wire, digits = 4) {
+  const value = fromWire(wire);
+  if (value === null) return NONE;
+  if (!Number.isFinite(value)) return notFinite(value);
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size < 1e-3 || size >= 1e7) return scientific(value, digits - 1);
+  if (size >= 10 ** (digits - 1)) return minus(WHOLE.format(value));
+  return minus(value.toPrecision(digits));
+}
+
+/**
+ * 3.0e-4, 3.16e-4: learning rates.
+ *
+ * @param {unknown} wire
+ * @param {number} [decimals] at most; one at least
+ */
+export function scientific(wire, decimals = 2) {
+  const value = fromWire(wire);
+  if (value === null) return NONE;
+  if (!Number.isFinite(value)) return notFinite(value);
+  const [mantissa, exponent] = value.toExponential(decimals).split("e");
+  const short = mantissa.replace(/(\.\d)(\d*?)0+$/, "$1$2");
+  return minus(`${short}e`) + exponent.replace("+", "");
+}
+
+/** @param {unknown} wire */
+export function integer(wire) {
+  const value = fromWire(wire);
+  if (value === null) return NONE;
+  return Number.isFinite(value) ? minus(WHOLE.format(value)) : notFinite(value);
+}
+
+const SI = ["", "k", "M", "G", "T", "P", "E", "Z"];
+
+/**
+ * Three significant digits and a prefix: 402k, 31.2k, 1.24G.
+ *
+ * @param {unknown} wire
+ * @param {string} [unit]
+ */
+export function si(wire, unit = "") {
+  const value = fromWire(wire);
+  if (value === null) return NONE;
+  if (!Number.isFinite(value)) return notFinite(value);
+  let power = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)) / 3);
+  power = Math.max(0, Math.min(power, SI.length - 1));
+  let scaled = Number((value / 1000 ** power).toPrecision(3));
+  if (Math.abs(scaled) >= 1000 && power < SI.length - 1) {
+    power += 1;
+    scaled /= 1000;
+  }
+  const digits = Number.isInteger(value) && power === 0 ? String(value) : scaled.toPrecision(3);
+  return minus(digits) + SI[power] + (unit ? ` ${unit}` : "");
+}
+
+/** @param {unknown} wire */
+export function bytes(wire) {
+  const value = fromWire(wire);
+  if (value === null) return NONE;
+  if (value < 1000) return `${value} B`;
+  const power = Math.min(4, Math.floor(Math.log10(value) / 3));
+  return `${Number((value / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+}
+
+/**
+ * A share as per cent.
+ *
+ * @param {unknown} wire
+ */
+export function percent(wire) {
+  const value = fromWire(wire);
+  if (value === null) return NONE;
+  if (!Number.isFinite(value)) return notFinite(value);
+  const hundred = value * 100;
+  return `${Math.abs(hundred) < 10 && hundred !== 0 ? hundred.toPrecision(2) : hundred.toFixed(0)} %`;
+}
+
+/**
+ * 9 h 12 m
+ *
+ * @param {unknown} wire seconds
+ */
+export function duration(wire) {
+  const value = fromWire(wire);
+  if (value === null || !Number.isFinite(value)) return NONE;
+  if (value > 0 && value < 1) return `${Number((value * 1000).toPrecision(3))} ms`;
+  const seconds = Math.max(0, Math.round(value));
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return seconds % 60 && minutes < 10 ? `${minutes} m ${seconds % 60} s` : `${minutes} m`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) return minutes % 60 ? `${hours} h ${minutes % 60} m` : `${hours} h`;
+  const days = Math.floor(hours / 24);
+  return hours % 24 ? `${days} d ${hours % 24} h` : `${days} d`;
+}
+
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const YEAR = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+
+/**
+ * A moment in local time; UTC on hover.
+ *
+ * @param {number | null | undefined} at seconds since the epoch
+ * @param {{seconds?: boolean}} [options]
+ * @returns {HTMLElement | string}
+ */
+export function time(at, options = {}) {
+  if (at === null || at === undefined) return NONE;
+  const date = new Date(at * 1000);
+  const now = new Date();
+  const clock = (options.seconds ? SECONDS : CLOCK).format(date);
+  const sameDay = date.toDateString() === now.toDateString();
+  const day = date.getFullYear() === now.getFullYear() ? DAY.format(date) : YEAR.format(date);
+  return h(
+    "time",
+    { datetime: date.toISOString(), title: `${date.toISOString().slice(0, 19).replace("T", " ")} UTC` },
+    sameDay ? clock : `${day} ${clock}`,
+  );
+}
+
+/**
+ * A metric's value in its own unit.
+ *
+ * @param {string} name
+ * @param {unknown} wire
+ */
+export function metric(name, wire) {
+  if (name === "tokens_per_s") return si(wire, "tok/s");
+  if (name === "mfu" || name.endsWith("_share") || name.endsWith("acc")) return percent(wire);
+  if (name.endsWith("_bytes")) return bytes(wire);
+  if (name.endsWith("_s")) return duration2(wire);
+  if (name.endsWith("/lr") || name === "lr") return scientific(wire);
+  return number(wire);
+}
+
+/**
+ * A short time measured: 32.4 ms, 1.23 s.
+ *
+ * @param {unknown} wire seconds
+ */
+function duration2(wire) {
+  const value = fromWire(wire);
+  if (value === null || !Number.isFinite(value)) return number(wire);
+  if (value < 1e-3) return `${Number((value * 1e6).toPrecision(3))} µs`;
+  if (value < 1) return `${Number((value * 1e3).toPrecision(3))} ms`;
+  return `${Number(value.toPrecision(3))} s`;
+}
+
+/**
+ * A value of a spec: learning rates as such, whole numbers with separators.
+ *
+ * @param {unknown} value
+ * @param {string} [path]
+ */
+export function specValue(value, path = "") {
+  if (value === null || value === undefined) return NONE;
+  if (typeof value === "number") {
+    if (/(^|[._])(lr|eps)$/.test(path)) return scientific(value);
+    if (/seed$/.test(path)) return String(value);
+    if (Number.isInteger(value)) return integer(value);
+    return Math.abs(value) < 1e-3 && value !== 0 ? scientific(value) : String(value);
+  }
+  if (typeof value === "string") return value;
+  return JSON.stringify(value);
+}

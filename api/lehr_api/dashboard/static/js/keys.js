@@ -1,0 +1,108 @@
+/** The keyboard: one table of what each key does, which `?` shows. */
+
+import { h } from "./dom.js";
+
+/**
+ * @typedef {{keys: string, what: string, act: (event: KeyboardEvent) => void}} Shortcut
+ */
+
+/** @type {Shortcut[]} */
+const shortcuts = [];
+let pending = "";
+let pendingTimer = 0;
+
+/**
+ * @param {string} keys a key's name, or two after each other: "g r"
+ * @param {string} what
+ * @param {(event: KeyboardEvent) => void} act
+ */
+export function shortcut(keys, what, act) {
+  shortcuts.push({ keys, what, act });
+}
+
+/** @param {EventTarget | null} target */
+function types(target) {
+  return (
+    target instanceof HTMLElement &&
+    (target.isContentEditable ||
+      target instanceof HTMLTextAreaElement ||
+      target instanceof HTMLSelectElement ||
+      (target instanceof HTMLInputElement && !["checkbox", "range", "radio", "button"].includes(target.type)))
+  );
+}
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (types(event.target)) {
+    if (event.key === "Escape") /** @type {HTMLElement} */ (event.target).blur();
+    return;
+  }
+  const combined = pending ? `${pending} ${event.key}` : event.key;
+  pending = "";
+  clearTimeout(pendingTimer);
+  const found = shortcuts.find((one) => one.keys === combined);
+  if (found) {
+    event.preventDefault();
+    found.act(event);
+  } else if (shortcuts.some((one) => one.keys.startsWith(`${event.key} `))) {
+    pending = event.key;
+    pendingTimer = window.setTimeout(() => {
+      pending = "";
+    }, 1000);
+  }
+}
+
+function showHelp() {
+  const dialog = /** @type {HTMLDialogElement} */ (
+    h(
+      "dialog",
+      { "aria-labelledby": "help-title", onclose: () => dialog.remove() },
+      h("h2", { id: "help-title" }, "Keyboard"),
+      h(
+        "dl.facts",
+        {},
+        shortcuts.map(({ keys, what }) => [
+          h("dt", {}, keys.split(" ").map((key, i) => [i > 0 && " ", h("kbd", {}, key)])),
+          h("dd", {}, what),
+        ]),
+      ),
+      h("form.actions", { method: "dialog" }, h("button", {}, "Close")),
+    )
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/**
+ * Moves a mark through rows with j and k; Enter opens, x selects.
+ *
+ * @param {{count: () => number, show: (index: number) => void, open: (index: number) => void,
+ *   select?: (index: number) => void}} rows
+ */
+export function rowKeys(rows) {
+  let at = -1;
+  const move = (/** @type {number} */ by) => {
+    const n = rows.count();
+    if (!n) return;
+    at = Math.min(n - 1, Math.max(0, at + by));
+    rows.show(at);
+  };
+  shortcut("j", "next row", () => move(1));
+  shortcut("k", "row before", () => move(-1));
+  shortcut("o", "open the row", () => at >= 0 && rows.open(at));
+  if (rows.select) {
+    const select = rows.select;
+    shortcut("x", "select the row", () => at >= 0 && select(at));
+  }
+}
+
+export function install() {
+  shortcut("g r", "go to the runs", () => location.assign("/"));
+  shortcut("g s", "go to the sweeps", () => location.assign("/sweeps"));
+  shortcut("g c", "go to the cluster", () => location.assign("/cluster"));
+  shortcut("t", "dark or light", () => document.getElementById("theme")?.click());
+  shortcut("?", "this list", showHelp);
+  document.getElementById("help")?.addEventListener("click", showHelp);
+  document.addEventListener("keydown", onKey);
+}

@@ -1,0 +1,59 @@
+/** What every page has: the pulse under the header, the connection, keys. */
+
+import { get } from "./api.js";
+import { byId, fill, h, throttled } from "./dom.js";
+import { integer } from "./format.js";
+import { install as installKeys } from "./keys.js";
+import { showKept } from "./notices.js";
+import { on, onCatchUp, onConnection } from "./stream.js";
+
+const PULSE_MS = 5000;
+
+/** @param {string[]} states */
+async function count(states) {
+  const page = await get("/runs", { state: states, limit: 1 });
+  return page.total ?? 0;
+}
+
+/**
+ * @param {number} n
+ * @param {string} word
+ * @param {string} href
+ */
+const part = (n, word, href) => h("a", { href }, h("strong", {}, integer(n)), ` ${word}`);
+
+async function pulse() {
+  const [running, waiting, failed, cluster] = await Promise.all([
+    count(["starting", "running", "stopping"]),
+    count(["queued"]),
+    count(["failed"]),
+    get("/cluster"),
+  ]);
+  const logical = cluster.nodes.some((/** @type {any} */ node) => node.logical);
+  const gpus = logical ? "logical GPUs busy" : "GPUs busy";
+  fill(
+    byId("pulse"),
+    part(running, "running", "/?filter=state:running"),
+    part(waiting, "waiting", "/?filter=state:queued"),
+    failed > 0 && part(failed, "failed", "/?filter=state:failed"),
+    h("a", { href: "/cluster" }, h("strong", {}, `${integer(cluster.gpus_busy)}/${integer(cluster.gpus_total)}`), ` ${gpus}`),
+    cluster.state !== "up" && h("span.warn", {}, cluster.message ?? `the cluster is ${cluster.state}`),
+  );
+}
+
+export function installPage() {
+  installKeys();
+  showKept();
+  const connection = byId("connection");
+  onConnection((state) => {
+    connection.className = `connection ${state}`;
+    connection.textContent = { connecting: "", live: "live", lost: "no answer; trying again" }[state];
+    connection.title = state === "lost" ? "Lehr's server does not answer. Start it: lehr up" : "";
+  });
+  // The pulse is a summary: it may lag, it may not cost.
+  const refresh = throttled(() => pulse().catch(() => undefined), PULSE_MS);
+  on("run", refresh);
+  on("cluster", refresh);
+  onCatchUp(refresh);
+  refresh();
+}

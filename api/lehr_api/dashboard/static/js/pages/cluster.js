@@ -1,0 +1,112 @@
+/** Who holds which GPU since when, and what waits for one. */
+
+import { get } from "../api.js";
+import { byId, fill, h, scrollable, throttled } from "../dom.js";
+import * as f from "../format.js";
+import { empty, showFailure } from "../notices.js";
+import { installPage } from "../page.js";
+import { on, onCatchUp } from "../stream.js";
+
+/**
+ * @typedef {import("../types.js").ClusterView} ClusterView
+ * @typedef {import("../types.js").NodeView} NodeView
+ * @typedef {import("../types.js").GpuView} GpuView
+ * @typedef {import("../types.js").QueueEntry} QueueEntry
+ */
+
+const place = byId("cluster");
+
+/** @param {GpuView} gpu */
+function cell(gpu) {
+  if (gpu.run_id === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"));
+  return h(
+    "li.gpu.busy",
+    { title: gpu.name },
+    h("span.dim", {}, `GPU ${gpu.index}`),
+    h("a.who", { href: `/runs/${gpu.run_id}` }, gpu.run_name ?? gpu.run_id),
+    gpu.since !== null && h("span.dim", {}, "since ", f.time(gpu.since)),
+  );
+}
+
+/** @param {NodeView} node */
+function nodeRow(node) {
+  const kinds = [...new Set(node.gpus.map((gpu) => gpu.name))];
+  const memory = node.gpus[0]?.memory_bytes;
+  const busy = node.gpus.filter((gpu) => gpu.run_id !== null).length;
+  return h(
+    "section.node",
+    { "aria-label": `Node ${node.name}` },
+    h(
+      "div.node-head",
+      {},
+      h("h2", {}, node.name),
+      !node.alive && h("span.bad", {}, "✕ does not answer"),
+      node.excluded !== null && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
+      h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${f.bytes(memory)} each` : ""}`),
+      h("span.dim", {}, `${busy} busy`),
+      node.cpus !== null && h("span.dim", {}, `${f.integer(node.cpus)} CPUs`),
+      h("span.mono.dim", {}, node.address),
+      !node.alive && node.last_seen_at !== null && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
+    ),
+    h("ul.gpus.plain", {}, node.gpus.map(cell)),
+  );
+}
+
+/** @param {QueueEntry[]} queue */
+function queueTable(queue) {
+  if (!queue.length) return h("p.hint", {}, "Nothing waits.");
+  return scrollable(
+    h(
+      "table",
+      { "aria-label": "Queue" },
+      h("thead", {}, h("tr", {}, h("th.num.shrink", { scope: "col" }, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "needs"), h("th.num", { scope: "col" }, "priority"), h("th", { scope: "col" }, "why it waits"), h("th", { scope: "col" }, "waits since"))),
+      h(
+        "tbody",
+        {},
+        queue.map((entry) =>
+          h(
+            "tr",
+            {},
+            h("td.num", {}, entry.position),
+            h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name)),
+            h("td", {}, `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`),
+            h("td.num", {}, entry.priority),
+            h("td.wrap", {}, entry.reason),
+            h("td", {}, f.time(entry.queued_at)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** @param {ClusterView} cluster @param {QueueEntry[]} queue */
+function draw(cluster, queue) {
+  fill(
+    place,
+    cluster.state !== "up" && h(cluster.state === "down" ? "div.failure" : "div.alarm", {}, cluster.message ?? (cluster.state === "starting" ? "The cluster is starting; this takes some ten seconds." : "The cluster is down.")),
+    cluster.nodes.length ? cluster.nodes.map(nodeRow) : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no machine yet.")),
+    h("h2", {}, `Queue${queue.length ? ` (${queue.length})` : ""}`),
+    queueTable(queue),
+  );
+}
+
+let drawn = "";
+async function load() {
+  try {
+    const [cluster, queue] = await Promise.all([get("/cluster"), get("/queue")]);
+    const state = JSON.stringify([cluster, queue]);
+    if (state === drawn) return;
+    drawn = state;
+    draw(cluster, queue);
+  } catch (error) {
+    if (!drawn) showFailure(place, error);
+  }
+}
+
+installPage();
+const reload = throttled(load, 1000);
+on("cluster", reload);
+on("run", reload);
+onCatchUp(reload);
+load();

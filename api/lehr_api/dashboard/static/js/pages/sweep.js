@@ -1,0 +1,274 @@
+/** One sweep: the verdict first, then the evidence, then every cell. */
+
+import { get } from "../api.js";
+import { Board } from "../charts/board.js";
+import { drawFigure } from "../charts/figure.js";
+import { toolbar, viewFromAddress } from "../charts/toolbar.js";
+import { along, slots, stroke } from "../colour.js";
+import { byId, fill, h, s, throttled } from "../dom.js";
+import * as f from "../format.js";
+import { showFailure } from "../notices.js";
+import { installPage } from "../page.js";
+import { stateMark } from "../status.js";
+import { on, onCatchUp } from "../stream.js";
+import { sweepActions } from "../sweep/actions.js";
+import { cellsTable } from "../sweep/cells.js";
+import { drawParallel } from "../sweep/parallel.js";
+import { read, write } from "../urlstate.js";
+
+/**
+ * @typedef {import("../types.js").SweepDetail} SweepDetail
+ * @typedef {import("../charts/board.js").BoardRun} BoardRun
+ */
+
+const SEED = "train.seed";
+const ref = byId("sweep").dataset.sweep ?? "";
+const head = byId("sweep-head");
+const figurePlace = h("div.figure", { id: "sweep-figure" });
+const figureBar = h("div.bar");
+const failure = h("div");
+const charts = h("div");
+const seedBar = h("div.bar");
+const legend = h("ul.legend");
+const parallel = h("div");
+const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel);
+const cells = h("div");
+/** @type {SweepDetail | null} */
+let sweep = null;
+/** @type {{parameter: string, verdict: string, figure: any} | null} */
+let figure = null;
+let parameter = read("parameter");
+const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
+
+const view = viewFromAddress();
+const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()), { superseded: false });
+view.old = false;
+fill(
+  byId("sweep-body"),
+  figureBar,
+  figurePlace,
+  failure,
+  h("h2", {}, "Curves"),
+  bar.element,
+  seedBar,
+  legend,
+  charts,
+  parallelSection,
+  h("h2", {}, "Cells"),
+  cells,
+);
+const board = new Board(charts, [], view, {
+  onZoom: (range) => {
+    view.range = range;
+    bar.show();
+    board.reload();
+  },
+  open: ["train", "val"],
+});
+
+/** Where a cell's value lies among the sweep's, 0 to 1; null when it is no number. */
+function share(/** @type {any} */ value) {
+  const values = (sweep?.cells ?? []).map((cell) => cell.parameters[parameter ?? ""]);
+  if (!values.every((v) => typeof v === "number")) return null;
+  const low = Math.min(...values);
+  const high = Math.max(...values);
+  if (low === high) return 0.5;
+  const log = low > 0 && high / low >= 4;
+  const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
+  return (scale(value) - scale(low)) / (scale(high) - scale(low));
+}
+
+/** @returns {BoardRun[]} coloured by the parameter, in its order */
+function boardRuns() {
+  const all = sweep?.cells ?? [];
+  const given = slots(all.map((cell) => cell.run.id));
+  const text = (/** @type {any} */ cell, /** @type {string[]} */ paths) => paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(cell.parameters[path], path)}`).join(", ");
+  const paths = (sweep?.parameters ?? []).filter((path) => path !== SEED);
+  // The colour is the chosen parameter; what differs besides it is told apart by dashes.
+  const others = paths.filter((path) => path !== parameter);
+  const besides = [...new Set(all.map((cell) => text(cell, others)))];
+  return all.map((cell) => {
+    const value = cell.parameters[parameter ?? ""];
+    return {
+      id: cell.run.id,
+      label: text(cell, sweep?.parameters ?? []),
+      hidden: hidden.has(cell.run.id),
+      cut: cell.run.state === "pruned",
+      group: text(cell, paths),
+      flopsPerToken: cell.run.flops_per_token,
+      stroke: () => {
+        const at = share(value);
+        return at === null ? stroke(given.get(cell.run.id) ?? 0) : { colour: along(at), dash: besides.indexOf(text(cell, others)) % 2 ? "dash" : "solid" };
+      },
+    };
+  });
+}
+
+/** @param {BoardRun} run */
+function swatch(run) {
+  const { colour, dash } = run.stroke();
+  const svg = s("svg", { class: "swatch", viewBox: "0 0 18 8", width: "18", height: "8", "aria-hidden": "true" });
+  svg.append(s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: colour, "stroke-dasharray": dash === "dash" ? "5 3" : null }));
+  return svg;
+}
+
+function drawHead() {
+  if (!sweep) return;
+  document.title = `${sweep.name} · Lehr`;
+  fill(
+    head,
+    h("div.crumbs", {}, h("a", { href: "/sweeps" }, "Sweeps"), ` / ${sweep.project}`),
+    h(
+      "div.head-line",
+      {},
+      h("h1", {}, sweep.name),
+      h("span.mono.dim", {}, sweep.id),
+      sweep.tags.map((tag) => h("span.tag", {}, tag)),
+      sweepActions(sweep),
+    ),
+    h(
+      "div.status-line",
+      {},
+      Object.entries(sweep.counts).filter(([, n]) => n > 0).map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)),
+      h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal === "minimize" ? "down" : "up"}`),
+      sweep.to_come > 0 && h("span", {}, `${sweep.to_come} to come`),
+      h("span", {}, "submitted ", f.time(sweep.created_at)),
+    ),
+    figure && h("p.verdict", { id: "verdict" }, figure.verdict),
+    sweep.stopped && h("div.alarm", {}, `No further cell is started: ${sweep.stopped}`),
+    sweep.notes.map((note) => h("p.note", {}, note)),
+  );
+}
+
+function drawCurves() {
+  const runs = boardRuns();
+  board.setRuns(runs);
+  /** @type {Map<string, BoardRun[]>} */
+  const entries = new Map();
+  for (const run of runs) {
+    const key = board.meanOfSeeds ? (run.group ?? run.id) : run.id;
+    entries.set(key, [...(entries.get(key) ?? []), run]);
+  }
+  fill(
+    legend,
+    [...entries].map(([key, [run, ...rest]]) =>
+      h(
+        run.hidden ? "li.off" : "li",
+        {},
+        h("button.quiet", { type: "button", "aria-pressed": String(!run.hidden), title: run.hidden ? "Show its curves" : "Hide its curves", onclick: () => {
+          for (const { id } of [run, ...rest]) {
+            if (run.hidden) hidden.delete(id);
+            else hidden.add(id);
+          }
+          write({ hide: [...hidden].join(",") });
+          drawCurves();
+        } }, swatch(run), rest.length ? key : run.label, !rest.length && run.cut && h("span.dim", {}, " pruned")),
+      ),
+    ),
+  );
+}
+
+function drawCells() {
+  if (!sweep) return;
+  const runs = new Map(boardRuns().map((run) => [run.id, run]));
+  fill(cells, cellsTable(sweep, (id) => {
+    const run = runs.get(id);
+    return run ? /** @type {any} */ (swatch(run)) : null;
+  }));
+  parallelSection.hidden = sweep.parameters.length < 2;
+  if (!parallelSection.hidden) drawParallel(parallel, sweep);
+}
+
+function drawParameterChoice() {
+  if (!sweep || sweep.parameters.length < 2) {
+    figureBar.hidden = true;
+    return;
+  }
+  const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Parameter on the x axis", onchange: () => {
+    parameter = select.value;
+    write({ parameter });
+    load();
+  } }, sweep.parameters.map((path) => h("option", { value: path }, path))));
+  select.value = parameter ?? "";
+  fill(figureBar, h("label.field", {}, "against", select));
+}
+
+async function drawPlot() {
+  if (figure) await drawFigure(figurePlace, figure.figure, (run) => location.assign(`/runs/${run}`));
+}
+
+function seedChoice() {
+  return h("label.check", {}, h("input", { type: "checkbox", checked: board.meanOfSeeds, onchange: (/** @type {Event} */ event) => {
+      board.meanOfSeeds = /** @type {HTMLInputElement} */ (event.target).checked;
+      write({ seeds: board.meanOfSeeds ? null : "each" });
+      drawCurves();
+    } }), "one curve for all seeds, with its range");
+}
+
+let metricsKnown = "";
+/** What the curves were drawn for: the cells, and the parameter that colours them. */
+let drawn = "";
+async function load() {
+  try {
+    const path = `/sweeps/${encodeURIComponent(ref)}`;
+    [sweep, figure] = await Promise.all([get(path), get(`${path}/figure`, { parameter })]);
+    parameter = figure?.parameter ?? null;
+    drawHead();
+    drawParameterChoice();
+    drawCells();
+    const seeds = sweep?.parameters.includes(SEED) ?? false;
+    board.meanOfSeeds = seeds && read("seeds") !== "each";
+    if (seeds && !seedBar.children.length) fill(seedBar, seedChoice());
+    const now = [parameter, ...boardRuns().map((run) => `${run.id}${run.cut ? "cut" : ""}`)].join();
+    if (now !== drawn) drawCurves();
+    drawn = now;
+    await Promise.all([drawPlot(), loadMetrics()]);
+    failure.replaceChildren();
+  } catch (error) {
+    if (!sweep) showFailure(head, error);
+    else showFailure(failure, error);
+  }
+}
+
+/** The metrics of the run that is furthest: the others have the same. */
+async function loadMetrics() {
+  const furthest = [...(sweep?.cells ?? [])].sort((a, b) => (b.run.step ?? -1) - (a.run.step ?? -1))[0];
+  if (!furthest || furthest.run.step === null) {
+    fill(charts, h("p.empty", {}, "Curves appear with the first step."));
+    return;
+  }
+  const state = `${furthest.run.id} ${Object.keys(furthest.run.latest).length}`;
+  if (state === metricsKnown) return;
+  const infos = await get(`/runs/${furthest.run.id}/metrics`);
+  metricsKnown = state;
+  board.setMetrics(infos.map((/** @type {any} */ info) => info.name));
+}
+
+installPage();
+const reload = throttled(load, 2000);
+const isOurs = (/** @type {string} */ id) => sweep?.cells.some((cell) => cell.run.id === id) ?? false;
+on("sweep", ({ id }) => {
+  if (!sweep || id === sweep.id) reload();
+});
+on("run", (run) => {
+  if (isOurs(run.id)) {
+    board.tick();
+    reload();
+  }
+});
+on("metrics", ({ run_id: id }) => {
+  if (!isOurs(id)) return;
+  board.tick();
+  reload();
+});
+onCatchUp(async () => {
+  await load();
+  board.reload();
+});
+document.addEventListener("lehr:theme", () => {
+  drawPlot();
+  drawCurves();
+  drawCells();
+});
+new ResizeObserver(throttled(drawPlot, 200)).observe(figurePlace);
+load();

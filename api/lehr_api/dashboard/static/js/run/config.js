@@ -1,0 +1,126 @@
+/** A run's config: complete, searchable, against another run; and where it came from. */
+
+import { get } from "../api.js";
+import { fill, h, scrollable } from "../dom.js";
+import { differing, flatten } from "../flat.js";
+import { NONE, specValue } from "../format.js";
+import { empty, message } from "../notices.js";
+import { read, write } from "../urlstate.js";
+
+/** @typedef {import("../types.js").RunDetail} RunDetail */
+
+/** @param {Record<string, any>} provenance */
+function provenanceList(provenance) {
+  const { diff, git_diff: gitDiff, ...rest } = provenance;
+  const patch = diff ?? gitDiff ?? provenance.git?.diff;
+  const flat = [...flatten(rest)].filter(([path]) => !path.endsWith("diff"));
+  if (!flat.length && !patch) return h("p.hint", {}, "Nothing was recorded about where this run came from.");
+  return [
+    h("dl.facts", {}, flat.map(([path, value]) => [h("dt", {}, path), h("dd.mono", {}, typeof value === "string" ? value : specValue(value, path))])),
+    patch && h("details", {}, h("summary", {}, "uncommitted changes at submission"), h("pre.block", {}, String(patch))),
+  ];
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {RunDetail} run
+ * @returns {import("./tabs.js").OpenTab}
+ */
+export function openConfig(place, run) {
+  const own = flatten(run.spec);
+  /** @type {RunDetail | null} */
+  let other = null;
+  /** @type {string | null} what it is compared with, when that is no run */
+  let preset = null;
+  /** @type {any} */
+  let presets = null;
+  let needle = read("key") ?? "";
+  const asked = read("against") ?? "";
+  const table = h("div");
+  const problem = h("span.problem", { role: "alert" });
+
+  /** @param {string} name the preset's model, and the defaults of everything else */
+  const ofPreset = (name) => flatten({ train: { ...presets.defaults, model: presets.models[name] } });
+
+  const draw = () => {
+    const theirs = other ? flatten(other.spec) : preset ? ofPreset(preset) : null;
+    // What a preset leaves open (data, batch, steps, resources) is no difference to it.
+    const ours = preset && theirs ? new Map([...own].filter(([path]) => [...theirs.keys()].some((one) => one === path || path.startsWith(`${one.split(".").slice(0, 2).join(".")}.`)))) : own;
+    const paths = theirs ? differing([ours, theirs]) : [...own.keys()];
+    const shown = paths.filter((path) => path.toLowerCase().includes(needle.toLowerCase()));
+    if (!shown.length) {
+      fill(table, empty(theirs && !paths.length ? (preset ? `Nothing differs from ${preset} and the defaults` : "The two configs are the same") : "No field has this in its name"));
+      return;
+    }
+    fill(
+      table,
+      scrollable(
+        h(
+          "table.config",
+          { "aria-label": "Config" },
+          theirs && h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "differs"), h("th", { scope: "col" }, run.name), h("th", { scope: "col" }, other?.name ?? `preset ${preset}`))),
+          h(
+            "tbody",
+            {},
+            shown.map((path) =>
+              h("tr", {}, h("td.key.shrink", {}, path), h("td.value", {}, specValue(own.get(path), path)), theirs && h("td.value", {}, theirs.has(path) ? specValue(theirs.get(path), path) : NONE)),
+            ),
+          ),
+        ),
+      ),
+    );
+  };
+
+  const against = async (/** @type {string} */ ref) => {
+    problem.textContent = "";
+    write({ against: ref });
+    preset = null;
+    choice.value = "";
+    try {
+      if (ref.startsWith("preset:")) {
+        const name = ref.slice("preset:".length);
+        await learnPresets();
+        if (!presets.models[name]) throw new Error(`There is no preset ${name}; there are ${Object.keys(presets.models).join(", ")}.`);
+        preset = choice.value = name;
+        other = null;
+        refInput.value = "";
+        draw();
+        return;
+      }
+      other = ref ? await get(`/runs/${encodeURIComponent(ref)}`) : null;
+    } catch (error) {
+      other = null;
+      problem.textContent = message(error);
+    }
+    draw();
+  };
+
+  const fetchPresets = async () => {
+    presets = await get("/presets");
+    for (const [name, summary] of Object.entries(presets.summaries)) choice.append(h("option", { value: name, title: summary }, name));
+  };
+  /** @type {Promise<void> | null} */
+  let learning = null;
+  const learnPresets = () => (learning ??= fetchPresets());
+  const choice = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => against(choice.value && `preset:${choice.value}`) }, h("option", { value: "" }, "none")));
+  const keyInput = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "field", "aria-label": "Fields that have", value: needle, oninput: () => {
+    needle = keyInput.value;
+    write({ key: needle });
+    draw();
+  } }));
+  const refInput = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "a run's name or id", value: asked.startsWith("preset:") ? "" : asked, onchange: () => against(refInput.value.trim()) }));
+  fill(
+    place,
+    h("div.bar", {}, keyInput, h("label.field", {}, "differences to run", refInput), h("label.field", {}, "or preset", choice), problem, h("span.bar-end", {}, h("a", { href: `/api/v1/runs/${run.id}/config`, download: `${run.name}.yaml` }, "config.yaml"))),
+    table,
+    h("h2", {}, "Where it came from"),
+    provenanceList(run.provenance),
+  );
+  draw();
+  if (asked) against(asked);
+  learnPresets().catch((error) => {
+    learning = null;
+    problem.textContent = message(error);
+  });
+  return {};
+}

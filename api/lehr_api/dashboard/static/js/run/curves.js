@@ -1,0 +1,120 @@
+/** The curves of one run, and the tail of its log under them. */
+
+import { get } from "../api.js";
+import { Board } from "../charts/board.js";
+import { toolbar, viewFromAddress } from "../charts/toolbar.js";
+import { slot, stroke } from "../colour.js";
+import { fill, h, throttled } from "../dom.js";
+import { empty } from "../notices.js";
+import { integer } from "../format.js";
+import { LogView } from "./logs.js";
+import { scheduleMarks } from "./schedule.js";
+
+/**
+ * @typedef {import("../types.js").RunDetail} RunDetail
+ * @typedef {import("../types.js").EventView} EventView
+ */
+
+const LOOK_MS = 20_000;
+
+/**
+ * What the charts mark, from what the trainer said.
+ *
+ * @param {EventView[]} events
+ * @param {{step: number, seen: string}[]} diagnosed what is wrong by the curves
+ * @param {RunDetail} run
+ * @returns {import("../charts/chart.js").Marks}
+ */
+export function marksOf(events, diagnosed, run) {
+  const at = (/** @type {string} */ kind) => events.filter((event) => event.kind === kind && event.step !== null);
+  return {
+    schedule: scheduleMarks(run),
+    checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
+    resumes: at("resumed").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
+    alarms: [
+      ...at("warning").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
+      ...diagnosed.map(({ step, seen }) => ({ step, label: seen })),
+    ],
+  };
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {RunDetail} run
+ * @returns {import("./tabs.js").OpenTab}
+ */
+export function openCurves(place, run) {
+  const charts = h("div");
+  const tailPlace = h("div");
+  const view = viewFromAddress();
+  const marksLine = h("p.hint");
+  const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
+  fill(place, bar.element, charts, marksLine, h("h2", {}, "Log tail"), tailPlace);
+  const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
+    onZoom: (range) => {
+      view.range = range;
+      bar.show();
+      board.reload();
+    },
+  });
+  const log = new LogView(tailPlace, run, { tail: true });
+  let attempt = run.attempt;
+
+  const metrics = async () => {
+    const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
+    if (!infos.length) {
+      fill(charts, empty("No metrics yet", h("p", {}, "Curves appear with the first step. What happens until then is in the log.")));
+      return;
+    }
+    board.setMetrics(infos.map((info) => info.name));
+  };
+  const marks = async () => {
+    const found = marksOf(...(await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alarms`)])), run);
+    board.setMarks(found);
+    const parts = [
+      found.checkpoints.length && "short ticks where a checkpoint was saved",
+      found.resumes.length && "dotted lines where it resumed",
+      found.alarms.length && `red dashes where an alarm began (${found.alarms.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
+      found.schedule.length && `dash-dotted lines where the learning rate changes course (${found.schedule.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
+    ].filter(Boolean);
+    marksLine.textContent = parts.length ? `On the curves: ${parts.join(", ")}.` : "";
+  };
+  // Which metrics there are and what is marked changes seldom: looked at when the run shows a
+  // sign of it, and now and then for what gives no sign (a checkpoint, a metric of its own).
+  const look = throttled(async () => {
+    looked = Date.now();
+    await metrics().catch((error) => board.failed(error));
+    await marks().catch(() => undefined);
+  }, 1500);
+  let looked = 0;
+  let sign = "";
+  /** @param {string} next */
+  const lookIfNew = (next) => {
+    if (next !== sign || Date.now() - looked > LOOK_MS) look();
+    sign = next;
+  };
+  look();
+
+  return {
+    run(next) {
+      if (next.attempt !== attempt) {
+        // A resume goes back in steps: what was fetched may be superseded.
+        attempt = next.attempt;
+        board.reload();
+      }
+      log.run(next);
+      board.tick();
+      lookIfNew(`${next.state} ${next.attempt} ${next.alarms.length} ${Object.keys(next.latest).join()}`);
+    },
+    metrics: () => board.tick(),
+    log: (change) => log.grew(change),
+    catchUp() {
+      board.reload();
+      look();
+      log.refresh();
+    },
+    close() {
+      board.destroy();
+    },
+  };
+}

@@ -1,0 +1,130 @@
+/** What a run left behind besides its curves: samples, checkpoints, events. */
+
+import { get } from "../api.js";
+import { fill, h, scrollable, throttled } from "../dom.js";
+import * as f from "../format.js";
+import { empty, showFailure } from "../notices.js";
+import { read, write } from "../urlstate.js";
+
+/**
+ * @typedef {import("../types.js").RunDetail} RunDetail
+ * @typedef {import("./tabs.js").OpenTab} OpenTab
+ */
+
+const REFRESH_MS = 4000;
+
+/**
+ * A tab that shows one list of the run and fetches it again when the run moves.
+ *
+ * @param {string} path
+ * @param {(items: any[]) => import("../dom.js").Child} draw
+ * @returns {(place: HTMLElement, run: RunDetail) => OpenTab}
+ */
+function listTab(path, draw) {
+  return (place, run) => {
+    let before = "";
+    const refresh = throttled(async () => {
+      try {
+        const items = await get(`/runs/${run.id}/${path}`);
+        const now = JSON.stringify(items);
+        if (now === before) return;
+        before = now;
+        fill(place, draw(items));
+      } catch (error) {
+        if (!before) showFailure(place, error);
+      }
+    }, REFRESH_MS);
+    refresh();
+    return { run: refresh, metrics: refresh, catchUp: refresh };
+  };
+}
+
+export const openSamples = listTab("samples", (/** @type {import("../types.js").SampleView[]} */ samples) =>
+  samples.length
+    ? [...samples].reverse().map((sample) =>
+        h(
+          "div.sample",
+          {},
+          h("div", {}, `step ${f.integer(sample.step)}`, h("div.dim", {}, f.time(sample.at))),
+          h("p", {}, h("span.prompt", {}, sample.prompt), sample.text.startsWith(sample.prompt) ? sample.text.slice(sample.prompt.length) : sample.text),
+        ),
+      )
+    : empty("No samples", h("p", {}, "A run writes samples of its text when its config asks for them.")),
+);
+
+export const openCheckpoints = listTab("checkpoints", (/** @type {import("../types.js").CheckpointView[]} */ checkpoints) =>
+  checkpoints.length
+    ? scrollable(
+        h(
+          "table",
+          { "aria-label": "Checkpoints" },
+          h("thead", {}, h("tr", {}, h("th.num", { scope: "col" }, "step"), h("th", { scope: "col" }, ""), h("th", { scope: "col" }, "saved because"), h("th.num", { scope: "col" }, "val/loss"), h("th.num", { scope: "col" }, "size"), h("th.num", { scope: "col" }, "attempt"), h("th", { scope: "col" }, "saved"), h("th", { scope: "col" }, "path"))),
+          h(
+            "tbody",
+            {},
+            [...checkpoints].sort((a, b) => b.step - a.step || b.attempt - a.attempt).map((one) =>
+              h(
+                one.best ? "tr.best" : "tr",
+                {},
+                h("td.num", {}, f.integer(one.step)),
+                h("td", {}, one.latest && h("span.tag", {}, "latest"), one.best && h("span.tag", {}, "best"), one.removed_at !== null && h("span.tag", { title: "Deleted to keep only as many as the config asks for" }, "removed")),
+                h("td", {}, one.reason),
+                h("td.num", {}, f.number(one.val_loss)),
+                h("td.num", {}, f.bytes(one.size_bytes)),
+                h("td.num", {}, one.attempt),
+                h("td", {}, f.time(one.created_at, { seconds: true })),
+                h("td.mono", { title: `sha256 of the manifest: ${one.digest}` }, one.path),
+              ),
+            ),
+          ),
+        ),
+      )
+    : empty("No checkpoints yet", h("p", {}, "They are saved as train.checkpoint.every says, at the end, and when you ask for one above.")),
+);
+
+/** @param {import("../types.js").EventView} event */
+const eventClass = (event) => (event.kind === "warning" || event.data.to === "failed" || event.data.outcome === "failed" ? "tr.event-warning" : "tr");
+
+/** @param {import("../types.js").EventView[]} events */
+function eventTable(events) {
+  const kinds = [...new Set(events.map((event) => event.kind))].sort();
+  const chosen = read("kind") ?? "";
+  const shown = chosen ? events.filter((event) => event.kind === chosen) : events;
+  const place = h("div");
+  const select = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => {
+    write({ kind: select.value });
+    fill(place, eventTable(events));
+    /** @type {HTMLElement | null} */ (place.querySelector("select"))?.focus();
+  } }, h("option", { value: "" }, `all (${events.length})`), kinds.map((kind) => h("option", { value: kind }, kind))));
+  select.value = kinds.includes(chosen) ? chosen : "";
+  const head = (/** @type {string} */ title, /** @type {string} */ kind) => h(`th${kind}`, { scope: "col" }, title);
+  fill(
+    place,
+    h("div.bar", {}, h("label.field", {}, "show", select)),
+    scrollable(
+      h(
+        "table",
+        { "aria-label": "Events" },
+        h("thead", {}, h("tr", {}, head("time", ".shrink"), head("event", ".shrink"), head("attempt", ".num.shrink"), head("step", ".num.shrink"), head("", ""))),
+        h(
+          "tbody",
+          {},
+          [...shown].reverse().map((event) =>
+            h(
+              eventClass(event),
+              {},
+              h("td", {}, f.time(event.at, { seconds: true })),
+              h("td.event-kind", {}, event.kind),
+              h("td.num", {}, event.attempt || f.NONE),
+              h("td.num", {}, f.integer(event.step)),
+              h("td.wrap", {}, event.message.replace(" -> ", " → ")),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
+  return place;
+}
+
+export const openEvents = listTab("events", eventTable);

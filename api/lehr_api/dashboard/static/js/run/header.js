@@ -1,0 +1,145 @@
+/** The head of a run's page: what it does, how far it is, the figures that matter, what to do. */
+
+import { post } from "../api.js";
+import { fill, h } from "../dom.js";
+import * as f from "../format.js";
+import { confirmed, toast, tryTo } from "../notices.js";
+import { ACTIVE, ENDED, progress, runReason, runState } from "../status.js";
+import { fork } from "./fork.js";
+import { archive, deleteRun, editTags, unarchive } from "./keeping.js";
+
+/** @typedef {import("../types.js").RunDetail} RunDetail */
+
+/**
+ * @param {RunDetail} run
+ * @param {string} verb
+ */
+async function order(run, verb) {
+  await tryTo(async () => {
+    await post(`/runs/${run.id}/${verb}`);
+    const done = { cancel: "Cancelling", pause: "Pausing: it saves a checkpoint first", resume: "Queued again", retry: "Queued again", checkpoint: "A checkpoint is saved at the next step" };
+    toast(`${done[/** @type {"cancel"} */ (verb)] ?? verb}.`);
+  });
+}
+
+/** @param {RunDetail} run */
+async function cancel(run) {
+  const saved = run.state === "running" ? "It is stopped without saving a checkpoint; those that there are stay. To save first, pause it." : "It will not start.";
+  if (await confirmed({ title: `Cancel ${run.name}?`, body: h("p", {}, saved), yes: "Cancel the run", danger: true })) order(run, "cancel");
+}
+
+/** @param {RunDetail} run */
+async function pause(run) {
+  const body = h("p", {}, "It saves a checkpoint and frees its GPUs. Resuming puts it back into the queue.");
+  if (await confirmed({ title: `Pause ${run.name}?`, body, yes: "Pause the run" })) order(run, "pause");
+}
+
+/** @param {RunDetail} run */
+function actions(run) {
+  const stopping = run.desired !== "run";
+  const button = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
+    h(danger ? "button.danger" : "button", { type: "button", onclick: act }, label);
+  /** @type {HTMLElement[]} */
+  const shown = [];
+  if (run.state === "running" && !stopping) {
+    shown.push(button("Save checkpoint", () => order(run, "checkpoint")));
+    shown.push(button("Pause", () => pause(run)));
+  }
+  if (run.step !== null) shown.push(button("Fork", () => fork(run)));
+  if (run.state === "paused") shown.push(button("Resume", () => order(run, "resume")));
+  if (run.state === "failed") shown.push(button("Retry", () => order(run, "retry")));
+  if ((ACTIVE.has(run.state) && !stopping) || run.state === "queued" || run.state === "paused") {
+    shown.push(button("Cancel", () => cancel(run), true));
+  }
+  if (ENDED.has(run.state)) {
+    shown.push(run.archived ? button("Unarchive", () => unarchive(run)) : button("Archive", () => archive([run])));
+    shown.push(button("Delete", () => deleteRun(run), true));
+  }
+  return shown;
+}
+
+/**
+ * @param {string} label
+ * @param {string} value
+ * @param {string} [note]
+ */
+const figure = (label, value, note) => h("div", {}, h("div.k", {}, label), h("div.v", {}, value, note && h("small", {}, ` ${note}`)));
+
+/** @param {RunDetail} run */
+function figures(run) {
+  const latest = (/** @type {string} */ name) => run.latest[name];
+  const memory = ["memory/peak_bytes", "memory/allocated_bytes", "memory/rss_bytes"].find((name) => latest(name));
+  const val = latest("val/loss");
+  const kind = { "memory/peak_bytes": "peak", "memory/allocated_bytes": "now", "memory/rss_bytes": "of the process" }[memory ?? ""];
+  return h(
+    "div.figures",
+    {},
+    figure("train/loss", f.number(latest("train/loss")?.value)),
+    figure("val/loss", f.number(val?.value), val && `at step ${f.integer(val.step)}`),
+    figure("tokens/s", f.si(latest("tokens_per_s")?.value)),
+    figure("MFU", f.percent(latest("mfu")?.value)),
+    figure("memory", f.bytes(memory && latest(memory).value), kind),
+    figure("lr", f.scientific(latest("train/lr")?.value)),
+  );
+}
+
+/** @param {RunDetail} run */
+function timing(run) {
+  if (run.started_at === null) return run.queued_at === null ? null : ["submitted ", f.time(run.created_at)];
+  if (run.ended_at !== null) return ["ran ", f.duration(run.ended_at - run.started_at), ", ended ", f.time(run.ended_at)];
+  return ["started ", f.time(run.started_at)];
+}
+
+/** @param {RunDetail} run */
+function places(run) {
+  if (!run.placement.length) return null;
+  /** @type {Map<string, number[]>} */
+  const nodes = new Map();
+  for (const { node, gpu } of run.placement) nodes.set(node, [...(nodes.get(node) ?? []), gpu]);
+  return [...nodes].map(([node, gpus]) => `${node}:${gpus.join(",")}`).join("  ");
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {RunDetail} run
+ * @param {string | null} sweepName
+ */
+export function drawHeader(place, run, sweepName) {
+  const done = progress(run);
+  const reason = runReason(run);
+  const failed = run.state === "failed";
+  // Which button has the focus, so that a live update does not take it away.
+  const focused = place.contains(document.activeElement) ? document.activeElement?.textContent : null;
+  fill(
+    place,
+    h(
+      "div.crumbs",
+      {},
+      h("a", { href: "/" }, "Runs"),
+      run.sweep_id && [" / ", h("a", { href: `/sweeps/${run.sweep_id}` }, sweepName ?? run.sweep_id)],
+      ` / ${run.project}`,
+      run.forked_from && [", forked from ", h("a", { href: `/runs/${run.forked_from}` }, run.forked_from)],
+    ),
+    h("div.head-line", {}, h("h1", {}, run.name), h("span.mono.dim", {}, run.id), run.archived && h("span.tag", {}, "archived"), run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)), h("button.quiet", { type: "button", onclick: () => editTags(run) }, run.tags.length ? "Edit tags" : "Add tags"), h("div.actions", {}, actions(run))),
+    h(
+      "div.status-line",
+      {},
+      runState(run),
+      run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `asked to ${run.desired}`),
+      h("span", {}, run.step === null ? "no step yet" : ["step ", h("b", {}, f.integer(run.step)), ` of ${f.integer(run.total_steps)}`]),
+      done !== null && h("span.progress", { role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress" }, h("i", { vars: { "--done": done } })),
+      run.eta_s !== null && h("span", {}, `ETA ${f.duration(run.eta_s)}`),
+      h("span", {}, timing(run)),
+      run.device && h("span", {}, run.device),
+      h("span", {}, places(run)),
+      run.attempt > 1 && h("span", {}, `attempt ${run.attempt}`),
+    ),
+    Object.keys(run.parameters_varied).length > 0 &&
+      h("div.status-line", {}, Object.entries(run.parameters_varied).map(([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specValue(value, path))))),
+    reason && h(failed ? "div.failure" : "div.alarm", failed ? { role: "alert" } : {}, h("p", {}, reason), failed && run.cause && h("p.dim", {}, `cause: ${run.cause}`)),
+    run.alarms.map((alarm) => h("div.alarm", {}, alarm)),
+    figures(run),
+    run.wandb && h("p.hint", {}, "Weights & Biases: ", run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text),
+  );
+  if (focused) [...place.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();
+}

@@ -1,0 +1,95 @@
+/** Tags, and putting away what has ended: out of sight, or off the disk. */
+
+import { get, post, put, remove } from "../api.js";
+import { h } from "../dom.js";
+import { field, openForm } from "../form.js";
+import { bytes, integer } from "../format.js";
+import { confirmed, message, toast, toastNext, tryTo } from "../notices.js";
+
+/** @typedef {import("../types.js").RunView} RunView */
+
+/** @param {string} text */
+const words = (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))];
+
+/**
+ * Change the tags of a run; it is told as an event, like every change.
+ *
+ * @param {RunView} run
+ */
+export function editTags(run) {
+  const input = /** @type {HTMLInputElement} */ (h("input", { type: "text", value: run.tags.join(" "), spellcheck: "false", autocomplete: "off" }));
+  openForm({
+    title: `Tags of ${run.name}`,
+    fields: [field("tags", input, "words with spaces between them; the filter finds them as tag:word")],
+    yes: "Save",
+    act: () => put(`/runs/${run.id}/tags`, { tags: words(input.value) }),
+  });
+}
+
+/**
+ * Add tags to many runs.
+ *
+ * @param {RunView[]} runs
+ */
+export function addTags(runs) {
+  const input = /** @type {HTMLInputElement} */ (h("input", { type: "text", spellcheck: "false", autocomplete: "off" }));
+  openForm({
+    title: `Tag ${runs.length} ${runs.length === 1 ? "run" : "runs"}`,
+    about: "What they are tagged with already stays.",
+    fields: [field("tags", input, "words with spaces between them")],
+    yes: "Tag",
+    act: async () => {
+      await Promise.all(runs.map((run) => put(`/runs/${run.id}/tags`, { tags: [...new Set([...run.tags, ...words(input.value)])] })));
+    },
+  });
+}
+
+/**
+ * @param {RunView[]} runs that have ended
+ * @returns {Promise<boolean>} whether they were put away
+ */
+export async function archive(runs) {
+  const what = runs.length === 1 ? runs[0].name : `${runs.length} runs`;
+  const yes = await confirmed({
+    title: `Archive ${what}?`,
+    body: h("p", {}, "Out of the list, and found again by the filter archived:yes. Curves, logs and checkpoints stay; nothing is freed."),
+    yes: "Archive",
+  });
+  if (!yes) return false;
+  const results = await Promise.allSettled(runs.map((run) => post(`/runs/${run.id}/archive`)));
+  for (const result of results) if (result.status === "rejected") toast(message(result.reason), { bad: true });
+  return true;
+}
+
+/** @param {RunView} run */
+export const unarchive = (run) => tryTo(() => post(`/runs/${run.id}/unarchive`));
+
+/**
+ * Delete a run's files and figures, after saying what that frees.
+ *
+ * @param {RunView} run
+ */
+export async function deleteRun(run) {
+  await tryTo(async () => {
+    const would = await get(`/runs/${run.id}/deletion`);
+    const parts = [
+      `${bytes(would.run_directory_bytes)} of files (${integer(would.checkpoints)} ${would.checkpoints === 1 ? "checkpoint" : "checkpoints"} among them)`,
+      `${bytes(would.streams_bytes)} of metrics and logs`,
+      would.copies_bytes > 0 && `${bytes(would.copies_bytes)} of copies elsewhere`,
+    ].filter(Boolean);
+    const yes = await confirmed({
+      title: `Delete ${run.name}?`,
+      body: [
+        h("p", {}, h("b", {}, `Frees ${bytes(would.bytes)}: `), `${parts.join(", ")}. That cannot be undone.`),
+        would.notes.map((/** @type {string} */ note) => h("p.note", {}, note)),
+        h("p.hint", {}, "Its record stays, archived: config, where it came from, and what happened."),
+      ],
+      yes: "Delete for good",
+      danger: true,
+    });
+    if (!yes) return;
+    const freed = await remove(`/runs/${run.id}`);
+    toastNext(`${run.name} is deleted: ${bytes(freed.bytes)} freed.`);
+    location.assign("/");
+  });
+}

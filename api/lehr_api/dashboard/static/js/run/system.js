@@ -1,0 +1,164 @@
+/** What a run runs on: its attempts, hardware, and the curves of memory and time. */
+
+import { get } from "../api.js";
+import { Board, groupOf } from "../charts/board.js";
+import { toolbar, viewFromAddress } from "../charts/toolbar.js";
+import { slot, stroke } from "../colour.js";
+import { fill, h, scrollable, throttled } from "../dom.js";
+import { flatten } from "../flat.js";
+import * as f from "../format.js";
+
+/** @typedef {import("../types.js").RunDetail} RunDetail */
+
+const LOOK_MS = 20_000;
+/** The prefixes of what a machine does, as against what the model learns. */
+const GROUPS = ["speed", "memory", "gpu", "system"];
+
+/**
+ * Where the time of a step goes, as far as every run measures it.
+ *
+ * @param {Record<string, import("../types.js").Latest>} latest
+ */
+function stepTime(latest) {
+  const step = f.fromWire(latest.step_time_s?.value ?? null);
+  const wait = f.fromWire(latest.data_wait_s?.value ?? null);
+  if (step === null || wait === null || !(step > 0)) return null;
+  const share = Math.min(1, Math.max(0, wait / step));
+  return h(
+    "div.breakdown",
+    {},
+    h("div.breakdown-bar", { role: "img", "aria-label": `${f.percent(share)} of a step waits for data` }, h("i", { vars: { "--share": share } })),
+    h("p", {}, "A step takes ", h("b", {}, f.metric("step_time_s", step)), ": ", h("span.breakdown-wait", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`), `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`),
+  );
+}
+
+/**
+ * What to do for figures that the run does not log.
+ *
+ * @param {string[]} names
+ * @param {RunDetail} run
+ */
+function hintOnUtilization(names, run) {
+  if (names.some((name) => groupOf(name) === "gpu")) return null;
+  const cpu = run.device?.startsWith("cpu");
+  return h(
+    "p.hint",
+    {},
+    cpu ? "It trains on a CPU: there is no GPU to watch. " : "GPU utilization is not a metric of this run: MFU tells how much of the GPU's peak the training used. ",
+    run.spec.train?.profile?.tool === "torch"
+      ? "The shares of matmul, other kernels, communication and idle time are in the log (profile: …), the trace in the attempt's profiles folder."
+      : ["For the shares of matmul, other kernels, communication and idle time, fork or submit it with ", h("code", {}, "train.profile.tool=torch"), "."],
+  );
+}
+
+/** @param {import("../types.js").AttemptView} attempt */
+function outcome(attempt) {
+  if (attempt.exited_at === null) return attempt.open ? "running" : f.NONE;
+  const code = attempt.exit_code === null ? "" : `, exit ${attempt.exit_code}`;
+  return `${attempt.outcome ?? "ended"}${code}`;
+}
+
+/** @param {RunDetail} run */
+function attempts(run) {
+  if (!run.attempts.length) return h("p.hint", {}, "It has not been started yet.");
+  return scrollable(
+    h(
+      "table",
+      { "aria-label": "Attempts" },
+      h("thead", {}, h("tr", {}, ["attempt", "placed on", "resumed from", "began", "took", "outcome", ""].map((title, i) => h(i === 0 ? "th.num.shrink" : "th", { scope: "col" }, title)))),
+      h(
+        "tbody",
+        {},
+        [...run.attempts].reverse().map((one) =>
+          h(
+            "tr",
+            {},
+            h("td.num", {}, one.number),
+            h("td", {}, one.placement.map((at) => `${at.node}:${at.gpu}`).join(" ") || f.NONE),
+            h("td.mono", {}, one.resume_from ?? "the beginning"),
+            h("td", {}, f.time(one.created_at, { seconds: true })),
+            h("td", {}, one.exited_at === null ? f.NONE : f.duration(one.exited_at - one.created_at)),
+            h("td", {}, outcome(one)),
+            h("td.wrap.dim", {}, one.message),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** @param {import("../types.js").EventView | undefined} started */
+function hardware(started) {
+  if (!started) return h("p.hint", {}, "The trainer says what it runs on when it begins.");
+  const facts = [...flatten(started.data)].filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path));
+  return h("dl.facts", {}, facts.map(([path, value]) => [h("dt", {}, path), h("dd", {}, path.startsWith("startup_s.") ? f.duration(value) : specValueOf(value, path))]));
+}
+
+/** @param {unknown} value @param {string} path */
+function specValueOf(value, path) {
+  if (Array.isArray(value)) return value.join(" ");
+  if (typeof value === "string" || path.endsWith("pid")) return String(value);
+  return path.endsWith("_bytes") ? f.bytes(value) : f.specValue(value, path);
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {RunDetail} run
+ * @returns {import("./tabs.js").OpenTab}
+ */
+export function openSystem(place, run) {
+  const view = viewFromAddress();
+  const attemptsPlace = h("div", {}, attempts(run));
+  const charts = h("div");
+  const facts = h("div");
+  const breakdown = h("div");
+  const utilization = h("div");
+  const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
+  fill(place, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "What it runs on"), facts);
+  const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
+    onZoom: (range) => {
+      view.range = range;
+      bar.show();
+      board.reload();
+    },
+    pins: "system-pins",
+  });
+  let current = run;
+  fill(breakdown, stepTime(run.latest));
+  let { attempt, attempts: drawn } = run;
+  let looked = 0;
+  const look = throttled(async () => {
+    looked = Date.now();
+    try {
+      const [infos, events] = await Promise.all([get(`/runs/${run.id}/metrics`), get(`/runs/${run.id}/events`)]);
+      const names = infos.map((/** @type {any} */ info) => info.name);
+      board.setMetrics(names.filter((/** @type {string} */ name) => GROUPS.includes(groupOf(name))));
+      fill(utilization, hintOnUtilization(names, current));
+      fill(facts, hardware(events.filter((/** @type {any} */ event) => event.kind === "started").at(-1)));
+    } catch (error) {
+      board.failed(error);
+    }
+  }, 5000);
+  look();
+  return {
+    run(next) {
+      // The list is a new one when the run was fetched again; events of the run leave it.
+      if (next.attempts !== drawn) fill(attemptsPlace, attempts(next));
+      drawn = next.attempts;
+      current = next;
+      fill(breakdown, stepTime(next.latest));
+      const moved = next.attempt !== attempt;
+      attempt = next.attempt;
+      if (moved || Date.now() - looked > LOOK_MS) look();
+    },
+    metrics(latest) {
+      fill(breakdown, stepTime(latest));
+      board.tick();
+    },
+    catchUp() {
+      board.reload();
+      look();
+    },
+    close: () => board.destroy(),
+  };
+}

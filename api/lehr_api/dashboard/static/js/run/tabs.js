@@ -1,0 +1,91 @@
+/** Tabs whose choice lives in the address; only the open one fetches anything. */
+
+import { fill, h } from "../dom.js";
+import { read, write } from "../urlstate.js";
+
+/**
+ * @typedef {import("../types.js").RunDetail} RunDetail
+ *
+ * @typedef {object} OpenTab what an open tab is told
+ * @property {(run: RunDetail) => void} [run]
+ * @property {(latest: Record<string, import("../types.js").Latest>) => void} [metrics]
+ * @property {(change: {name: string, size: number, attempt?: number}) => void} [log]
+ * @property {() => void} [catchUp]
+ * @property {() => void} [close]
+ *
+ * @typedef {object} Tab
+ * @property {string} key
+ * @property {string} title
+ * @property {(place: HTMLElement, run: RunDetail) => OpenTab} open
+ */
+
+export class Tabs {
+  /**
+   * @param {HTMLElement} bar
+   * @param {HTMLElement} place
+   * @param {Tab[]} tabs
+   */
+  constructor(bar, place, tabs) {
+    this.bar = bar;
+    this.place = place;
+    this.tabs = tabs;
+    /** @type {OpenTab | null} */
+    this.opened = null;
+    /** @type {RunDetail | null} */
+    this.run = null;
+    const asked = read("tab");
+    this.key = tabs.some((tab) => tab.key === asked) ? /** @type {string} */ (asked) : tabs[0].key;
+    fill(
+      bar,
+      tabs.map((tab) =>
+        h("button", { type: "button", role: "tab", id: `tab-${tab.key}`, "aria-controls": place.id, onclick: () => this.open(tab.key) }, tab.title),
+      ),
+    );
+    place.setAttribute("role", "tabpanel");
+    bar.addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!by) return;
+      const at = tabs.findIndex((tab) => tab.key === this.key);
+      this.open(tabs[(at + by + tabs.length) % tabs.length].key);
+      /** @type {HTMLElement | null} */ (bar.querySelector("[aria-selected=true]"))?.focus();
+    });
+    this.#mark();
+  }
+
+  /** @param {string} key */
+  open(key) {
+    this.key = key;
+    write({ tab: key === this.tabs[0].key ? null : key });
+    this.#mark();
+    this.opened?.close?.();
+    this.place.replaceChildren();
+    this.opened = null;
+    if (this.run) this.#start();
+  }
+
+  /** @param {RunDetail} run */
+  show(run) {
+    const first = this.run === null;
+    this.run = run;
+    if (first) this.#start();
+    else this.opened?.run?.(run);
+  }
+
+  #start() {
+    const tab = this.tabs.find((one) => one.key === this.key);
+    if (!tab || !this.run) return;
+    // A room of its own: an answer that comes after the tab was left is drawn where nobody looks.
+    const room = h("div");
+    fill(this.place, room);
+    this.opened = tab.open(room, this.run);
+  }
+
+  #mark() {
+    for (const button of this.bar.children) {
+      const on = button.id === `tab-${this.key}`;
+      button.setAttribute("aria-selected", String(on));
+      button.setAttribute("tabindex", on ? "0" : "-1");
+    }
+    this.place.setAttribute("aria-labelledby", `tab-${this.key}`);
+  }
+}

@@ -1,0 +1,123 @@
+/** The runs that a filter lets through, fetched page by page and kept up to date. */
+
+import { get } from "../api.js";
+import { fromWire } from "../format.js";
+
+/** @typedef {import("../types.js").RunView} RunView */
+
+/** A screenful, so that the first rows show at once; the rest comes in larger pages. */
+const FIRST = 60;
+const PAGE = 200;
+const MOST = 5000;
+const TREND = 24;
+
+export class RunList {
+  constructor() {
+    /** @type {Map<string, RunView>} */
+    this.runs = new Map();
+    /** @type {Record<string, unknown>} */
+    this.query = {};
+    /** @type {string | null} */
+    this.cursor = null;
+    /** @type {number | null} */
+    this.total = null;
+    this.loading = false;
+    this.generation = 0;
+  }
+
+  get complete() {
+    return this.cursor === null;
+  }
+
+  /** @param {Record<string, unknown>} query */
+  async load(query) {
+    this.query = query;
+    this.generation += 1;
+    const generation = this.generation;
+    const page = await get("/runs", { ...query, limit: FIRST });
+    if (generation !== this.generation) return;
+    this.runs = new Map(page.items.map((/** @type {RunView} */ run) => [run.id, run]));
+    this.cursor = page.next_cursor;
+    this.total = page.total;
+  }
+
+  /** The next page, if there is one. @returns {Promise<boolean>} whether there was */
+  async more() {
+    if (this.loading || !this.cursor) return false;
+    this.loading = true;
+    const generation = this.generation;
+    try {
+      const page = await get("/runs", { ...this.query, limit: PAGE, cursor: this.cursor });
+      if (generation !== this.generation) return false;
+      for (const run of page.items) this.runs.set(run.id, run);
+      this.cursor = page.next_cursor;
+      return true;
+    } finally {
+      this.loading = false;
+    }
+  }
+
+  /** As many as can be sorted here. */
+  async all() {
+    while (this.runs.size < MOST && (await this.more()));
+  }
+
+  /** The newest page again; runs that it lacks stay where they are. */
+  async refresh() {
+    const generation = this.generation;
+    const limit = Math.min(PAGE, Math.max(FIRST, this.runs.size));
+    const page = await get("/runs", { ...this.query, limit });
+    if (generation !== this.generation) return;
+    const fresh = new Map(page.items.map((/** @type {RunView} */ run) => [run.id, run]));
+    for (const [id, run] of this.runs) if (!fresh.has(id)) fresh.set(id, run);
+    this.runs = fresh;
+    this.total = page.total;
+    if (page.next_cursor === null) this.cursor = null;
+  }
+
+  /** @param {RunView} run @returns {boolean} whether it was known */
+  put(run) {
+    if (!this.runs.has(run.id)) return false;
+    this.runs.set(run.id, run);
+    return true;
+  }
+
+  /**
+   * @param {string} id
+   * @param {Record<string, import("../types.js").Latest>} latest
+   * @returns {boolean} whether the run is known
+   */
+  metrics(id, latest) {
+    const run = this.runs.get(id);
+    if (!run) return false;
+    const loss = latest["train/loss"];
+    const before = run.latest["train/loss"]?.step ?? 0;
+    const step = Math.max(run.step ?? 0, ...Object.values(latest).map((one) => one.step));
+    let trend = run.trend;
+    if (loss && loss.step > before) {
+      // The curve's last point follows; a new one begins when a share of the run has passed.
+      const share = Math.max(1, run.total_steps / TREND);
+      const fresh = trend.length < 2 || Math.floor(loss.step / share) > Math.floor(before / share);
+      trend = fresh ? [...trend, loss.value].slice(-TREND) : [...trend.slice(0, -1), loss.value];
+    }
+    this.runs.set(id, { ...run, latest: { ...run.latest, ...latest }, trend, step });
+    return true;
+  }
+
+  /**
+   * @param {(run: RunView) => number | string | null} by
+   * @param {boolean} down
+   * @returns {RunView[]} unknown values last, NaN after numbers
+   */
+  sorted(by, down) {
+    const rank = (/** @type {number | string | null} */ v) => (v === null ? 2 : typeof v === "number" && Number.isNaN(fromWire(v)) ? 1 : 0);
+    const keyed = [...this.runs.values()].map((run) => /** @type {const} */ ([by(run), run]));
+    keyed.sort(([a], [b]) => {
+      const order = rank(a) - rank(b);
+      if (order || a === null || b === null) return order;
+      const cmp = typeof a === "string" ? a.localeCompare(String(b)) : a - Number(b);
+      return down ? -cmp : cmp;
+    });
+    return keyed.map(([, run]) => run);
+  }
+}

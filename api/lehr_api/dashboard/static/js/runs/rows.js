@@ -1,0 +1,133 @@
+/** A table that holds any number of rows and draws those that can be seen. */
+
+import { h, onceAFrame } from "../dom.js";
+
+const ROW_PX = 33;
+const SPARE = 12;
+
+/**
+ * @template Item
+ * @typedef {object} RowSource
+ * @property {(item: Item) => string} key
+ * @property {(item: Item) => HTMLElement} row
+ * @property {(a: Item, b: Item) => boolean} same whether a row drawn for one still stands for the other
+ */
+
+const FOCUSABLE = "a, button, input";
+
+/** @template Item */
+export class Rows {
+  /**
+   * @param {HTMLElement} body the tbody
+   * @param {RowSource<Item>} source
+   * @param {() => void} onEnd the last rows come into sight
+   */
+  constructor(body, source, onEnd) {
+    this.body = body;
+    this.source = source;
+    this.onEnd = onEnd;
+    /** @type {Item[]} */
+    this.items = [];
+    /** @type {Map<string, {row: HTMLElement, item: Item}>} */
+    this.drawn = new Map();
+    this.marked = -1;
+    /** @type {WeakSet<HTMLElement>} rows to draw again although their item is the same */
+    this.stale = new WeakSet();
+    this.before = h("tr.spacer", { "aria-hidden": "true" });
+    this.after = h("tr.spacer", { "aria-hidden": "true" });
+    this.soon = onceAFrame(() => this.#draw());
+    addEventListener("scroll", this.soon, { passive: true });
+    addEventListener("resize", this.soon, { passive: true });
+  }
+
+  /** @param {Item[]} items */
+  set(items) {
+    this.items = items;
+    this.soon();
+  }
+
+  /**
+   * Show the keyboard's place.
+   *
+   * @param {number} index
+   */
+  mark(index) {
+    this.marked = index;
+    this.soon();
+  }
+
+  /**
+   * Draw this item's row again, if it can be seen.
+   *
+   * @param {string} key
+   */
+  touch(key) {
+    const drawn = this.drawn.get(key);
+    if (!drawn) return;
+    this.stale.add(drawn.row);
+    this.soon();
+  }
+
+  /** @param {number} index */
+  scrollTo(index) {
+    const top = this.body.getBoundingClientRect().top + scrollY + index * ROW_PX;
+    if (top < scrollY + 80) scrollTo({ top: top - 80 });
+    else if (top > scrollY + innerHeight - 120) scrollTo({ top: top - innerHeight + 120 });
+    this.soon();
+  }
+
+  #draw() {
+    const top = -this.body.getBoundingClientRect().top;
+    const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE);
+    const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / ROW_PX) + SPARE);
+    const focus = this.#focus();
+    /** @type {Map<string, {row: HTMLElement, item: Item}>} */
+    const next = new Map();
+    const rows = [];
+    for (let i = first; i < last; i += 1) {
+      const item = this.items[i];
+      const key = this.source.key(item);
+      const old = this.drawn.get(key);
+      const stands = old && this.source.same(old.item, item) && !this.stale.has(old.row);
+      const row = stands ? old.row : this.source.row(item);
+      row.setAttribute("aria-rowindex", String(i + 2));
+      row.classList.toggle("at", i === this.marked);
+      next.set(key, { row, item });
+      rows.push(row);
+    }
+    this.drawn = next;
+    this.before.style.height = `${first * ROW_PX}px`;
+    this.after.style.height = `${Math.max(0, this.items.length - last) * ROW_PX}px`;
+    this.#place([this.before, ...rows, this.after]);
+    if (focus) {
+      const again = next.get(focus.key)?.row.querySelectorAll(FOCUSABLE)[focus.index];
+      if (again && again !== document.activeElement) /** @type {HTMLElement} */ (again).focus({ preventScroll: true });
+    }
+    if (last >= this.items.length - SPARE) this.onEnd();
+  }
+
+  /** Which control of which row has the focus, so that drawing the row again does not lose it. */
+  #focus() {
+    const active = document.activeElement;
+    if (!active || !this.body.contains(active)) return null;
+    for (const [key, { row }] of this.drawn) {
+      if (row.contains(active)) return { key, index: [...row.querySelectorAll(FOCUSABLE)].indexOf(active) };
+    }
+    return null;
+  }
+
+  /**
+   * Rows that stay are left where they are, so that focus and hover stay too.
+   *
+   * @param {HTMLElement[]} rows
+   */
+  #place(rows) {
+    const wanted = new Set(rows);
+    for (const child of [...this.body.children]) if (!wanted.has(/** @type {HTMLElement} */ (child))) child.remove();
+    let at = this.body.firstElementChild;
+    for (const row of rows) {
+      if (row === at) at = at.nextElementSibling;
+      else this.body.insertBefore(row, at);
+    }
+  }
+}

@@ -1,0 +1,73 @@
+/** States by shape and word, never by colour alone. */
+
+import { h, s } from "./dom.js";
+
+/** @type {Record<string, [string, Record<string, string>][]>} */
+const SHAPES = {
+  queued: [["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }]],
+  starting: [
+    ["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }],
+    ["path", { d: "M5 1a4 4 0 0 1 0 8z", fill: "currentColor" }],
+  ],
+  running: [["circle", { cx: "5", cy: "5", r: "4.5", fill: "currentColor" }]],
+  stopping: [["rect", { x: "1.5", y: "1.5", width: "7", height: "7", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }]],
+  paused: [["path", { d: "M2 1h2v8H2zM6 1h2v8H6z", fill: "currentColor" }]],
+  completed: [["path", { d: "M1 5.500l2.800 2.800L9 2", fill: "none", stroke: "currentColor", "stroke-width": "1.8" }]],
+  failed: [["path", { d: "M1.500 1.500l7 7M8.500 1.500l-7 7", fill: "none", stroke: "currentColor", "stroke-width": "1.8" }]],
+  cancelled: [
+    ["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }],
+    ["path", { d: "M2.200 7.800l5.600-5.600", stroke: "currentColor", "stroke-width": "1.5" }],
+  ],
+  pruned: [["path", { d: "M1 5h8", stroke: "currentColor", "stroke-width": "2" }]],
+};
+SHAPES.waiting = SHAPES.queued;
+SHAPES.finished = SHAPES.completed;
+
+export const ENDED = new Set(["completed", "failed", "cancelled", "pruned"]);
+export const ACTIVE = new Set(["starting", "running", "stopping"]);
+
+/** @type {Record<string, string>} what people say where it differs from the state's name */
+const WORDS = { queued: "waits" };
+
+/**
+ * @param {string} state
+ * @param {string} [word]
+ */
+export function stateMark(state, word = WORDS[state] ?? state) {
+  const icon = s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" });
+  for (const [tag, attributes] of SHAPES[state] ?? SHAPES.queued) icon.append(s(tag, attributes));
+  return h(`span.state.state-${state}`, {}, icon, h("span", {}, word));
+}
+
+/**
+ * What a run does now, as people would say it.
+ *
+ * @param {import("./types.js").RunView} run
+ */
+export function runState(run) {
+  if (ACTIVE.has(run.state) && run.silence !== "none") return stateMark(run.state, run.silence);
+  return stateMark(run.state);
+}
+
+/**
+ * Why it is in this state: what a waiting run waits for, what a failed one failed with.
+ *
+ * @param {import("./types.js").RunView} run
+ * @returns {string | null}
+ */
+export function runReason(run) {
+  if (run.state === "queued") return run.pending_reason ?? run.reason;
+  if (run.silence === "unreachable") return "no word from its node; it may well go on";
+  if (run.silence === "stalled") return "alive, but no step for long";
+  if (run.state === "running" || run.state === "completed") return null;
+  return run.reason;
+}
+
+/**
+ * How far it is, from 0 to 1; null before the first step.
+ *
+ * @param {import("./types.js").RunView} run
+ */
+export function progress(run) {
+  return run.step === null || !run.total_steps ? null : Math.min(1, run.step / run.total_steps);
+}

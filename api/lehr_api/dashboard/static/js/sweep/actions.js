@@ -1,0 +1,80 @@
+/** What can be done with a sweep: cancel it, run its failed cells again, add to it. */
+
+import { post } from "../api.js";
+import { h } from "../dom.js";
+import { field, openForm } from "../form.js";
+import { confirmed, toast, tryTo } from "../notices.js";
+import { ENDED } from "../status.js";
+
+/** @typedef {import("../types.js").SweepDetail} SweepDetail */
+
+/** @param {SweepDetail} sweep */
+async function cancel(sweep) {
+  const live = sweep.cells.filter((cell) => !ENDED.has(cell.run.state)).length;
+  const yes = await confirmed({
+    title: `Cancel ${sweep.name}?`,
+    body: h("p", {}, `${live} of its ${sweep.cells.length} runs have not ended; they are stopped without saving.`),
+    yes: "Cancel the sweep",
+    danger: true,
+  });
+  if (!yes) return;
+  await tryTo(async () => {
+    await post(`/sweeps/${sweep.id}/cancel`);
+    toast("Cancelling.");
+  });
+}
+
+/** @param {SweepDetail} sweep */
+async function retry(sweep) {
+  await tryTo(async () => {
+    await post(`/sweeps/${sweep.id}/retry`);
+    toast("The failed cells are queued again.");
+  });
+}
+
+/**
+ * A value as a spec would have it: a number where it is one.
+ *
+ * @param {string} text
+ */
+const value = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(text) : text === "true" ? true : text === "false" ? false : text);
+
+/** @param {SweepDetail} sweep */
+function extend(sweep) {
+  const about = "Cells that are there stay as they are. The new ones are queued.";
+  if (sweep.method === "grid") {
+    const path = /** @type {HTMLSelectElement} */ (h("select", {}, sweep.parameters.map((one) => h("option", { value: one }, one))));
+    const values = /** @type {HTMLInputElement} */ (h("input", { type: "text", required: true, placeholder: "2e-2, 5e-2" }));
+    openForm({
+      title: `Add values to ${sweep.name}`,
+      about,
+      fields: [field("parameter", path), field("values", values, "with commas between them")],
+      yes: "Add",
+      act: () => post(`/sweeps/${sweep.id}/extend`, { parameters: { [path.value]: values.value.split(",").map((one) => value(one.trim())) } }),
+    });
+    return;
+  }
+  const trials = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: "1", max: "10000", value: "8", required: true }));
+  openForm({
+    title: `Add trials to ${sweep.name}`,
+    about,
+    fields: [field("trials", trials)],
+    yes: "Add",
+    act: () => post(`/sweeps/${sweep.id}/extend`, { trials: Number(trials.value) }),
+  });
+}
+
+/** @param {SweepDetail} sweep */
+export function sweepActions(sweep) {
+  const live = sweep.cells.some((cell) => !ENDED.has(cell.run.state));
+  const failed = sweep.cells.some((cell) => cell.run.state === "failed");
+  const compared = sweep.cells.slice(0, 20).map((cell) => cell.run.id);
+  return h(
+    "div.actions",
+    {},
+    compared.length > 1 && h("a.button", { href: `/compare?runs=${compared.join(",")}` }, "Compare"),
+    sweep.method !== "list" && h("button", { type: "button", onclick: () => extend(sweep) }, sweep.method === "grid" ? "Add values" : "Add trials"),
+    failed && h("button", { type: "button", onclick: () => retry(sweep) }, "Run failed again"),
+    live && h("button.danger", { type: "button", onclick: () => cancel(sweep) }, "Cancel"),
+  );
+}

@@ -1,0 +1,110 @@
+/**
+ * Parallel coordinates: a line a cell, an axis a parameter, the metric last.
+ *
+ * Plain SVG: Plotly's own needs `unsafe-eval`.
+ */
+
+import { along } from "../colour.js";
+import { fill, s } from "../dom.js";
+import { fromWire, number, specValue } from "../format.js";
+import { ENDED } from "../status.js";
+
+/**
+ * @typedef {import("../types.js").SweepDetail} SweepDetail
+ * @typedef {import("../types.js").CellView} CellView
+ *
+ * @typedef {object} Axis
+ * @property {string} title
+ * @property {(cell: CellView) => number | null} at from 0 (below) to 1 (above)
+ * @property {{at: number, label: string}[]} ticks
+ */
+
+const HEIGHT = 280;
+const TOP = 28;
+const BOTTOM = 14;
+const SIDE = 70;
+
+/**
+ * @param {string} title
+ * @param {(cell: CellView) => unknown} value
+ * @param {CellView[]} cells
+ * @param {(value: any) => string} label
+ * @returns {Axis}
+ */
+function axisOf(title, value, cells, label) {
+  const values = cells.map(value).filter((v) => v !== null && v !== undefined);
+  const numbers = values.filter((v) => typeof v === "number" && Number.isFinite(v)).map(Number);
+  const distinct = [...new Set(values.map((v) => (typeof v === "number" ? v : JSON.stringify(v))))];
+  if (numbers.length && numbers.length === values.length) {
+    const low = Math.min(...numbers);
+    const high = Math.max(...numbers);
+    // Values that span more than a decade are steps of a factor.
+    const log = low > 0 && high / low > 10;
+    const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
+    const span = scale(high) - scale(low);
+    const at = (/** @type {number} */ v) => (span === 0 ? 0.5 : (scale(v) - scale(low)) / span);
+    const ticks = distinct.length <= 8 ? [...new Set(numbers)] : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
+    return {
+      title,
+      at: (cell) => {
+        const v = value(cell);
+        return typeof v === "number" && Number.isFinite(v) ? at(v) : null;
+      },
+      ticks: ticks.map((v) => ({ at: at(v), label: label(v) })),
+    };
+  }
+  const order = distinct.map(String).sort();
+  const at = (/** @type {string} */ key) => (order.length === 1 ? 0.5 : order.indexOf(key) / (order.length - 1));
+  const key = (/** @type {unknown} */ v) => (typeof v === "number" ? String(v) : (JSON.stringify(v) ?? ""));
+  return {
+    title,
+    at: (cell) => {
+      const v = value(cell);
+      return v === null || v === undefined ? null : at(key(v));
+    },
+    ticks: order.map((one) => ({ at: at(one), label: one.replaceAll('"', "") })),
+  };
+}
+
+/** @param {CellView} cell */
+const result = (cell) => fromWire(cell.compared_value ?? cell.value);
+
+/**
+ * @param {HTMLElement} place
+ * @param {SweepDetail} sweep
+ */
+export function drawParallel(place, sweep) {
+  const width = Math.max(320, place.clientWidth);
+  const axes = [
+    ...sweep.parameters.map((path) => axisOf(path.split(".").slice(-2).join("."), (cell) => cell.parameters[path], sweep.cells, (v) => specValue(v, path))),
+    axisOf(sweep.metric, result, sweep.cells, (v) => number(v)),
+  ];
+  const x = (/** @type {number} */ i) => SIDE + (i / Math.max(1, axes.length - 1)) * (width - 2 * SIDE);
+  const y = (/** @type {number} */ share) => HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
+  const results = sweep.cells.map(result).filter((v) => v !== null && Number.isFinite(v)).map(Number);
+  const low = Math.min(...results);
+  const span = Math.max(...results) - low || 1;
+  const svg = s("svg", { class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `${sweep.cells.length} cells over ${axes.map((axis) => axis.title).join(", ")}` });
+  for (const cell of sweep.cells) {
+    const points = axes.map((axis, i) => ({ at: axis.at(cell), i })).filter((point) => point.at !== null);
+    if (points.length < 2) continue;
+    const value = result(cell);
+    const known = value !== null && Number.isFinite(value);
+    const path = s("path", {
+      d: points.map(({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${y(/** @type {number} */ (at)).toFixed(1)}`).join(""),
+      // Red is for what broke; what has not come that far yet is grey.
+      stroke: known ? along((value - low) / span) : ENDED.has(cell.run.state) ? "var(--bad)" : "var(--ink-2)",
+      "stroke-dasharray": known ? null : "3 4",
+      tabindex: "-1",
+    });
+    const link = s("a", { href: `/runs/${cell.run.id}`, "aria-label": cell.run.name }, path, s("title", {}, `${cell.run.name}: ${sweep.metric} ${number(value)}`));
+    svg.append(link);
+  }
+  axes.forEach((axis, i) => {
+    svg.append(s("line", { class: "axis", x1: x(i), x2: x(i), y1: y(0), y2: y(1) }));
+    svg.append(s("text", { class: "title", x: x(i), y: 14, "text-anchor": i === 0 ? "start" : i === axes.length - 1 ? "end" : "middle" }, axis.title));
+    const last = i === axes.length - 1;
+    for (const tick of axis.ticks) svg.append(s("text", { x: x(i) + (last ? 7 : -7), y: y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label));
+  });
+  fill(place, svg);
+}

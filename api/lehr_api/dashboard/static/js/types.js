@@ -1,0 +1,132 @@
+/**
+ * The shapes that the API answers (platform/lehr/views.py), for editors and type checkers.
+ * Times are seconds since the epoch; numbers that are not finite travel as strings.
+ *
+ * @typedef {number | "NaN" | "Infinity" | "-Infinity"} WireNumber
+ * @typedef {{value: WireNumber, step: number}} Latest
+ * @typedef {{node: string, gpu: number}} GpuRef
+ *
+ * @typedef {object} RunView
+ * @property {string} id
+ * @property {string} name
+ * @property {string} project
+ * @property {string | null} sweep_id
+ * @property {string[]} tags
+ * @property {string} state
+ * @property {string} desired
+ * @property {string | null} reason
+ * @property {string | null} cause
+ * @property {string | null} pending_reason
+ * @property {number} attempt
+ * @property {number} gpus
+ * @property {number} nodes
+ * @property {string | null} gpu_type
+ * @property {string | null} device
+ * @property {GpuRef[]} placement
+ * @property {number | null} step
+ * @property {number} total_steps
+ * @property {number} tokens_per_step
+ * @property {number | null} parameters
+ * @property {number | null} flops_per_token
+ * @property {Record<string, Latest>} latest
+ * @property {WireNumber[]} trend
+ * @property {Record<string, unknown>} parameters_varied
+ * @property {number | null} eta_s
+ * @property {"none" | "unreachable" | "stalled"} silence
+ * @property {string[]} alarms
+ * @property {number} created_at
+ * @property {number | null} queued_at
+ * @property {number | null} started_at
+ * @property {number | null} ended_at
+ * @property {boolean} archived
+ * @property {string | null} forked_from
+ * @property {string} submitted_by
+ *
+ * @typedef {object} AttemptView
+ * @property {string} id
+ * @property {number} number
+ * @property {GpuRef[]} placement
+ * @property {string | null} resume_from
+ * @property {boolean} open
+ * @property {number} created_at
+ * @property {number | null} exited_at
+ * @property {number | null} exit_code
+ * @property {string | null} outcome
+ * @property {string | null} message
+ *
+ * @typedef {RunView & {spec: Record<string, any>, provenance: Record<string, any>,
+ *   attempts: AttemptView[], wandb: {text: string, url: string | null} | null}} RunDetail
+ *
+ * @typedef {object} CellView
+ * @property {number} number
+ * @property {Record<string, any>} parameters
+ * @property {RunView} run
+ * @property {WireNumber | null} value
+ * @property {number | null} step
+ * @property {WireNumber | null} compared_value
+ * @property {number | null} rank
+ * @property {boolean} best
+ *
+ * @typedef {object} SweepView
+ * @property {string} id
+ * @property {string} name
+ * @property {string} project
+ * @property {string[]} tags
+ * @property {string} method
+ * @property {string} metric
+ * @property {string} goal
+ * @property {string[]} parameters
+ * @property {Record<string, number>} counts
+ * @property {"waiting" | "running" | "finished"} state
+ * @property {string | null} best_run_id
+ * @property {WireNumber | null} best_value
+ * @property {Record<string, any> | null} best_parameters
+ * @property {number | null} compared_at_step
+ * @property {number} to_come
+ * @property {string | null} stopped
+ * @property {number} created_at
+ *
+ * @typedef {SweepView & {spec: Record<string, any>, cells: CellView[], notes: string[]}} SweepDetail
+ *
+ * @typedef {object} MetricInfo
+ * @property {string} name
+ * @property {number} points
+ * @property {WireNumber} last
+ * @property {number} last_step
+ * @property {WireNumber | null} minimum
+ * @property {WireNumber | null} maximum
+ *
+ * @typedef {object} SeriesView
+ * @property {string} run_id
+ * @property {string} name
+ * @property {"step" | "tokens" | "time"} x_axis
+ * @property {boolean} exact
+ * @property {number} total_points
+ * @property {number[]} step
+ * @property {WireNumber[]} x
+ * @property {WireNumber[]} y
+ * @property {WireNumber[] | null} low
+ * @property {WireNumber[] | null} high
+ * @property {SeriesView[]} superseded
+ *
+ * @typedef {{name: string, attempt: number, size_bytes: number, cut: boolean}} LogStream
+ * @typedef {{name: string, attempt: number, offset: number, next_offset: number,
+ *   size_bytes: number, text: string, ended: boolean}} LogChunk
+ * @typedef {{at: number, kind: string, message: string, attempt: number, step: number | null,
+ *   data: Record<string, any>}} EventView
+ * @typedef {{step: number, attempt: number, prompt: string, text: string, at: number}} SampleView
+ * @typedef {{run_id: string, attempt: number, step: number, path: string, size_bytes: number,
+ *   digest: string, reason: string, val_loss: WireNumber | null, best: boolean, latest: boolean,
+ *   created_at: number, removed_at: number | null}} CheckpointView
+ *
+ * @typedef {{index: number, name: string, memory_bytes: number | null, run_id: string | null,
+ *   run_name: string | null, attempt: number | null, since: number | null}} GpuView
+ * @typedef {{name: string, address: string, alive: boolean, logical: boolean, gpus: GpuView[],
+ *   cpus: number | null, last_seen_at: number | null,
+ *   excluded: string | null}} NodeView
+ * @typedef {{state: "starting" | "up" | "down", message: string | null, nodes: NodeView[],
+ *   gpus_total: number, gpus_busy: number}} ClusterView
+ * @typedef {{position: number, run_id: string, name: string, gpus: number, nodes: number,
+ *   gpu_type: string | null, priority: number, reason: string, queued_at: number}} QueueEntry
+ */
+export {};

@@ -1,0 +1,78 @@
+"""What routes ask for, by name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Header, Path, Query, Request
+
+from lehr.store import Store
+from lehr.store.tables import Run, Sweep
+from lehr_api.services import Dispatching, Services
+
+
+async def services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+async def store(request: Request) -> Store:
+    return (await services(request)).store
+
+
+async def dispatcher(request: Request) -> Dispatching:
+    return (await services(request)).dispatcher
+
+
+ServicesDep = Annotated[Services, Depends(services)]
+StoreDep = Annotated[Store, Depends(store)]
+DispatcherDep = Annotated[Dispatching, Depends(dispatcher)]
+
+RunRef = Annotated[
+    str,
+    Path(
+        description="A run's id, the unique beginning of one, or a name (the newest of that name).",
+        examples=["k3f9x2ab"],
+        max_length=100,
+    ),
+]
+SweepRef = Annotated[
+    str,
+    Path(
+        description="A sweep's id, the unique beginning of one, or a name (the newest of it).",
+        examples=["lr-grid"],
+        max_length=100,
+    ),
+]
+AttemptId = Annotated[
+    str, Path(description="`<run id>-<number>`.", examples=["k3f9x2ab-1"], max_length=100)
+]
+
+
+def found_run(ref: RunRef, store: StoreDep) -> Run:
+    return store.find_run(ref)
+
+
+def found_sweep(ref: SweepRef, store: StoreDep) -> Sweep:
+    return store.find_sweep(ref)
+
+
+FoundRun = Annotated[Run, Depends(found_run)]
+FoundSweep = Annotated[Sweep, Depends(found_sweep)]
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Names this submission: sent again with the same key and body, it gets the "
+        "same answer and records nothing more.",
+        min_length=1,
+        max_length=200,
+        examples=["0b6f6f0e6c3f4f0c9f6b7d1f4e6a2c11"],
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=1000, description="The most items to answer with.")]
+Cursor = Annotated[
+    str | None,
+    Query(description="`next_cursor` of the page before.", pattern="^[0-9]{1,18}$"),
+]

@@ -1,0 +1,234 @@
+"""Every error as problem+json (RFC 9457): one shape, one place that writes it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from lehr.errors import LehrError, SpecError, nearest
+from lehr.views import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import FastAPI
+    from starlette.requests import Request
+
+MEDIA_TYPE = "application/problem+json"
+_log = logging.getLogger("lehr.api")
+_QUOTED = re.compile(r"'([^']*)'")
+_ECHOED = 80
+
+CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    413: "too_large",
+    415: "unsupported_media_type",
+    421: "wrong_host",
+    422: "invalid",
+    429: "busy",
+}
+
+
+class WrongHost(LehrError):
+    """The request calls the server by a name that is not its own: a rebound DNS name, say."""
+
+    code = "wrong_host"
+    status = 421
+
+
+class CrossOrigin(LehrError):
+    """The request comes from a page of another origin."""
+
+    code = "cross_origin"
+    status = 403
+
+
+class TooLarge(LehrError):
+    code = "too_large"
+    status = 413
+
+
+class WrongProtocol(LehrError):
+    """A shim speaks a version of the attempt protocol that this server does not."""
+
+    code = "wrong_protocol"
+    status = 400
+
+
+class Busy(LehrError):
+    """Too much is being written at once; ``Retry-After`` says when to come back."""
+
+    code = "busy"
+    status = 429
+    retry_after_s = 1
+
+
+class OffsetProblem(Problem):
+    """A piece of a stream does not begin where the stream ends."""
+
+    offset: int
+    """Where it ends: send from there."""
+
+
+def problem_response(
+    status: int,
+    detail: str,
+    *,
+    code: str | None = None,
+    hint: str | None = None,
+    problems: list[dict[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    return respond(
+        Problem(
+            title=_title(status),
+            status=status,
+            detail=detail,
+            code=code or CODES.get(status, "error"),
+            hint=hint,
+            problems=problems or [],
+        ),
+        headers,
+    )
+
+
+def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    body = problem.model_dump_json(exclude_none=True)
+    return Response(body, problem.status, dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def error_response(error: LehrError) -> Response:
+    """What a ``LehrError`` looks like over HTTP."""
+    headers: dict[str, str] = {}
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="lehr"'
+    if isinstance(error, Busy):
+        headers["Retry-After"] = str(error.retry_after_s)
+    problems = None
+    if isinstance(error, SpecError):
+        problems = [
+            {
+                name: value
+                for name in ("path", "message", "hint", "line", "column", "source")
+                if (value := getattr(problem, name)) is not None
+            }
+            for problem in error.problems
+        ]
+    return problem_response(
+        error.status,
+        error.message,
+        code=error.code,
+        hint=error.hint,
+        problems=problems,
+        headers=headers,
+    )
+
+
+def unexpected_response() -> Response:
+    """For a fault of ours: what happened is in the log, not in the answer."""
+    return problem_response(
+        500,
+        "the server failed to answer this request; its log says why.",
+        code="internal",
+        hint="See server.log in the logs folder of Lehr's home.",
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Let every error of ``app`` leave as a problem."""
+    app.add_exception_handler(LehrError, _lehr_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+
+
+async def _lehr_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, LehrError)
+    if error.status >= 500:
+        _log.error("request failed: %s %s", request.method, request.url.path, exc_info=error)
+    return error_response(error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path, method = request.url.path, request.method
+    detail, hint = str(error.detail), None
+    if error.status_code == HTTPStatus.NOT_FOUND and detail == "Not Found":
+        detail, hint = f"there is nothing at {path}.", "The API's description: /api/v1/openapi.json"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("Allow", "")
+        detail = f"{path} does not know {method}."
+        hint = f"It knows: {allowed}" if allowed else None
+    return problem_response(error.status_code, detail, hint=hint, headers=error.headers)
+
+
+async def _invalid_request(request: Request, error: Exception) -> Response:
+    """Pydantic's findings as problems: the field, what it was, what is valid."""
+    assert isinstance(error, RequestValidationError)
+    problems = [_finding(found, _body_model(request)) for found in error.errors()]
+    first = problems[0] if problems else {"path": "request", "message": "request: it is not valid"}
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    hint = first.get("hint")
+    sent = request.headers.get("content-type", "nothing")
+    if first["path"] == "body" and "json" not in sent:
+        hint = f"Send it as Content-Type: application/json (it was {sent})."
+    return problem_response(
+        422,
+        f"{first['message']}{more}",
+        code="invalid_request",
+        hint=hint,
+        problems=problems,
+    )
+
+
+def _body_model(request: Request) -> type[BaseModel] | None:
+    """The model of the body that the request's route takes, if it takes one."""
+    route = request.scope.get("route")
+    parameters = route.dependant.body_params if isinstance(route, APIRoute) else []
+    kind = parameters[0].field_info.annotation if parameters else None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _finding(found: Mapping[str, Any], body: type[BaseModel] | None) -> dict[str, str]:
+    """One of Pydantic's findings. Only short plain values are echoed: a spec is not."""
+    path = ".".join(str(part) for part in found["loc"])
+    if found["type"] == "json_invalid":
+        reason = found.get("ctx", {}).get("error", "it cannot be read")
+        where = found["loc"][-1]
+        return {"path": "body", "message": f"body is not JSON: {reason} (character {where})."}
+    # A caller knows `state`, not FastAPI's `query.state.0`.
+    name = ".".join(str(part) for part in found["loc"][1:] if not isinstance(part, int)) or path
+    if found["type"] == "extra_forbidden" and body is not None and len(found["loc"]) == 2:
+        near = nearest(name, body.model_fields)
+        fields = f"Fields here: {', '.join(body.model_fields)}"
+        hint = f"Did you mean {near}?   {fields}" if near else fields
+        return {"path": path, "message": f"{name} is not a field.", "hint": hint}
+    given = found.get("input")
+    if isinstance(given, str | int | float) and len(str(given)) <= _ECHOED:
+        valid = _QUOTED.findall(found.get("ctx", {}).get("expected", ""))
+        if found["type"] in {"literal_error", "enum"} and valid:
+            message = f"{name} is {given}; it must be one of {', '.join(valid)}."
+            near = nearest(str(given), valid)
+            meant = {"hint": f"Did you mean {near}?"} if near else {}
+            return {"path": path, "message": message, **meant}
+        return {"path": path, "message": f"{name} is {given}: {found['msg']}."}
+    return {"path": path, "message": f"{name}: {found['msg']}."}
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"

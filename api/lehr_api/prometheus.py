@@ -1,0 +1,71 @@
+"""``/metrics``: the control plane itself, for Prometheus. It carries the token like all else.
+
+Counted from the record when it is asked for, so nothing is kept between two looks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.responses import Response
+
+from lehr import __version__
+from lehr.control.lifecycle import RunState
+from lehr_api import examples
+from lehr_api.deps import ServicesDep
+
+if TYPE_CHECKING:
+    from lehr_api.services import Services
+
+router = APIRouter(tags=["cluster"])
+_FILES = ("lehr.db", "streams.db", "lehr.db-wal", "streams.db-wal")
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses=examples.text_answers(
+        '# HELP lehr_runs Runs by state.\n# TYPE lehr_runs gauge\nlehr_runs{state="running"} 8.0\n',
+        "text/plain",
+    ),
+)
+def prometheus(services: ServicesDep) -> Response:
+    """The server itself in Prometheus' text format: runs, queue, GPUs, attempts, files, process."""
+    return Response(generate_latest(_registry(services)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _registry(services: Services) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+
+    def gauge(name: str, about: str, labels: tuple[str, ...] = ()) -> Gauge:
+        return Gauge(f"lehr_{name}", about, labels, registry=registry)
+
+    gauge("info", "The version that runs.", ("version",)).labels(__version__).set(1)
+    runs = gauge("runs", "Runs by state.", ("state",))
+    for state in RunState:
+        page = services.store.list_runs(states=[state], archived=None, limit=1)
+        runs.labels(state.value).set(page.total)
+    cluster = services.dispatcher.cluster()
+    gauge("cluster_up", "Whether the cluster stands.").set(cluster.state == "up")
+    gauge("nodes", "Nodes that answer.").set(sum(node.alive for node in cluster.nodes))
+    gauge("gpus", "GPUs of the cluster.").set(cluster.gpus_total)
+    gauge("gpus_busy", "GPUs that a run holds.").set(cluster.gpus_busy)
+    waiting = services.dispatcher.queue()
+    gauge("queue_runs", "Runs that wait for GPUs.").set(len(waiting))
+    gauge("queue_gpus", "GPUs that they ask for.").set(sum(entry.gpus for entry in waiting))
+    attempts = services.store.open_attempts()
+    gauge("attempts_open", "Launches whose streams are not complete yet.").set(len(attempts))
+    silent = gauge("runs_silent", "Runs whose attempt is silent, by kind.", ("silence",))
+    for silence in services.dispatcher.silences().values():
+        if silence.value != "none":
+            silent.labels(silence.value).inc()
+    size = gauge("file_bytes", "Size of the databases.", ("file",))
+    for name in _FILES:
+        path = services.settings.home / name
+        if path.exists():
+            size.labels(name).set(path.stat().st_size)
+    return registry

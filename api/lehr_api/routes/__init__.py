@@ -1,0 +1,50 @@
+"""The routes of ``/api/v1``, one file a resource."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from lehr_api.routes import (
+    alarms,
+    attempts,
+    checkpoints,
+    cluster,
+    events,
+    export,
+    forks,
+    health,
+    logs,
+    metrics,
+    presets,
+    putting_away,
+    queue,
+    runs,
+    stream,
+    sweeps,
+    tags,
+    wandb,
+)
+
+router = APIRouter()
+for _resource in (
+    health,
+    runs,
+    forks,
+    tags,
+    wandb,
+    putting_away,
+    metrics,
+    export,
+    logs,
+    events,
+    alarms,
+    checkpoints,
+    sweeps,
+    cluster,
+    queue,
+    presets,
+    stream,
+    attempts,
+):
+    router.include_router(_resource.router)
+router.include_router(putting_away.sweeps)

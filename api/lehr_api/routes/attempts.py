@@ -1,0 +1,254 @@
+"""What a worker's shipper says of its attempt: streams by offset, beats, the exit.
+
+Opened by the attempt's own token. Every request may be sent twice: bytes are placed by offset,
+beats and exits state facts. An attempt that was superseded may still hand in its bytes, they are
+history; it is told that it is fenced, and stops.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, Response
+
+from lehr.control.copies import copies_to_remove
+from lehr.control.reconcile import Pressure
+from lehr.errors import OffsetMismatch, UserError
+from lehr.store.copies import CopyReport
+from lehr_api import examples
+from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
+from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
+from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
+from lehr_trainer.config import CheckpointConfig
+from lehr_trainer.orders import Orders
+
+_STREAM = re.compile(r"events\.jsonl|launcher(-[0-9]{1,4})?\.log|rank-[0-9]{1,5}\.log")
+
+
+async def speaks_our_protocol(
+    response: Response,
+    protocol: Annotated[
+        str | None,
+        Header(
+            alias="Lehr-Protocol",
+            description="The version that the worker speaks.",
+            examples=[str(PROTOCOL)],
+        ),
+    ] = None,
+) -> None:
+    response.headers["Lehr-Protocol"] = str(PROTOCOL)
+    if protocol is None or not re.fullmatch(r"[0-9]{1,4}", protocol):
+        raise WrongProtocol(
+            "the header Lehr-Protocol is missing.",
+            hint=f"This server speaks version {PROTOCOL}.",
+        )
+    if not OLDEST_PROTOCOL <= int(protocol) <= PROTOCOL:
+        raise WrongProtocol(
+            f"this server does not speak version {protocol} of the attempt protocol.",
+            hint=f"It speaks {OLDEST_PROTOCOL} to {PROTOCOL}.",
+        )
+
+
+router = APIRouter(
+    prefix="/attempts/{attempt_id}",
+    tags=["attempts"],
+    dependencies=[Depends(speaks_our_protocol)],
+)
+
+StreamName = Annotated[
+    str,
+    Path(
+        description="`events.jsonl`, `rank-<r>.log` or `launcher.log`.",
+        examples=["events.jsonl"],
+        max_length=64,
+    ),
+]
+Sizes = Annotated[
+    dict[str, Annotated[int, Field(ge=0, le=1 << 60)]],
+    Field(max_length=10_000, examples=[{"events.jsonl": 8192, "rank-0.log": 512}]),
+]
+NodeRank = Annotated[int, Field(ge=0, le=10_000)]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Appended(_Answer):
+    offset: int
+    """The stream's end now: send on from there."""
+
+
+class Offsets(_Answer):
+    offsets: dict[str, int]
+    """Bytes held, by stream."""
+
+
+class BeatReport(_Answer):
+    boot_id: Annotated[str, Field(max_length=100)] = ""
+    """Of the node's kernel: another one means that the node restarted."""
+    pid: int | None = None
+    """The shim's."""
+    node_rank: NodeRank = 0
+    """Which part of a gang speaks."""
+    sizes: Sizes = {}
+    """Bytes written so far, by stream."""
+    launcher_alive: bool = True
+    step: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
+    elapsed_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Since its launch, by its node's clock."""
+
+
+class BeatAnswer(_Answer):
+    orders: Orders
+    fenced: bool
+    """The run has another attempt by now, or wants none: stop."""
+    interval_s: float
+    """When to beat again."""
+    pressure: Pressure | None = None
+    """How hard its processes are to be asked to end, where orders were not enough."""
+    pressure_reason: str | None = None
+
+
+class ExitReport(_Answer):
+    exit: dict[str, Any] = Field(
+        examples=[{"code": 0, "signal": None, "ended_at": 1_760_000_900.0, "reason": "exited"}]
+    )
+    """exit.json."""
+    node_rank: NodeRank = 0
+    sizes: Sizes = {}
+    """Final bytes, by stream."""
+
+
+class ExitAnswer(_Answer):
+    closed: bool
+    """All bytes are here: nothing more will be asked of this part of the attempt."""
+    offsets: dict[str, int]
+    """Bytes held, by stream: send the rest, then the exit again."""
+
+
+class CopyNews(_Answer):
+    path: Annotated[str, Field(max_length=200)] = Field(
+        examples=["attempt-1/checkpoints/step-00000250"]
+    )
+    """The checkpoint's folder, relative to the run directory."""
+    url: Annotated[str, Field(max_length=2000)] = Field(
+        examples=["s3://bucket/prefix/k3f9x2ab/attempt-1/checkpoints/step-00000250"]
+    )
+    state: Literal["uploading", "there", "failed", "removed"]
+    error: Annotated[str, Field(max_length=2000)] | None = None
+
+
+class CopiesReport(_Answer):
+    copies: list[CopyNews] = Field(
+        max_length=10_000,
+        examples=[
+            [
+                {
+                    "path": "attempt-1/checkpoints/step-00000250",
+                    "url": "s3://bucket/prefix/k3f9x2ab/attempt-1/checkpoints/step-00000250",
+                    "state": "there",
+                }
+            ]
+        ],
+    )
+    """Those whose state changed, or that the server did not know before."""
+
+
+class CopiesAnswer(_Answer):
+    unknown: list[str]
+    """Not registered yet: say them again."""
+    remove: list[str]
+    """Copies that retention keeps no longer: remove them, and say so."""
+
+
+_BEAT = BeatAnswer(orders=Orders(), fenced=False, interval_s=2.0)
+_EXIT = ExitAnswer(closed=True, offsets={"events.jsonl": 8192, "rank-0.log": 512})
+_APPEND = {
+    **examples.answers(Appended(offset=8192), 400, 404, 413, 429),
+    409: examples.problem_answer(
+        "The piece does not begin where the stream ends; `offset` says where that is.",
+        examples.OFFSET,
+    ),
+}
+
+
+@router.put(
+    "/streams/{name}",
+    response_model=Appended,
+    responses=_APPEND,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    },
+)
+async def append(
+    request: Request,
+    services: ServicesDep,
+    attempt_id: AttemptId,
+    name: StreamName,
+    offset: Annotated[int, Query(ge=0, le=1 << 60, examples=[4096])],
+) -> Response:
+    """Appends a piece of a stream, at most 1 MiB; bytes are on disk when this answers."""
+    if not _STREAM.fullmatch(name):
+        raise UserError(
+            f"{name!r} is not a stream of an attempt.",
+            hint="There are events.jsonl, launcher.log and rank-<r>.log.",
+        )
+    services.intake.check()
+    data = await request.body()
+    if len(data) > services.settings.chunk_limit:
+        raise TooLarge(f"a piece is at most {services.settings.chunk_limit:,} bytes.")
+    headers = {"Lehr-Protocol": str(PROTOCOL)}
+    try:
+        end = await services.intake.run(
+            lambda: services.store.append_stream(attempt_id, name, offset, data)
+        )
+    except OffsetMismatch as error:
+        problem = OffsetProblem(
+            title="Conflict",
+            status=409,
+            detail=error.message,
+            code=error.code,
+            offset=error.expected,
+        )
+        return respond(problem, headers)
+    return JSONResponse({"offset": end}, headers=headers)
+
+
+@router.get(
+    "/streams", responses=examples.answers(Offsets(offsets={"events.jsonl": 8192}), 400, 404)
+)
+def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
+    """Where to go on from, by stream."""
+    return Offsets(offsets=store.stream_sizes(attempt_id))
+
+
+@router.post("/beat", responses=examples.answers(_BEAT, 400, 404))
+def beat(report: BeatReport, attempt_id: AttemptId, dispatcher: DispatcherDep) -> BeatAnswer:
+    """The attempt lives; the answer says what is wanted of it."""
+    return BeatAnswer.model_validate(dispatcher.on_beat(attempt_id, report.model_dump()))
+
+
+@router.post("/exit", responses=examples.answers(_EXIT, 400, 404))
+def exited(report: ExitReport, attempt_id: AttemptId, dispatcher: DispatcherDep) -> ExitAnswer:
+    """The attempt's processes are gone. It closes once all its bytes are here."""
+    return ExitAnswer.model_validate(dispatcher.on_exit(attempt_id, report.model_dump()))
+
+
+@router.post("/copies", responses=examples.answers(CopiesAnswer(unknown=[], remove=[]), 400, 404))
+def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> CopiesAnswer:
+    """Copies of checkpoints were made, failed or were removed; the answer says which are to go."""
+    run = store.run(store.attempt(attempt_id).run_id)
+    news = [CopyReport(one.path, one.url, one.state, one.error) for one in report.copies]
+    unknown = store.note_copies(run.id, news)
+    policy = CheckpointConfig.model_validate(run.spec["train"]["checkpoint"])
+    superfluous = copies_to_remove(store.copies(run.id), policy, store.needed_by_forks(run.id))
+    return CopiesAnswer(unknown=unknown, remove=superfluous)

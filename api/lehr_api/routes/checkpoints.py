@@ -1,0 +1,228 @@
+"""Checkpoints of a run: listed, verified, downloaded, deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query
+from starlette.responses import Response, StreamingResponse
+
+from lehr import home as homes
+from lehr import present
+from lehr.checkpoints.registry import Places, Readable, find
+from lehr.control.lifecycle import RunState
+from lehr.errors import Conflict, NotFound, UserError, nearest
+from lehr.store.copies import CopyReport
+from lehr.store.tables import Checkpoint, Run
+from lehr.views import (
+    CheckpointDeletion,
+    CheckpointFiles,
+    CheckpointVerdict,
+    CheckpointView,
+    Problem,
+)
+from lehr_api import examples
+from lehr_api.deps import FoundRun, ServicesDep, StoreDep
+from lehr_api.etag import TaggedRoute
+from lehr_api.problems import problem_response
+from lehr_api.services import Services
+from lehr_trainer import layout
+
+router = APIRouter(prefix="/runs/{ref}/checkpoints", tags=["checkpoints"], route_class=TaggedRoute)
+_untagged = APIRouter()
+"""Its answers are streamed, and bring an ETag of their own."""
+
+Step = Annotated[int, Path(ge=0, le=1 << 60, description="The checkpoint's.", examples=[250])]
+Attempt = Annotated[
+    int | None,
+    Query(ge=1, le=10**6, description="Of which attempt; the newest that saved at this step."),
+]
+_BEYOND = Problem(
+    title="Range Not Satisfiable",
+    status=416,
+    detail="state.json has 812 bytes; bytes=1000- asks for others.",
+    code="error",
+)
+_RANGE = re.compile(r"bytes=([0-9]{1,18})?-([0-9]{1,18})?")
+
+
+@router.get("", responses=examples.answers(examples.CHECKPOINTS, 404))
+def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
+    """By step. One whose files are gone stays listed, with ``removed_at``."""
+    return present.checkpoints(store, run)
+
+
+@router.post("/{step}/verify", responses=examples.answers(examples.CHECKPOINT_VERDICT, 404))
+def verify(
+    run: FoundRun, services: ServicesDep, step: Step, attempt: Attempt = None
+) -> CheckpointVerdict:
+    """Reads the checkpoint to its end, in every place that the server can reach, and compares it
+    with its manifest. Takes as long as reading takes.
+    """
+    return _places(run, services, step, attempt).verify()
+
+
+@router.get("/{step}/files", responses=examples.answers(examples.CHECKPOINT_FILES, 404, 409))
+def files(
+    run: FoundRun, services: ServicesDep, step: Step, attempt: Attempt = None
+) -> CheckpointFiles:
+    """What it consists of: download each, then `manifest.json`."""
+    return _places(run, services, step, attempt).files()
+
+
+@_untagged.get(
+    "/{step}/files/{name}",
+    response_class=StreamingResponse,
+    responses={
+        **examples.text_answers("...", "application/octet-stream", 404, 409),
+        416: examples.problem_answer("The file ends before the part begins.", _BEYOND),
+    },
+)
+def download(
+    run: FoundRun,
+    services: ServicesDep,
+    step: Step,
+    name: Annotated[str, Path(max_length=200, examples=["model.safetensors"])],
+    attempt: Attempt = None,
+    part: Annotated[
+        str | None,
+        Header(alias="Range", description="A part, as `bytes=0-1023`.", max_length=100),
+    ] = None,
+) -> Response:
+    """A file's bytes, from the run directory or from its copy; a part of them by `Range`."""
+    places = _places(run, services, step, attempt)
+    found = places.readable()
+    manifest = found.known.manifest
+    if name == layout.MANIFEST:
+        content = b"".join(found.source.read(name))
+        found.source.close()
+        size, digest = len(content), found.known.digest
+        found = Readable(_Bytes(content), found.known)
+    elif name in manifest.files:
+        size, digest = manifest.files[name].size, manifest.files[name].sha256
+    else:
+        found.source.close()
+        near = nearest(name, [*manifest.files, layout.MANIFEST])
+        raise NotFound(
+            f"the checkpoint at step {step:,} has no file {name!r}.",
+            hint=f"Did you mean {near}?" if near else f"It has: {', '.join(manifest.files)}.",
+        )
+    headers = {
+        "Accept-Ranges": "bytes",
+        "ETag": f'"{digest}"',
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": f'attachment; filename="{name}"',
+    }
+    span = _span(part, size)
+    if span is None:
+        found.source.close()
+        detail = f"{name} has {size:,} bytes; {part} asks for others."
+        return problem_response(416, detail, headers={"Content-Range": f"bytes */{size}"})
+    first, count = span
+    headers["Content-Length"] = str(count)
+    status = 200
+    if part is not None:
+        status = 206
+        headers["Content-Range"] = f"bytes {first}-{first + count - 1}/{size}"
+    return StreamingResponse(
+        _pieces(found, name, first, count),
+        status,
+        headers,
+        media_type="application/octet-stream",
+    )
+
+
+@router.get("/{step}/deletion", responses=examples.answers(examples.CHECKPOINT_DELETION, 404))
+def deletion(
+    run: FoundRun, services: ServicesDep, step: Step, attempt: Attempt = None
+) -> CheckpointDeletion:
+    """What deleting the checkpoint would free; deletes nothing."""
+    places = _places(run, services, step, attempt)
+    weighed = places.weigh()
+    why = _why_kept(run, services, places.row)
+    return weighed.model_copy(
+        update={"notes": [*weighed.notes, *([f"refused for now: {why}"] if why else [])]}
+    )
+
+
+@router.delete("/{step}", responses=examples.answers(examples.CHECKPOINT_DELETION, 404, 409))
+def delete(
+    run: FoundRun, services: ServicesDep, step: Step, attempt: Attempt = None
+) -> CheckpointDeletion:
+    """Deletes one checkpoint, with its copy. Refused while something would begin from it."""
+    places = _places(run, services, step, attempt)
+    row, store = places.row, services.store
+    weighed = places.weigh()
+    with store.transaction():
+        why = _why_kept(store.run(run.id), services, row)
+        if why is not None:
+            raise Conflict(f"the checkpoint at step {step:,} is needed: {why}.")
+        # From here on nobody begins from it, whatever becomes of the removal.
+        store.remove_checkpoint(run.id, attempt=row.attempt, step=row.step)
+    places.remove_folder()
+    if places.copy_url is not None:
+        places.remove_copy()
+        store.note_copies(run.id, [CopyReport(row.path, places.copy_url, "removed")])
+    return weighed.model_copy(update={"deleted": True})
+
+
+def _places(run: Run, services: Services, step: int, attempt: int | None) -> Places:
+    row = find(run, services.store.checkpoints(run.id), step, attempt)
+    return Places(homes.runs_dir(services.settings.home), row)
+
+
+def _why_kept(run: Run, services: Services, row: Checkpoint) -> str | None:
+    """Why this one cannot be deleted now; None when it can."""
+    store, state = services.store, RunState(run.state)
+    forks = store.pinned_by_forks(run.id, row.path)
+    if forks:
+        return f"{forks[0].name} ({forks[0].id}) waits to begin from it"
+    if state.active:
+        return f"{run.name} trains, and keeps its checkpoints itself"
+    newest = max(store.checkpoints(run.id), key=lambda one: (one.attempt, one.step))
+    if not state.ended and (newest.attempt, newest.step) == (row.attempt, row.step):
+        return f"{run.name} is {run.state} and would go on from it"
+    return None
+
+
+class _Bytes:
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:  # noqa: ARG002 - as a source has it
+        yield self._content[first : None if size is None else first + size]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _pieces(found: Readable, name: str, first: int, count: int) -> Iterator[bytes]:
+    try:
+        yield from found.source.read(name, first, count)
+    finally:
+        found.source.close()
+
+
+def _span(part: str | None, size: int) -> tuple[int, int] | None:
+    """First byte and number of bytes; None where there is nothing (RFC 9110, 14.1.2).
+
+    Raises:
+        UserError: several parts, or none that can be read.
+    """
+    if part is None:
+        return 0, size
+    match = _RANGE.fullmatch(part.strip())
+    if match is None or match.group(1) is match.group(2) is None:
+        raise UserError(f"Range is {part!r}; write one part, as bytes=0-1023.")
+    begin, end = match.groups()
+    if begin is None:
+        count = min(int(end), size)
+        return (size - count, count) if count else None
+    first = int(begin)
+    last = size - 1 if end is None else min(int(end), size - 1)
+    return (first, last - first + 1) if first < size and first <= last else None
+
+
+router.include_router(_untagged)

@@ -1,0 +1,181 @@
+"""Runs side by side: in what they differ, and whether the difference in outcome means anything."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+
+from lehr.analysis.compare import ComparedRun
+from lehr.analysis.compare import compare as compare_runs
+from lehr.errors import NotFound, UserError, nearest
+from lehr.present.flops import flops_per_token
+from lehr.present.runs import CORE_METRICS
+from lehr.store import Store
+from lehr.store.tables import Run
+from lehr.views import ComparisonView, DifferenceView, MetricInfo, StandingView
+from lehr_api import examples
+from lehr_api.deps import StoreDep
+from lehr_api.etag import TaggedRoute
+
+XAxis = Literal["step", "tokens", "time", "flops"]
+
+router = APIRouter(tags=["runs"], route_class=TaggedRoute)
+
+
+_EXAMPLE = ComparisonView(
+    runs=["k3f9x2ab", "p8w2c4nd"],
+    metric="val/loss",
+    x_axis="step",
+    common_x=400,
+    standings=[
+        StandingView(
+            run_id="k3f9x2ab",
+            name="lr-grid-2",
+            state="running",
+            x=400,
+            value=5.204,
+            delta=0.0,
+            tokens_per_s=31_120.0,
+            mfu=0.49,
+            memory_bytes=61.3e9,
+        ),
+        StandingView(
+            run_id="p8w2c4nd",
+            name="lr-grid-1",
+            state="completed",
+            x=400,
+            value=5.912,
+            delta=0.708,
+            tokens_per_s=31_180.0,
+            mfu=0.49,
+            memory_bytes=61.3e9,
+        ),
+    ],
+    differences=[DifferenceView(path="train.optimizer.lr", values=[3e-4, 1e-4], factor=True)],
+    noise=None,
+    notes=[],
+)
+
+
+def _curves(
+    store: Store, runs: list[Run], known: list[list[MetricInfo]], metric: str, x: XAxis
+) -> list[list[tuple[float, float]]]:
+    """Each run's first point, its last, and its last where all runs have one: what a comparison
+    looks at. A run without the metric has no point; it can still be compared in its config.
+    """
+    drawn = [
+        _points(store, run, metric, x) if any(one.name == metric for one in names) else []
+        for run, names in zip(runs, known, strict=True)
+    ]
+    common = min((points[-1][0] for points in drawn if points), default=None)
+    curves = []
+    for run, points in zip(runs, drawn, strict=True):
+        if not points or common is None or not points[0][0] < common < points[-1][0]:
+            curves.append(points)
+            continue
+        # Of a reduced curve only the end is surely a point of the run's own at its x.
+        until = _points(store, run, metric, x, last=common, most=2)
+        curves.append([points[0], until[-1], points[-1]])
+    return curves
+
+
+def _points(
+    store: Store, run: Run, metric: str, x: XAxis, *, last: float | None = None, most: int = 500
+) -> list[tuple[float, float]]:
+    """FLOPs are tokens by what one costs; a run that cannot tell has no points over them."""
+    cost = flops_per_token(run.spec["train"]) if x == "flops" else 1.0
+    if cost is None:
+        return []
+    series = store.series(
+        run.id,
+        metric,
+        x_axis="tokens" if x == "flops" else x,
+        points=most,
+        # Half a token more, lest rounding leaves out the point that lies at the end.
+        last=None if last is None else last / cost + (0.5 if x == "flops" else 0.0),
+    )
+    return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
+
+
+def _known(metric: str, known: Sequence[Sequence[MetricInfo]]) -> None:
+    """Raises NotFound for a metric that no run has, unless it is one that will come."""
+    names = sorted({one.name for names in known for one in names})
+    if metric in names or metric in CORE_METRICS or not names:
+        return
+    near = nearest(metric, names)
+    raise NotFound(
+        f"none of these runs has a metric {metric!r}.",
+        hint=f"Did you mean {near}?" if near else f"They have {', '.join(names)}.",
+    )
+
+
+def _typical(store: Store, run: Run, known: Sequence[MetricInfo], name: str) -> float | None:
+    """A metric's median over the run."""
+    if not any(one.name == name for one in known):
+        return None
+    values = [y for y in store.series(run.id, name).y if math.isfinite(y)]
+    return statistics.median(values) if values else None
+
+
+def _memory(known: Sequence[MetricInfo]) -> float | None:
+    most = {one.name: one.maximum for one in known}
+    return most.get("memory/peak_bytes") or most.get("memory/rss_bytes")
+
+
+@router.get("/compare", responses=examples.answers(_EXAMPLE, 404))
+def compare(
+    store: StoreDep,
+    run: Annotated[
+        list[str],
+        Query(
+            min_length=2,
+            max_length=100,
+            description="Runs by id or name, repeated; the first is the baseline.",
+            examples=[["k3f9x2ab", "p8w2c4nd"]],
+        ),
+    ],
+    metric: str = "val/loss",
+    x: Annotated[XAxis, Query(description="What is held equal.")] = "step",
+) -> ComparisonView:
+    """What differs in the configs, and the metric where all runs have it."""
+    found = list({one.id: one for one in map(store.find_run, run)}.values())
+    if len(found) < 2:
+        raise UserError("a comparison needs two different runs.")
+    known = [store.metric_names(one.id) for one in found]
+    _known(metric, known)
+    curves = _curves(store, found, known, metric, x)
+    compared = [
+        ComparedRun(one.id, one.name, one.spec, curve)
+        for one, curve in zip(found, curves, strict=True)
+    ]
+    result = compare_runs(compared, metric=metric)
+    return ComparisonView(
+        runs=[one.id for one in found],
+        metric=metric,
+        x_axis=x,
+        common_x=result.common_x,
+        standings=[
+            StandingView(
+                run_id=run_.id,
+                name=run_.name,
+                state=run_.state,
+                x=s.x,
+                value=s.value,
+                delta=s.delta,
+                tokens_per_s=_typical(store, run_, names, "tokens_per_s"),
+                mfu=_typical(store, run_, names, "mfu"),
+                memory_bytes=_memory(names),
+            )
+            for run_, names, s in zip(found, known, result.standings, strict=True)
+        ],
+        differences=[
+            DifferenceView(path=d.path, values=list(d.values), factor=d.factor)
+            for d in result.differences
+        ],
+        noise=result.noise,
+        notes=list(result.notes),
+    )

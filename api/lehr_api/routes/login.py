@@ -1,0 +1,85 @@
+"""Logging in: a browser hands in the token once and gets a cookie that stands for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import parse_qs
+
+import orjson
+from fastapi import APIRouter, Query
+from fastapi import Request as FastAPIRequest
+from starlette.responses import RedirectResponse, Response
+
+from lehr.errors import Unauthorized
+from lehr_api import auth
+from lehr_api.dashboard.login import local_target, login_page
+from lehr_api.deps import ServicesDep
+from lehr_api.problems import error_response
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/login")
+async def show(
+    request: FastAPIRequest,
+    services: ServicesDep,
+    target: Annotated[str | None, Query(alias="next")] = None,
+) -> Response:
+    """The form; whoever is logged in goes straight on."""
+    cookie = auth.cookie_value(request.headers)
+    if cookie is not None and auth.Keys(services.settings.token).cookie_opens(cookie):
+        return RedirectResponse(local_target(target), 303)
+    return login_page(target)
+
+
+@router.post("/login")
+async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
+    """From the form, or from JSON ``{"token": ...}``, which is answered 204."""
+    body = await request.body()
+    is_json = request.headers.get("content-type", "").startswith("application/json")
+    token, target = _from_json(body) if is_json else _from_form(body)
+    keys = auth.Keys(services.settings.token)
+    if not keys.opens(token):
+        if is_json:
+            return error_response(Unauthorized("the token is not this server's."))
+        return login_page(target, error="That is not this server's token.", status=401)
+    answer = Response(status_code=204) if is_json else RedirectResponse(local_target(target), 303)
+    answer.set_cookie(
+        auth.COOKIE,
+        keys.cookie,
+        max_age=auth.COOKIE_DAYS * 86_400,
+        httponly=True,
+        # Lax, so that a link to a run in a message opens it. Other sites' pages gain nothing:
+        # every request's origin is checked.
+        samesite="lax",
+        secure=_is_https(request),
+    )
+    return answer
+
+
+@router.post("/logout")
+async def log_out(request: FastAPIRequest) -> Response:
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(auth.COOKIE, httponly=True, samesite="lax", secure=_is_https(request))
+    return answer
+
+
+def _is_https(request: Request) -> bool:
+    return request.url.scheme == "https"
+
+
+def _from_form(body: bytes) -> tuple[str, str | None]:
+    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+    return fields.get("token", [""])[0].strip(), fields.get("next", [None])[0]
+
+
+def _from_json(body: bytes) -> tuple[str, str | None]:
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return "", None
+    token = fields.get("token") if isinstance(fields, dict) else None
+    return (token.strip() if isinstance(token, str) else ""), None

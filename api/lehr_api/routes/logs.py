@@ -1,0 +1,102 @@
+"""Logs of a run: which there are, and their text by offset."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from lehr.errors import NotFound, nearest
+from lehr.store import Store
+from lehr.store.ids import attempt_id
+from lehr.store.tables import Run
+from lehr.views import LogChunk, LogHit, LogHits, LogStream
+from lehr_api import examples
+from lehr_api.deps import FoundRun, StoreDep
+from lehr_api.etag import TaggedRoute
+from lehr_api.settings import MEBIBYTE
+
+router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedRoute)
+
+
+@router.get("", responses=examples.answers(examples.LOG_STREAMS, 404))
+def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
+    return store.log_streams(run.id)
+
+
+@router.get("/{name}", responses=examples.answers(examples.LOG_CHUNK, 404))
+def read_log(
+    run: FoundRun,
+    store: StoreDep,
+    name: Annotated[str, Path(examples=["rank-0.log"], max_length=100)],
+    attempt: Annotated[
+        int | None,
+        Query(ge=1, le=10**6, description="Of which attempt; the newest that wrote this log."),
+    ] = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 60, description="In bytes.")] = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=4 * MEBIBYTE, description="The most bytes to answer with.")
+    ] = MEBIBYTE >> 2,
+    tail: Annotated[
+        int | None,
+        Query(ge=1, le=100_000, description="The last so many lines, instead of an offset."),
+    ] = None,
+) -> LogChunk:
+    """Text from an offset on; go on from ``next_offset`` until ``ended``."""
+    which = attempt_id(run.id, _which_attempt(store, run, name, attempt))
+    if tail is not None:
+        return store.tail_lines(which, name, tail)
+    return store.read_log(which, name, offset, limit)
+
+
+@router.get("/{name}/search", responses=examples.answers(examples.LOG_HITS, 404))
+def search_log(
+    run: FoundRun,
+    store: StoreDep,
+    name: Annotated[str, Path(examples=["rank-0.log"], max_length=100)],
+    text: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=1000,
+            description="What a line must contain; case does not matter.",
+            examples=["error"],
+        ),
+    ],
+    attempt: Annotated[
+        int | None,
+        Query(ge=1, le=10**6, description="Of which attempt; the newest that wrote this log."),
+    ] = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 60, description="Search from this byte on.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="The most lines.")] = 1000,
+) -> LogHits:
+    """Lines of a log that contain a text, each with its offset."""
+    number = _which_attempt(store, run, name, attempt)
+    found = store.search_log(attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1)
+    return LogHits(
+        name=name,
+        attempt=number,
+        lines=[LogHit(offset=match.offset, text=match.text) for match in found[:limit]],
+        next_offset=found[limit].offset if len(found) > limit else None,
+    )
+
+
+def _which_attempt(store: Store, run: Run, name: str, asked: int | None) -> int:
+    streams = store.log_streams(run.id)
+    wrote = [stream.attempt for stream in streams if stream.name == name]
+    if not wrote:
+        names = sorted({stream.name for stream in streams})
+        near = nearest(name, names)
+        hint = f"Did you mean {near}?   " if near else ""
+        raise NotFound(
+            f"{run.name} ({run.id}) has no log {name!r}.",
+            hint=f"{hint}It has: {', '.join(names)}" if names else "It has written none yet.",
+        )
+    if asked is None:
+        return max(wrote)
+    if asked not in wrote:
+        raise NotFound(
+            f"attempt {asked} of {run.name} ({run.id}) has no log {name!r}.",
+            hint=f"Attempts that wrote it: {', '.join(map(str, sorted(wrote)))}",
+        )
+    return asked

@@ -1,0 +1,65 @@
+"""The named model shapes and the config's defaults, to see what a run changed of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from lehr_api import examples
+from lehr_api.etag import TaggedRoute
+from lehr_trainer.config import TrainConfig
+from lehr_trainer.presets import MODEL_PRESETS
+
+router = APIRouter(tags=["specs"], route_class=TaggedRoute)
+
+
+class Presets(BaseModel):
+    """What a training config is where nothing else is said."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    models: dict[str, dict[str, Any]]
+    """By name: every field of the model."""
+    summaries: dict[str, str]
+    defaults: dict[str, Any]
+    """Of the fields of ``train`` that have one."""
+
+
+_EXAMPLE = Presets(
+    models={"tiny": {"kind": "llama", "vocab_size": 512, "hidden_size": 128}},
+    summaries={"tiny": "for a laptop and for tests: seconds on two CPU cores"},
+    defaults={"seed": 0, "grad_clip": 1.0},
+)
+
+
+@router.get("/presets", responses=examples.answers(_EXAMPLE))
+def presets() -> Presets:
+    return _presets()
+
+
+@cache
+def _presets() -> Presets:
+    fields = TrainConfig.model_fields
+    shape = _adapter(fields["model"])
+    models = {
+        name: shape.validate_python(preset.values).model_dump(mode="json")
+        for name, preset in MODEL_PRESETS.items()
+    }
+    defaults = {
+        name: _adapter(field).dump_python(
+            field.get_default(call_default_factory=True, validated_data={}), mode="json"
+        )
+        for name, field in fields.items()
+        if not field.is_required()
+    }
+    summaries = {name: preset.summary for name, preset in MODEL_PRESETS.items()}
+    return Presets(models=models, summaries=summaries, defaults=defaults)
+
+
+def _adapter(field: FieldInfo) -> TypeAdapter[Any]:
+    kind: Any = field.annotation
+    return TypeAdapter(kind)

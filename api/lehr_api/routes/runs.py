@@ -1,0 +1,187 @@
+"""Runs: submit, list, look at, act on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.errors import Conflict
+from lehr.specs import dump_yaml
+from lehr.store import Store
+from lehr.store.tables import Run
+from lehr.views import Page, RunDetail, RunView
+from lehr_api import examples, submission
+from lehr_api.deps import Cursor, FoundRun, IdempotencyKey, Limit, ServicesDep
+from lehr_api.etag import TaggedRoute
+from lehr_api.services import Services
+
+router = APIRouter(prefix="/runs", tags=["runs"], route_class=TaggedRoute)
+
+
+class Submission(BaseModel):
+    """A spec to record, as `lehr schema` describes it."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    spec: dict[str, Any]
+    overrides: dict[str, Any] | list[str] = Field(
+        default={}, examples=[{"train.steps": 200}, ["train.optimizer.lr=3e-4"]]
+    )
+    """Values by dotted path, laid over the spec."""
+    provenance: dict[str, Any] = {}
+    """Where it comes from: commit, host, command. Stored, never interpreted."""
+
+
+class RunSubmission(Submission):
+    spec: dict[str, Any] = Field(examples=[examples.RUN_SPEC])
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=RunDetail,
+    responses=examples.answers(examples.DETAIL, 400, 409, 413, status=201),
+)
+def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyKey = None) -> Response:
+    """Records a run and queues it. Nothing is recorded when anything is wrong with it."""
+    spec = submission.read_run(body.spec, body.overrides)
+
+    def record() -> RunDetail:
+        run = services.store.create_run(spec, actor="user", provenance=body.provenance)
+        return services.presenter.runs.detail(run)
+
+    answer = services.answers.once(
+        key,
+        "runs",
+        body.model_dump(mode="json"),
+        check=lambda: submission.check_run(spec, services),
+        record=record,
+    )
+    services.dispatcher.wake()
+    return answer
+
+
+@router.get("", responses=examples.answers(examples.RUN_PAGE, 404))
+def list_runs(
+    services: ServicesDep,
+    project: str | None = None,
+    state: Annotated[
+        list[RunState] | None, Query(description="Any of these; may be repeated.")
+    ] = None,
+    sweep: Annotated[str | None, Query(description="A sweep's id or name.")] = None,
+    name: str | None = None,
+    tag: str | None = None,
+    search: Annotated[
+        str | None, Query(description="Part of a name, id, project or tag.", max_length=200)
+    ] = None,
+    archived: bool = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[RunView]:
+    """Newest first, a page at a time."""
+    store = services.store
+    found = store.list_runs(
+        project=project,
+        states=state,
+        sweep_id=store.find_sweep(sweep).id if sweep is not None else None,
+        name=name,
+        tag=tag,
+        search=search,
+        archived=archived,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Page[RunView](
+        items=services.presenter.runs.views(found.items),
+        next_cursor=found.next_cursor,
+        total=found.total,
+    )
+
+
+@router.get("/{ref}", responses=examples.answers(examples.DETAIL, 404))
+def show(run: FoundRun, services: ServicesDep) -> RunDetail:
+    return services.presenter.runs.detail(run)
+
+
+@router.get(
+    "/{ref}/config",
+    response_class=Response,
+    responses=examples.text_answers(examples.CONFIG, "application/yaml", 404),
+)
+def config(run: FoundRun) -> Response:
+    """The resolved training config: the run can be repeated from it alone."""
+    return Response(dump_yaml(run.spec["train"]), media_type="application/yaml")
+
+
+_ACT = examples.answers(examples.DETAIL, 404, 409)
+
+
+@router.post("/{ref}/cancel", responses=_ACT)
+def cancel(run: FoundRun, services: ServicesDep) -> RunDetail:
+    """Stops the run without saving. Asking twice is once."""
+    return _wish(services, run, Desired.CANCEL)
+
+
+@router.post("/{ref}/pause", responses=_ACT)
+def pause(run: FoundRun, services: ServicesDep) -> RunDetail:
+    """Saves a checkpoint, stops, and gives the GPUs back. Asking twice is once."""
+    return _wish(services, run, Desired.PAUSE)
+
+
+@router.post("/{ref}/resume", responses=_ACT)
+def resume(run: FoundRun, services: ServicesDep) -> RunDetail:
+    """Queues a paused run again; it goes on from its checkpoint."""
+    if run.state != RunState.PAUSED and run.desired != Desired.PAUSE:
+        raise Conflict(
+            f"{run.name} ({run.id}) is {run.state}; only a paused run can be resumed.",
+            hint="A failed run is queued again by retry." if run.state == RunState.FAILED else None,
+        )
+    return _wish(services, run, Desired.RUN)
+
+
+@router.post("/{ref}/retry", responses=_ACT)
+def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
+    """Queues a failed run again, from its last checkpoint, with its retry budgets whole."""
+    with services.store.transaction():
+        if run.id in services.store.deleted_runs():
+            raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
+        moved = services.store.move(
+            run.id,
+            old=RunState.FAILED,
+            new=RunState.QUEUED,
+            attempt=run.attempt,
+            cause="retry",
+            message="retried by hand",
+            actor="user",
+            set={
+                "desired": Desired.RUN.value,
+                "user_failures": 0,
+                "infrastructure_failures": 0,
+                "preemptions": 0,
+            },
+        )
+    if not moved:
+        raise Conflict(f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.")
+    return _seen_to(services, run.id)
+
+
+@router.post("/{ref}/checkpoint", responses=_ACT)
+def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
+    """Saves a checkpoint at the next step."""
+    services.store.order_checkpoint(run.id, actor="user")
+    return _seen_to(services, run.id)
+
+
+def _wish(services: Services, run: Run, desired: Desired) -> RunDetail:
+    services.store.set_desired(run.id, desired, actor="user")
+    return _seen_to(services, run.id)
+
+
+def _seen_to(services: Services, run_id: str) -> RunDetail:
+    services.dispatcher.wake()
+    store: Store = services.store
+    return services.presenter.runs.detail(store.run(run_id))

@@ -1,0 +1,46 @@
+"""The event stream: what changes, as it changes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from lehr_api import examples
+from lehr_api.deps import ServicesDep
+
+router = APIRouter(tags=["stream"])
+
+
+@router.get(
+    "/stream",
+    response_class=StreamingResponse,
+    responses=examples.text_answers(examples.EVENT_STREAM, "text/event-stream", 404),
+)
+async def stream(
+    services: ServicesDep,
+    run: Annotated[
+        str | None, Query(description="Only what concerns this run.", max_length=100)
+    ] = None,
+    last_event_id: Annotated[
+        str | None,
+        Header(description="Tolerated: after a break, read what is shown anew."),
+    ] = None,
+) -> StreamingResponse:
+    """Server-sent events: `hello` first, then `run`, `sweep`, `metrics`, `log` and `cluster` as
+    they happen, each with JSON data, and a comment when nothing happens.
+
+    Several changes of one thing may come as one event, the newest. What happened before the
+    connection is not told.
+    """
+    del last_event_id  # Nothing is replayed: every event tells the newest state.
+    run_id = None
+    if run is not None:
+        run_id = (await run_in_threadpool(services.store.find_run, run)).id
+    return StreamingResponse(
+        services.hub.listen(run_id),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )

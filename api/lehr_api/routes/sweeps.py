@@ -1,0 +1,183 @@
+"""Sweeps: launch, list, look at, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.errors import Conflict
+from lehr.specs import SweepSpec
+from lehr.views import Page, SweepDetail, SweepView
+from lehr_api import examples, submission
+from lehr_api.deps import Cursor, FoundSweep, IdempotencyKey, Limit, ServicesDep
+from lehr_api.etag import TaggedRoute
+from lehr_api.routes.runs import Submission
+from lehr_api.services import Services
+
+router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=TaggedRoute)
+
+
+class SweepSubmission(Submission):
+    spec: dict[str, Any] = Field(examples=[examples.SWEEP_SPEC])
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=SweepDetail,
+    responses=examples.answers(examples.SWEEP_DETAIL, 400, 409, 413, status=201),
+)
+def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyKey = None) -> Response:
+    """Records a sweep with all its runs and queues them: all, or nothing when any is wrong."""
+    spec, cells = submission.read_sweep(body.spec, body.overrides)
+
+    def record() -> SweepDetail:
+        sweep = services.store.create_sweep(spec, cells, actor="user", provenance=body.provenance)
+        return services.presenter.sweeps.detail(sweep)
+
+    answer = services.answers.once(
+        key,
+        "sweeps",
+        body.model_dump(mode="json"),
+        check=lambda: submission.check_sweep(cells, services),
+        record=record,
+    )
+    services.dispatcher.wake()
+    return answer
+
+
+@router.get("", responses=examples.answers(examples.SWEEP_PAGE))
+def list_sweeps(
+    services: ServicesDep,
+    project: str | None = None,
+    name: str | None = None,
+    tag: str | None = None,
+    search: Annotated[
+        str | None, Query(description="Part of a name, id, project or tag.", max_length=200)
+    ] = None,
+    archived: bool = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[SweepView]:
+    """Newest first, a page at a time."""
+    found = services.store.list_sweeps(
+        project=project,
+        name=name,
+        tag=tag,
+        search=search,
+        archived=archived,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Page[SweepView](
+        items=services.presenter.sweeps.views(found.items),
+        next_cursor=found.next_cursor,
+        total=found.total,
+    )
+
+
+@router.get("/{ref}", responses=examples.answers(examples.SWEEP_DETAIL, 404))
+def show(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
+    """Its cells, ranked at equal step, and what to know of the result."""
+    return services.presenter.sweeps.detail(sweep)
+
+
+class Extension(BaseModel):
+    """What to add; which of them depends on the sweep's method."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"parameters": {"train.optimizer.lr": [1e-2]}}]},
+    )
+
+    parameters: dict[str, list[Any]] | None = None
+    """Of a grid: further values of its parameters."""
+    cells: list[dict[str, Any]] | None = None
+    """Of a list: further cells."""
+    trials: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Of a random or TPE search: so many further trials."""
+
+
+@router.post(
+    "/{ref}/retry",
+    response_model=SweepDetail,
+    responses=examples.answers(examples.SWEEP_DETAIL, 404, 409),
+)
+def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyKey = None) -> Response:
+    """Runs exactly the failed cells again, from their last checkpoints, and those that never ran
+    because the sweep was stopped. A failed cell whose run was deleted gets a new run.
+    """
+
+    def record() -> SweepDetail:
+        services.store.retry_cells(sweep.id, actor="user")
+        return services.presenter.sweeps.detail(services.store.sweep(sweep.id))
+
+    answer = services.answers.once(
+        key, f"retry of {sweep.id}", {}, check=_nothing, record=record, status=200
+    )
+    services.dispatcher.wake()
+    return answer
+
+
+@router.post(
+    "/{ref}/extend",
+    response_model=SweepDetail,
+    responses=examples.answers(examples.SWEEP_DETAIL, 400, 404, 409),
+)
+def extend(
+    sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyKey = None
+) -> Response:
+    """Adds cells, also to a finished sweep; those that are there stay as they are."""
+    store = services.store
+
+    def record() -> SweepDetail:
+        now = store.sweep(sweep.id)
+        known = store.cells(sweep.id)
+        spec, cells = submission.read_extension(
+            SweepSpec.model_validate(now.spec),
+            [cell.parameters for cell in known],
+            parameters=body.parameters,
+            cells=body.cells,
+            trials=body.trials,
+        )
+        submission.check_sweep(cells, services)
+        if not store.add_cells(sweep.id, cells, known=len(known), actor="user", spec=spec):
+            raise Conflict(f"{sweep.name} ({sweep.id}) has grown meanwhile.", hint="Ask again.")
+        return services.presenter.sweeps.detail(store.sweep(sweep.id))
+
+    answer = services.answers.once(
+        key,
+        f"extension of {sweep.id}",
+        body.model_dump(mode="json"),
+        check=_nothing,
+        record=record,
+        status=200,
+    )
+    services.dispatcher.wake()
+    return answer
+
+
+@router.post("/{ref}/cancel", responses=examples.answers(examples.SWEEP_DETAIL, 404))
+def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
+    """Stops all its runs that have not ended, without saving. Asking twice is once."""
+    store = services.store
+    with store.transaction():
+        if services.presenter.sweeps.detail(sweep).to_come:
+            store.stop_sweep(sweep.id, "cancelled", actor="user", waiting_too=False)
+        for run in store.runs_of_sweep(sweep.id):
+            if not RunState(run.state).ended:
+                store.set_desired(run.id, Desired.CANCEL, actor="user", message="sweep cancelled")
+    return _seen_to(services, sweep.id)
+
+
+def _nothing() -> None:
+    """All that is to be checked is checked where it is recorded."""
+
+
+def _seen_to(services: Services, sweep_id: str) -> SweepDetail:
+    services.dispatcher.wake()
+    return services.presenter.sweeps.detail(services.store.sweep(sweep_id))

@@ -1,0 +1,34 @@
+"""A run's mirror in Weights & Biases, asked for afterwards or otherwise than in its spec."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from lehr.errors import Conflict, UserError
+from lehr.mirrors import available
+from lehr.mirrors.keeper import wish_for
+from lehr.specs.tracking import WandbTracking
+from lehr.store.changes import Change
+from lehr.views import RunDetail
+from lehr_api import examples
+from lehr_api.deps import FoundRun, ServicesDep
+from lehr_api.etag import TaggedRoute
+
+router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
+
+
+@router.post("/wandb", responses=examples.answers(examples.DETAIL, 404, 409))
+def mirror(run: FoundRun, services: ServicesDep, body: WandbTracking) -> RunDetail:
+    """Mirrors the run in W&B from its first event on, whether it has ended or not.
+
+    The body is the spec's `tracking.wandb`; with mode `off`, mirroring ends. How far it is stands
+    in the run's `wandb`.
+    """
+    lack = available.lack(body.mode)
+    if lack is not None:
+        raise UserError(f"mode is {body.mode}, but {lack[0]}.", hint=lack[1])
+    if run.id in services.store.deleted_runs():
+        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
+    wish_for(services.settings.home, run.id, body, at=services.store.clock())
+    services.store.notify(Change("run", run.id))
+    return services.presenter.runs.detail(services.store.run(run.id))

@@ -1,0 +1,108 @@
+"""What the routes work with, opened and closed with the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anyio import to_thread
+
+from lehr.present import Presenter
+from lehr_api.idempotency import Answers
+from lehr_api.intake import Intake
+from lehr_api.stream import Hub
+
+if TYPE_CHECKING:
+    from lehr.control.silence import Silence
+    from lehr.specs import Resources
+    from lehr.store import Store
+    from lehr.views import ClusterView, QueueEntry
+    from lehr_api.settings import Settings
+
+
+class Dispatching(Protocol):
+    """What the API needs of the dispatcher (``lehr.cluster.dispatcher.Dispatcher``)."""
+
+    def start(self) -> Any: ...
+    def stop(self) -> Any:
+        """Stop dispatching; trainings go on."""
+
+    def wake(self) -> Any:
+        """Look again now: something changed."""
+
+    def cluster(self) -> ClusterView: ...
+    def queue(self) -> list[QueueEntry]: ...
+    def on_beat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """An attempt lives; the answer holds its orders."""
+
+    def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """An attempt's processes are gone; the answer says which bytes are still missing."""
+
+    def silences(self) -> dict[str, Silence]:
+        """How runs that have a living attempt are silent, by run id."""
+
+    def exclude_node(self, name: str, reason: str) -> None: ...
+    def readmit_node(self, name: str) -> None: ...
+
+    def can_ever_place(self, resources: Resources) -> str | None:
+        """Why this cluster can never hold such a run; None when it may."""
+
+
+@dataclass
+class Services:
+    settings: Settings
+    store: Store
+    dispatcher: Dispatching
+    presenter: Presenter
+    hub: Hub
+    intake: Intake
+    answers: Answers
+
+
+def assemble(settings: Settings, store: Store, dispatcher: Dispatching) -> Services:
+    presenter = Presenter(store, silences=dispatcher.silences)
+    return Services(
+        settings=settings,
+        store=store,
+        dispatcher=dispatcher,
+        presenter=presenter,
+        hub=Hub(store, presenter, dispatcher.cluster, heartbeat_s=settings.heartbeat_s),
+        intake=Intake(at_once=settings.appends_at_once, waiting=settings.appends_waiting),
+        answers=Answers(store),
+    )
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Services]:
+    """Open the store, start dispatching; in reverse at the end. Trainings are left alone."""
+    from lehr.cluster.dispatcher import Dispatcher
+    from lehr.mirrors.keeper import MirrorKeeper
+    from lehr.store import Store
+
+    store = await to_thread.run_sync(Store.open, settings.home)
+    try:
+        dispatcher = Dispatcher(
+            store,
+            settings.home,
+            ray_address=settings.ray_address,
+            gpus=settings.gpus,
+            server_url=settings.url,
+        )
+        services = assemble(settings, store, dispatcher)
+        services.hub.start()
+        # Ray comes up beside the API, so this returns at once.
+        await to_thread.run_sync(dispatcher.start)
+        mirror = MirrorKeeper(store, services.presenter, settings.home)
+        mirror.start()
+        await to_thread.run_sync(services.presenter.rounds.start)
+        try:
+            yield services
+        finally:
+            await services.hub.stop()
+            await to_thread.run_sync(services.presenter.rounds.stop)
+            await to_thread.run_sync(mirror.stop)
+            await to_thread.run_sync(dispatcher.stop)
+    finally:
+        await to_thread.run_sync(store.close)

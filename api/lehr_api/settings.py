@@ -1,0 +1,67 @@
+"""How a server is to run."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    home: Path
+    token: str
+    """What people's requests must carry."""
+    host: str = "127.0.0.1"
+    """The address to listen at."""
+    port: int = 5347
+    public_url: str | None = None
+    """How workers and people reach the server, when that is not ``host`` and ``port``."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names, besides its own, that requests may call the server by."""
+    gpus: int | None = None
+    """Logical GPUs to declare on a machine without any."""
+    ray_address: str | None = None
+    """An existing Ray cluster; None starts a head on this machine."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+
+    body_limit: int = 4 * MEBIBYTE
+    """Bytes of a JSON body."""
+    chunk_limit: int = MEBIBYTE
+    """Bytes of one piece of a stream."""
+    appends_at_once: int = 8
+    """Pieces of streams that are written at the same time."""
+    appends_waiting: int = 64
+    """Pieces that may wait for it; one more is told to come back later."""
+    heartbeat_s: float = 15.0
+    """Seconds between the event stream's heartbeats."""
+
+    @property
+    def url(self) -> str:
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        scheme = "https" if self.tls_certificate else "http"
+        host = "127.0.0.1" if self.host in {"0.0.0.0", "::", ""} else self.host  # noqa: S104 - compared, not bound
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return is_loopback(self.host)
+
+    @property
+    def url_is_loopback(self) -> bool:
+        return is_loopback(urlsplit(self.url).hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,249 @@
+"""What changes, told to browsers and clients as it happens (server-sent events).
+
+One task reads what changed, builds each event once, and hands the same bytes to every listener,
+so a hundred open tabs cost a hundred socket writes and not one query more. A listener that reads
+slowly holds only the newest event of each kind and thing; it cannot hold up anybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio import CapacityLimiter, to_thread
+
+from lehr.views import LatestOfRun
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from lehr.present import Presenter
+    from lehr.store import Change, Store
+    from lehr.views import ClusterView, Latest
+
+_log = logging.getLogger("lehr.api.stream")
+
+PACE_S = 0.25
+"""Changes are gathered for at least so long before they are told."""
+BUILD_SHARE = 0.25
+"""Of one thread's time, the most that building events may take."""
+MAX_PENDING = 5_000
+"""Events that a listener may be behind; one that is further behind reads everything anew."""
+HEARTBEAT = b": heartbeat\n\n"
+
+
+class Event(NamedTuple):
+    kind: str
+    id: str
+    """Of the run or sweep; "" for the cluster. With ``kind`` and ``name``, what it replaces."""
+    name: str
+    data: bytes
+    """JSON."""
+    run_id: str | None = None
+
+    def line(self, number: int) -> bytes:
+        return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, self.kind.encode(), self.data)
+
+
+class Listener:
+    """One open connection. Lives in the event loop's thread alone."""
+
+    def __init__(self, run_id: str | None) -> None:
+        self.run_id = run_id
+        self._pending: dict[tuple[str, str, str], bytes] = {}
+        self._ready = asyncio.Event()
+        self._closed = False
+
+    def offer(self, event: Event, line: bytes) -> None:
+        if self.run_id is not None and event.run_id != self.run_id:
+            return
+        key = (event.kind, event.id, event.name)
+        # Taken out first, so that a replaced event also moves to the end: ids stay in order.
+        self._pending.pop(key, None)
+        self._pending[key] = line
+        if len(self._pending) > MAX_PENDING:
+            self._pending.clear()
+            self._pending["hello", "", ""] = _hello(missed=True)
+        self._ready.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._ready.set()
+
+    async def take(self, heartbeat_s: float) -> bytes | None:
+        """What is new, or a heartbeat when nothing is for so long; None once closed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(heartbeat_s):
+                await self._ready.wait()
+        if self._closed:
+            return None
+        self._ready.clear()
+        lines, self._pending = self._pending, {}
+        return b"".join(lines.values()) or HEARTBEAT
+
+
+class Hub:
+    """Between the store's changes and the listeners."""
+
+    def __init__(
+        self,
+        store: Store,
+        presenter: Presenter,
+        cluster: Callable[[], ClusterView],
+        *,
+        heartbeat_s: float,
+    ) -> None:
+        self._store = store
+        self._presenter = presenter
+        self._cluster = cluster
+        self._heartbeat_s = heartbeat_s
+        self._guard = threading.Lock()
+        self._changes: set[tuple[str, str, str, int | None]] = set()
+        self._sizes: dict[tuple[str, str, int | None], int] = {}
+        self._listeners: set[Listener] = set()
+        self._number = 0
+        self._closed = False
+        self._limiter: CapacityLimiter | None = None
+
+    def start(self) -> None:
+        """Listen to the store; call it in the event loop that the listeners live in."""
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        # A thread of its own: building events neither waits for requests nor makes them wait.
+        self._limiter = CapacityLimiter(1)
+        self._unsubscribe = self._store.subscribe(self.heard)
+        self._task = self._loop.create_task(self._tell_changes())
+
+    async def stop(self) -> None:
+        self.close()
+        self._unsubscribe()
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def close(self) -> None:
+        """End every open stream. Call it in the event loop's thread."""
+        self._closed = True
+        for listener in self._listeners:
+            listener.close()
+
+    def close_soon(self) -> None:
+        """The same from a signal handler or another thread."""
+        with contextlib.suppress(RuntimeError):  # The loop may be gone already.
+            self._loop.call_soon_threadsafe(self.close)
+
+    def heard(self, change: Change) -> None:
+        """The store's callback, in any thread: notes what to look at, and returns."""
+        key = (change.kind, change.id, change.name or "", change.attempt)
+        with self._guard:
+            first = not self._changes
+            self._changes.add(key)
+            if change.size is not None:
+                self._sizes[change.id, change.name or "", change.attempt] = change.size
+        if first:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def listen(self, run_id: str | None) -> AsyncIterator[bytes]:
+        """The bytes of one client's stream, until it or the server goes."""
+        listener = Listener(run_id)
+        if self._closed:
+            return
+        self._listeners.add(listener)
+        try:
+            yield b"retry: 2000\n" + _hello(missed=False)
+            while (lines := await listener.take(self._heartbeat_s)) is not None:
+                yield lines
+        finally:
+            self._listeners.discard(listener)
+
+    @property
+    def listening(self) -> int:
+        return len(self._listeners)
+
+    async def _tell_changes(self) -> None:
+        while True:
+            await self._wake.wait()
+            # Let what belongs together come together.
+            await asyncio.sleep(PACE_S)
+            self._wake.clear()
+            with self._guard:
+                changes, self._changes = self._changes, set()
+                sizes, self._sizes = self._sizes, {}
+            if not self._listeners:
+                continue
+            began = time.monotonic()
+            try:
+                events = await to_thread.run_sync(
+                    self._build, changes, sizes, limiter=self._limiter
+                )
+            except Exception:  # noqa: BLE001 - logged; the stream must go on
+                # A view that cannot be built must not silence the stream for good.
+                _log.exception("events of %d changes could not be built", len(changes))
+                events = []
+            self._publish(events)
+            took = time.monotonic() - began
+            await asyncio.sleep(max(0.0, took / BUILD_SHARE - took))
+
+    def _publish(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._number += 1
+            line = event.line(self._number)
+            for listener in self._listeners:
+                listener.offer(event, line)
+
+    def _build(
+        self,
+        changes: set[tuple[str, str, str, int | None]],
+        sizes: dict[tuple[str, str, int | None], int],
+    ) -> list[Event]:
+        """Runs in a thread: the only place that reads the store for the streams."""
+        ids: dict[str, set[str]] = {}
+        for kind, changed_id, _, _ in changes:
+            ids.setdefault(kind, set()).add(changed_id)
+        presenter = self._presenter
+        runs = self._store.runs_by_id(ids.get("run", ()))
+        views = presenter.runs.views(runs)
+        sweeps = ids.get("sweep", set()) | {v.sweep_id for v in views if v.sweep_id is not None}
+        events = [
+            Event("run", view.id, "", view.model_dump_json().encode(), view.id) for view in views
+        ]
+        # A run's own event carries its newest values already.
+        told = {view.id for view in views}
+        latest = presenter.runs.latest(ids.get("metrics", set()) - told)
+        events += [
+            Event("metrics", run_id, "", _latest_json(run_id, values), run_id)
+            for run_id, values in latest.items()
+        ]
+        events += [Event("sweep", one, "", _json(id=one)) for one in sorted(sweeps)]
+        events += [
+            Event(
+                "log",
+                run_id,
+                f"{name}@{attempt}",
+                _json(run_id=run_id, name=name, attempt=attempt, size=size),
+                run_id,
+            )
+            for (run_id, name, attempt), size in sizes.items()
+        ]
+        if "cluster" in ids:
+            events.append(Event("cluster", "", "", self._cluster().model_dump_json().encode()))
+        return events
+
+
+def _latest_json(run_id: str, latest: dict[str, Latest]) -> bytes:
+    return LatestOfRun(run_id=run_id, latest=latest).model_dump_json().encode()
+
+
+def _hello(*, missed: bool) -> bytes:
+    """First on every connection: what happened before it has to be read by other means."""
+    return b"event: hello\ndata: %s\n\n" % _json(missed=missed)
+
+
+def _json(**values: object) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode()

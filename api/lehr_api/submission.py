@@ -1,0 +1,183 @@
+"""What is checked before anything of a submission is recorded.
+
+A submission that cannot work is refused whole, with every reason that can be known now. What can
+only be known later (a corpus on another node, a GPU type that no node has yet) is not guessed at.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lehr.checkpoints.places import missing_package
+from lehr.control.gpu_types import likely_meant
+from lehr.errors import Problem, SpecError, UserError
+from lehr.mirrors import available
+from lehr.specs import RunSpec, SweepSpec, expand, load_spec
+from lehr.specs.expand import cells_at
+from lehr.specs.extend import extended
+from lehr.specs.overrides import parse_overrides
+from lehr.specs.search import point_key
+from lehr_trainer.config import FilesCorpus
+from lehr_trainer.data.checks import check_data
+from lehr_trainer.errors import TrainerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lehr_api.services import Services
+
+Cells = list[tuple[dict[str, Any], RunSpec]]
+
+
+def read_run(spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> RunSpec:
+    loaded = _read(spec, overrides)
+    if not isinstance(loaded, RunSpec):
+        raise UserError("this is the spec of a sweep.", hint="Send it to /api/v1/sweeps.")
+    return loaded
+
+
+def read_sweep(
+    spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]
+) -> tuple[SweepSpec, Cells]:
+    loaded = _read(spec, overrides)
+    if not isinstance(loaded, SweepSpec):
+        raise UserError("this is the spec of a run.", hint="Send it to /api/v1/runs.")
+    return loaded, expand(loaded)
+
+
+def _read(
+    spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]
+) -> RunSpec | SweepSpec:
+    refuse_relative_paths(overrides)
+    return load_spec(spec, overrides)
+
+
+def refuse_relative_paths(overrides: Mapping[str, Any] | Sequence[str]) -> None:
+    """Relative paths in overrides count from the current folder: here that is the server's."""
+    for path, value, _ in parse_overrides(overrides):
+        if path.endswith("data.corpus.paths") and isinstance(value, list):
+            _refuse(p for item in value for p in _corpus_path(str(item), path, look=False))
+
+
+def read_extension(
+    spec: SweepSpec,
+    known: Sequence[dict[str, Any]],
+    *,
+    parameters: Mapping[str, Sequence[Any]] | None,
+    cells: Sequence[Mapping[str, Any]] | None,
+    trials: int | None,
+) -> tuple[SweepSpec, Cells]:
+    """The sweep's spec with more in it, and the cells that it has and ``known`` does not."""
+    made = extended(spec, parameters=parameters, cells=cells, trials=trials)
+    there = {point_key(point) for point in known}
+    fresh = [point for point in made.points() if point_key(point) not in there]
+    return made, cells_at(made, fresh, first=len(known) + 1)
+
+
+def check_run(spec: RunSpec, services: Services) -> None:
+    """Raises SpecError when this cluster can never run it, or its corpus is not there."""
+    _refuse(_problems([spec], services, prefix=""))
+
+
+def check_sweep(cells: Cells, services: Services) -> None:
+    """The same for every cell; what several cells share is said once."""
+    _refuse(_problems([spec for _, spec in cells], services, prefix="run."))
+
+
+def _refuse(problems: Iterable[Problem]) -> None:
+    found = list(dict.fromkeys(problems))
+    if found:
+        raise SpecError(found)
+
+
+def _problems(specs: Sequence[RunSpec], services: Services, *, prefix: str) -> Iterator[Problem]:
+    for resources in {spec.resources: None for spec in specs}:
+        reason = services.dispatcher.can_ever_place(resources)
+        if reason is not None:
+            yield Problem(f"{prefix}resources.gpus", f"{prefix}resources.gpus: {reason}.")
+    yield from _gpu_type_problems(specs, services, prefix)
+    yield from _mirror_problems(specs, prefix)
+    for url in {spec.checkpoints.upload: None for spec in specs if spec.checkpoints.upload}:
+        assert url is not None
+        package = missing_package(url)
+        if package is not None:
+            path = f"{prefix}checkpoints.upload"
+            message = f"{path}: {url} cannot be opened on the server: a package is missing."
+            yield Problem(
+                path, message, f"Install it there and on the nodes: pip install '{package}'"
+            )
+    one_machine = services.settings.ray_address is None
+    corpora = [spec.train.data.corpus for spec in specs]
+    wrong_paths = [
+        problem
+        for path in dict.fromkeys(p for c in corpora if isinstance(c, FilesCorpus) for p in c.paths)
+        for problem in _corpus_path(path, f"{prefix}train.data.corpus.paths", look=one_machine)
+    ]
+    yield from wrong_paths
+    if one_machine and not wrong_paths:
+        for spec in specs:
+            yield from _data_problems(spec, prefix)
+
+
+def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[Problem]:
+    """A mirror in W&B that this server could not keep."""
+    asked = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
+    for mode in dict.fromkeys(wandb.mode for wandb in asked):
+        lack = available.lack(mode)
+        if lack is not None:
+            path = f"{prefix}tracking.wandb.mode"
+            yield Problem(path, f"{path} is {mode}, but {lack[0]}.", lack[1])
+
+
+def _gpu_type_problems(
+    specs: Sequence[RunSpec], services: Services, prefix: str
+) -> Iterator[Problem]:
+    """A type that no node has is not refused, since one may join; a likely slip is."""
+    wanted = {spec.resources.gpu_type: None for spec in specs if spec.resources.gpu_type}
+    if not wanted:
+        return
+    there = {gpu.name for node in services.dispatcher.cluster().nodes for gpu in node.gpus}
+    for kind in wanted:
+        meant = likely_meant(kind or "", there)
+        if meant is not None:
+            path = f"{prefix}resources.gpu_type"
+            yield Problem(
+                path,
+                f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
+                f"Did you mean {meant}? A GPU newer than this Lehr is taken by the name that "
+                f"nvidia-smi gives it: NVIDIA {kind}.",
+            )
+
+
+def _data_problems(spec: RunSpec, prefix: str) -> Iterator[Problem]:
+    """The trainer's own check: a folder with nothing to read, a tokenizer that is not there or is
+    too large for the model.
+    """
+    try:
+        check_data(spec.train.data, spec.train.model.vocab_size)
+    except TrainerError as error:
+        end = "" if str(error).endswith("?") else "."
+        yield Problem(f"{prefix}train.data", f"{prefix}train.{error}{end}")
+
+
+def _corpus_path(path: str, field: str, *, look: bool) -> Iterator[Problem]:
+    """``look``: trainings run on this machine, so its files are theirs."""
+    if not Path(path).is_absolute():
+        yield Problem(
+            field,
+            f"{field}: {path} is relative; the server does not know to which folder.",
+            "Give the whole path. The command line and the client make it whole by themselves.",
+        )
+    elif "\0" in path:
+        yield Problem(field, f"{field}: a path cannot hold a NUL character.")
+    elif look and not _matches(path):
+        matched = "no file matches" if glob.has_magic(path) else "there is no"
+        yield Problem(field, f"{field}: {matched} {path} on the server's machine.")
+
+
+def _matches(pattern: str) -> bool:
+    # pathlib's globs begin at a folder; these are whole paths, as the trainer reads them.
+    return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207

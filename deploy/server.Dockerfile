@@ -1,0 +1,21 @@
+# The server alone: API, dashboard, queue. No torch, no GPU.
+#   docker build -f deploy/server.Dockerfile -t lehr-server .
+FROM python:3.11-slim-bookworm
+
+RUN useradd --create-home --uid 1000 lehr \
+    && install -d -o lehr -g lehr -m 0700 /var/lib/lehr
+WORKDIR /opt/lehr
+COPY pyproject.toml README.md LICENSE ./
+COPY platform platform
+COPY trainer trainer
+COPY api api
+RUN pip install --no-cache-dir '.[server]'
+
+USER lehr
+ENV LEHR_HOME=/var/lib/lehr PYTHONSAFEPATH=1
+VOLUME /var/lib/lehr
+EXPOSE 5347
+HEALTHCHECK --interval=15s --timeout=3s --start-period=30s \
+    CMD ["python", "-c", "import httpx; httpx.get('http://127.0.0.1:5347/api/v1/health').raise_for_status()"]
+# Plain HTTP is for the network inside the composition only; see proxy/ for TLS.
+CMD ["python", "-P", "-m", "lehr_api", "--home", "/var/lib/lehr", "--host", "0.0.0.0", "--port", "5347", "--insecure-http"]

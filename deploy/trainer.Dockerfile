@@ -1,0 +1,25 @@
+# What runs on a GPU node: torch, the trainer, and a Ray node that holds the agent.
+#   docker build -f deploy/trainer.Dockerfile -t lehr-trainer .
+# The base image's CUDA must be one that the host's driver supports.
+FROM nvidia/cuda:12.8.1-cudnn-runtime-ubuntu22.04
+
+ENV DEBIAN_FRONTEND=noninteractive
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends software-properties-common gcc \
+    && add-apt-repository -y ppa:deadsnakes/ppa \
+    && apt-get install -y --no-install-recommends python3.11 python3.11-dev python3.11-venv \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home --uid 1000 lehr
+RUN python3.11 -m venv /opt/venv
+ENV PATH=/opt/venv/bin:$PATH PYTHONSAFEPATH=1
+WORKDIR /opt/lehr
+COPY pyproject.toml README.md LICENSE ./
+COPY platform platform
+COPY trainer trainer
+COPY api api
+# gcc and python3.11-dev stay: torch.compile builds Triton's launchers on the node.
+RUN pip install --no-cache-dir '.[server,trainer,gpu]'
+
+USER lehr
+# Joins the head whose address is given; RAY_AUTH_MODE=token and the token file come from outside.
+ENTRYPOINT ["ray", "start", "--block", "--disable-usage-stats"]

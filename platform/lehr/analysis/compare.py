@@ -1,0 +1,216 @@
+"""Runs side by side: in what they differ, and whether the difference in outcome means anything.
+
+Two runs that differ in more than one factor say nothing of either factor alone (P1's 8-bit AdamW
+run had three times the learning rate of its baseline), and a gap within the noise between seeds
+says nothing at all. Both are said in words.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_MISSING = "—"
+_NOT_FACTORS = (
+    "name",
+    "notes",
+    "tags",
+    "project",
+    "priority",
+    "retries",
+    "env",
+    "kind",
+    "checkpoints",
+)
+"""What tells runs apart without changing what they compute."""
+_OUTCOME_NEUTRAL = (
+    "train.checkpoint",
+    "train.diagnostics",
+    "train.validation.every",
+    "train.data.loading",
+    "train.data.workers",
+    "train.data.prefetch",
+    "train.batch.micro_batch",
+    "resources",
+    "time_limit_s",
+    "train.threads",
+)
+"""What changes speed or memory, but by contract not the losses."""
+SEED = "train.seed"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One dotted path and its value in each run, in the runs' order."""
+
+    path: str
+    values: tuple[Any, ...]
+    """A run without the path has "—"."""
+    factor: bool
+    """It may change the outcome, and is not the seed."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    id: str
+    name: str
+    spec: Mapping[str, Any]
+    curve: Sequence[tuple[float, float]] = ()
+    """(x, value) of the metric compared, x ascending: step, tokens or seconds."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A run's value of the metric where all compared runs have one."""
+
+    run_id: str
+    x: float | None
+    """The point that was taken: the run's last at or before the common x."""
+    value: float | None
+    delta: float | None
+    """value minus the baseline's."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    differences: tuple[Difference, ...]
+    common_x: float | None
+    """The farthest x that every run reached."""
+    standings: tuple[Standing, ...]
+    """In the runs' order; the first run is the baseline."""
+    noise: float | None
+    """Standard deviation of the metric between runs that differ only in their seed, if any do."""
+    notes: tuple[str, ...] = field(default=())
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings by dotted path; lists are values."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        path = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, Mapping) and value:
+            found.update(flatten(value, path))
+        else:
+            found[path] = value
+    return found
+
+
+def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """Every path whose value is not the same in all specs, without a cap, in order of path."""
+    flat = [flatten(spec) for spec in specs]
+    paths = sorted({path for values in flat for path in values})
+    found = []
+    for path in paths:
+        values = tuple(one.get(path, _MISSING) for one in flat)
+        if any(value != values[0] for value in values[1:]):
+            factor = _is_factor(path) and not _comes_with(path, values, flat)
+            found.append(Difference(path, values, factor))
+    return found
+
+
+def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Comparison:
+    """The first run is the baseline.
+
+    Raises:
+        ValueError: fewer than two runs.
+    """
+    if len(runs) < 2:
+        raise ValueError(f"a comparison needs two runs; {len(runs)} given")
+    found = differences([run.spec for run in runs])
+    common = _common_x(runs)
+    standings = _standings(runs, common)
+    noise = _seed_noise(runs, standings)
+    return Comparison(
+        differences=tuple(found),
+        common_x=common,
+        standings=tuple(standings),
+        noise=noise,
+        notes=tuple(_notes(runs, standings, noise, metric)),
+    )
+
+
+def _is_factor(path: str) -> bool:
+    if path == SEED or path.split(".", maxsplit=1)[0] in _NOT_FACTORS:
+        return False
+    return not any(path == p or path.startswith(f"{p}.") for p in _OUTCOME_NEUTRAL)
+
+
+def _comes_with(path: str, values: tuple[Any, ...], flat: Sequence[Mapping[str, Any]]) -> bool:
+    """A field that only one kind of thing has (adamw's ``fused``) is no factor beside the kind."""
+    if _MISSING not in values:
+        return False
+    group = path.rpartition(".")[0]
+    return any(
+        len({one.get(f"{group}.{tag}", _MISSING) for one in flat}) > 1 for tag in ("name", "kind")
+    )
+
+
+def _common_x(runs: Sequence[ComparedRun]) -> float | None:
+    if any(not run.curve for run in runs):
+        return None
+    common = min(run.curve[-1][0] for run in runs)
+    return common if all(run.curve[0][0] <= common for run in runs) else None
+
+
+def _standings(runs: Sequence[ComparedRun], common: float | None) -> list[Standing]:
+    found: list[Standing] = []
+    for run in runs:
+        if common is None:
+            found.append(Standing(run.id, None, None, None))
+            continue
+        at = bisect.bisect_right([x for x, _ in run.curve], common) - 1
+        x, value = run.curve[at]
+        base = found[0].value if found else value
+        found.append(Standing(run.id, x, value, None if base is None else value - base))
+    return found
+
+
+def _seed_noise(runs: Sequence[ComparedRun], standings: Sequence[Standing]) -> float | None:
+    """Pooled over the groups of runs whose factors agree."""
+    groups: dict[str, list[float]] = {}
+    for run, standing in zip(runs, standings, strict=True):
+        if standing.value is None or not math.isfinite(standing.value):
+            continue
+        factors = {p: v for p, v in flatten(run.spec).items() if _is_factor(p)}
+        groups.setdefault(repr(sorted(factors.items())), []).append(standing.value)
+    freedom = sum(len(group) - 1 for group in groups.values())
+    if freedom < 1:
+        return None
+    squares = math.fsum(
+        (value - math.fsum(group) / len(group)) ** 2 for group in groups.values() for value in group
+    )
+    return math.sqrt(squares / freedom)
+
+
+def _notes(
+    runs: Sequence[ComparedRun],
+    standings: Sequence[Standing],
+    noise: float | None,
+    metric: str,
+) -> Iterable[str]:
+    base = runs[0]
+    for run, standing in zip(runs[1:], standings[1:], strict=True):
+        factors = [d for d in differences([base.spec, run.spec]) if d.factor]
+        if len(factors) > 1:
+            listed = "; ".join(
+                f"{d.path} {_said(d.values[0])} / {_said(d.values[1])}" for d in factors[:4]
+            )
+            more = f"; and {len(factors) - 4} more" if len(factors) > 4 else ""
+            yield (
+                f"{base.name} and {run.name} differ in {len(factors)} factors ({listed}{more}), so "
+                "the gap between them cannot be put down to one."
+            )
+        if noise is not None and standing.delta is not None and abs(standing.delta) <= 2 * noise:
+            yield (
+                f"{metric} of {run.name} differs from {base.name} by {standing.delta:+.4g}, which "
+                f"is within twice the noise between seeds ({noise:.2g})."
+            )
+
+
+def _said(value: Any) -> str:
+    """As one would write it in a spec."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)

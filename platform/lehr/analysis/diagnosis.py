@@ -1,0 +1,265 @@
+"""What a run's curves say is wrong with it: what was seen, since when, and what to try.
+
+Each rule looks at recorded series alone, so it can be applied to a run at any time and gives the
+same answer. Rules prefer silence to a false alarm: they want the sign to last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MIN_POINTS = 20
+"""Below this many points a trend is noise."""
+TOO_GOOD = 0.2
+"""Nats by which the loss must lie under its fp32 check: rounding explains a hundredth of it."""
+LASTS = 3
+"""Points in a row that a sign must hold, where points are rare (evaluations, fp32 checks)."""
+DATA_SHARE = 0.05
+"""Share of a step's time waiting for data that is worth a word; 0.01 is the loader's aim."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    code: str
+    """nan, too_good, diverging, spikes, stagnant, exploding, overfitting or data_wait."""
+    step: int
+    """Since when."""
+    seen: str
+    """What was seen, in words and figures."""
+    advice: str
+    """What to try."""
+
+    @property
+    def message(self) -> str:
+        return f"{self.seen}. {self.advice}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric by step, ascending; values may be NaN or infinite."""
+
+    steps: Sequence[int]
+    values: Sequence[float]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+def diagnose(
+    curves: Mapping[str, Curve], *, total_steps: int, warmup_steps: int = 0
+) -> list[Alarm]:
+    """The alarms of a run, in order of the step at which each began.
+
+    Args:
+        curves: by metric name (``train/loss``, ``raw_ce_fp32``, ``val/loss``, ``train/grad_norm``,
+            ``step_time_s``, ``data_wait_s``); what is missing is not judged.
+        total_steps: how far the run is to go.
+        warmup_steps: while the learning rate rises, loss and gradients may do anything.
+    """
+    run = _Run(curves, total_steps, warmup_steps)
+    found = [alarm for rule in _RULES for alarm in rule(run)]
+    return sorted(found, key=lambda alarm: (alarm.step, alarm.code))
+
+
+@dataclass(frozen=True)
+class _Run:
+    curves: Mapping[str, Curve]
+    total_steps: int
+    warmup_steps: int
+
+    def settled(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """(steps, values) after the warmup, finite ones only; None when too few to judge."""
+        curve = self.curves.get(name)
+        if curve is None:
+            return None
+        steps, values = np.asarray(curve.steps), np.asarray(curve.values, dtype=float)
+        keep = np.isfinite(values) & (steps > self.warmup_steps)
+        return (steps[keep], values[keep]) if keep.sum() >= MIN_POINTS else None
+
+
+def _nan(run: _Run) -> Iterator[Alarm]:
+    curve = run.curves.get("train/loss")
+    if curve is None:
+        return
+    for step, value in zip(curve.steps, curve.values, strict=True):
+        if not math.isfinite(value):
+            yield Alarm(
+                "nan",
+                step,
+                f"the loss became {value} at step {step:,}",
+                "A lower learning rate, a longer warmup or tighter gradient clipping; in fp16, "
+                "look for overflow",
+            )
+            return
+
+
+def _too_good(run: _Run) -> Iterator[Alarm]:
+    """P2's bug: a cross entropy in low precision fell while the true one exploded."""
+    check, loss = run.curves.get("raw_ce_fp32"), run.curves.get("train/loss")
+    if check is None or loss is None:
+        return
+    by_step = dict(zip(loss.steps, loss.values, strict=True))
+    began, held, gap = None, 0, 0.0
+    for step, exact in zip(check.steps, check.values, strict=True):
+        shown = by_step.get(step)
+        if shown is None:
+            continue
+        if exact - shown > TOO_GOOD:
+            began, held, gap = (step if held == 0 else began), held + 1, exact - shown
+        else:
+            began, held = None, 0
+    if began is not None and held >= LASTS:
+        yield Alarm(
+            "too_good",
+            began,
+            f"the training loss has been under its fp32 check since step {began:,}, now by "
+            f"{gap:.2f}: the loss is too good to be true",
+            "Compute the cross entropy in fp32, outside autocast (loss: chunked)",
+        )
+
+
+def _diverging(run: _Run) -> Iterator[Alarm]:
+    settled = run.settled("train/loss")
+    if settled is None:
+        return
+    steps, values = settled
+    smooth = _rolling_median(values, max(5, len(values) // 20))
+    lowest = int(np.argmin(smooth))
+    # Against the noise of this very curve, and never for less than a tenth of a nat.
+    noise = float(np.median(np.abs(values - smooth))) * 1.4826
+    limit = smooth[lowest] + max(0.1, 4 * noise)
+    after = smooth[lowest + 1 :]
+    if len(after) >= 5 and bool(np.all(after[-max(5, len(after) // 3) :] > limit)):
+        first = int(steps[lowest + 1 + int(np.argmax(after > limit))])
+        yield Alarm(
+            "diverging",
+            first,
+            f"the loss rose from {smooth[lowest]:.3f} to {smooth[-1]:.3f} since step {first:,}",
+            "The learning rate is likely too high: try a half to a tenth of it",
+        )
+
+
+def _spikes(run: _Run) -> Iterator[Alarm]:
+    settled = run.settled("train/loss")
+    if settled is None:
+        return
+    steps, values = settled
+    smooth = _rolling_median(values, 11)
+    noise = max(float(np.median(np.abs(values - smooth))) * 1.4826, 1e-3)
+    spiked = steps[(values - smooth > 10 * noise) & (values - smooth > 0.3)]
+    if len(spiked) >= LASTS:
+        yield Alarm(
+            "spikes",
+            int(spiked[0]),
+            f"the loss spiked {len(spiked)} times, last at step {int(spiked[-1]):,}",
+            "A lower learning rate or beta2, a longer warmup, or skip-step",
+        )
+
+
+def _stagnant(run: _Run) -> Iterator[Alarm]:
+    settled = run.settled("train/loss")
+    if settled is None:
+        return
+    steps, values = settled
+    # In the schedule's last part the rate is near its floor, and a flat loss is no news.
+    early = steps <= 0.7 * run.total_steps
+    steps, values = steps[early], values[early]
+    span = int(0.25 * run.total_steps)
+    if len(values) < 2 * MIN_POINTS or steps[-1] - steps[0] < 2 * span:
+        return
+    recent, before = steps > steps[-1] - span, steps <= steps[-1] - span
+    window = values[recent]
+    if len(window) < MIN_POINTS or not before.any():
+        return
+    half = len(window) // 2
+    first, second = window[:half], window[half:]
+    error = math.sqrt(first.var() / len(first) + second.var() / len(second))
+    fell = float(first.mean() - second.mean())
+    if fell + 2 * error < 0.005 * float(window.mean()):
+        began = int(steps[recent][0])
+        yield Alarm(
+            "stagnant",
+            began,
+            f"the loss has not fallen since step {began:,} ({window.mean():.3f})",
+            "Look at update/weight: under 1e-4 the learning rate is too low; otherwise the data "
+            "or the model's size may be the limit",
+        )
+
+
+def _exploding(run: _Run) -> Iterator[Alarm]:
+    settled = run.settled("train/grad_norm")
+    if settled is None:
+        return
+    steps, values = settled
+    part = len(values) // 4
+    usual, now = float(np.median(values[part : 2 * part])), float(np.median(values[-part:]))
+    if usual > 0 and now > 10 * usual:
+        began = int(steps[-part])
+        yield Alarm(
+            "exploding",
+            began,
+            f"the gradient norm before clipping went from {usual:.2g} to {now:.2g} by step "
+            f"{began:,}",
+            "A lower learning rate; see which group grows in the norms by group",
+        )
+
+
+def _overfitting(run: _Run) -> Iterator[Alarm]:
+    validation, training = run.curves.get("val/loss"), run.curves.get("train/loss")
+    if validation is None or training is None or len(validation) < LASTS + 1:
+        return
+    values = list(validation.values)
+    lowest = min(range(len(values)), key=values.__getitem__)
+    after = values[lowest + 1 :]
+    rises = len(after) >= LASTS and all(b > a for a, b in zip(values[lowest:], after, strict=False))
+    if not rises or values[-1] < 1.01 * values[lowest]:
+        return
+    began = validation.steps[lowest]
+    at_best = [v for s, v in zip(training.steps, training.values, strict=True) if s <= began]
+    if at_best and np.median(training.values[-LASTS:]) < np.median(at_best[-LASTS:]):
+        yield Alarm(
+            "overfitting",
+            began,
+            f"val/loss has risen from {values[lowest]:.3f} to {values[-1]:.3f} since step "
+            f"{began:,} while train/loss fell",
+            "More data or fewer epochs; the best checkpoint is kept",
+        )
+
+
+def _data_wait(run: _Run) -> Iterator[Alarm]:
+    waits, times = run.settled("data_wait_s"), run.settled("step_time_s")
+    if waits is None or times is None:
+        return
+    share = float(np.sum(waits[1][-MIN_POINTS:]) / max(np.sum(times[1][-MIN_POINTS:]), 1e-9))
+    if share > DATA_SHARE:
+        step = int(waits[0][-MIN_POINTS:][0])
+        yield Alarm(
+            "data_wait",
+            step,
+            f"{share:.0%} of a step is spent waiting for data",
+            "More data.workers, or data.loading: preload",
+        )
+
+
+def _rolling_median(values: np.ndarray, width: int) -> np.ndarray:
+    """Centred; the ends repeat the first and last value. Width is made odd."""
+    width |= 1
+    padded = np.pad(values, width // 2, mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, width)
+    return np.asarray(np.median(windows, axis=1))
+
+
+_RULES: tuple[Callable[[_Run], Iterator[Alarm]], ...] = (
+    _nan,
+    _too_good,
+    _diverging,
+    _spikes,
+    _stagnant,
+    _exploding,
+    _overfitting,
+    _data_wait,
+)

@@ -1,0 +1,409 @@
+"""Plotly figures that the dashboard and notebooks share, built once, as plain values.
+
+``*_data`` functions return JSON-ready dictionaries and need no Plotly; the dashboard draws these
+in the page's own colours, by the ``meta.role`` of each trace. ``sweep_figure`` and
+``curves_figure`` wrap them for notebooks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lehr.analysis.colours import slots, stroke
+from lehr.analysis.lr_fit import LrFit
+from lehr.analysis.sweep_result import (
+    is_number,
+    outcome,
+    parameter_choice,
+    short,
+    sweep_fit,
+    sweep_verdict,
+)
+
+if TYPE_CHECKING:
+    from lehr.views import CellView, Series, SweepDetail
+
+Json = dict[str, Any]
+
+_BLUE, _RED, _GREY = "#3f90da", "#bd1f01", "#7d8f8d"
+_FIT_POINTS = 80
+_MOST_TICKS = 12
+
+
+def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> Json:
+    """The sweep's metric against one parameter: points, the best, the fit, where it diverged."""
+    parameter = parameter_choice(sweep, parameter)
+    cells = [cell for cell in sweep.cells if parameter in cell.parameters]
+    numeric = all(is_number(cell.parameters[parameter]) for cell in cells)
+    logarithmic = numeric and all(cell.parameters[parameter] > 0 for cell in cells)
+    ranked = [cell for cell in cells if outcome(cell) == "ranked"]
+    losses = [cell.compared_value for cell in ranked if cell.compared_value is not None]
+    fit = sweep_fit(sweep, parameter) if numeric else None
+    data: list[Json] = []
+    if fit is not None and fit.parabola is not None and fit.minimum is not None:
+        data.append(_fit_trace(fit))
+    data += _ranked_traces(sweep, parameter, ranked)
+    data += _other_traces(sweep, parameter, cells, top=max(losses, default=1.0))
+    best = [cell for cell in ranked if cell.best]
+    if best:
+        data.append(_best_trace(parameter, best))
+    layout: Json = {
+        "xaxis": _x_axis(parameter, cells, numeric=numeric, logarithmic=logarithmic),
+        "yaxis": {
+            "title": {"text": _y_title(sweep)},
+            "type": "log" if losses and min(losses) > 0 else "linear",
+            "exponentformat": "e",
+        },
+        "shapes": _shapes(fit, parameter, numeric=numeric),
+        "showlegend": len({trace.get("name") for trace in data}) > 1,
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "margin": {"l": 64, "r": 16, "t": 36, "b": 56},
+        "hovermode": "closest",
+    }
+    return {"data": data, "layout": layout}
+
+
+def curves_figure_data(metric: str, series: Sequence[tuple[str, Series]]) -> Json:
+    """One metric of several runs; ``series`` pairs each run's label with its points."""
+    given = slots(one.run_id for _, one in series)
+    axis = series[0][1].x_axis if series else "step"
+    data = []
+    for label, one in series:
+        look = stroke(given[one.run_id])
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label,
+                "x": list(one.x),
+                "y": [_json_number(value) for value in one.y],
+                "line": {"color": look.colour, "dash": look.dash, "width": 1.75},
+                "meta": {"role": "run", "run": one.run_id},
+            }
+        )
+    layout: Json = {
+        "xaxis": {"title": {"text": "seconds" if axis == "time" else axis}},
+        "yaxis": {"title": {"text": metric}},
+        "hovermode": "x unified",
+        "showlegend": len(data) > 1,
+        "margin": {"l": 64, "r": 16, "t": 24, "b": 48},
+    }
+    return {"data": data, "layout": layout}
+
+
+def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Any:
+    """``sweep_figure_data`` as a plotly Figure, with the verdict as its title."""
+    import plotly.graph_objects as go
+
+    chosen = parameter_choice(sweep, parameter)
+    figure = go.Figure(sweep_figure_data(sweep, chosen))
+    figure.update_layout(
+        title={"text": sweep_verdict(sweep, chosen), "font": {"size": 14}},
+        template="plotly_white",
+        margin={"t": 84},
+    )
+    return figure
+
+
+def curves_figure(metric: str, series: Sequence[tuple[str, Series]]) -> Any:
+    """``curves_figure_data`` as a plotly Figure."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure(curves_figure_data(metric, series))
+    figure.update_layout(template="plotly_white")
+    return figure
+
+
+def run_figure(name: str, series: Sequence[Series]) -> Any:
+    """Metrics of one run as a plotly Figure: a panel for each last word of their names."""
+    from plotly.subplots import make_subplots
+
+    panels: dict[str, list[Series]] = {}
+    for one in series:
+        panels.setdefault(one.name.rpartition("/")[2], []).append(one)
+    figure = make_subplots(rows=len(panels), shared_xaxes=True, vertical_spacing=0.06)
+    for row, (what, members) in enumerate(panels.items(), start=1):
+        for one in members:
+            look = stroke(len(figure.data))
+            figure.add_scatter(
+                x=list(one.x),
+                y=[_json_number(value) for value in one.y],
+                name=one.name,
+                mode="lines" if len(one.x) > 1 else "markers",
+                line={"color": look.colour, "dash": look.dash, "width": 1.75},
+                row=row,
+                col=1,
+            )
+        figure.update_yaxes(title_text=members[0].name if len(members) == 1 else what, row=row)
+    axis = series[0].x_axis if series else "step"
+    figure.update_xaxes(title_text="seconds" if axis == "time" else axis, row=len(panels))
+    return figure.update_layout(
+        title={"text": name, "font": {"size": 14}},
+        template="plotly_white",
+        hovermode="x unified",
+        height=max(360, 220 * len(panels)),
+        margin={"l": 64, "r": 16, "t": 48, "b": 48},
+    )
+
+
+# --- traces --------------------------------------------------------------------------------
+
+
+def _ranked_traces(sweep: SweepDetail, parameter: str, cells: Sequence[CellView]) -> list[Json]:
+    """A trace for each combination of the other parameters."""
+    groups: dict[str, list[CellView]] = {}
+    for cell in cells:
+        groups.setdefault(_others(cell, parameter), []).append(cell)
+    given = slots(groups)
+    traces = []
+    for name, members in groups.items():
+        ordered = sorted(members, key=lambda cell: _order(cell.parameters[parameter]))
+        look = stroke(given[name]) if len(groups) > 1 else None
+        if len(groups) > 1 or len(set(_at(parameter, ordered))) < len(ordered):
+            if sweep.noise_band is not None:
+                traces.append(_band_trace(parameter, ordered, sweep.noise_band))
+            traces.append(_mean_trace(parameter, ordered, given[name] if look else None))
+        traces.append(
+            {
+                **_points(sweep, parameter, ordered),
+                "mode": "markers",
+                "name": name or sweep.metric,
+                "y": [cell.compared_value for cell in ordered],
+                "marker": {"size": 9, "color": look.colour if look else _BLUE},
+                "meta": {"role": "points", "slot": given[name] if look else None},
+            }
+        )
+    return traces
+
+
+def _band_trace(parameter: str, cells: Sequence[CellView], band: float) -> Json:
+    """Around the means, as wide as what chance may explain: half of it to each side."""
+    places: dict[Any, list[float]] = {}
+    for cell in cells:
+        assert cell.compared_value is not None
+        places.setdefault(cell.parameters[parameter], []).append(cell.compared_value)
+    means = [math.fsum(values) / len(values) for values in places.values()]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "noise between seeds",
+        "showlegend": False,
+        "x": [*places, *reversed(places)],
+        "y": [*(mean + band / 2 for mean in means), *(mean - band / 2 for mean in reversed(means))],
+        "fill": "toself",
+        "fillcolor": "rgba(128,128,128,0.18)",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "meta": {"role": "noise"},
+    }
+
+
+def _mean_trace(parameter: str, cells: Sequence[CellView], index: int | None) -> Json:
+    """Through the means where several cells (seeds) share a place, with bars over their range."""
+    places: dict[Any, list[float]] = {}
+    for cell in cells:
+        assert cell.compared_value is not None
+        places.setdefault(cell.parameters[parameter], []).append(cell.compared_value)
+    means = {place: math.fsum(values) / len(values) for place, values in places.items()}
+    colour = stroke(index).colour if index is not None else _BLUE
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "mean",
+        "showlegend": False,
+        "x": list(means),
+        "y": list(means.values()),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [max(places[place]) - mean for place, mean in means.items()],
+            "arrayminus": [mean - min(places[place]) for place, mean in means.items()],
+            "thickness": 1.25,
+            "width": 5,
+            "color": colour,
+        },
+        "line": {"width": 1, "color": colour},
+        "hoverinfo": "skip",
+        "meta": {"role": "points", "slot": index},
+    }
+
+
+def _other_traces(
+    sweep: SweepDetail, parameter: str, cells: Sequence[CellView], *, top: float
+) -> list[Json]:
+    """Cells that cannot be compared: hollow where they may still be, crosses along the top where
+    they diverged or gave up.
+    """
+    found = []
+    looks: tuple[tuple[str, str, str, str], ...] = (
+        ("pending", "not there yet", "circle-open", _BLUE),
+        ("diverged", "diverged", "x-thin", _RED),
+        ("gave_up", "failed or stopped", "x-thin", _GREY),
+    )
+    for role, name, symbol, colour in looks:
+        members = [cell for cell in cells if outcome(cell) == role]
+        if not members:
+            continue
+        found.append(
+            {
+                **_points(sweep, parameter, members),
+                "mode": "markers",
+                "name": name,
+                "y": [cell.value if role == "pending" else top for cell in members],
+                "marker": {
+                    "size": 9,
+                    "color": colour,
+                    "symbol": symbol,
+                    "line": {"width": 2, "color": colour},
+                },
+                "meta": {"role": role},
+            }
+        )
+    return found
+
+
+def _points(sweep: SweepDetail, parameter: str, cells: Sequence[CellView]) -> Json:
+    """What all traces of cells share: where they lie on x, and what they are."""
+    return {
+        "type": "scatter",
+        "x": _at(parameter, cells),
+        "text": [_hover(sweep, cell) for cell in cells],
+        "hovertemplate": "%{text}<extra></extra>",
+        "customdata": [cell.run.id for cell in cells],
+    }
+
+
+def _best_trace(parameter: str, best: Sequence[CellView]) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": "best",
+        "x": _at(parameter, best),
+        "y": [cell.compared_value for cell in best],
+        "marker": {
+            "size": 18,
+            "color": "rgba(0,0,0,0)",
+            "symbol": "circle",
+            "line": {"width": 2, "color": _BLUE},
+        },
+        "text": [f"best {short(cell.parameters[parameter], parameter)}" for cell in best],
+        "textposition": "top center",
+        "hoverinfo": "skip",
+        "customdata": [cell.run.id for cell in best],
+        "meta": {"role": "best"},
+    }
+
+
+def _fit_trace(fit: LrFit) -> Json:
+    parabola = fit.parabola
+    assert parabola is not None
+    ratio = parabola.last / parabola.first
+    rates = [parabola.first * ratio ** (i / (_FIT_POINTS - 1)) for i in range(_FIT_POINTS)]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "fit",
+        "x": rates,
+        "y": [parabola(rate) for rate in rates],
+        "line": {"width": 1.5, "dash": "dash", "color": _GREY},
+        "hoverinfo": "skip",
+        "meta": {"role": "fit"},
+    }
+
+
+def _shapes(fit: LrFit | None, parameter: str, *, numeric: bool) -> list[Json]:
+    shapes: list[Json] = []
+    if fit is None or not numeric:
+        return shapes
+    if fit.minimum is not None:
+        shapes.append(
+            {
+                "type": "line",
+                "name": "minimum",
+                "xref": "x",
+                "yref": "paper",
+                "x0": fit.minimum,
+                "x1": fit.minimum,
+                "y0": 0,
+                "y1": 1,
+                "line": {"width": 1, "dash": "dot", "color": _GREY},
+                "label": {
+                    "text": f"fit {short(fit.minimum, parameter)}",
+                    "textposition": "start",
+                    "textangle": 0,
+                    "xanchor": "left",
+                    "font": {"size": 11},
+                },
+            }
+        )
+    above = [rate for rate in fit.diverged if rate > fit.best]
+    if above:
+        shapes.append(
+            {
+                "type": "rect",
+                "name": "diverged",
+                "xref": "x",
+                "yref": "paper",
+                "x0": min(above) / 1.15,
+                "x1": max(above) * 1.15,
+                "y0": 0,
+                "y1": 1,
+                "line": {"width": 0},
+                "fillcolor": "rgba(189,31,1,0.07)",
+                "layer": "below",
+            }
+        )
+    return shapes
+
+
+def _x_axis(parameter: str, cells: Sequence[CellView], *, numeric: bool, logarithmic: bool) -> Json:
+    axis: Json = {"title": {"text": parameter}}
+    if not numeric:
+        return {**axis, "type": "category"}
+    values = sorted({cell.parameters[parameter] for cell in cells})
+    axis["type"] = "log" if logarithmic else "linear"
+    if 0 < len(values) <= _MOST_TICKS:
+        # What was tried, by its own name, rather than the decades between.
+        axis["tickvals"] = values
+        axis["ticktext"] = [short(value, parameter) for value in values]
+    return axis
+
+
+# --- words and values ----------------------------------------------------------------------
+
+
+def _hover(sweep: SweepDetail, cell: CellView) -> str:
+    value = cell.compared_value if cell.compared_value is not None else cell.value
+    shown = "—" if value is None else f"{value:.4g}"
+    varied = "<br>".join(f"{path} {short(v, path)}" for path, v in cell.parameters.items())
+    step = sweep.compared_at_step if cell.compared_value is not None else cell.step
+    at = f" at step {step:,}" if step is not None else ""
+    return f"<b>{cell.run.name}</b><br>{varied}<br>{sweep.metric} {shown}{at}<br>{cell.run.state}"
+
+
+def _at(parameter: str, cells: Sequence[CellView]) -> list[Any]:
+    return [cell.parameters[parameter] for cell in cells]
+
+
+def _others(cell: CellView, parameter: str) -> str:
+    return ", ".join(
+        f"{path.rpartition('.')[2]} {short(value, path)}"
+        for path, value in cell.parameters.items()
+        if path != parameter and not path.endswith("seed")
+    )
+
+
+def _y_title(sweep: SweepDetail) -> str:
+    if sweep.compared_at_step is None:
+        return sweep.metric
+    return f"{sweep.metric} at step {sweep.compared_at_step:,}"
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    return (0, float(value), "") if is_number(value) else (1, 0.0, str(value))
+
+
+def _json_number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,299 @@
+"""What a run or a sweep will need, before it has started: size, memory, time, cost.
+
+Pure: from a spec and, if there is one, what was measured before. Each estimate says how it was
+obtained. Memory and FLOP formulas are the trainer's own (``lehr_trainer.memory``,
+``lehr_trainer.models.counts``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lehr.analysis.prices import DOLLARS_PER_GPU_HOUR
+from lehr.errors import PlanRefused
+from lehr.specs.run import RunSpec
+from lehr.specs.sweep import SweepSpec
+from lehr_trainer.config import TrainConfig
+from lehr_trainer.hardware import GPUS, Arithmetic, Gpu
+from lehr_trainer.memory import MemoryPlan, training_memory
+from lehr_trainer.models.counts import ParameterCounts, flops_per_token, parameter_counts
+from lehr_trainer.presets import MODEL_PRESETS
+
+ASSUMED_MFU = 0.40
+"""Share of the dense peak that a plan counts on: what P1 and P2 reached on A100 and H100 with
+bf16 and no tuning, rounded down."""
+USABLE_MEMORY = 0.94
+"""Share of a GPU's memory that training gets: the rest is the CUDA context and fragments."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an earlier run of the same kind reached."""
+
+    tokens_per_s: float
+    run_name: str
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    model: str
+    """A preset's name, or ``llama of 8 layers`` and the like."""
+    parameters: ParameterCounts
+    tied: bool
+    tokens_per_step: int
+    steps: int
+    flops: float
+    """Of the whole run."""
+    gpus: int
+    gpu: Gpu | None
+    """The kind asked for; None when any will do or the kind is unknown."""
+    gpu_type: str | None
+    micro_batch: int
+    accumulation: int
+    memory: MemoryPlan
+    """Of one GPU."""
+    fits: bool | None
+    """Whether it fits in ``gpu``; None when that is not known."""
+    seconds: float | None
+    how: str
+    """Where the time comes from, or why there is none."""
+    dollars_per_gpu_hour: float | None
+
+    @property
+    def tokens(self) -> int:
+        return self.steps * self.tokens_per_step
+
+    @property
+    def gpu_hours(self) -> float | None:
+        return None if self.seconds is None else self.seconds * self.gpus / 3600
+
+    @property
+    def dollars(self) -> float | None:
+        if self.gpu_hours is None or self.dollars_per_gpu_hour is None:
+            return None
+        return self.gpu_hours * self.dollars_per_gpu_hour
+
+    @property
+    def least_memory_bytes(self) -> int | None:
+        """The smallest memory of a known GPU that it would fit in."""
+        sizes = [gpu.memory_bytes for gpu in GPUS]
+        return min((n for n in sizes if self.memory.peak <= USABLE_MEMORY * n), default=None)
+
+    @property
+    def roomy_gpus(self) -> list[str]:
+        """Kinds of GPU that it would fit in, smallest first."""
+        roomy = [gpu for gpu in GPUS if self.memory.peak <= USABLE_MEMORY * gpu.memory_bytes]
+        return list(dict.fromkeys(gpu.kind for gpu in sorted(roomy, key=lambda g: g.memory_bytes)))
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    name: str
+    method: str
+    paths: list[str]
+    metric: str
+    goal: str
+    trials: list[tuple[dict[str, Any], RunPlan]]
+    places: int
+    """How many trials run at one time."""
+    later: int = 0
+    """Trials beyond ``trials``, whose values TPE chooses from the results of earlier ones."""
+
+    @property
+    def waves(self) -> int:
+        return math.ceil((len(self.trials) + self.later) / self.places)
+
+    @property
+    def _share(self) -> float:
+        """All trials over the known ones: the others are taken to cost what these do."""
+        return (len(self.trials) + self.later) / len(self.trials)
+
+    @property
+    def seconds(self) -> float | None:
+        """From the first start to the last end."""
+        longest = _all([plan.seconds for _, plan in self.trials])
+        return None if longest is None else self.waves * max(longest)
+
+    @property
+    def gpu_hours(self) -> float | None:
+        hours = _all([plan.gpu_hours for _, plan in self.trials])
+        return None if hours is None else sum(hours) * self._share
+
+    @property
+    def dollars(self) -> float | None:
+        dollars = _all([plan.dollars for _, plan in self.trials])
+        return None if dollars is None else sum(dollars) * self._share
+
+
+def plan_run(
+    spec: RunSpec, *, measured: Measured | None = None, price: float | None = None
+) -> RunPlan:
+    """``price`` is in dollars per GPU-hour."""
+    train = spec.train
+    gpus = spec.resources.gpus
+    gpu = _asked_for(spec.resources.gpu_type)
+    counts = parameter_counts(train.model)
+    per_rank = train.batch.sequences // gpus
+    micro_batch = train.batch.micro_batch or per_rank
+    memory = training_memory(train, gpus)
+    flops = _flops(train)
+    seconds, how = _time(train, gpus, gpu, flops, measured)
+    return RunPlan(
+        model=model_name(train),
+        parameters=counts,
+        tied=counts.head == 0,
+        tokens_per_step=train.tokens_per_step,
+        steps=train.steps,
+        flops=flops,
+        gpus=gpus,
+        gpu=gpu,
+        gpu_type=spec.resources.gpu_type,
+        micro_batch=micro_batch,
+        accumulation=per_rank // micro_batch,
+        memory=memory,
+        fits=None if gpu is None else memory.peak <= USABLE_MEMORY * gpu.memory_bytes,
+        seconds=seconds,
+        how=how,
+        dollars_per_gpu_hour=price if price is not None else _price(gpu),
+    )
+
+
+def plan_sweep(
+    spec: SweepSpec,
+    cells: Sequence[tuple[dict[str, Any], RunSpec]],
+    *,
+    free_gpus: int | None = None,
+    measured: Measured | None = None,
+    price: float | None = None,
+) -> SweepPlan:
+    """``free_gpus`` is how many the cluster has for it; None plans for one place a trial."""
+    trials = [
+        (parameters, plan_run(run, measured=measured, price=price)) for parameters, run in cells
+    ]
+    places = len(trials)
+    if free_gpus is not None:
+        places = max(free_gpus // max(plan.gpus for _, plan in trials), 1)
+    if spec.max_concurrent is not None:
+        places = min(places, spec.max_concurrent)
+    return SweepPlan(
+        name=spec.name,
+        method=spec.method,
+        paths=spec.paths,
+        metric=spec.metric.name,
+        goal=spec.metric.goal,
+        trials=trials,
+        places=min(places, len(trials)),
+        later=spec.cell_count - len(trials),
+    )
+
+
+def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
+    """Say no before GPUs are spent on it.
+
+    Raises:
+        PlanRefused: it does not fit in the kind of GPU that it asks for.
+    """
+    if plan.fits is not False or plan.gpu is None:
+        return
+    need = plan.memory.peak / 1e9
+    room = plan.gpu.memory_bytes / 1e9
+    smaller = _micro_batch_that_fits(spec, plan.gpu)
+    if smaller is not None:
+        hint = f"It fits with train.batch.micro_batch={smaller}, at the same batch and result."
+    else:
+        others = [kind for kind in plan.roomy_gpus if kind != plan.gpu.kind]
+        hint = "Not even one sequence at a time fits."
+        hint += f" It would fit in: {', '.join(others)}." if others else ""
+    raise PlanRefused(
+        f"{spec.name} needs about {need:.1f} GB a GPU, and {_article(plan.gpu.kind)} has "
+        f"{room:.0f} GB.",
+        hint=hint,
+    )
+
+
+def model_name(train: TrainConfig) -> str:
+    """The preset whose values these are, else the kind and its depth."""
+    values = train.model.model_dump(exclude_defaults=False)
+    for name, preset in MODEL_PRESETS.items():
+        model = type(train.model)
+        if preset.values.get("kind") == train.model.kind and (
+            model.model_validate(preset.values).model_dump() == values
+        ):
+            return name
+    return f"{train.model.kind} of {train.model.num_hidden_layers} layers"
+
+
+def _asked_for(gpu_type: str | None) -> Gpu | None:
+    """The table's GPU for a spec's word; the largest, since ``A100`` means the usual 80 GB one."""
+    if gpu_type is None:
+        return None
+    wanted = gpu_type.upper()
+    found = [gpu for gpu in GPUS if gpu.kind.upper() == wanted or wanted in gpu.words]
+    plain = [gpu for gpu in found if gpu.words == frozenset({wanted})]
+    return next(iter(plain or found), None)
+
+
+def _flops(train: TrainConfig) -> float:
+    """Of the whole run, each stage of its sequence lengths at its own."""
+    starts = [0, *(round(stage.after * train.steps) for stage in train.batch.stages), train.steps]
+    return sum(
+        (end - start)
+        * train.tokens_per_step
+        * flops_per_token(train.model, train.batch.at(start, train.steps).sequence_length)
+        for start, end in itertools.pairwise(starts)
+    )
+
+
+def _time(
+    train: TrainConfig, gpus: int, gpu: Gpu | None, flops: float, measured: Measured | None
+) -> tuple[float | None, str]:
+    if measured is not None:
+        seconds = train.total_tokens / measured.tokens_per_s
+        return seconds, f"from {measured.run_name}, which ran at {measured.tokens_per_s:,.0f} tok/s"
+    unmeasured = "no measured run of this kind yet"
+    if gpu is None:
+        return None, f"unknown: {unmeasured}, and no GPU type to plan for"
+    arithmetic = _arithmetic(train)
+    peak = gpu.peak_flops.get(arithmetic)
+    if peak is None:
+        return None, f"unknown: {unmeasured}, and no {arithmetic} peak of {gpu.kind} is known"
+    seconds = flops / (ASSUMED_MFU * peak * gpus)
+    return seconds, f"from plan, at {ASSUMED_MFU * 100:.0f} % MFU; {unmeasured}"
+
+
+def _arithmetic(train: TrainConfig) -> Arithmetic:
+    if train.precision.compute == "fp32":
+        return "tf32" if train.precision.tf32 else "fp32"
+    return "bf16"
+
+
+def _price(gpu: Gpu | None) -> float | None:
+    return None if gpu is None else DOLLARS_PER_GPU_HOUR.get(gpu.kind)
+
+
+def _micro_batch_that_fits(spec: RunSpec, gpu: Gpu) -> int | None:
+    """The largest that divides a rank's share and fits."""
+    train, gpus = spec.train, spec.resources.gpus
+    share = train.batch.sequences // gpus
+    for micro_batch in range(share, 0, -1):
+        if share % micro_batch:
+            continue
+        batch = train.batch.model_copy(update={"micro_batch": micro_batch})
+        memory = training_memory(train.model_copy(update={"batch": batch}), gpus)
+        if memory.peak <= USABLE_MEMORY * gpu.memory_bytes:
+            return micro_batch
+    return None
+
+
+def _all(values: list[float | None]) -> list[float] | None:
+    """The values if all are known."""
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else None
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'AHLR' else 'a'} {kind}"

@@ -1,0 +1,107 @@
+"""What a sweep says, in a sentence and as a fit: which value is best, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from lehr.analysis.lr_fit import LrFit, fit_learning_rate
+
+if TYPE_CHECKING:
+    from lehr.views import CellView, SweepDetail
+
+
+def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:
+    """The parameter that the figure has on its x axis: the one asked for, else a learning rate,
+    else the first.
+
+    Raises:
+        KeyError: the sweep does not vary the one asked for.
+    """
+    if asked is not None:
+        if asked not in sweep.parameters:
+            raise KeyError(asked)
+        return asked
+    rates = [path for path in sweep.parameters if is_rate(path)]
+    return (rates or sweep.parameters)[0]
+
+
+def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
+    """The fit of loss over learning rate, where the sweep is one that it can be said of."""
+    if not is_rate(parameter) or sweep.goal != "minimize":
+        return None
+    # Other parameters would pass for noise, except seeds, which are noise.
+    if any(path != parameter and not path.endswith("seed") for path in sweep.parameters):
+        return None
+    points = []
+    for cell in sweep.cells:
+        rate = cell.parameters.get(parameter)
+        if not isinstance(rate, int | float) or rate <= 0:
+            continue
+        if outcome(cell) == "ranked" and cell.compared_value is not None:
+            points.append((float(rate), cell.compared_value))
+        elif outcome(cell) == "diverged":
+            points.append((float(rate), math.nan))
+    return fit_learning_rate(points)
+
+
+def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
+    """The answer in a sentence: the best value, what the fit says, whether it is at an edge."""
+    if sweep.best_parameters is None or sweep.best_value is None:
+        if sweep.state == "finished":
+            return f"No cell ended with a finite {sweep.metric}."
+        return f"No cell has a {sweep.metric} to compare yet."
+    at = ", ".join(
+        f"{path.rpartition('.')[2]} {short(value, path)}"
+        for path, value in sweep.best_parameters.items()
+    )
+    said = [f"Best {at}: {sweep.metric} {sweep.best_value:.4g}"]
+    fit = sweep_fit(sweep, parameter)
+    if fit is not None and fit.minimum is not None:
+        spread = ""
+        if fit.minimum_factor is not None:
+            spread = f", give or take a factor of {fit.minimum_factor:.2f}"
+        said.append(f"the fit says {short(fit.minimum, parameter)}{spread}")
+    if fit is not None and len(sweep.cells) > 2:
+        if fit.edge is None:
+            said.append("not at the edge of what was tried")
+        else:
+            side = "lowest" if fit.edge == "low" else "highest"
+            said.append(f"it is the {side} that was tried, so the best may lie beyond")
+    if sweep.state != "finished" and sweep.compared_at_step is not None:
+        said.append(f"compared at step {sweep.compared_at_step:,}, still running")
+    return "; ".join(said) + "."
+
+
+def outcome(cell: CellView) -> Literal["ranked", "diverged", "gave_up", "pending", "silent"]:
+    """What a cell says: a value where cells are compared; that it diverged; that it ended without
+    getting there; a value that cannot be compared yet; or nothing so far.
+    """
+    if is_finite(cell.compared_value):
+        return "ranked"
+    if cell.run.cause == "nan_loss" or (cell.value is not None and not is_finite(cell.value)):
+        return "diverged"
+    if cell.run.state in {"failed", "cancelled", "pruned"}:
+        return "gave_up"
+    return "silent" if cell.value is None else "pending"
+
+
+def is_rate(path: str) -> bool:
+    return path.rpartition(".")[2] == "lr"
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def short(value: Any, path: str = "") -> str:
+    """3.0e-4 for learning rates and very small or large numbers; else as it stands."""
+    small = isinstance(value, float) and value != 0 and (abs(value) <= 1e-2 or abs(value) >= 1e5)
+    if small or (is_number(value) and is_rate(path)):
+        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        return f"{mantissa.removesuffix('0')}e{int(exponent)}"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,95 @@
+"""Where copies of checkpoints may lie: a URL's scheme, what it needs, how it is opened. Pure but
+for ``open_place``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from lehr.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Scheme:
+    module: str | None
+    """What fsspec needs to open it; None for a folder."""
+    install: str
+    example: str
+
+
+SCHEMES = {
+    "file": Scheme(None, "", "file:///mnt/shared/checkpoints"),
+    "s3": Scheme("s3fs", "lehr[s3]", "s3://bucket/prefix"),
+    "gs": Scheme("gcsfs", "gcsfs", "gs://bucket/prefix"),
+    "az": Scheme("adlfs", "adlfs", "az://container/prefix"),
+    "sftp": Scheme("paramiko", "paramiko", "sftp://host/folder"),
+}
+
+
+def normalised(url: str) -> str:
+    """The URL of a place as it is recorded: with its scheme, without a slash at its end.
+
+    Raises:
+        ValueError: it is none, or one that nothing can be written to.
+    """
+    text = f"file://{url}" if url.startswith("/") else url
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        raise ValueError(f"{url!r} is not a place: write s3://bucket/prefix, or a whole path")
+    if scheme not in SCHEMES:
+        near = nearest(scheme, SCHEMES)
+        known = f"did you mean {near}://" if near else f"known: {', '.join(SCHEMES)}"
+        raise ValueError(f"{url!r} begins with {scheme}://, which is no scheme for copies; {known}")
+    parts = urlsplit(text)
+    if "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]:
+        raise ValueError("a spec is stored as it is: leave the password to the environment")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{url!r} has a query or fragment; a place has none")
+    if scheme == "file" and (parts.netloc or parts.path in {"", "/"}):
+        raise ValueError(f"{url!r} must be a folder's whole path: file:///mnt/shared/checkpoints")
+    if scheme != "file" and not parts.netloc:
+        raise ValueError(f"{url!r} names no bucket: {SCHEMES[scheme].example}")
+    if ".." in parts.path.split("/"):
+        raise ValueError(f"{url!r} leads upwards; write where it ends")
+    return text.rstrip("/")
+
+
+def missing_package(url: str) -> str | None:
+    """What would have to be installed to open the place; None when it is all there."""
+    scheme = SCHEMES[url.partition("://")[0]]
+    needed = ["fsspec", *([scheme.module] if scheme.module else [])]
+    if all(importlib.util.find_spec(module) for module in needed):
+        return None
+    return scheme.install or "fsspec"
+
+
+def open_place(url: str) -> tuple[Any, str]:
+    """The fsspec file system that holds ``url``, and the path there. Nothing is asked of it yet.
+
+    Raises:
+        UserError: the package that it needs is not installed.
+    """
+    package = missing_package(url)
+    if package is not None:
+        scheme = url.partition("://")[0]
+        raise UserError(
+            f"{scheme}:// cannot be opened here: a package is missing.",
+            hint=f"Install it: pip install '{package}'",
+        )
+    from fsspec.core import url_to_fs
+
+    options: dict[str, Any] = {"auto_mkdir": True} if url.startswith("file://") else {}
+    # Listings are not kept: another process may just have written what is looked for.
+    fs, path = url_to_fs(url, use_listings_cache=False, **options)
+    return fs, str(path)
+
+
+def short(error: BaseException) -> str:
+    """An error of some storage's client in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    kind = type(error).__name__
+    words = text if kind in text else f"{kind}: {text}"
+    return words if len(words) <= 300 else f"{words[:297]}..."

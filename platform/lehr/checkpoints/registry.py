@@ -1,0 +1,196 @@
+"""Where a run's checkpoints lie, as the server sees it: read, verified, weighed, removed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
+from lehr.checkpoints.places import short
+from lehr.errors import Conflict, LehrError, NotFound
+from lehr.store.copies import THERE
+from lehr.views import (
+    CheckpointDeletion,
+    CheckpointFiles,
+    CheckpointVerdict,
+    FileView,
+    PlaceVerdict,
+)
+from lehr_trainer import layout
+from lehr_trainer.errors import BadCheckpoint
+
+if TYPE_CHECKING:
+    from lehr.store.tables import Checkpoint, Run
+
+
+class Source(Protocol):
+    """A checkpoint that can be read, wherever it is."""
+
+    def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Readable:
+    source: Source
+    """To be closed once it was read."""
+    known: Known
+
+
+def find(run: Run, rows: Sequence[Checkpoint], step: int, attempt: int | None) -> Checkpoint:
+    """The checkpoint at ``step``, the newest attempt's unless one is named.
+
+    Raises:
+        NotFound: there is none; the nearest step is named.
+    """
+    there = [row for row in rows if row.step == step and attempt in {None, row.attempt}]
+    if there:
+        return max(there, key=lambda row: row.attempt)
+    name = f"{run.name} ({run.id})"
+    of = f" of attempt {attempt}" if attempt is not None else ""
+    if not rows:
+        raise NotFound(f"{name} has no checkpoint.")
+    steps = sorted({row.step for row in rows})
+    near = min(steps, key=lambda one: (abs(one - step), one))
+    listed = ", ".join(f"{one:,}" for one in steps[-10:])
+    raise NotFound(
+        f"{name} has no checkpoint at step {step:,}{of}.",
+        hint=f"The nearest is at step {near:,}. It has: {'..., ' * (len(steps) > 10)}{listed}.",
+    )
+
+
+class Places:
+    """One checkpoint's places: its folder, if this machine has it, and its copy."""
+
+    def __init__(self, runs_dir: Path, row: Checkpoint) -> None:
+        self.row = row
+        self.folder = runs_dir / row.run_id / row.path
+        self.copy_url = row.copy_url if row.copy_state == THERE else None
+
+    @property
+    def here(self) -> bool:
+        return (self.folder / layout.MANIFEST).is_file()
+
+    def readable(self) -> Readable:
+        """The folder if it is whole, else the copy.
+
+        Raises:
+            Conflict: neither can be read from this machine.
+        """
+        try:
+            held = Folder(self.folder)
+        except BadCheckpoint as error:
+            why = str(error) if self.here else "its folder is not on the server's machine"
+        else:
+            return Readable(held, held.known)
+        if self.copy_url is not None:
+            try:
+                copy = Copy(self.copy_url)
+                known = copy.known()
+            except LehrError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a storage's client raises
+                why = f"{self.copy_url} cannot be read: {short(error)}"
+            else:
+                if known is not None:
+                    return Readable(copy, known)
+                why = f"{self.copy_url} is gone"
+        raise Conflict(
+            f"the checkpoint at step {self.row.step:,} cannot be read: {why}.",
+            hint="With checkpoints.upload in its spec a run's checkpoints are copied as written.",
+        )
+
+    def files(self) -> CheckpointFiles:
+        found = self.readable()
+        found.source.close()
+        known = found.known
+        return CheckpointFiles(
+            run_id=self.row.run_id,
+            attempt=self.row.attempt,
+            step=self.row.step,
+            digest=known.digest,
+            files=[
+                FileView(name=name, size_bytes=entry.size, sha256=entry.sha256)
+                for name, entry in known.manifest.files.items()
+            ],
+        )
+
+    def verify(self) -> CheckpointVerdict:
+        """Every place read to its end and compared with its manifest, and that with the record."""
+        places = []
+        if self.row.removed_at is None and (self.here or self.copy_url is None):
+            places.append(self._judge(str(self.folder), lambda: verify_folder(self.folder)))
+        if self.copy_url is not None:
+            url = self.copy_url
+            places.append(self._judge(url, lambda: Copy(url).verify()))
+        return CheckpointVerdict(
+            run_id=self.row.run_id,
+            attempt=self.row.attempt,
+            step=self.row.step,
+            ok=bool(places) and all(place.ok for place in places),
+            places=places,
+        )
+
+    def _judge(self, place: str, look: Callable[[], Known]) -> PlaceVerdict:
+        try:
+            known = look()
+        except (BadCheckpoint, LehrError) as error:
+            return PlaceVerdict(place=place, ok=False, message=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a storage's client raises
+            return PlaceVerdict(place=place, ok=False, message=f"cannot be read: {short(error)}")
+        if known.digest != self.row.digest:
+            message = (
+                f"it is whole, but not the one that was recorded: its manifest's SHA-256 is "
+                f"{known.digest[:12]}, the record says {self.row.digest[:12]}"
+            )
+            return PlaceVerdict(place=place, ok=False, message=message)
+        files = known.manifest.files
+        size = known.manifest.size_bytes
+        return PlaceVerdict(
+            place=place,
+            ok=True,
+            message=f"{len(files)} files, {size:,} bytes: as the manifest says",
+        )
+
+    def weigh(self) -> CheckpointDeletion:
+        """What removing it would free, as far as this machine sees it."""
+        places, notes = [], []
+        if self.row.removed_at is None:
+            if self.here:
+                places.append(str(self.folder))
+            else:
+                notes.append("its folder is not on this machine; what is on a node stays there")
+        if self.copy_url is not None:
+            places.append(self.copy_url)
+        return CheckpointDeletion(
+            run_id=self.row.run_id,
+            attempt=self.row.attempt,
+            step=self.row.step,
+            deleted=False,
+            bytes=len(places) * self.row.size_bytes,
+            places=places,
+            notes=notes,
+        )
+
+    def remove_copy(self) -> None:
+        """Raises Conflict when the place cannot be reached: the copy is still there then."""
+        if self.copy_url is None:
+            return
+        try:
+            Copy(self.copy_url).remove()
+        except LehrError:
+            raise
+        except Exception as error:
+            raise Conflict(
+                f"{self.copy_url} cannot be removed: {short(error)}.",
+                hint="Once it can be reached, ask again.",
+            ) from error
+
+    def remove_folder(self) -> None:
+        """The manifest first: what is left of a removal is no checkpoint."""
+        (self.folder / layout.MANIFEST).unlink(missing_ok=True)
+        if self.folder.is_dir():
+            shutil.rmtree(self.folder)

@@ -1,0 +1,154 @@
+"""``lehr bench``: an experiment of the reference logs, repeated on this machine.
+
+The trainer measures, in processes of its own; this side checks the names, hands the options on
+and shows the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lehr.cli.output import Json, console, notes, print_json, table, words
+from lehr.errors import LehrError, UserError, nearest
+from lehr_trainer.experiments import EXPERIMENTS
+from lehr_trainer.experiments.sizes import SIZES
+
+app = typer.Typer(rich_markup_mode=None)
+
+_ABOUT = "\n\n".join(f"{name}: {text}." for name, text in EXPERIMENTS.items())
+
+
+@app.command(
+    "bench",
+    help="Repeat an experiment of the reference logs on this machine, as a table.\n\n"
+    f"{_ABOUT}\n\nOn a CPU it takes a minute or two; each row is measured by a process of its own.",
+)
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(EXPERIMENTS)}.")],
+    size: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(SIZES)}; by default small on a CPU, the logs' on a GPU."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    sequences: Annotated[int | None, typer.Option(min=1, help="Of a step.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="In tokens.")] = None,
+    memory_gb: Annotated[float | None, typer.Option(help="batch: what may be taken.")] = None,
+    out: Annotated[Path | None, typer.Option(help="gpu: the folder that keeps results.")] = None,
+    budget_s: Annotated[
+        float | None, typer.Option(help="gpu: begin no further row after so many seconds.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="gpu: a section; may be repeated.")] = None,
+    eager: Annotated[bool, typer.Option("--eager", help="Leave out rows that compile.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even a size that a CPU is too slow for.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """JSON: {experiment, size, title, machine, columns: [{key, title, unit, how}], rows, notes}."""
+    if name not in EXPERIMENTS:
+        near = nearest(name, EXPERIMENTS)
+        raise UserError(
+            f"there is no experiment {name!r}." + (f" Did you mean {near}?" if near else ""),
+            hint=f"There are: {', '.join(EXPERIMENTS)}",
+        )
+    options = {
+        "size": size,
+        "device": device,
+        "sequences": sequences,
+        "sequence-length": sequence_length,
+        "memory-gb": memory_gb,
+        "out": out,
+        "budget-s": budget_s,
+    }
+    given = [f"--{key}={value}" for key, value in options.items() if value is not None]
+    given += [f"--only={section}" for section in only or ()]
+    flags = [*["--force"] * force, *["--eager"] * eager]
+    found = _run([name, "--json", *given, *flags], quiet=as_json)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+def _run(arguments: list[str], *, quiet: bool) -> dict[str, Any]:
+    """The trainer's table; its progress goes to stderr as it comes.
+
+    Raises:
+        UserError: it refuses what was asked for.
+        LehrError: it failed, or is not installed here.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise LehrError(
+            "the trainer is not installed here, so nothing can be measured on this machine.",
+            hint="Install it: pip install 'lehr[trainer]'",
+        )
+    from lehr import home
+
+    environment = {**os.environ}
+    environment.setdefault("LEHR_DATA", str(home.data_dir()))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "lehr_trainer", "bench", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    said: list[str] = []
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line.rstrip())
+            if not quiet and not line.startswith("error: "):
+                notes().print(line.rstrip(), markup=False, style="dim")
+        assert process.stdout is not None
+        answer = process.stdout.read()
+        process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    last = said[-1] if said else f"exit {process.returncode}"
+    if process.returncode == 2:
+        raise UserError(last.removeprefix("error: "))
+    if process.returncode != 0:
+        raise LehrError(f"the experiment failed: {last}")
+    result: dict[str, Any] = json.loads(answer)
+    return result
+
+
+def _show(found: dict[str, Any]) -> None:
+    columns = [
+        column
+        for column in found["columns"]
+        if any(row["values"].get(column["key"]) is not None for row in found["rows"])
+    ]
+    titles = [f"{c['title']} ({c['unit']})" if c["unit"] else c["title"] for c in columns]
+    noted = any(row["note"] for row in found["rows"])
+    shown = table("", *titles, *["note"] * noted, right=tuple(titles))
+    for row in found["rows"]:
+        figures = [_figure(row["values"].get(c["key"]), c["digits"]) for c in columns]
+        shown.add_row(words(row["name"]), *figures, *[words(row["note"])] * noted)
+    out = console()
+    out.print(found["title"], markup=False, style="bold")
+    out.print(shown)
+    for column in columns:
+        out.print(f"{column['title']}: {column['how']}", markup=False, style="dim")
+    for note in found["notes"]:
+        out.print(note, markup=False)
+    facts = "; ".join(f"{key} {value}" for key, value in found["machine"].items())
+    out.print(f"Machine: {facts}", markup=False, style="dim")
+
+
+def _figure(value: Any, digits: int) -> str:
+    if value is None:
+        return ""
+    return words(value) if isinstance(value, str) else f"{value:,.{digits}f}"

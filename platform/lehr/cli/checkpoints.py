@@ -1,0 +1,202 @@
+"""``lehr checkpoints``: what a run has saved, where it lies, whether it is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.act import confirm
+from lehr.cli.connect import Ref, connect
+from lehr.cli.output import Json, console, is_terminal, notes, plain, print_json, table, words
+from lehr.errors import NotFound
+
+if TYPE_CHECKING:
+    from lehr.client import Run
+    from lehr.views import CheckpointView
+
+app = typer.Typer(rich_markup_mode=None)
+checkpoints = typer.Typer(
+    help="What a run has saved: list, verify, download, delete.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+app.add_typer(checkpoints, name="checkpoints")
+
+Step = Annotated[
+    int | None, typer.Option("--step", min=0, help="Of the checkpoint; the newest if not given.")
+]
+Attempt = Annotated[
+    int | None, typer.Option("--attempt", min=1, help="The newest that saved at this step.")
+]
+
+
+@checkpoints.callback()
+def about() -> None:
+    """What a run has saved: list, verify, download, delete.
+
+    With `checkpoints: {upload: s3://bucket/prefix}` in its spec, each is copied as it is written.
+    """
+
+
+@checkpoints.command("ls")
+def ls(
+    ref: Ref,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also those that are gone.")] = False,
+    as_json: Json = False,
+) -> None:
+    """A run's checkpoints by step: size, val/loss, where each lies, why it is kept.
+
+    JSON: {run, checkpoints: [CheckpointView]}.
+    """
+    run = connect().run(ref)
+    found = [one for one in run.checkpoints() if every or is_there(one)]
+    if as_json:
+        print_json({"run": run.id, "checkpoints": plain(found)})
+        return
+    if not found:
+        notes().print(f"{run.name} ({run.id}) has no checkpoint.", markup=False)
+        return
+    rows = table(
+        *("step", "attempt", "size", "val/loss", "saved", "", "copy", "kept as"),
+        right=("step", "attempt", "size", "val/loss"),
+    )
+    for one in found:
+        marks = [word for word, so in (("latest", one.latest), ("best", one.best)) if so]
+        rows.add_row(
+            formats.count(one.step),
+            str(one.attempt),
+            formats.size(one.size_bytes),
+            formats.loss(one.val_loss),
+            formats.ago(one.created_at),
+            ", ".join(marks) if is_there(one) else "gone",
+            words(_copy(one)),
+            words(", ".join(one.kept)),
+        )
+    console().print(rows)
+    for one in found:
+        if one.copy_error:
+            notes().print(f"step {one.step:,}: {one.copy_error}", markup=False)
+
+
+@checkpoints.command("verify")
+def verify(ref: Ref, step: Step = None, attempt: Attempt = None, as_json: Json = False) -> None:
+    """Read checkpoints to their end, wherever they lie, and compare every digest.
+
+    All of the run's without --step. Exit code 1: one is not whole.
+
+    JSON: {run, ok, checkpoints: [CheckpointVerdict]}.
+    """
+    run = connect().run(ref)
+    wanted: list[tuple[int, int | None]] = [(step, attempt)] if step is not None else []
+    if step is None:
+        wanted += [(one.step, one.attempt) for one in run.checkpoints() if is_there(one)]
+    if not wanted:
+        raise NotFound(f"{run.name} ({run.id}) has no checkpoint.")
+    verdicts = []
+    for at, number in wanted:
+        with notes().status(f"Reading step {at:,}"):
+            verdict = run.verify_checkpoint(at, attempt=number)
+        verdicts.append(verdict)
+        if as_json:
+            continue
+        for place in verdict.places:
+            mark = "whole" if place.ok else "[red]damaged[/]"
+            console().print(f"step {at:,}  {mark}  {words(place.place)}\n  {words(place.message)}")
+        if not verdict.places:
+            console().print(f"step {at:,}  [red]nowhere that the server can reach[/]")
+    ok = all(verdict.ok for verdict in verdicts)
+    if as_json:
+        print_json({"run": run.id, "ok": ok, "checkpoints": plain(verdicts)})
+    if not ok:
+        raise typer.Exit(1)
+
+
+@checkpoints.command("download")
+def download(
+    ref: Ref,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="One that does not exist yet.")],
+    step: Step = None,
+    attempt: Attempt = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch a checkpoint into a folder; every digest is compared. Goes on where it broke off.
+
+    JSON: {downloaded: {run, step, path, bytes}}.
+    """
+    run = connect().run(ref)
+    at = newest(run).step if step is None else step
+    size = 0
+
+    def count(done: int, _total: int) -> None:
+        nonlocal size
+        size = done
+
+    if is_terminal() and not as_json:
+        from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+
+        columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, console=notes(), transient=True) as bar:
+            task = bar.add_task(f"step {at:,}", total=None)
+
+            def show(done: int, total: int) -> None:
+                count(done, total)
+                bar.update(task, completed=done, total=total)
+
+            run.download_checkpoint(at, folder, attempt=attempt, progress=show)
+    else:
+        run.download_checkpoint(at, folder, attempt=attempt, progress=count)
+    if as_json:
+        told = {"run": run.id, "step": at, "path": str(folder), "bytes": size}
+        print_json({"downloaded": told})
+    else:
+        console().print(
+            f"{words(str(folder))}: step {at:,} of {words(run.name)}, {formats.size(size)}"
+        )
+
+
+@checkpoints.command("rm")
+def rm(
+    ref: Ref,
+    step: Annotated[int, typer.Option("--step", min=0, help="Of the checkpoint.")],
+    attempt: Attempt = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete one checkpoint with its copy; says first what that frees.
+
+    JSON: {deleted: CheckpointDeletion}.
+    """
+    run = connect().run(ref)
+    if not yes:
+        weighed = run.checkpoint_deletion(step, attempt=attempt)
+        for text in [*weighed.places, *weighed.notes]:
+            typer.echo(f"  {text}", err=True)
+        frees = formats.size(weighed.bytes)
+        confirm(f"Delete step {step:,} of {run.name} ({run.id}) for good? It frees {frees}.")
+    freed = run.delete_checkpoint(step, attempt=attempt)
+    if as_json:
+        print_json({"deleted": plain(freed)})
+    else:
+        console().print(f"step {step:,} of {words(run.name)}: {formats.size(freed.bytes)} freed")
+
+
+def is_there(one: CheckpointView) -> bool:
+    """Its files or its copy."""
+    return one.removed_at is None or one.copy_state == "there"
+
+
+def newest(run: Run) -> CheckpointView:
+    """Raises NotFound when there is none."""
+    for one in run.checkpoints():
+        if one.latest:
+            return one
+    raise NotFound(f"{run.name} ({run.id}) has no checkpoint.")
+
+
+def _copy(one: CheckpointView) -> str:
+    if one.copy_url is None or one.copy_state is None:
+        return formats.NOTHING
+    return one.copy_url if one.copy_state == "there" else f"{one.copy_state}: {one.copy_url}"

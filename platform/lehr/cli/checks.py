@@ -1,0 +1,397 @@
+"""The doctor's checks. Each looks at one thing and says what it found and how to mend it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lehr import __version__, home
+from lehr.cli import formats
+from lehr.errors import LehrError
+
+Status = Literal["ok", "note", "bad"]
+_GB = 10**9
+_SLOW_S = 60.0
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, never written
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    status: Status
+    found: str
+    mend: str | None = None
+
+
+def run_checks() -> list[Check]:
+    """All of them, side by side: torch's import alone takes seconds."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        found = list(pool.map(lambda check: check(), CHECKS))
+    return [check for checks in found for check in checks]
+
+
+def check_python() -> list[Check]:
+    version = platform.python_version()
+    where = (
+        sys.prefix if sys.prefix != sys.base_prefix else f"{sys.prefix} (no virtual environment)"
+    )
+    return [Check("Python", "ok", f"{version} in {where}")]
+
+
+def check_packages() -> list[Check]:
+    """What each extra brings, by installed metadata: nothing is imported."""
+    checks = []
+    for extra, needed in (
+        ("server", ("fastapi", "uvicorn", "sqlmodel", "alembic", "ray", "jinja2", "plotly")),
+        ("trainer", ("torch", "safetensors", "numpy", "tokenizers", "psutil")),
+    ):
+        missing = [name for name in needed if _version(name) is None]
+        if missing:
+            checks.append(
+                Check(
+                    f"lehr[{extra}]",
+                    "bad",
+                    f"missing: {', '.join(missing)}",
+                    f"pip install 'lehr[{extra}]'",
+                )
+            )
+        else:
+            checks.append(Check(f"lehr[{extra}]", "ok", f"complete, lehr {__version__}"))
+    for name in ("torch", "ray"):
+        found, wanted = _version(name), _pinned(name)
+        if found and wanted and found.split("+")[0] != wanted:
+            why = (
+                "Another torch can change a run's losses."
+                if name == "torch"
+                else "Ray refuses workers whose version differs from the head's."
+            )
+            checks.append(
+                Check(name, "note", f"{found}; {wanted} is what Lehr is tested with", why)
+            )
+    return checks
+
+
+def check_torch() -> list[Check]:
+    """In a process of its own: whether torch imports, and what it sees of CUDA."""
+    if _version("torch") is None:
+        return []
+    program = (
+        "import json, torch\n"
+        "n = torch.cuda.device_count() if torch.cuda.is_available() else 0\n"
+        "print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda,"
+        " 'gpus': [torch.cuda.get_device_name(i) for i in range(n)],"
+        " 'nccl': '.'.join(map(str, torch.cuda.nccl.version())) if n else None}))"
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=_SLOW_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [Check("torch", "bad", f"did not import within {_SLOW_S:.0f} s")]
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        mend = "pip install --force-reinstall torch==" + (_pinned("torch") or "")
+        return [Check("torch", "bad", f"does not import: {last}", mend)]
+    seen = json.loads(done.stdout.strip().splitlines()[-1])
+    return [
+        Check("torch", "ok", f"{seen['version']}, CUDA {seen['cuda'] or 'not built in'}"),
+        _check_cuda(seen["gpus"], seen["cuda"], seen["nccl"]),
+    ]
+
+
+def _check_cuda(gpus: list[str], cuda: str | None, nccl: str | None) -> Check:
+    driver = _nvidia_smi("name,driver_version")
+    if gpus:
+        kinds = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
+        return Check("GPUs", "ok", f"{kinds}; NCCL {nccl}")
+    if driver:
+        mend = (
+            "This torch is built without CUDA: install the CUDA wheel of the same version."
+            if cuda is None
+            else "The driver may be too old for this CUDA: compare nvidia-smi's version."
+        )
+        return Check("GPUs", "bad", f"{len(driver)} GPUs by the driver, none seen by torch", mend)
+    return Check("GPUs", "note", "none: training runs on the CPU, on logical GPUs", None)
+
+
+def check_gpu_use() -> list[Check]:
+    """Processes that already hold GPU memory: a trial beside them would run out of it."""
+    rows = _nvidia_smi("index,memory.used,memory.total")
+    checks = []
+    for row in rows:
+        index, used, total = (part.strip() for part in row.split(","))
+        if used.isdigit() and total.isdigit() and int(used) > 0.1 * int(total):
+            checks.append(
+                Check(
+                    "GPU memory",
+                    "note",
+                    f"GPU {index} already has {used} of {total} MiB in use",
+                    "See who holds it: nvidia-smi",
+                )
+            )
+    return checks
+
+
+def check_cpu() -> list[Check]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = _memory_bytes()
+    text = f"{cores} cores, {formats.size(memory)} memory"
+    if memory is not None and memory < 4 * _GB:
+        return [Check("CPU", "note", text, "Ray and torch together want 4 GB or more.")]
+    return [Check("CPU", "ok", text)]
+
+
+def check_disk() -> list[Check]:
+    checks = []
+    seen = set()
+    for what, path in (
+        ("home", home.home()),
+        ("runs", home.runs_dir()),
+        ("data", home.data_dir()),
+    ):
+        there = _existing(path)
+        device = there.stat().st_dev
+        if device in seen:
+            continue
+        seen.add(device)
+        free = shutil.disk_usage(there).free
+        text = f"{formats.size(free)} free for {what} in {path}"
+        if not os.access(there, os.W_OK):
+            checks.append(Check("disk", "bad", f"{there} cannot be written", "Set LEHR_HOME."))
+        elif free < 1 * _GB:
+            checks.append(Check("disk", "bad", text, "A checkpoint needs room; free some."))
+        elif free < 20 * _GB:
+            mend = "A checkpoint of a 1B model takes 15 GB, and two are kept."
+            checks.append(Check("disk", "note", text, mend))
+        else:
+            checks.append(Check("disk", "ok", text))
+    return checks
+
+
+def check_filesystem() -> list[Check]:
+    """SQLite's locks do not hold on network file systems."""
+    where = _existing(home.home())
+    kind = _filesystem(where)
+    if kind in {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "lustre",
+        "fuse.sshfs",
+        "afs",
+        "ceph",
+    }:
+        return [
+            Check(
+                "file system",
+                "bad",
+                f"{home.home()} is on {kind}, a network file system",
+                "Set LEHR_HOME to a local disk; LEHR_RUNS may stay on shared storage.",
+            )
+        ]
+    return [Check("file system", "ok", f"{home.home()} is on {kind or 'a local disk'}")]
+
+
+def check_shared_memory() -> list[Check]:
+    if not _SHARED_MEMORY.exists():
+        return []
+    total = shutil.disk_usage(_SHARED_MEMORY).total
+    if total < 1 * _GB:
+        return [
+            Check(
+                "shared memory",
+                "note",
+                f"{_SHARED_MEMORY} has {formats.size(total)}",
+                "Loader workers and Ray share through it. In Docker: --shm-size 8g",
+            )
+        ]
+    return [Check("shared memory", "ok", f"{_SHARED_MEMORY} has {formats.size(total)}")]
+
+
+def check_limits() -> list[Check]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 4096:
+        mend = f"ulimit -n {min(hard, 65536)}"
+        return [Check("open files", "note", f"at most {soft} a process", mend)]
+    return [Check("open files", "ok", f"{soft:,} a process")]
+
+
+def check_token() -> list[Check]:
+    path = home.home() / "token"
+    try:
+        mode = path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return []
+    if mode & 0o077:
+        found = f"{path} can be read by others (mode {mode:04o})"
+        return [Check("token", "bad", found, f"chmod 600 {path}")]
+    return [Check("token", "ok", f"{path}, readable by its owner alone")]
+
+
+def check_server() -> list[Check]:
+    """Whether one answers; and, if it does, that it is of this version and what its nodes run."""
+    from lehr.client import Client
+
+    try:
+        client = Client(os.environ.get("LEHR_SERVER") or None, timeout_s=5.0)
+        health = client.health()
+    except LehrError as error:
+        return [Check("server", "note", error.message, error.hint), *_check_port()]
+    if health.version != __version__:
+        found = f"{client.server} runs lehr {health.version}, this is {__version__}"
+        return [Check("server", "note", found, "Restart it: lehr down, lehr up")]
+    checks = [Check("server", "ok", f"lehr {health.version} at {client.server}")]
+    try:
+        cluster = client.cluster()
+    except LehrError as error:
+        return [*checks, Check("token", "bad", error.message, error.hint)]
+    text = f"{cluster.state}, {cluster.gpus_total} GPUs on {len(cluster.nodes)} nodes"
+    text += f": {cluster.message}" if cluster.message else ""
+    status: Status = "ok" if cluster.state == "up" else "note"
+    return [*checks, Check("cluster", status, text)]
+
+
+def _check_port() -> list[Check]:
+    port = home.DEFAULT_PORT
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        if probe.connect_ex(("127.0.0.1", port)) != 0:
+            return [Check("port", "ok", f"{port} is free")]
+    return [
+        Check("port", "note", f"{port} is held by another program", "lehr up --port takes another")
+    ]
+
+
+def check_open_ports() -> list[Check]:
+    """Ports of Lehr's own processes that other machines can reach."""
+    from lehr.cli.ports import reachable_ports
+
+    reachable = reachable_ports(home.home())
+    if not reachable:
+        return []
+    by_name: dict[str, list[str]] = {}
+    for port, name in reachable:
+        by_name.setdefault(name, []).append(str(port))
+    text = "; ".join(f"{name}: {', '.join(ports)}" for name, ports in sorted(by_name.items()))
+    return [
+        Check(
+            "open ports",
+            "note",
+            f"the network can reach {text}",
+            "Ray asks for its token there; close them to strangers with a firewall all the same.",
+        )
+    ]
+
+
+def check_socket_path() -> list[Check]:
+    """A unix socket's path holds 107 characters, and Ray's sockets lie deep."""
+    path = home.ray_dir()
+    longest = f"{path}/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+    if len(longest) > 107:
+        found = f"{path} is too long for Ray's sockets ({len(longest)} of 107 characters)"
+        return [Check("temporary files", "bad", found, "Set TMPDIR to a shorter path.")]
+    return []
+
+
+CHECKS: tuple[Callable[[], list[Check]], ...] = (
+    check_python,
+    check_packages,
+    check_torch,
+    check_gpu_use,
+    check_cpu,
+    check_disk,
+    check_filesystem,
+    check_shared_memory,
+    check_limits,
+    check_socket_path,
+    check_token,
+    check_server,
+    check_open_ports,
+)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _pinned(name: str) -> str | None:
+    """The exact version that Lehr's own metadata asks for."""
+    for line in importlib.metadata.requires("lehr") or ():
+        requirement = line.split(";")[0].strip()
+        package, equals, version = requirement.partition("==")
+        if equals and package.split("[")[0].strip() == name:
+            return version.strip()
+    return None
+
+
+def _nvidia_smi(fields: str) -> list[str]:
+    """One line a GPU; nothing where there is no driver."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+
+
+def _memory_bytes() -> int | None:
+    """The machine's, or the container's share of it."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder above that is there."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _filesystem(path: Path) -> str | None:
+    """The type of the file system that holds ``path``, by the longest mount point above it."""
+    try:
+        mounts = Path("/proc/mounts").read_text().splitlines()
+    except OSError:
+        return None
+    resolved = f"{path.resolve()}/"
+    best: tuple[int, str] | None = None
+    for line in mounts:
+        _, point, kind = line.split()[:3]
+        point = point.replace("\\040", " ")
+        if resolved.startswith(f"{point.rstrip('/')}/") and (best is None or len(point) >= best[0]):
+            best = (len(point), kind)
+    return best[1] if best else None

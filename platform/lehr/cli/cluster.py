@@ -1,0 +1,63 @@
+"""``lehr cluster``: the machines, and which of them get no more work."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lehr.cli.connect import connect
+from lehr.cli.output import Json, console, plain, print_json, table, words
+
+app = typer.Typer(rich_markup_mode=None)
+group = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="The machines: list them, take one out of use, take it back in.",
+)
+app.add_typer(group, name="cluster")
+
+Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, as lehr status has it.")]
+
+
+@group.command("ls")
+def ls(as_json: Json = False) -> None:
+    """The nodes, their GPUs, and whether they are in use. JSON: ClusterView."""
+    view = connect().cluster()
+    if as_json:
+        print_json(plain(view))
+        return
+    rows = table("node", "GPUs", "busy", "state", right=("GPUs", "busy"))
+    for node in view.nodes:
+        state = "in use" if node.alive else "not reachable"
+        if node.excluded is not None:
+            state = f"excluded: {node.excluded}"
+        busy = sum(gpu.run_id is not None for gpu in node.gpus)
+        rows.add_row(words(node.name), str(len(node.gpus)), str(busy), words(state))
+    console().print(rows)
+
+
+@group.command("exclude")
+def exclude(
+    node: Node,
+    reason: Annotated[str, typer.Option("--reason", help="Shown wherever the node is.")] = (
+        "taken out by hand"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Place nothing more on a node; what runs there goes on. JSON: ClusterView."""
+    view = connect().exclude_node(node, reason)
+    if as_json:
+        print_json(plain(view))
+    else:
+        console().print(f"{words(node)} gets no more work; what runs there goes on.")
+
+
+@group.command("readmit")
+def readmit(node: Node, as_json: Json = False) -> None:
+    """Give a node work again; what it failed before is forgiven. JSON: ClusterView."""
+    view = connect().readmit_node(node)
+    if as_json:
+        print_json(plain(view))
+    else:
+        console().print(f"{words(node)} gets work again.")

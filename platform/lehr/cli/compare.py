@@ -1,0 +1,178 @@
+"""``lehr compare``: runs side by side, at equal step, tokens, time or FLOPs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.connect import connect, find
+from lehr.cli.output import (
+    Json,
+    console,
+    notes,
+    plain,
+    print_json,
+    state_text,
+    table,
+    words,
+)
+from lehr.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lehr.client import Client
+    from lehr.views import ComparisonView, DifferenceView, StandingView
+
+app = typer.Typer(rich_markup_mode=None)
+_AXES = {
+    "step": lambda x: f"step {x:,.0f}",
+    "tokens": lambda x: f"{formats.millions(round(x))} tokens",
+    "time": lambda x: f"{formats.duration(x)} of training",
+    "flops": lambda x: f"{formats.si(x)} FLOPs",
+}
+_LONGEST = 28
+_NOTES = 8
+
+
+@app.command("compare")
+def compare(
+    refs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="REF REF...",
+            help="Runs by id, unique beginning of an id, or name; a sweep stands for all its runs. "
+            "The first is the baseline.",
+        ),
+    ],
+    x: Annotated[
+        Literal["step", "tokens", "time", "flops"],
+        typer.Option("--x", help="What is held equal."),
+    ] = "step",
+    metric: Annotated[str, typer.Option("--metric", "-m", help="What is compared.")] = "val/loss",
+    factors: Annotated[
+        bool, typer.Option("--factors", help="Only differences that may change the outcome.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Runs side by side: what differs in their configs, the metric at equal x, speed and memory.
+
+    Says when runs differ in more than one factor, and when a gap lies within the noise between
+    seeds.
+
+    JSON: {comparison: ComparisonView}.
+    """
+    client = connect()
+    with notes().status("Reading the runs"):
+        ids = _run_ids(client, refs)
+        if len(ids) < 2:
+            raise UserError(
+                f"a comparison needs two runs; {', '.join(refs)} is {len(ids)}.",
+                hint="lehr compare BASELINE OTHER...   The last runs: lehr ls",
+            )
+        found = client.compare(*ids, metric=metric, x=x)
+    if as_json:
+        print_json({"comparison": plain(found)})
+        return
+    out = console()
+    out.print(_headline(found))
+    out.print(_standings(found))
+    shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
+    out.print()
+    if shown:
+        out.print(_differences(shown, len(found.runs)))
+        out.print("  [dim]* may change the outcome[/]")
+    else:
+        out.print("Their configs are the same.")
+    out.print(f"\n{_noise(found)}")
+    for note in found.notes[:_NOTES]:
+        out.print(f"! {words(note)}", style="yellow")
+    if len(found.notes) > _NOTES:
+        out.print(f"  and {len(found.notes) - _NOTES} more: add --json", style="dim")
+
+
+def _run_ids(client: Client, refs: list[str]) -> list[str]:
+    """Ids of the runs meant; a sweep's are those of its cells, best first."""
+    from lehr.client import Sweep
+
+    ids: list[str] = []
+    for ref in refs:
+        found = find(client, ref)
+        ids += [cell.run.id for cell in found.results()] if isinstance(found, Sweep) else [found.id]
+    return list(dict.fromkeys(ids))
+
+
+def _headline(found: ComparisonView) -> str:
+    metric = words(found.metric)
+    if found.common_x is None:
+        return f"[bold]{metric}[/]: not every run has a value of it yet"
+    at = _AXES[found.x_axis](found.common_x)
+    return f"[bold]{metric} at {at}[/], the farthest that all {len(found.runs)} runs reached"
+
+
+def _standings(found: ComparisonView) -> Table:
+    has_mfu = any(one.mfu is not None for one in found.standings)
+    columns = ["#", "run", "id", "state", words(found.metric), "delta", "", "tok/s"]
+    columns += [*(["MFU"] if has_mfu else []), "memory"]
+    rows = table(*columns, right=("#", words(found.metric), "delta", "tok/s", "MFU", "memory"))
+    values = [one.value for one in found.standings if one.value is not None]
+    best = min(values, default=None) if "loss" in found.metric else None
+    base = found.standings[0]
+    for number, one in enumerate(found.standings, start=1):
+        cells = [
+            str(number),
+            words(one.name),
+            one.run_id,
+            state_text(one.state),
+            formats.loss(one.value),
+            "baseline" if one is base else _signed(one.delta),
+            _remark(one, found.noise, base=one is base),
+            _beside(one.tokens_per_s, base.tokens_per_s, formats.si(one.tokens_per_s), one is base),
+        ]
+        cells += [formats.share(one.mfu)] if has_mfu else []
+        memory = formats.size(one.memory_bytes)
+        cells += [_beside(one.memory_bytes, base.memory_bytes, memory, one is base)]
+        rows.add_row(*cells, style="bold" if best is not None and one.value == best else None)
+    return rows
+
+
+def _signed(value: float | None) -> str:
+    return formats.NOTHING if value is None else f"{value:+.4f}"
+
+
+def _remark(one: StandingView, noise: float | None, *, base: bool) -> str:
+    if base or noise is None or one.delta is None or abs(one.delta) > 2 * noise:
+        return ""
+    return "[dim]within noise[/]"
+
+
+def _beside(value: float | None, base: float | None, text: str, is_base: bool) -> str:
+    """With what it is more or less than the baseline's."""
+    if is_base or not value or not base:
+        return text
+    change = round((value / base - 1) * 100)
+    return f"{text} [dim]{change:+d} %[/]" if change else text
+
+
+def _differences(shown: list[DifferenceView], runs: int) -> Table:
+    rows = table("", "what differs", *(str(number + 1) for number in range(runs)))
+    for one in shown:
+        values = [words(text) for text in _texts(one.values)]
+        rows.add_row("*" if one.factor else "", words(one.path), *values)
+    return rows
+
+
+def _texts(values: list[Any]) -> list[str]:
+    return [
+        text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+        for text in formats.learning_rates(["null" if v is None else v for v in values])
+    ]
+
+
+def _noise(found: ComparisonView) -> str:
+    if found.noise is None:
+        unknown = "not known; no two of these runs differ in train.seed alone"
+        return f"[dim]noise between seeds: {unknown}[/]"
+    return f"noise between seeds: {found.noise:.2g} (standard deviation of {words(found.metric)})"

@@ -1,0 +1,63 @@
+"""Completion in bash, zsh and fish: its script, its installation, and names from the server."""
+
+from __future__ import annotations
+
+import typer
+
+from lehr.errors import LehrError, UserError, nearest
+
+SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+_VARIABLE = "_LEHR_COMPLETE"
+_PATIENCE_S = 1.0
+_MOST = 50
+
+
+def show(shell: str) -> None:
+    """Print the script of ``--show-completion SHELL``, and end.
+
+    Raises:
+        UserError: there is none for this shell.
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    script = get_completion_script(prog_name="lehr", complete_var=_VARIABLE, shell=_known(shell))
+    typer.echo(script)
+    raise typer.Exit
+
+
+def install(shell: str) -> None:
+    """Add the script to the shell's start-up files, for ``--install-completion SHELL``, and end.
+
+    Raises:
+        UserError: there is none for this shell.
+    """
+    from typer.completion import install as install_script  # type: ignore[attr-defined]
+
+    name, path = install_script(shell=_known(shell), prog_name="lehr", complete_var=_VARIABLE)
+    typer.echo(f"Completion for {name} is in {path}; a new terminal has it.")
+    raise typer.Exit
+
+
+def refs(incomplete: str) -> list[str]:
+    """Names of runs and sweeps that go on so; none when no server answers at once."""
+    import os
+
+    from lehr.client import Client
+
+    try:
+        with Client(os.environ.get("LEHR_SERVER") or None, timeout_s=_PATIENCE_S) as client:
+            names = [run.name for run in client.runs(search=incomplete or None, limit=_MOST)]
+            names += [sweep.name for sweep in client.sweeps(limit=_MOST)]
+    except LehrError:
+        return []
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def _known(shell: str) -> str:
+    if shell in SHELLS:
+        return shell
+    near = nearest(shell, SHELLS)
+    raise UserError(
+        f"there is no completion for {shell!r}; there is for {', '.join(SHELLS)}.",
+        hint=f"Did you mean {near}?" if near else None,
+    )

@@ -1,0 +1,59 @@
+"""The server that commands talk to, and what a name on the command line means there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.errors import NotFound
+
+if TYPE_CHECKING:
+    from lehr.client import Client, Run, Sweep
+
+
+def _names(incomplete: str) -> list[str]:
+    from lehr.cli.completion import refs
+
+    return refs(incomplete)
+
+
+Ref = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        help="Id, unique beginning of an id, or name.",
+        autocompletion=_names,
+    ),
+]
+
+
+def connect() -> Client:
+    """The client for LEHR_SERVER or ``--server``, else for this machine's server."""
+    from lehr.client import Client
+
+    return Client(os.environ.get("LEHR_SERVER") or None, on_silence=_say)
+
+
+def _say(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def find(client: Client, ref: str) -> Run | Sweep:
+    """The sweep or the run of that id or name; a sweep goes first, its runs have longer names.
+
+    Raises:
+        NotFound: neither; with the names that are near.
+    """
+    try:
+        return client.find_sweep(ref)
+    except NotFound as no_sweep:
+        try:
+            return client.run(ref)
+        except NotFound as no_run:
+            hints = [error.hint for error in (no_run, no_sweep) if error.hint]
+            raise NotFound(
+                f"there is no run or sweep {ref!r}.",
+                hint=hints[0] if hints else "What there is: lehr ls",
+            ) from None

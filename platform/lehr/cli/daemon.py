@@ -1,0 +1,234 @@
+"""The server as a process of this machine: started once, found again, ended by what was recorded.
+
+``<home>/up.json`` says which process ``lehr up`` started. A pid alone would not do: numbers are
+used again, so it is kept with the process's start time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lehr import home
+from lehr.cli.processes import ProcessId, identify
+from lehr.errors import Conflict, LehrError, UserError
+
+if TYPE_CHECKING:
+    from lehr.client import Client
+
+START_PATIENCE_S = 60.0
+_LOG_LINES = 12
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How the server was asked to run."""
+
+    host: str = home.DEFAULT_HOST
+    port: int | None = None
+    """None takes the default port, or the next free one."""
+    gpus: int | None = None
+    ray_address: str | None = None
+    more: tuple[str, ...] = ()
+    """Options of ``python -m lehr_api`` passed on as they are."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A server that answers, or at least lives."""
+
+    where: Path
+    url: str
+    process: ProcessId
+    wish: Wish | None
+    """How `lehr up` was asked for it; None when something else started it."""
+
+    @property
+    def token_hint(self) -> str:
+        return f"log in with the token in {self.where / 'token'}"
+
+    def client(self) -> Client:
+        from lehr.client import Client
+
+        return Client(self.url, home.read_token(self.where))
+
+
+def standing(where: Path) -> Standing | None:
+    """The living server of this home, whoever started it."""
+    info = home.read_server(where)
+    process = identify(info.pid) if info else None
+    if info is None or process is None or home.lock_holder(where) != info.pid:
+        return None
+    return Standing(where, info.url, process, _recorded(where, process))
+
+
+def start(where: Path, wish: Wish) -> Standing:
+    """Start it as a daemon, and wait until it answers.
+
+    Raises:
+        Conflict: the port is somebody else's.
+        LehrError: it ended, or did not answer in time; with the last lines of its log.
+    """
+    home.ensure_home(where)
+    port = _port(wish)
+    log = home.logs_dir(where) / "server.out"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = server_command(where, wish, port)
+    begin = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in this terminal is not meant for it.
+            cwd=where,
+            env=_environment(where),
+        )
+    process = identify(child.pid)
+    if process is not None:
+        _record(where, process, wish)
+    deadline = time.monotonic() + START_PATIENCE_S
+    while True:
+        there = standing(where)
+        if there is not None and there.process.pid == child.pid and answers(there.url):
+            return there
+        if child.poll() is not None:
+            raise _did_not_start(f"it ended with exit code {child.returncode}", log, begin)
+        if time.monotonic() > deadline:
+            child.terminate()
+            child.wait()
+            raise _did_not_start(f"it did not answer within {START_PATIENCE_S:.0f} s", log, begin)
+        time.sleep(0.05)
+
+
+def server_command(where: Path, wish: Wish, port: int) -> list[str]:
+    """-P: a folder's random.py must not stand in for the standard library's."""
+    command = [sys.executable, "-P", "-m", "lehr_api", "--home", str(where)]
+    command += ["--host", wish.host, "--port", str(port)]
+    if wish.gpus is not None:
+        command += ["--gpus", str(wish.gpus)]
+    if wish.ray_address is not None:
+        command += ["--ray-address", wish.ray_address]
+    return [*command, *wish.more]
+
+
+def run_in_foreground(where: Path, wish: Wish) -> None:
+    """Become the server, as systemd and containers want it. Does not return."""
+    home.ensure_home(where)
+    command = server_command(where, wish, _port(wish))
+    os.chdir(where)
+    os.execve(command[0], command, _environment(where))  # noqa: S606 - an argv list, no shell
+
+
+def answers(url: str) -> bool:
+    """Whether health answers; asked without the HTTP library, which takes longer to import."""
+    from http.client import HTTPConnection, HTTPException
+
+    address = urlsplit(url)
+    if address.scheme == "https":
+        return True  # Its certificate need not be one that we trust; that it lives is known.
+    try:
+        connection = HTTPConnection(address.hostname or "", address.port, timeout=5.0)
+        connection.request("GET", "/api/v1/health")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+
+
+@contextmanager
+def one_at_a_time(where: Path) -> Iterator[None]:
+    """Of two ``lehr up`` at once, the second finds what the first has started."""
+    with (where / "up.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def forget(where: Path) -> None:
+    (where / "up.json").unlink(missing_ok=True)
+
+
+def _environment(where: Path) -> dict[str, str]:
+    # What serves this home must not itself be told of another server.
+    passed = {k: v for k, v in os.environ.items() if k not in {"LEHR_SERVER", "LEHR_TOKEN"}}
+    return {**passed, "LEHR_HOME": str(where), "PYTHONUNBUFFERED": "1"}
+
+
+def _port(wish: Wish) -> int:
+    """The port to listen on.
+
+    Raises:
+        Conflict: the one that was asked for is taken.
+    """
+    if wish.port is not None:
+        if not _free(wish.host, wish.port):
+            raise Conflict(
+                f"port {wish.port} is held by another program.",
+                hint="Leave --port out, and a free one is taken.",
+            )
+        return wish.port
+    for port in range(home.DEFAULT_PORT, home.DEFAULT_PORT + 100):
+        if _free(wish.host, port):
+            return port
+    raise Conflict(f"no port from {home.DEFAULT_PORT} on is free.", hint="Name one: --port N")
+
+
+def _free(host: str, port: int) -> bool:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    except socket.gaierror as error:
+        raise UserError(f"--host {host}: {error.strerror}.") from None
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As the server will bind: a port in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _record(where: Path, process: ProcessId, wish: Wish) -> None:
+    draft = where / f".up-{os.getpid()}.json"
+    draft.write_text(json.dumps({"process": asdict(process), "wish": asdict(wish)}))
+    draft.replace(where / "up.json")
+
+
+def _recorded(where: Path, process: ProcessId) -> Wish | None:
+    """How this very process was asked for, if `lehr up` started it."""
+    try:
+        data = json.loads((where / "up.json").read_bytes())
+        wish = Wish(**{**data["wish"], "more": tuple(data["wish"]["more"])})
+        same = ProcessId(**data["process"]) == process
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return wish if same else None
+
+
+def _did_not_start(why: str, log: Path, begin: int) -> LehrError:
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
+    said = "\n".join(f"    {_readable(line)}" for line in lines)
+    hint = f"The end of {log}:\n{said}" if said else f"Its log: {log}"
+    return LehrError(f"the server did not start: {why}.", hint=hint)
+
+
+def _readable(line: str) -> str:
+    """The server's log has JSON lines; of a traceback the last line says what happened."""
+    try:
+        event = str(json.loads(line)["event"])
+    except (ValueError, KeyError, TypeError):
+        return line
+    return event.strip().splitlines()[-1] if event.strip() else ""

@@ -1,0 +1,150 @@
+"""``lehr data``: token shards, before any GPU is taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lehr.cli.output import Json, console, notes, print_json
+from lehr.cli.plan import Overrides, SpecFile, read_spec
+from lehr.errors import LehrError, UserError
+
+if TYPE_CHECKING:
+    from lehr.specs import RunSpec, SweepSpec
+    from lehr_trainer.config import TrainConfig
+
+app = typer.Typer(rich_markup_mode=None)
+data = typer.Typer(
+    help="Turn a corpus into token shards ahead of training.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+app.add_typer(data, name="data")
+
+
+@data.callback()
+def about() -> None:
+    """Turn a corpus into token shards ahead of training."""
+
+
+@data.command("prepare")
+def prepare(file: SpecFile, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Prepare the corpus of a run or a sweep on this machine; at once if it already is.
+
+    JSON: {prepared: [the last words of each preparation]}.
+    """
+    said = [prepare_corpus(config, quiet=as_json) for config in corpora(read_spec(file, overrides))]
+    if as_json:
+        print_json({"prepared": said})
+    else:
+        for text in said:
+            console().print(text, markup=False)
+
+
+def corpora(spec: RunSpec | SweepSpec) -> list[TrainConfig]:
+    """One config for each different corpus, tokenizer and held-out set of a spec."""
+    from lehr.specs import expand
+
+    runs = [spec] if spec.kind == "run" else [run for _, run in expand(spec)]
+    found: dict[str, TrainConfig] = {}
+    for run in runs:
+        train = run.train
+        key = json.dumps(
+            [train.data.model_dump(mode="json"), train.validation.share, train.model.vocab_size]
+        )
+        found.setdefault(key, train)
+    return list(found.values())
+
+
+def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:
+    """Run the trainer's own preparation, with a progress bar; the words that it ends with.
+
+    Raises:
+        UserError: the corpus or the tokenizer is wrong.
+        LehrError: the trainer is not installed here.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None and find_spec("numpy") is None:
+        raise LehrError(
+            "the trainer is not installed here, so nothing can be prepared on this machine.",
+            hint="Install it: pip install 'lehr[trainer]'",
+        )
+    with tempfile.TemporaryDirectory(prefix="lehr-") as folder:
+        path = Path(folder) / "config.yaml"
+        path.write_text(config.model_dump_json())
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "lehr_trainer.data",
+            "prepare",
+            "--notices",
+            str(path),
+        ]
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LEHR_DATA": str(_data_dir())},
+        )
+        try:
+            assert process.stdout is not None
+            _follow(process.stdout, quiet=quiet)
+            _, errors = process.communicate()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if process.returncode != 0:
+        last = errors.strip().splitlines()[-1] if errors.strip() else f"exit {process.returncode}"
+        raise UserError(last.removeprefix("error: "))
+    return errors.strip()
+
+
+def _follow(lines: Any, *, quiet: bool) -> None:
+    """Notices as a bar on a terminal, as lines of text in a pipe, as nothing for programs."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    out = notes()
+    if quiet or not out.is_terminal:
+        before = None
+        for line in lines:
+            notice = json.loads(line)
+            if not quiet and notice["phase"] != before:
+                out.print(f"{notice['phase']}: {notice['message']}", markup=False)
+            before = notice["phase"]
+        return
+    with Progress(
+        TextColumn("{task.fields[phase]}", markup=False),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=out,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=None, phase="corpus")
+        for line in lines:
+            notice = json.loads(line)
+            done = notice.get("done")
+            progress.update(
+                task,
+                description=notice["message"],
+                phase=notice["phase"],
+                total=None if done is None else 1.0,
+                completed=done or 0.0,
+            )
+
+
+def _data_dir() -> Path:
+    from lehr import home
+
+    return home.data_dir()

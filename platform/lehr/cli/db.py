@@ -1,0 +1,239 @@
+"""``lehr db``: care of this machine's databases. Works on the files of LEHR_HOME, not over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr import home as homes
+from lehr.cli import formats
+from lehr.cli.output import Json, console, notes, print_json, words
+from lehr.errors import NotFound, UserError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from lehr.store.upkeep import Backup
+
+app = typer.Typer(rich_markup_mode=None)
+db = typer.Typer(
+    help="Check, back up, restore, rebuild and upgrade the databases of this machine's server.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+app.add_typer(db, name="db")
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="FOLDER", help="Another home than LEHR_HOME or ~/.lehr."),
+]
+
+
+@db.callback()
+def about() -> None:
+    """Check, back up, restore, rebuild and upgrade the databases of this machine's server.
+
+    check and backup work beside a running server; restore, rebuild and upgrade need it stopped
+    (`lehr down`) and say so when it is not.
+    """
+
+
+@db.command("check")
+def check(home: Home = None, as_json: Json = False) -> None:
+    """Look for damage; changes nothing, and may run beside the server. Exit code 1: found some.
+
+    JSON: {home, ok, findings: [{level, where, message}]}.
+    """
+    _upkeep()
+    from lehr.store.checkup import check as look
+
+    where = _home(home)
+    with notes().status("Reading all of it"):
+        found = look(where)
+    wrong = [finding for finding in found if finding.level == "error"]
+    if as_json:
+        print_json(
+            {
+                "home": str(where),
+                "ok": not wrong,
+                "findings": [
+                    {"level": one.level, "where": one.where, "message": one.message}
+                    for one in found
+                ],
+            }
+        )
+    else:
+        out = console()
+        for one in sorted(found, key=lambda one: one.level):
+            mark = "[red]error[/]" if one.level == "error" else "[dim]note [/]"
+            out.print(f"{mark}  {words(one.where)}: {words(one.message)}")
+        wording = f"[red]{_count(len(wrong), 'error')}[/]" if wrong else "no damage found"
+        out.print(f"{words(str(where))}: {wording}")
+        if wrong:
+            notes().print(
+                "  An index (streams.db) is mended by lehr db rebuild, lehr.db by lehr db restore."
+            )
+    if wrong:
+        raise typer.Exit(1)
+
+
+@db.command("backup")
+def backup(
+    target: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder that does not exist yet.")
+    ],
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the record and the streams as they are at one moment, also while trainings write.
+
+    Not in it: checkpoints (run directories), prepared data, and the token.
+    JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at}}.
+    """
+    upkeep = _upkeep()
+    with notes().status("Copying"):
+        made = upkeep.backup(_home(home), target.absolute())
+    if as_json:
+        print_json({"backup": _plain(made)})
+        return
+    out = console()
+    out.print(
+        f"{words(str(made.folder))}: {_count(made.runs, 'run')}, "
+        f"{_count(len(made.files), 'file')}, {formats.size(made.size_bytes)}"
+    )
+    out.print("  Checkpoints and the token are not in it.", style="dim")
+    out.print(f"  Put it back: lehr db restore {words(str(made.folder))}", style="dim")
+
+
+@db.command("restore")
+def restore(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `lehr db backup` made.")],
+    home: Home = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="What is there now is moved aside, not deleted.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Put a backup in place, once all of it was read and found good. The server must be down.
+
+    JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at}}.
+    """
+    upkeep = _upkeep()
+    # The home need not exist yet: a new machine begins with its backup.
+    where = (home or homes.home()).expanduser().absolute()
+    _needs_it_down(where, "restore")
+    if (where / "lehr.db").exists() and not replace and not (where / ".restoring").exists():
+        raise UserError(
+            f"{where} holds a lehr.db already.",
+            hint="Add --replace (what is there is moved aside), or give another --home.",
+        )
+    with notes().status("Reading the backup, then putting it in place"):
+        put = upkeep.restore(folder.absolute(), where, replace=replace)
+    if as_json:
+        print_json({"backup": _plain(put)})
+        return
+    when = formats.ago(put.created_at)
+    console().print(
+        f"{words(str(where))}: {_count(put.runs, 'run')} from the backup of {when}. "
+        "Start it: lehr up"
+    )
+
+
+@db.command("rebuild")
+def rebuild(home: Home = None, as_json: Json = False) -> None:
+    """Make the index of metrics and logs (streams.db) again. The server must be down.
+
+    JSON: {rebuilt: {streams, points, records, malformed, seconds}}.
+    """
+    upkeep = _upkeep()
+    where = _home(home)
+    _needs_it_down(where, "rebuild")
+    with notes().status("Reading every stream again"):
+        made = upkeep.rebuild(where)
+    if as_json:
+        print_json(
+            {
+                "rebuilt": {
+                    "streams": made.streams,
+                    "points": made.points,
+                    "records": made.records,
+                    "malformed": made.malformed,
+                    "seconds": round(made.seconds, 3),
+                }
+            }
+        )
+        return
+    skipped = f", {_count(made.malformed, 'malformed line')} skipped" if made.malformed else ""
+    console().print(
+        f"streams.db: {_count(made.points, 'point')} and {_count(made.records, 'record')} of "
+        f"{_count(made.streams, 'stream')} in {formats.duration(made.seconds)}{skipped}"
+    )
+
+
+@db.command("upgrade")
+def upgrade(home: Home = None, as_json: Json = False) -> None:
+    """Bring lehr.db to this version's tables; rows are kept, and a copy of the old file.
+
+    The server does this by itself when it starts. It must be down.
+    JSON: {before, after}: revisions.
+    """
+    upkeep = _upkeep()
+    where = _home(home)
+    _needs_it_down(where, "upgrade")
+    with notes().status("Upgrading"):
+        before, after = upkeep.upgrade(where)
+    if as_json:
+        print_json({"before": before, "after": after})
+    elif before == after:
+        console().print(f"lehr.db is at revision {after} already.")
+    else:
+        console().print(f"lehr.db: from revision {before} to {after}")
+
+
+def _upkeep() -> ModuleType:
+    try:
+        from lehr.store import upkeep
+    except ImportError as error:
+        raise UserError(
+            f"the databases are the server's, and it is not installed ({error.name} is missing).",
+            hint="Install it: pip install 'lehr[server]'",
+        ) from error
+    return upkeep
+
+
+def _home(given: Path | None) -> Path:
+    where = (given or homes.home()).expanduser().absolute()
+    if not (where / "lehr.db").exists():
+        raise NotFound(
+            f"{where} holds no lehr.db: no Lehr server has run there.",
+            hint="Another home: --home FOLDER, or LEHR_HOME",
+        )
+    return where
+
+
+def _needs_it_down(where: Path, what: str) -> None:
+    """Says it before anything is read; the home's lock holds it for good."""
+    pid = homes.lock_holder(where)
+    if pid is not None:
+        raise UserError(
+            f"lehr db {what} needs the server stopped: process {pid} works on {where}.",
+            hint="Stop it: lehr down --keep-trainings (trainings go on, and are adopted after)",
+        )
+
+
+def _plain(backup_: Backup) -> dict[str, object]:
+    return {
+        "folder": str(backup_.folder),
+        "runs": backup_.runs,
+        "files": len(backup_.files),
+        "size_bytes": backup_.size_bytes,
+        "version": backup_.version,
+        "revision": backup_.revision,
+        "created_at": backup_.created_at,
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{formats.count(number)} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,149 @@
+"""``lehr demo``: the whole of Lehr once, on real text, from nothing to a ranked table."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.cli.output import Json, console, notes, own_name, plain, print_json
+from lehr.errors import LehrError, NotFound
+
+if TYPE_CHECKING:
+    from lehr.client import Client, Sweep
+    from lehr.specs import SweepSpec
+    from lehr.views import ClusterView
+
+app = typer.Typer(rich_markup_mode=None)
+
+LR_GRID_IN_TREE = "sweeps/lr_grid.yaml"
+_LOGICAL_GPUS = 8
+_CLUSTER_PATIENCE_S = 120.0
+
+
+@app.command("demo")
+def demo(
+    again: Annotated[
+        bool, typer.Option("--again", help="Train anew although the sweep has been run.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Start the platform, prepare a corpus, train eight learning rates, rank them.
+
+    What stands is reused: the server, the corpus, and the sweep if it has been run. Exit code 1
+    if a trial failed. JSON: {sweep: SweepDetail}.
+    """
+    from lehr.cli.daemon import Wish
+    from lehr.cli.server import bring_up
+    from lehr.cli.watch import watch_until_end
+    from lehr.examples import LR_GRID_SMALL
+    from lehr.specs import SweepSpec, load_spec
+
+    spec = load_spec(LR_GRID_SMALL)
+    assert isinstance(spec, SweepSpec)
+    gpus = None if shutil.which("nvidia-smi") else _LOGICAL_GPUS
+    standing, fresh = bring_up(Wish(gpus=gpus), as_it_stands=True)
+    _say("server", f"{standing.url}{'' if fresh else ' (it stood already)'}")
+
+    client = standing.client()
+    cluster = _wait_for_cluster(client)
+    _say("cluster", _what(cluster))
+
+    _say("corpus", _prepare(spec))
+
+    sweep = None if again else _earlier(client, spec)
+    known = sweep is not None
+    if sweep is None:
+        sweep = client.sweep(spec)
+    rates = spec.cell_count
+    ended = " (run before; lehr demo --again trains anew)" if known and sweep.ended else ""
+    _say("sweep", f"{spec.name}: {rates} learning rates, one trial a GPU{ended}")
+    notes().print()
+
+    healthy = watch_until_end(client, sweep, quiet=as_json)
+    if as_json:
+        print_json({"sweep": plain(sweep.detail)})
+    else:
+        _next(client, sweep, standing.token_hint)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+def _wait_for_cluster(client: Client) -> ClusterView:
+    """The cluster once it has a GPU to give; Ray takes some ten seconds.
+
+    Raises:
+        LehrError: it did not come up; with the reason that it gives.
+    """
+    deadline = time.monotonic() + _CLUSTER_PATIENCE_S
+    with notes().status("The cluster starts"):
+        while True:
+            cluster = client.cluster()
+            if cluster.state == "up" and cluster.gpus_total:
+                return cluster
+            if time.monotonic() > deadline:
+                raise LehrError(
+                    f"the cluster is {cluster.state} after {_CLUSTER_PATIENCE_S:.0f} s"
+                    f"{f': {cluster.message}' if cluster.message else ''}.",
+                    hint="What is wrong: lehr doctor        The server's log: lehr status",
+                )
+            time.sleep(0.3)
+
+
+def _what(cluster: ClusterView) -> str:
+    names = [gpu.name for node in cluster.nodes for gpu in node.gpus]
+    kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    logical = all(node.logical for node in cluster.nodes)
+    return f"{kinds}{' (training runs on the CPU)' if logical else ''}"
+
+
+def _prepare(spec: SweepSpec) -> str:
+    from lehr.cli.data import corpora, prepare_corpus
+
+    said = ""
+    for config in corpora(spec):
+        said = prepare_corpus(config)
+    first = said.splitlines()[0] if said else ""
+    return f"Python's standard library: {first}"
+
+
+def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
+    """The same sweep, launched before, if each of its cells has a verdict or will have one."""
+    from lehr.specs import SweepSpec
+
+    try:
+        sweep = client.find_sweep(spec.name)
+    except NotFound:
+        return None
+    ended_badly = [c.run for c in sweep.cells if c.run.state in {"failed", "cancelled", "pruned"}]
+    lost = any(run.cause != "nan_loss" for run in ended_badly)
+    if lost or SweepSpec.model_validate(sweep.detail.spec) != spec:
+        return None
+    return sweep
+
+
+def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
+    from lehr.examples import LR_GRID
+
+    best = next((cell.run.name for cell in sweep.detail.cells if cell.best), sweep.name)
+    grid = LR_GRID_IN_TREE if Path(LR_GRID_IN_TREE).exists() else str(LR_GRID)
+    lehr = own_name()
+    commands = [
+        (f"{lehr} ls", "all runs"),
+        (f"{lehr} show {best}", "the best one in full"),
+        (f"{lehr} logs {best}", "what it printed"),
+        (f"{lehr} sweep {grid} --dry-run", "the real grid, for 8 x A100"),
+        (f"{lehr} down", "stop what was started"),
+    ]
+    width = max(len(command) for command, _ in commands)
+    out = console()
+    out.print(f"\n  dashboard  {client.server}   ({token_hint})")
+    for index, (command, what) in enumerate(commands):
+        out.print(f"  {'next' if index == 0 else '':<9}  {command:<{width}}   [dim]{what}[/]")
+
+
+def _say(what: str, text: str) -> None:
+    notes().print(f"  {what:<9}  {text}", markup=False)

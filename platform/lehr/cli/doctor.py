@@ -1,0 +1,53 @@
+"""``lehr doctor``: what is wrong with this machine, and how to mend it."""
+
+from __future__ import annotations
+
+import typer
+
+from lehr.cli.output import Json, console, print_json, unicode_safe
+
+app = typer.Typer(rich_markup_mode=None)
+
+_STYLES = {"ok": "green", "note": "yellow", "bad": "red"}
+_MARKS = {"ok": "✓", "note": "!", "bad": "✗"}
+_ASCII_MARKS = {"ok": "ok", "note": "!", "bad": "x"}
+
+
+@app.command("doctor")
+def doctor(as_json: Json = False) -> None:
+    """What is wrong with this machine, and how to mend it. Exit code 1 if something is bad.
+
+    JSON: {ok, checks: [{name, status: "ok" | "note" | "bad", found, mend}]}.
+    """
+    from rich.markup import escape
+
+    from lehr.cli.checks import run_checks
+
+    checks = run_checks()
+    bad = [check for check in checks if check.status == "bad"]
+    if as_json:
+        print_json(
+            {
+                "ok": not bad,
+                "checks": [
+                    {"name": c.name, "status": c.status, "found": c.found, "mend": c.mend}
+                    for c in checks
+                ],
+            }
+        )
+    else:
+        out = console()
+        marks = _MARKS if unicode_safe() else _ASCII_MARKS
+        for check in checks:
+            style = _STYLES[check.status]
+            name = escape(f"{check.name:<15}")
+            out.print(f"[{style}]{marks[check.status]:<2}[/] {name}", end="")
+            out.print(check.found, markup=False)
+            if check.mend:
+                out.print(f"   {'':<15}{check.mend}", markup=False, style="dim")
+        out.print()
+        out.print(
+            "Everything needed is here." if not bad else f"{len(bad)} to mend before training."
+        )
+    if bad:
+        raise typer.Exit(1)

@@ -1,0 +1,53 @@
+"""``lehr export``: a run's metrics as a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.connect import Ref, connect
+from lehr.cli.output import Json, console, notes, print_json, words
+from lehr.errors import UserError
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("export")
+def export(
+    ref: Ref,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; else standard output.")
+    ] = None,
+    form: Annotated[
+        Literal["jsonl", "parquet"] | None,
+        typer.Option("--format", "-f", help="By default what the file's name ends with, or jsonl."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every point of every metric of a run: a row a step, a column a metric.
+
+    JSON (with -o): {exported: {run, path, format, bytes}}.
+    """
+    chosen = form or ("parquet" if output is not None and output.suffix == ".parquet" else "jsonl")
+    if output is None and (as_json or (chosen == "parquet" and sys.stdout.isatty())):
+        raise UserError("this needs a file to write to.", hint="Add -o FILE.")
+    run = connect().run(ref)
+    with notes().status(f"Reading {words(run.name)}"):
+        data = run.export(chosen)
+    if output is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        output.write_bytes(data)
+    except OSError as error:
+        raise UserError(f"{output} cannot be written: {error.strerror}.") from error
+    if as_json:
+        told = {"run": run.id, "path": str(output), "format": chosen, "bytes": len(data)}
+        print_json({"exported": told})
+    else:
+        console().print(f"{words(str(output))}: {formats.size(len(data))} of {words(run.name)}")

@@ -1,0 +1,158 @@
+"""Numbers, durations and sparklines as people read them. Unknown is a dash, never 0."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+NOTHING = "—"
+_BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = "_.-=+*#@"
+_ORDINARY = (1e-3, 1e4)
+
+
+def count(value: int | None) -> str:
+    """65,536"""
+    return NOTHING if value is None else f"{value:,}"
+
+
+def si(value: float | None, digits: int = 3) -> str:
+    """A rate: 31.2k, 402k, 1.24M."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        # 999,950 would round to "1000k".
+        if abs(value) >= limit * (1 - 0.5 * 10**-digits):
+            return f"{_digits(value / limit, digits)}{suffix}"
+    return _digits(value, digits)
+
+
+def millions(value: int | None) -> str:
+    """Parameters and tokens: 755.0 M, 1.24 B, 65.5 M, 12.3 k."""
+    if value is None:
+        return NOTHING
+    for limit, suffix, places in ((1e12, "T", 2), (1e9, "B", 2), (1e6, "M", 1), (1e3, "k", 1)):
+        if value >= limit:
+            return f"{value / limit:.{places}f} {suffix}"
+    return str(value)
+
+
+def size(value: float | None) -> str:
+    """Bytes, in powers of 1000 as disks and GPUs are sold: 61.3 GB."""
+    if value is None:
+        return NOTHING
+    for limit, suffix in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(value) >= limit:
+            return f"{value / limit:.1f} {suffix}"
+    return f"{value:.0f} B"
+
+
+def duration(seconds: float | None) -> str:
+    """12 s, 35 m, 9 h 12 m, 3 d 4 h."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} m" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def ago(at: float | None, now: float | None = None) -> str:
+    return NOTHING if at is None else f"{duration((now or time.time()) - at)} ago"
+
+
+def loss(value: float | None) -> str:
+    """Four significant digits: 5.204, 12.26, nan."""
+    if value is None:
+        return NOTHING
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.3f}" if 0.1 <= abs(value) < 10 else f"{value:#.4g}".rstrip(".")
+
+
+def share(value: float | None) -> str:
+    """49 %"""
+    return NOTHING if value is None or not math.isfinite(value) else f"{value * 100:.0f} %"
+
+
+def parameter(value: Any) -> str:
+    """A swept value: 1.0e-4, 3e-3 as 3.0e-3, 16, adamw."""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    if value and not _ORDINARY[0] <= abs(value) < _ORDINARY[1]:
+        return scientific(value)
+    return f"{value:g}"
+
+
+def scientific(value: float) -> str:
+    """1.0e-4: two digits at least, and no zero before the exponent."""
+    mantissa, _, exponent = f"{value:.3e}".partition("e")
+    mantissa = mantissa.rstrip("0")
+    return f"{mantissa}{'0' if mantissa.endswith('.') else ''}e{int(exponent)}"
+
+
+def learning_rates(values: Sequence[Any]) -> list[str]:
+    """One notation for a column: scientific for all once one of them needs it."""
+    floats = [value for value in values if isinstance(value, float) and value]
+    if floats and any(not _ORDINARY[0] <= abs(value) < _ORDINARY[1] for value in floats):
+        return [
+            scientific(value) if isinstance(value, float) and value else parameter(value)
+            for value in values
+        ]
+    return [parameter(value) for value in values]
+
+
+def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) -> str:
+    """A curve in a few letters; what is not finite stands at the top, where divergence goes."""
+    bars = _BARS if unicode else _ASCII_BARS
+    points = _thin(values, width)
+    finite = [value for value in points if math.isfinite(value)]
+    if not points:
+        return ""
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    span = high - low
+    letters = []
+    for value in points:
+        if not math.isfinite(value):
+            letters.append(bars[-1])
+        elif span == 0:
+            letters.append(bars[0])
+        else:
+            letters.append(bars[min(int((value - low) / span * len(bars)), len(bars) - 1)])
+    return "".join(letters)
+
+
+def short_paths(paths: Sequence[str]) -> list[str]:
+    """The last name of each dotted path, with as much before it as tells them apart."""
+    names = []
+    for path in paths:
+        parts = path.split(".")
+        for used in range(1, len(parts) + 1):
+            name = ".".join(parts[-used:])
+            if sum(other == path or other.endswith(f".{name}") for other in paths) == 1:
+                break
+        names.append(name)
+    return names
+
+
+def _thin(values: Sequence[float], width: int) -> list[float]:
+    if len(values) <= width:
+        return list(values)
+    last = len(values) - 1
+    return [values[round(index * last / (width - 1))] for index in range(width)]
+
+
+def _digits(value: float, digits: int) -> str:
+    whole = len(str(int(abs(value))))
+    return f"{value:.{max(digits - whole, 0)}f}"

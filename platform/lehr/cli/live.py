@@ -1,0 +1,269 @@
+"""What ``lehr watch`` shows on a terminal: one picture of a sweep or a run, redrawn in place.
+
+Each frame is made from views alone, so that a test can draw one; ``watch`` fetches and refreshes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lehr.cli import formats
+from lehr.cli.output import state_text, unicode_safe, words
+from lehr.cli.sweep_table import headline, live_table, sweep_eta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Group
+    from rich.text import Text
+
+    from lehr.views import CellView, ClusterView, EventView, GpuView, RunView, SweepDetail
+
+_SILENT_AFTER_S = 4.0
+_BAR = 32
+_NODES = 6
+_ALARMS = 3
+_EVENTS = 4
+_LEAST_CELLS = 3
+_OVER_AND_UNDER = 9
+"""Lines of a sweep's frame beside its cells, its GPUs and its alarms."""
+_TOLD = frozenset({"started", "resumed", "checkpoint", "evaluation", "warning", "notice"})
+
+
+@dataclass
+class Seen:
+    """What is known beside the view itself, and when it was last heard."""
+
+    cluster: ClusterView | None = None
+    events: list[EventView] = field(default_factory=list)
+    """Of a run that is watched alone."""
+    heard_at: float = field(default_factory=time.time)
+
+
+def sweep_frame(
+    view: SweepDetail, seen: Seen, *, height: int = 40, width: int = 100, now: float
+) -> Group:
+    """The whole of a sweep in ``height`` lines; cells that do not fit are counted."""
+    from rich.console import Group
+
+    gpus = gpu_map(seen.cluster, {cell.run.id: str(cell.number) for cell in view.cells})
+    alarms = _alarms([cell.run for cell in view.cells])
+    room = max(height - _OVER_AND_UNDER - len(gpus) - len(alarms), _LEAST_CELLS)
+    shown, left_out = fitting(view.cells, room)
+    parts = [headline(view), f"  {_sweep_bar(view, now)}"]
+    if view.best_value is not None:
+        parts.append(f"  {_best(view)}")
+    part = view.model_copy(update={"cells": shown})
+    parts.append("")
+    table = live_table(part, width=width)
+    below = [f"  [dim]{left_out}[/]"] if left_out else []
+    return Group(*parts, table, *below, "", *gpus, *alarms, *_silence(seen, now))
+
+
+def run_frame(view: RunView, seen: Seen, *, now: float) -> Group:
+    """One run: how far it is, its figures, its GPUs, what it said last."""
+    from rich.console import Group
+
+    latest = {name: value.value for name, value in view.latest.items()}
+    head = f"[bold]{words(view.name)}[/]  [dim]{view.id}[/]   "
+    lines = [head + state_text(view.state, reason(view) or _launched(view, now))]
+    step, total = view.step or 0, view.total_steps
+    tokens = formats.millions(step * view.tokens_per_step)
+    whole = formats.millions(total * view.tokens_per_step)
+    ended = view.ended_at is not None
+    took = None if view.started_at is None else (view.ended_at or now) - view.started_at
+    eta = "" if ended or view.eta_s is None else f"   ETA {_until(view.eta_s, now)}"
+    lines.append(
+        f"  {bar(step / total)} {step / total * 100:3.0f} %   step {step:,}/{total:,}   "
+        f"{tokens} of {whole} tokens"
+    )
+    if took is not None:
+        lines.append(f"  {formats.duration(took)} so far{eta}")
+    if latest:
+        lines += ["", *_figures(view, latest)]
+    places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
+    if places and view.placement:
+        lines += ["", *places]
+    told = [event for event in seen.events if event.kind in _TOLD][-_EVENTS:]
+    if told:
+        lines.append("")
+    for event in told:
+        when = f"{formats.ago(event.at, now):>10}"
+        lines.append(f"  [dim]{when}[/]  {words(_one_line(event.message))}")
+    return Group(*lines, *_alarms([view]), *_silence(seen, now))
+
+
+def bar(share: float, width: int = _BAR) -> str:
+    """A bar of ``width`` letters, as markup."""
+    full = round(min(max(share, 0.0), 1.0) * width)
+    whole, empty = ("━", "─") if unicode_safe() else ("#", "-")
+    return f"[green]{whole * full}[/][dim]{empty * (width - full)}[/]"
+
+
+def reason(run: RunView) -> str | None:
+    """Why it is in its state; before its first step, what its trainer says that it does."""
+    if run.state == "queued":
+        return run.pending_reason
+    if run.state in {"starting", "running"}:
+        return run.reason if not run.step else None
+    return None if run.state == "completed" else run.reason
+
+
+def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:
+    """A line a node, a mark a GPU: ``own`` runs by their mark, others' ▪, free ·."""
+    if cluster is None or not cluster.nodes:
+        return []
+    width = max([len(mark) for mark in own.values()], default=1)
+    lines = []
+    for node in cluster.nodes[:_NODES]:
+        marks = " ".join(_mark(gpu, own, width) for gpu in node.gpus)
+        busy = sum(gpu.run_id is not None for gpu in node.gpus)
+        ours = sum(gpu.run_id in own for gpu in node.gpus)
+        kind = words(node.gpus[0].name) if node.gpus else "no GPU"
+        text = f"{busy} of {len(node.gpus)} busy"
+        text += f", {ours} here" if busy != ours else ""
+        gone = "" if node.alive else "   [red]not reachable[/]"
+        lines.append(f"  [dim]GPUs[/] {words(node.name)}  {marks}   [dim]{text}, {kind}[/]{gone}")
+    if len(cluster.nodes) > _NODES:
+        lines.append(f"  [dim]and {len(cluster.nodes) - _NODES} more nodes[/]")
+    return lines
+
+
+def fitting(cells: Sequence[CellView], room: int) -> tuple[list[CellView], str]:
+    """The cells worth most to look at, in the sweep's order, and what was left out, in words."""
+    if len(cells) <= room:
+        return list(cells), ""
+    kept = sorted(cells, key=_worth)[: max(room - 1, 1)]
+    numbers = {cell.number for cell in kept}
+    counts: dict[str, int] = {}
+    for cell in cells:
+        if cell.number not in numbers:
+            counts[cell.run.state] = counts.get(cell.run.state, 0) + 1
+    listed = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return [cell for cell in cells if cell.number in numbers], f"and {listed}: lehr show lists all"
+
+
+def _worth(cell: CellView) -> tuple[int, int, int]:
+    order = {"running": 1, "stopping": 1, "starting": 2, "failed": 3, "queued": 5}
+    kind = 0 if cell.best else order.get(cell.run.state, 4)
+    return (kind, cell.rank or 10**6, cell.number)
+
+
+def _launched(view: RunView, now: float) -> str | None:
+    """Importing torch and making the model takes a while in which nothing else is heard."""
+    attempts = getattr(view, "attempts", [])
+    if view.state != "starting" or not attempts or attempts[-1].dispatched_at is None:
+        return None
+    return f"its trainer was launched {formats.ago(attempts[-1].dispatched_at, now)}"
+
+
+def _sweep_bar(view: SweepDetail, now: float) -> str:
+    done = sum(
+        run.total_steps if run.ended_at is not None else run.step or 0
+        for run in (cell.run for cell in view.cells)
+    )
+    whole = sum(cell.run.total_steps for cell in view.cells)
+    if view.cells and view.to_come:
+        whole += view.to_come * whole // len(view.cells)
+    share = done / whole if whole else 0.0
+    begun = [cell.run.started_at for cell in view.cells if cell.run.started_at is not None]
+    text = f"{bar(share)} {share * 100:3.0f} %"
+    if begun:
+        text += f"   {formats.duration(now - min(begun))} so far"
+    eta = sweep_eta(view)
+    return text if eta is None else f"{text}   done {_until(eta, now, only_clock=True)}"
+
+
+def _best(view: SweepDetail) -> str:
+    point = view.best_parameters or {}
+    values = []
+    for path, value in point.items():
+        # In the notation of its column.
+        column = formats.learning_rates([value, *(c.parameters.get(path) for c in view.cells)])
+        values.append(column[0])
+    names = formats.short_paths(list(point))
+    listed = ", ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
+    at = "" if view.compared_at_step is None else f" at step {view.compared_at_step:,}"
+    return (
+        f"best so far: {words(listed)}   {words(view.metric)} {formats.loss(view.best_value)}{at}"
+    )
+
+
+def _figures(view: RunView, latest: dict[str, float]) -> list[str]:
+    spark = formats.sparkline(view.trend, 24, unicode=unicode_safe())
+    first = next((value for value in view.trend if math.isfinite(value)), None)
+    begun = "" if first is None else f"   [dim]from {formats.loss(first)}[/]"
+    lines = [f"  {'loss':<10}{formats.loss(latest.get('train/loss')):>8}   {spark}{begun}"]
+    if "val/loss" in latest:
+        at = view.latest["val/loss"].step
+        lines.append(f"  {'val':<10}{formats.loss(latest['val/loss']):>8}   [dim]at step {at:,}[/]")
+    speed = [f"  {'tok/s':<10}{formats.si(latest.get('tokens_per_s')):>8}"]
+    if "mfu" in latest:
+        speed.append(f"MFU {formats.share(latest['mfu'])}")
+    if "step_time_s" in latest:
+        speed.append(f"a step {_short(latest['step_time_s'])}")
+    if latest.get("step_time_s") and "data_wait_s" in latest:
+        waits = latest["data_wait_s"] / latest["step_time_s"]
+        speed.append(f"waits for data {formats.share(waits)}")
+    memory = latest.get("memory/peak_bytes") or latest.get("memory/rss_bytes")
+    if memory:
+        speed.append(f"memory {formats.size(memory)}")
+    lines.append("   ".join(speed))
+    more = []
+    if "train/lr" in latest:
+        more.append(f"  {'lr':<10}{formats.scientific(latest['train/lr']):>8}")
+    if "train/grad_norm" in latest:
+        more.append(f"grad norm {formats.loss(latest['train/grad_norm'])}")
+    return [*lines, *(["   ".join(more)] if more else [])]
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else formats.duration(seconds)
+
+
+def _until(seconds: float, now: float, *, only_clock: bool = False) -> str:
+    """21 m (14:32): how long, and the local time by then."""
+    clock = time.strftime("%H:%M", time.localtime(now + seconds))
+    if seconds >= 20 * 3600:
+        clock = time.strftime("%a %H:%M", time.localtime(now + seconds))
+    return f"about {clock}" if only_clock else f"{formats.duration(seconds)} (about {clock})"
+
+
+def _mark(gpu: GpuView, own: dict[str, str], width: int) -> str:
+    others, free = ("▪", "·") if unicode_safe() else ("x", ".")
+    if gpu.run_id is None:
+        return f"[dim]{free:>{width}}[/]"
+    if gpu.run_id in own:
+        return f"[green]{own[gpu.run_id]:>{width}}[/]"
+    return f"[yellow]{others:>{width}}[/]"
+
+
+def _alarms(runs: Sequence[RunView]) -> list[Text]:
+    """Each in one line, as far as it goes; `lehr show` has the whole text."""
+    from rich.text import Text
+
+    found = [(run.name, alarm) for run in runs for alarm in run.alarms]
+    lines = [
+        f"  [yellow]! {words(name)}: {words(_one_line(text))}[/]" for name, text in found[:_ALARMS]
+    ]
+    if len(found) > _ALARMS:
+        lines.append(f"  [yellow]  and {len(found) - _ALARMS} more alarms[/]")
+    cropped = [Text.from_markup(line, overflow="ellipsis") for line in ["", *lines]]
+    for line in cropped:
+        line.no_wrap = True
+    return cropped if lines else []
+
+
+def _silence(seen: Seen, now: float) -> list[str]:
+    since = now - seen.heard_at
+    if since < _SILENT_AFTER_S:
+        return []
+    silence = f"The server has not answered for {formats.duration(since)}"
+    return ["", f"  [yellow]{silence}; trainings go on without it.[/]"]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

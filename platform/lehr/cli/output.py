@@ -1,0 +1,168 @@
+"""Where a command's answer goes: a terminal, a pipe or ``--json``.
+
+The answer goes to stdout, everything else (questions, progress, errors) to stderr. Colour and
+movement are for terminals only; a pipe gets plain text that is never cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lehr.errors import LehrError, SpecError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from rich.console import Console
+    from rich.table import Table
+
+Json = Annotated[bool, typer.Option("--json", help="For programs: JSON on stdout.")]
+
+STATE_STYLES = {
+    "running": "green",
+    "starting": "green",
+    "stopping": "yellow",
+    "queued": "dim",
+    "paused": "yellow",
+    "completed": "",
+    "failed": "red",
+    "cancelled": "dim",
+    "pruned": "dim",
+}
+_PIPE_WIDTH = 400
+_CONTROLS = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]"
+)
+
+
+@cache
+def console() -> Console:
+    """For the answer."""
+    return _console(sys.stdout)
+
+
+@cache
+def notes() -> Console:
+    """For what is said beside the answer."""
+    return _console(sys.stderr)
+
+
+def is_terminal() -> bool:
+    """Whether stdout is watched by a person."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def unicode_safe() -> bool:
+    # The real one: a live display puts a stand-in without an encoding in its place.
+    encoding = getattr(sys.__stdout__, "encoding", None) or ""
+    return encoding.lower().replace("-", "") == "utf8"
+
+
+def own_name() -> str:
+    """How to call this command again from here: ``lehr``, or its path when it is not on PATH."""
+    import shutil
+    from pathlib import Path
+
+    called = Path(sys.argv[0]).absolute()
+    if called.name != "lehr" or shutil.which("lehr") == str(called):
+        return "lehr"
+    try:
+        return str(called.relative_to(Path.cwd()))
+    except ValueError:
+        return str(called)
+
+
+def print_json(value: BaseModel | list[Any] | dict[str, Any]) -> None:
+    """One JSON document, in the shapes of ``lehr.views`` where there is one."""
+    typer.echo(json.dumps(plain(value), ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Views as dicts, with non-finite numbers as strings, as the API writes them."""
+    if hasattr(value, "model_dump_json"):
+        return json.loads(value.model_dump_json())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """No boxes: a dim head, columns two spaces apart."""
+    from rich.table import Table
+
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+    return made
+
+
+def words(text: str) -> str:
+    """What others wrote (messages, reasons, paths), for a place where markup is read."""
+    from rich.markup import escape
+
+    return escape(without_controls(text))
+
+
+def without_controls(text: str) -> str:
+    """What a training process writes must not be able to drive the reader's terminal."""
+    return _CONTROLS.sub("", text)
+
+
+def state_text(state: str, reason: str | None = None) -> str:
+    """A state in its colour, as markup; with the reason after it."""
+    style = STATE_STYLES.get(state, "")
+    text = f"[{style}]{state}[/]" if style else state
+    return f"{text}: {words(reason)}" if reason else text
+
+
+def print_error(error: LehrError, *, as_json: bool = False) -> None:
+    if as_json:
+        problems = (
+            [
+                {
+                    "path": problem.path,
+                    "message": problem.message,
+                    "hint": problem.hint,
+                    "line": problem.line,
+                    "column": problem.column,
+                    "source": problem.source,
+                }
+                for problem in error.problems
+            ]
+            if isinstance(error, SpecError)
+            else []
+        )
+        print_json(
+            {
+                "error": {
+                    "code": error.code,
+                    "message": error.message,
+                    "hint": error.hint,
+                    "problems": problems,
+                }
+            }
+        )
+        return
+    typer.echo(str(error), err=True)
+
+
+def _console(file: Any) -> Console:
+    from rich.console import Console
+
+    terminal = file.isatty()
+    return Console(
+        file=file,
+        highlight=False,
+        soft_wrap=not terminal,
+        # A pipe has no width; a table must not be cut to a guess of one.
+        width=None if terminal or "COLUMNS" in os.environ else _PIPE_WIDTH,
+        no_color=True if "NO_COLOR" in os.environ else None,
+    )

@@ -1,0 +1,115 @@
+"""``lehr plan``: what a run or a sweep would need. Works without a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.cli.output import Json, console, print_json
+
+if TYPE_CHECKING:
+    from lehr.specs import RunSpec, SweepSpec
+
+app = typer.Typer(rich_markup_mode=None)
+
+SpecFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="YAML or JSON; - reads standard input.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PATH=VALUE]...", help="E.g. train.optimizer.lr=1e-3"),
+]
+Price = Annotated[
+    float | None, typer.Option("--price", min=0, help="Dollars per GPU-hour, for the cost.")
+]
+
+
+@app.command("plan")
+def plan(
+    file: SpecFile, overrides: Overrides = None, price: Price = None, as_json: Json = False
+) -> None:
+    """Memory, time and cost of a run or sweep, without launching it. Exit code 3: it cannot work.
+
+    JSON: {kind: "run", name, plan} or {kind: "sweep", name, method, parameters, metric, goal,
+    places, later, seconds, gpu_hours, dollars, trials: [{number, parameters, and a plan's keys}]}.
+    A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps, tokens, flops,
+    gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes, fits, fits_in,
+    seconds, gpu_hours, dollars, how}; what is not known is null.
+    """
+    spec = read_spec(file, overrides)
+    if spec.kind == "run":
+        show_run_plan(spec, price=price, as_json=as_json)
+    else:
+        show_sweep_plan(spec, price=price, as_json=as_json, trials=True)
+
+
+def read_spec(file: str, overrides: list[str] | None) -> RunSpec | SweepSpec:
+    """The spec in a file, or in standard input when the file is ``-``."""
+    import sys
+
+    from lehr.specs import load_spec
+
+    if file == "-":
+        return load_spec(f"{sys.stdin.read()}\n", overrides or [])
+    # A path, never YAML text, whatever is in it.
+    from pathlib import Path
+
+    return load_spec(Path(file), overrides or [])
+
+
+def show_run_plan(spec: RunSpec, *, price: float | None = None, as_json: bool = False) -> None:
+    """Print it, then refuse it if it cannot work.
+
+    Raises:
+        PlanRefused: it does not fit in the GPU that it asks for.
+    """
+    from lehr.analysis.plan import plan_run, refuse_if_impossible
+    from lehr.cli.plan_text import known_cluster, measured_before, plan_json, run_text
+
+    made = plan_run(spec, price=price)
+    measured = measured_before(spec, made.parameters.total)
+    if measured is not None:
+        made = plan_run(spec, price=price, measured=measured)
+    if as_json:
+        print_json({"kind": "run", "name": spec.name, "plan": plan_json(made)})
+    else:
+        console().print(run_text(spec.name, made, known_cluster()))
+    refuse_if_impossible(spec, made)
+
+
+def show_sweep_plan(
+    spec: SweepSpec, *, price: float | None = None, as_json: bool = False, trials: bool = False
+) -> None:
+    """Print it, with its trials if asked, then refuse it if one of them cannot work.
+
+    Raises:
+        PlanRefused: a trial does not fit in the GPU that it asks for.
+    """
+    from lehr.analysis.plan import plan_sweep, refuse_if_impossible
+    from lehr.cli.plan_text import (
+        known_cluster,
+        matching_gpus,
+        measured_before,
+        sweep_json,
+        sweep_text,
+        trials_table,
+    )
+    from lehr.specs import expand
+
+    cells = expand(spec)
+    cluster = known_cluster()
+    free = None if cluster is None else matching_gpus(spec.run.resources.gpu_type, cluster)
+    made = plan_sweep(spec, cells, price=price, free_gpus=free or None)
+    measured = measured_before(cells[0][1], made.trials[0][1].parameters.total)
+    if measured is not None and len({trial.parameters.total for _, trial in made.trials}) == 1:
+        made = plan_sweep(spec, cells, price=price, free_gpus=free or None, measured=measured)
+    if as_json:
+        print_json({"kind": "sweep", **sweep_json(made)})
+    else:
+        console().print(sweep_text(made, cluster))
+        if trials:
+            console().print()
+            console().print(trials_table(made))
+    for (_, run), (_, trial) in zip(cells, made.trials, strict=True):
+        refuse_if_impossible(run, trial)

@@ -1,0 +1,253 @@
+"""A plan as people read it, and what the server can add to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lehr.cli import formats
+from lehr.cli.connect import connect
+from lehr.cli.output import table, words
+from lehr.errors import LehrError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lehr.analysis.plan import Measured, RunPlan, SweepPlan
+    from lehr.specs import RunSpec
+    from lehr.views import ClusterView
+
+_GOALS = {"minimize": "down", "maximize": "up"}
+
+
+def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
+    plans = [trial for _, trial in plan.trials]
+    first = plans[0]
+    cells = len(plans) + plan.later
+    over = f"{plan.method} over {words(', '.join(plan.paths))}"
+    size = f"{cells} {'cell' if cells == 1 else 'cells'}"
+    if plan.later:
+        size += f" (the first {len(plans)} drawn at random, the others from results)"
+    lines = [
+        f"[bold]{plan.name}[/]  {over}, {size}, {words(plan.metric)} {_GOALS[plan.goal]}",
+        *_model_lines(plans),
+        _tokens_line(plans, each=" a trial"),
+        _memory_line(plans),
+        _line("place", _places(plan, first, cluster)),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, first.how),
+    ]
+    return "\n".join(lines)
+
+
+def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
+    place = _gpus(plan.gpus, plan, cluster)
+    missing = missing_gpus(plan, cluster)
+    lines = [
+        f"[bold]{name}[/]",
+        *_model_lines([plan]),
+        _tokens_line([plan], each=""),
+        _memory_line([plan]),
+        _line("place", f"{place}{f'; {missing}' if missing else ''}"),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.how),
+    ]
+    return "\n".join(lines)
+
+
+def trials_table(plan: SweepPlan) -> Table:
+    """What each trial is and needs."""
+    names = formats.short_paths(plan.paths)
+    rows = table(
+        "#", *names, "GPUs", "memory", "tokens", "time", right=("#", *names, "memory", "tokens")
+    )
+    columns = [
+        [words(text) for text in formats.learning_rates([point[path] for point, _ in plan.trials])]
+        for path in plan.paths
+    ]
+    for index, (_, trial) in enumerate(plan.trials):
+        rows.add_row(
+            str(index + 1),
+            *(column[index] for column in columns),
+            f"{trial.gpus} x {words(trial.gpu_type or 'any')}",
+            formats.size(trial.memory.peak),
+            formats.millions(trial.tokens),
+            formats.duration(trial.seconds),
+        )
+    return rows
+
+
+def plan_json(plan: RunPlan) -> dict[str, Any]:
+    """The documented shape of a run's plan."""
+    return {
+        "model": plan.model,
+        "parameter_count": plan.parameters.total,
+        "embedding_parameters": plan.parameters.embedding,
+        "tokens_per_step": plan.tokens_per_step,
+        "steps": plan.steps,
+        "tokens": plan.tokens,
+        "flops": plan.flops,
+        "gpus": plan.gpus,
+        "gpu_type": plan.gpu_type,
+        "micro_batch": plan.micro_batch,
+        "accumulation": plan.accumulation,
+        "memory_bytes": plan.memory.peak,
+        "gpu_memory_bytes": plan.gpu.memory_bytes if plan.gpu else None,
+        "fits": plan.fits,
+        "fits_in": plan.roomy_gpus,
+        "seconds": plan.seconds,
+        "gpu_hours": plan.gpu_hours,
+        "dollars": plan.dollars,
+        "how": plan.how,
+    }
+
+
+def sweep_json(plan: SweepPlan) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "method": plan.method,
+        "parameters": plan.paths,
+        "metric": plan.metric,
+        "goal": plan.goal,
+        "places": plan.places,
+        "later": plan.later,
+        "seconds": plan.seconds,
+        "gpu_hours": plan.gpu_hours,
+        "dollars": plan.dollars,
+        "trials": [
+            {"number": number, "parameters": parameters, **plan_json(trial)}
+            for number, (parameters, trial) in enumerate(plan.trials, start=1)
+        ],
+    }
+
+
+# --- what the server knows; a plan needs none ----------------------------------------------
+
+
+def known_cluster() -> ClusterView | None:
+    """The cluster, if a server answers."""
+    try:
+        cluster = connect().cluster()
+    except LehrError:
+        return None
+    return cluster if cluster.state == "up" and cluster.nodes else None
+
+
+def matching_gpus(gpu_type: str | None, cluster: ClusterView) -> int:
+    gpus = [gpu for node in cluster.nodes if node.alive for gpu in node.gpus]
+    if gpu_type is None:
+        return len(gpus)
+    return sum(gpu_type.upper() in gpu.name.upper() for gpu in gpus)
+
+
+def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
+    """What the cluster lacks for one run of this kind, in words."""
+    if cluster is None or matching_gpus(plan.gpu_type, cluster) >= plan.gpus:
+        return None
+    kinds = sorted({gpu.name for node in cluster.nodes for gpu in node.gpus})
+    have = f"{cluster.gpus_total} x {words(', '.join(kinds))}" if kinds else "no GPU"
+    return f"waits: this cluster has {have}"
+
+
+def measured_before(spec: RunSpec, parameters: int) -> Measured | None:
+    """The speed of the newest finished run with the same model size, batch and GPUs."""
+    from lehr.analysis.plan import Measured
+
+    try:
+        runs = [run.view for run in connect().runs(states=["completed"], limit=100)]
+    except LehrError:
+        return None
+    for run in runs:
+        speed = run.latest.get("tokens_per_s")
+        if (
+            speed is not None
+            and run.parameters == parameters
+            and run.tokens_per_step == spec.train.tokens_per_step
+            and (run.gpus, run.gpu_type) == (spec.resources.gpus, spec.resources.gpu_type)
+        ):
+            return Measured(speed.value, run.name)
+    return None
+
+
+# --- lines ----------------------------------------------------------------------------------
+
+
+def _line(name: str, text: str, verdict: str = "") -> str:
+    return f"  {name:<8} {text:<44}  {verdict}".rstrip()
+
+
+def _model_lines(plans: list[RunPlan]) -> list[str]:
+    lines = []
+    for name, plan in {plan.model: plan for plan in plans}.items():
+        tied = "tied embedding" if plan.tied else "embedding"
+        embedding = formats.millions(plan.parameters.embedding)
+        total = formats.millions(plan.parameters.total)
+        lines.append(_line("model", f"{name}   {total} parameters ({embedding} {tied})"))
+    return lines
+
+
+def _tokens_line(plans: list[RunPlan], *, each: str) -> str:
+    steps = sorted({plan.steps for plan in plans})
+    batches = sorted({plan.tokens_per_step for plan in plans})
+    totals = sorted({plan.tokens for plan in plans})
+    return _line(
+        "tokens",
+        f"{_range([formats.count(n) for n in batches])} a step x "
+        f"{_range([formats.count(n) for n in steps])} steps = "
+        f"{_range([formats.millions(n) for n in totals])}{each}",
+    )
+
+
+def _memory_line(plans: list[RunPlan]) -> str:
+    most = max(plans, key=lambda plan: plan.memory.peak)
+    need = most.memory.peak
+    if most.gpu is not None:
+        room = most.gpu.memory_bytes
+        verdict = "fits" if most.fits else "[red]does not fit[/]"
+        unit = formats.size(need).split(" ")[1]
+        text = (
+            f"{formats.size(need)[:-3]} of {room / 1e9:.0f} GB a GPU (plan)"
+            if unit == "GB"
+            else f"{formats.size(need)} of {room / 1e9:.0f} GB a GPU (plan)"
+        )
+        return _line("memory", text, verdict)
+    if most.gpu_type is not None:
+        return _line(
+            "memory", f"{formats.size(need)} a GPU (plan)", f"{words(most.gpu_type)} is not known"
+        )
+    verdict = f"fits {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
+    return _line("memory", f"{formats.size(need)} a GPU (plan)", verdict)
+
+
+def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str:
+    missing = missing_gpus(first, cluster)
+    trials = len(plan.trials)
+    if missing:
+        return f"{trials} trials, {_gpus(first.gpus, first, cluster)} each; {missing}"
+    together = (
+        "all at once" if plan.waves == 1 else f"{plan.places} at a time, in {plan.waves} waves"
+    )
+    return f"{trials} trials on {_gpus(plan.places * first.gpus, first, cluster)}, {together}"
+
+
+def _gpus(number: int, plan: RunPlan, cluster: ClusterView | None) -> str:
+    if plan.gpu_type is not None:
+        return f"{number} x {words(plan.gpu_type)}"
+    plural = "s" if number != 1 else ""
+    if cluster is not None and cluster.nodes and all(node.logical for node in cluster.nodes):
+        return f"{number} logical GPU{plural} (CPU)"
+    return f"{number} GPU{plural} of any kind"
+
+
+def _time_line(
+    seconds: float | None, gpu_hours: float | None, dollars: float | None, how: str
+) -> str:
+    if seconds is None:
+        return _line("time", words(how))
+    text = f"about {formats.duration(seconds)}"
+    if gpu_hours is not None and gpu_hours >= 0.05:
+        text += f", {gpu_hours:.1f} GPU-hours"
+    if dollars is not None and dollars >= 0.01:
+        text += f", ${dollars:,.2f}"
+    return _line("time", text, how)
+
+
+def _range(values: list[str]) -> str:
+    return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"

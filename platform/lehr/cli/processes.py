@@ -1,0 +1,89 @@
+"""Processes by pid and start time, so that a number that was reused is never taken for ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    pid: int
+    started: str
+    """When, in the kernel's own terms; equal for the same process only."""
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The living process of that number; None when there is none (a zombie is none)."""
+    if pid <= 0:
+        return None
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return None
+        return _identify_by_ps(pid)
+    except (OSError, UnicodeDecodeError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    if fields[0] in {"Z", "X"}:
+        return None
+    return ProcessId(pid, f"{_boot_id()}:{fields[19]}")
+
+
+def alive(process: ProcessId) -> bool:
+    return identify(process.pid) == process
+
+
+def stop(process: ProcessId, *, patience_s: float) -> bool:
+    """SIGTERM, then SIGKILL if it is still there after ``patience_s``. True if it was killed.
+
+    Raises:
+        PermissionError: it belongs to somebody else.
+    """
+    if not _signal(process, signal.SIGTERM) or wait_gone(process, patience_s):
+        return False
+    _signal(process, signal.SIGKILL)
+    wait_gone(process, 10.0)
+    return True
+
+
+def wait_gone(process: ProcessId, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while alive(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _signal(process: ProcessId, number: int) -> bool:
+    if not alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        return ""
+
+
+def _identify_by_ps(pid: int) -> ProcessId | None:
+    """Where there is no /proc, as on macOS."""
+    done = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    state, _, started = done.stdout.strip().partition(" ")
+    if done.returncode != 0 or state.startswith("Z"):
+        return None
+    return ProcessId(pid, " ".join(started.split()))

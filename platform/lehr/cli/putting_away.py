@@ -1,0 +1,82 @@
+"""``lehr archive``, ``unarchive``, ``delete``: runs out of sight, or off the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.act import confirm
+from lehr.cli.connect import Ref, connect, find
+from lehr.cli.output import Json, console, notes, plain, print_json, words
+from lehr.views import SweepDeletion
+
+if TYPE_CHECKING:
+    from lehr.client import Run, Sweep
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("archive")
+def archive(ref: Ref, as_json: Json = False) -> None:
+    """Put an ended run, or a sweep with its runs, out of sight; nothing of it is lost.
+
+    JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    """
+    found = find(connect(), ref).archive()
+    if as_json:
+        print_json({noun(found): plain(found.detail)})
+    else:
+        back = f"Back: lehr unarchive {found.id}"
+        console().print(f"{words(found.name)} ({found.id}) is archived. {back}")
+
+
+@app.command("unarchive")
+def unarchive(ref: Ref, as_json: Json = False) -> None:
+    """Put an archived run or sweep back among the others.
+
+    JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    """
+    found = find(connect(), ref).unarchive()
+    if as_json:
+        print_json({noun(found): plain(found.detail)})
+    else:
+        console().print(f"{words(found.name)} ({found.id}) is back.")
+
+
+@app.command("delete")
+def delete(
+    ref: Ref,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.
+
+    Says first what that frees, copies elsewhere included. The record stays, archived: spec,
+    provenance, moves. JSON: {deleted: Deletion} or {deleted: SweepDeletion}.
+    """
+    run = find(connect(), ref)
+    if not yes:
+        weighed = run.deletion()
+        frees = f"{formats.size(weighed.bytes)}, {weighed.checkpoints} checkpoints"
+        if isinstance(weighed, SweepDeletion):
+            frees += f" of {weighed.runs} runs"
+        for note in weighed.notes:
+            typer.echo(f"  {note}", err=True)
+        confirm(f"Delete {run.name} ({run.id}) for good? It frees {frees}.")
+    with notes().status(f"Deleting {words(run.name)}"):
+        freed = run.delete()
+    if as_json:
+        print_json({"deleted": plain(freed)})
+    else:
+        console().print(
+            f"{words(run.name)} ({run.id}): {formats.size(freed.bytes)} freed; its record is kept."
+        )
+
+
+def noun(found: Run | Sweep) -> str:
+    """``run`` or ``sweep``: what --json calls it."""
+    from lehr.client import Sweep
+
+    return "sweep" if isinstance(found, Sweep) else "run"

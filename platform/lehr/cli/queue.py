@@ -1,0 +1,42 @@
+"""``lehr queue``: what waits, in the order of its turn, and for what."""
+
+from __future__ import annotations
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.connect import connect
+from lehr.cli.output import Json, console, notes, plain, print_json, table, words
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("queue")
+def queue(as_json: Json = False) -> None:
+    """What waits, in the order of its turn, each with what it waits for.
+
+    JSON: {queue: [QueueEntry]}.
+    """
+    waiting = connect().queue()
+    if as_json:
+        print_json({"queue": plain(waiting)})
+        return
+    if not waiting:
+        notes().print("Nothing waits.")
+        return
+    several = len({entry.project for entry in waiting}) > 1
+    columns = ["#", "id", "run", *(["project"] if several else []), "GPUs", "priority", "since"]
+    rows = table(*columns, "why", right=("#", "priority"))
+    for entry in waiting:
+        gpus = f"{entry.gpus} x {words(entry.gpu_type or 'any')}"
+        rows.add_row(
+            str(entry.position),
+            entry.run_id,
+            words(entry.name),
+            *([entry.project] if several else []),
+            f"{gpus} on {entry.nodes} nodes" if entry.nodes > 1 else gpus,
+            str(entry.priority),
+            formats.ago(entry.queued_at),
+            words(entry.reason),
+        )
+    console().print(rows)

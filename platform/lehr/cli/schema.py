@@ -1,0 +1,32 @@
+"""``lehr schema``: JSON Schema of what people write."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from lehr.cli.output import Json, print_json
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class Kind(StrEnum):
+    RUN = "run"
+    SWEEP = "sweep"
+
+
+@app.command("schema")
+def schema(
+    kind: Annotated[Kind, typer.Argument(help="Of which file.")],
+    as_json: Json = False,  # noqa: ARG001 - taken like everywhere; it is JSON either way
+) -> None:
+    """JSON Schema of a run's or a sweep's file, for editors that complete and check YAML.
+
+    Save it (lehr schema sweep > sweep.schema.json) and begin the YAML with
+    "# yaml-language-server: $schema=sweep.schema.json".
+    """
+    from lehr.specs import json_schema
+
+    print_json(json_schema("run" if kind is Kind.RUN else "sweep"))

@@ -1,0 +1,207 @@
+"""``lehr up`` and ``lehr down``: the platform on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from lehr import home
+from lehr.cli.daemon import (
+    Standing,
+    Wish,
+    answers,
+    one_at_a_time,
+    run_in_foreground,
+    standing,
+    start,
+)
+from lehr.cli.output import Json, console, notes, own_name, print_json
+from lehr.errors import Conflict, LehrError, UserError
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("up")
+def up(
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", min=1, max=1024, help="So many logical GPUs, on a machine without."),
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option("--ray-address", help="Use a Ray cluster that exists.")
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Default: 5347, or the next free one."),
+    ] = None,
+    tls_certificate: Annotated[
+        str | None, typer.Option("--tls-certificate", help="PEM file; with --tls-key.")
+    ] = None,
+    tls_key: Annotated[str | None, typer.Option("--tls-key", help="PEM file.")] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option("--public-url", help="How workers and browsers reach it, if not by --host."),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option("--allowed-host", help="A name it may be called by.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS.")
+    ] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay in this process, for systemd and containers.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Start the server on this machine, or say where it stands. Trainings that outlived an earlier
+    one are adopted.
+
+    JSON: {url, pid, started, home, token_file}.
+    """
+    more = []
+    for option, value in (
+        ("--tls-certificate", _absolute(tls_certificate)),
+        ("--tls-key", _absolute(tls_key)),
+        ("--public-url", public_url),
+    ):
+        more += [option, value] if value else []
+    for name in allowed_host or []:
+        more += ["--allowed-host", name]
+    more += ["--insecure"] if insecure else []
+    wish = Wish(host=host, port=port, gpus=gpus, ray_address=ray_address, more=tuple(more))
+    if foreground:
+        run_in_foreground(home.home(), wish)
+    there, started = bring_up(wish)
+    if as_json:
+        print_json(
+            {
+                "url": there.url,
+                "pid": there.process.pid,
+                "started": started,
+                "home": str(there.where),
+                "token_file": str(there.where / "token"),
+            }
+        )
+        return
+    out = console()
+    out.print(f"Lehr {'is up' if started else 'stands already'}.")
+    out.print(f"  dashboard  {there.url}   ({there.token_hint})")
+    lehr = own_name()
+    out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
+
+
+def bring_up(wish: Wish, *, as_it_stands: bool = False) -> tuple[Standing, bool]:
+    """The server of this home, and whether it was started just now.
+
+    ``as_it_stands`` takes one that was started otherwise than is wished.
+
+    Raises:
+        Conflict: one stands that was started otherwise than is wished now.
+        LehrError: one stands and does not answer, or a new one did not start.
+    """
+    where = home.ensure_home()
+    with one_at_a_time(where):
+        there = standing(where)
+        if there is None:
+            with notes().status("The server starts"):
+                return start(where, wish), True
+    if not answers(there.url):
+        raise LehrError(
+            f"the server, process {there.process.pid}, does not answer at {there.url}.",
+            hint="Start it anew: lehr down --keep-trainings, then lehr up",
+        )
+    if not as_it_stands:
+        _check_same(there, wish)
+    return there, False
+
+
+def _check_same(there: Standing, wish: Wish) -> None:
+    """What was asked for explicitly must be what stands."""
+    if there.wish is None:
+        return
+    asked, has = wish, there.wish
+    differs = [
+        f"{option} {now} (it has {before if before is not None else 'none'})"
+        for option, now, before, default in (
+            ("--gpus", asked.gpus, has.gpus, None),
+            ("--ray-address", asked.ray_address, has.ray_address, None),
+            ("--host", asked.host, has.host, Wish.host),
+            ("--port", asked.port, _port_of(there.url), None),
+        )
+        if now not in {default, before}
+    ]
+    if differs:
+        raise Conflict(
+            f"the server at {there.url} was started without {', '.join(differs)}.",
+            hint="Stop it first: lehr down (trainings are saved, and go on after lehr up)",
+        )
+
+
+@app.command("down")
+def down(
+    keep_trainings: Annotated[
+        bool,
+        typer.Option("--keep-trainings", help="Leave them running; the next `up` adopts them."),
+    ] = False,
+    patience_s: Annotated[
+        float, typer.Option("--patience", min=1, help="Seconds that trainings get to save.")
+    ] = 120.0,
+    as_json: Json = False,
+) -> None:
+    """Stop what `up` started: trainings (saved first), server, Ray; and only that.
+
+    A training that is stopped so goes on from where it was saved, after the next `up`.
+    JSON: {stopped: [words], trainings: {saved, killed, kept}}.
+    """
+    from lehr.cli.takedown import take_down
+
+    with notes().status("Stopping"):
+        report = take_down(home.home(), keep_trainings=keep_trainings, patience_s=patience_s)
+    if as_json:
+        print_json(
+            {
+                "stopped": report.stopped,
+                "trainings": {
+                    "saved": report.saved,
+                    "killed": report.killed,
+                    "kept": report.kept,
+                },
+            }
+        )
+        return
+    out = console()
+    if not report.anything:
+        out.print("Nothing stands here.")
+        return
+    out.print(f"Stopped: {', '.join(report.stopped) or 'nothing'}.")
+    if report.saved:
+        out.print(f"  {_trainings(report.saved)} saved; the next lehr up goes on with them.")
+    if report.killed:
+        out.print(
+            f"  {_trainings(report.killed)} killed, too slow to save; the next lehr up goes on "
+            "from the last checkpoint."
+        )
+    if report.kept:
+        out.print(f"  {_trainings(report.kept)} left running; the next lehr up adopts them.")
+
+
+def _trainings(number: int) -> str:
+    return f"{number} training was" if number == 1 else f"{number} trainings were"
+
+
+def _port_of(url: str) -> int | None:
+    return urlsplit(url).port
+
+
+def _absolute(path: str | None) -> str | None:
+    """The server runs in its home: a relative path means the caller's folder."""
+    if path is None:
+        return None
+    found = Path(path).expanduser().absolute()
+    if not found.is_file():
+        raise UserError(f"{path}: there is no such file.")
+    return str(found)

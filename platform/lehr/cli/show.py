@@ -1,0 +1,156 @@
+"""``lehr show``: one run or one sweep in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.connect import Ref, connect, find
+from lehr.cli.output import Json, console, plain, print_json, table, words
+from lehr.cli.sweep_table import cells_table, headline
+from lehr.cli.watch import run_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lehr.client import Run, Sweep
+    from lehr.views import EventView, RunDetail
+
+app = typer.Typer(rich_markup_mode=None)
+_LAST_EVENTS = 12
+_AT_WORK = frozenset({"starting", "running", "stopping"})
+
+
+@app.command("show")
+def show(ref: Ref, as_json: Json = False) -> None:
+    """One run or sweep in full.
+
+    JSON: {sweep: SweepDetail} or {run: RunDetail, checkpoints: [...], events: [...]}.
+    """
+    from lehr.client import Sweep
+
+    found = find(connect(), ref)
+    if isinstance(found, Sweep):
+        if as_json:
+            print_json({"sweep": plain(found.detail)})
+        else:
+            _print_sweep(found)
+        return
+    if as_json:
+        print_json(
+            {
+                "run": plain(found.detail),
+                "checkpoints": plain(found.checkpoints()),
+                "events": plain(found.events()),
+            }
+        )
+    else:
+        _print_run(found)
+
+
+def _print_sweep(sweep: Sweep) -> None:
+    view = sweep.detail
+    out = console()
+    out.print(headline(view))
+    where = ", ".join(view.parameters)
+    out.print(f"  {view.id}   {view.method} over {where}   {view.metric}, {view.goal}", style="dim")
+    out.print()
+    out.print(cells_table(view, ranked=True))
+    for note in view.notes:
+        out.print(f"  {note}", markup=False)
+    out.print(f"  {sweep.url}", style="dim")
+
+
+def _print_run(run: Run) -> None:
+    view = run.detail
+    out = console()
+    out.print(run_lines(view))
+    out.print()
+    facts = table("", "")
+    facts.show_header = False
+    for name, value in _facts(view):
+        facts.add_row(f"[dim]{name}[/]", words(value))
+    out.print(facts)
+    if view.alarms:
+        out.print()
+    for alarm in view.alarms:
+        out.print(f"! {words(alarm)}", style="yellow")
+    checkpoints = [point for point in run.checkpoints() if point.removed_at is None]
+    if checkpoints:
+        out.print("\ncheckpoints")
+        rows = table("step", "val/loss", "", "size", "path", right=("step", "val/loss", "size"))
+        for point in checkpoints:
+            marks = [
+                word for word, is_it in (("best", point.best), ("latest", point.latest)) if is_it
+            ]
+            rows.add_row(
+                formats.count(point.step),
+                formats.loss(point.val_loss),
+                ", ".join(marks),
+                formats.size(point.size_bytes),
+                words(point.path),
+            )
+        out.print(rows)
+    events = run.events()
+    if events:
+        shown = telling(events)
+        out.print(
+            "\nevents" if len(shown) == len(events) else f"\n{len(shown)} of {len(events)} events"
+        )
+        rows = table("when", "attempt", "step", "what", right=("attempt", "step"))
+        for event in shown:
+            step = "" if event.step is None else formats.count(event.step)
+            rows.add_row(formats.ago(event.at), str(event.attempt), step, words(event.message))
+        out.print(rows)
+    out.print(f"\n  {run.url}", style="dim")
+    out.print(
+        f"  Its output: lehr logs {view.id}        All of it: lehr show {view.id} --json",
+        style="dim",
+    )
+
+
+def telling(events: Sequence[EventView]) -> list[EventView]:
+    """The newest events and, however old, why attempts were lost or failed.
+
+    Checkpoints that made room for newer ones say nothing that the list of checkpoints doesn't;
+    left in, they would push a lost attempt out of sight within a minute.
+    """
+    worth = [e for e in events if e.kind != "checkpoint_removed"]
+    recent = len(worth) - _LAST_EVENTS
+    return [e for i, e in enumerate(worth) if i >= recent or _ended_badly(e)]
+
+
+def _ended_badly(event: EventView) -> bool:
+    if event.kind != "transition":
+        return False
+    begun_again = event.data["to"] == "queued" and event.data["from"] in _AT_WORK
+    return begun_again or event.data["to"] == "failed"
+
+
+def _facts(view: RunDetail) -> list[tuple[str, str]]:
+    latest = {name: value.value for name, value in view.latest.items()}
+    git = view.provenance.get("git") or {}
+    commit = str(git.get("commit") or "")[:12]
+    train = view.spec.get("train", {})
+    gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}"
+    places = ", ".join(f"{gpu.node}:{gpu.gpu}" for gpu in view.placement)
+    facts = [
+        ("project", view.project),
+        ("tags", ", ".join(view.tags)),
+        ("model", f"{formats.millions(view.parameters)} parameters" if view.parameters else ""),
+        ("tokens", f"{formats.count(view.tokens_per_step)} a step, seed {train.get('seed', 0)}"),
+        (
+            "varied",
+            ", ".join(f"{k}={formats.parameter(v)}" for k, v in view.parameters_varied.items()),
+        ),
+        ("resources", f"{gpus}{f' on {places}' if places else ''}"),
+        ("device", view.device or ""),
+        ("memory", formats.size(latest.get("memory/peak_bytes") or latest.get("memory/rss_bytes"))),
+        ("attempts", str(view.attempt)),
+        ("W&B", f"{view.wandb.text}   {view.wandb.url or ''}" if view.wandb else ""),
+        ("submitted", f"{formats.ago(view.created_at)} by {view.submitted_by}"),
+        ("commit", f"{commit}{' + changes' if git.get('dirty') else ''}" if commit else ""),
+    ]
+    return [(name, value) for name, value in facts if value and value != formats.NOTHING]

@@ -1,0 +1,89 @@
+"""``lehr status``: the server, its GPUs, what runs and what waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.connect import connect
+from lehr.cli.output import Json, console, plain, print_json, table, words
+
+if TYPE_CHECKING:
+    from lehr.views import ClusterView, QueueEntry
+
+app = typer.Typer(rich_markup_mode=None)
+_ACTIVE = ("starting", "running", "stopping")
+
+
+@app.command("status")
+def status(as_json: Json = False) -> None:
+    """The server, its GPUs, what runs and what waits.
+
+    JSON: {server, version, cluster: ClusterView, queue: [QueueEntry], active: [RunView]}.
+    """
+    client = connect()
+    health = client.health()
+    cluster = client.cluster()
+    queue = client.queue()
+    active = [run.view for run in client.runs(states=_ACTIVE)]
+    if as_json:
+        print_json(
+            {
+                "server": client.server,
+                "version": health.version,
+                "cluster": plain(cluster),
+                "queue": plain(queue),
+                "active": plain(active),
+            }
+        )
+        return
+    out = console()
+    out.print(f"[bold]Lehr {health.version}[/] at {client.server}")
+    out.print(f"  cluster  {_cluster_line(cluster)}")
+    out.print(f"  runs     {len(active)} active, {len(queue)} waiting")
+    for node in cluster.nodes:
+        _print_node(node.name, cluster)
+    if queue:
+        out.print()
+        _print_queue(queue)
+
+
+def _cluster_line(cluster: ClusterView) -> str:
+    if cluster.state != "up":
+        return f"{cluster.state}{f': {words(cluster.message)}' if cluster.message else ''}"
+    nodes = len(cluster.nodes)
+    text = f"up, {cluster.gpus_busy} of {cluster.gpus_total} GPUs busy"
+    text += f" on {nodes} nodes" if nodes != 1 else ""
+    if any(node.logical for node in cluster.nodes):
+        text += " (logical GPUs: training runs on the CPU)"
+    return text
+
+
+def _print_node(name: str, cluster: ClusterView) -> None:
+    node = next(node for node in cluster.nodes if node.name == name)
+    out = console()
+    out.print()
+    gone = "" if node.alive else "  [red]not reachable[/]"
+    if cluster.state == "starting":
+        gone = "  [dim]starts; its GPUs can be given out in some seconds[/]"
+    if node.excluded is not None:
+        gone += f"  [red]excluded: {words(node.excluded)}[/]"
+    out.print(f"{words(node.name)}  [dim]{words(node.address)}[/]{gone}")
+    rows = table("GPU", "what", "run", "since")
+    for gpu in node.gpus:
+        rows.add_row(
+            str(gpu.index),
+            words(gpu.name),
+            (gpu.run_name and words(gpu.run_name)) or "[dim]free[/]",
+            formats.ago(gpu.since) if gpu.run_name else "",
+        )
+    out.print(rows)
+
+
+def _print_queue(queue: list[QueueEntry]) -> None:
+    rows = table("#", "waiting", "GPUs", "why", right=("#", "GPUs"))
+    for entry in queue:
+        rows.add_row(str(entry.position), entry.name, str(entry.gpus), words(entry.reason))
+    console().print(rows)

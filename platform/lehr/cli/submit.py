@@ -1,0 +1,113 @@
+"""``lehr submit``: one run."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.cli.connect import connect
+from lehr.cli.output import Json, console, plain, print_json, state_text
+from lehr.cli.plan import Overrides, SpecFile, read_spec, show_run_plan
+from lehr.cli.watch import watch_until_end
+from lehr.errors import LehrError, PlanRefused, SpecError, UserError
+
+if TYPE_CHECKING:
+    from lehr.client import Run
+    from lehr.specs import RunSpec
+
+app = typer.Typer(rich_markup_mode=None)
+_PATIENCE_S = 1.0
+
+
+@app.command("submit")
+def submit(
+    file: SpecFile,
+    overrides: Overrides = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Another name than the file's.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and plan only; needs no server.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and watch it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Submit one run; it is recorded and queued when this returns.
+
+    JSON: {run: RunDetail}; with --dry-run what `lehr plan --json` prints.
+    """
+    spec = run_spec(file, [*(overrides or []), *([f"name={name}"] if name else [])])
+    if dry_run:
+        show_run_plan(spec, as_json=as_json)
+        return
+    refuse(spec)
+    client = connect()
+    try:
+        run = client.submit(spec)
+    except UserError as error:
+        raise nothing_recorded(error) from None
+    if as_json:
+        print_json({"run": plain(run.detail)})
+    else:
+        _first_word(run)
+        out = console()
+        reason = run.view.pending_reason
+        out.print(f"[bold]{run.name}[/]  {run.id}  {state_text(run.state, reason)}")
+        out.print(f"  {run.url}", style="dim")
+        if not watch:
+            out.print(
+                f"  Watch it: lehr watch {run.id}        Its output: lehr logs -f {run.id}",
+                style="dim",
+            )
+    if watch and not watch_until_end(client, run, as_json=as_json):
+        raise typer.Exit(1)
+
+
+def _first_word(run: Run) -> None:
+    """Give the dispatcher a moment to say where the run goes, or what it waits for."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while run.state == "queued" and not run.view.pending_reason and time.monotonic() < deadline:
+        time.sleep(0.05)
+        try:
+            run.refresh()
+        except LehrError:  # The run is recorded: what follows must not look like a refusal.
+            return
+
+
+def run_spec(file: str, overrides: list[str]) -> RunSpec:
+    try:
+        spec = read_spec(file, overrides)
+    except SpecError as error:
+        raise nothing_recorded(error) from None
+    if spec.kind != "run":
+        raise UserError(f"{file} is a sweep, not a run.", hint=f"Launch it: lehr sweep {file}")
+    return spec
+
+
+def refuse(spec: RunSpec) -> None:
+    """Refuse what the plan says cannot work, before anything is recorded.
+
+    Raises:
+        PlanRefused: it does not fit.
+    """
+    from lehr.analysis.plan import plan_run, refuse_if_impossible
+
+    try:
+        refuse_if_impossible(spec, plan_run(spec))
+    except PlanRefused as error:
+        raise nothing_recorded(error) from None
+
+
+def nothing_recorded(error: LehrError) -> LehrError:
+    """The same error, which also says that it came in time."""
+    if isinstance(error, SpecError):
+        return NothingRecorded(error.problems)
+    hint = f"{error.hint}\nNothing was recorded." if error.hint else "Nothing was recorded."
+    return type(error)(error.message, hint=hint)
+
+
+class NothingRecorded(SpecError):
+    def __str__(self) -> str:
+        return f"{super().__str__()}\nNothing was recorded."

@@ -1,0 +1,67 @@
+"""``lehr sweep``: plan, ask, launch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lehr.cli.act import confirm
+from lehr.cli.connect import connect
+from lehr.cli.output import Json, console, plain, print_json
+from lehr.cli.plan import Overrides, Price, SpecFile, read_spec, show_sweep_plan
+from lehr.cli.submit import nothing_recorded
+from lehr.cli.watch import watch_until_end
+from lehr.errors import SpecError, UserError
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("sweep")
+def sweep(
+    file: SpecFile,
+    overrides: Overrides = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="The plan and its trials only; needs no server.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and watch it.")] = False,
+    price: Price = None,
+    as_json: Json = False,
+) -> None:
+    """Plan a sweep, ask, launch it.
+
+    JSON: {sweep: SweepDetail}, and does not ask; with --dry-run what `lehr plan --json` prints.
+    """
+    try:
+        spec = read_spec(file, overrides)
+    except SpecError as error:
+        raise nothing_recorded(error) from None
+    if spec.kind != "sweep":
+        raise UserError(f"{file} is a run, not a sweep.", hint=f"Submit it: lehr submit {file}")
+    if dry_run:
+        show_sweep_plan(spec, price=price, as_json=as_json, trials=True)
+        return
+    client = connect()
+    client.health()
+    if not as_json:
+        show_sweep_plan(spec, price=price)
+        if not yes:
+            confirm("Launch?")
+    try:
+        launched = client.sweep(spec)
+    except UserError as error:
+        raise nothing_recorded(error) from None
+    if as_json:
+        print_json({"sweep": plain(launched.detail)})
+    else:
+        out = console()
+        out.print(f"[bold]{launched.name}[/]  {launched.id}  {len(launched.cells)} runs queued")
+        out.print(f"  {launched.url}", style="dim")
+        if not watch:
+            name = launched.name
+            out.print(
+                f"  Watch it: lehr watch {name}        Stop it: lehr cancel {name}", style="dim"
+            )
+    if watch and not watch_until_end(client, launched, as_json=as_json):
+        raise typer.Exit(1)

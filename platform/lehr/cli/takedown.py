@@ -1,0 +1,111 @@
+"""Ending what ``lehr up`` started: server, trainings, Ray, so that none starts another anew.
+
+Only what is recorded in this home is touched, each process by pid and start time. Another Ray on
+the machine, another home's server and trainings of a cluster that was merely used go on.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lehr import home
+from lehr.cli.daemon import forget, one_at_a_time, standing
+from lehr.cli.processes import stop
+from lehr.cluster import procfs, ray_head
+from lehr.cluster.entry import Entry
+from lehr.errors import Conflict
+
+SERVER_PATIENCE_S = 20.0
+
+
+@dataclass
+class Report:
+    stopped: list[str] = field(default_factory=list)
+    saved: int = 0
+    """Trainings that ended by themselves when asked: they had saved, or had nothing to save."""
+    killed: int = 0
+    kept: int = 0
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.stopped or self.saved or self.killed or self.kept)
+
+
+def take_down(where: Path, *, keep_trainings: bool, patience_s: float) -> Report:
+    """End it; what is not there is passed over.
+
+    Raises:
+        Conflict: a server stands that something else than ``lehr up`` started.
+    """
+    report = Report()
+    if not where.is_dir():
+        return report
+    with one_at_a_time(where):
+        _take_down(where, report, keep_trainings=keep_trainings, patience_s=patience_s)
+    return report
+
+
+def _take_down(where: Path, report: Report, *, keep_trainings: bool, patience_s: float) -> None:
+    there = standing(where)
+    if there is not None and there.wish is None:
+        raise Conflict(
+            f"the server, process {there.process.pid}, was not started by lehr up.",
+            hint="Stop it where it was started, e.g. systemctl stop lehr; then lehr down ends the "
+            "trainings and Ray that it left.",
+        )
+    if there is not None:
+        killed = stop(there.process, patience_s=SERVER_PATIENCE_S)
+        report.stopped.append(
+            "the server (killed: it did not end by itself)" if killed else "the server"
+        )
+    forget(where)
+    if ray_head.recorded(where) is not None:
+        # Only with a Ray of our own are the trainings on this machine ours to end.
+        entries = _live(where)
+        if keep_trainings:
+            report.kept = sum(entry.exit() is None for entry in entries)
+        else:
+            _end_trainings(entries, patience_s, report)
+        if ray_head.stop(where):
+            report.stopped.append("Ray")
+
+
+def _live(where: Path) -> list[Entry]:
+    """Attempts of this home that a shim watches."""
+    folders = [path for path in home.node_dir(where).glob("*/attempts/*") if path.is_dir()]
+    return [entry for entry in (Entry(str(path)) for path in folders) if entry.held()]
+
+
+def _end_trainings(entries: list[Entry], patience_s: float, report: Report) -> None:
+    training = [entry for entry in entries if entry.exit() is None]
+    for entry in training:
+        _signal_shim(entry, signal.SIGTERM)
+    left = _wait(training, patience_s)
+    for entry in left:
+        entry.press("kill", "lehr down: it did not save in time")
+        _signal_shim(entry, signal.SIGUSR1)
+    _wait(left, 30.0)
+    report.killed = len(left)
+    report.saved = len(training) - len(left)
+    # What is left of a shim now only waits to deliver; the next server has that done anew.
+    for entry in entries:
+        _signal_shim(entry, signal.SIGKILL)
+
+
+def _wait(entries: list[Entry], within_s: float) -> list[Entry]:
+    """Those that have not ended in time."""
+    deadline = time.monotonic() + within_s
+    while left := [entry for entry in entries if entry.exit() is None and entry.held()]:
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.1)
+    return []
+
+
+def _signal_shim(entry: Entry, number: signal.Signals) -> None:
+    shim = procfs.read_json(entry.file("shim.json"))
+    if isinstance(shim, dict) and procfs.is_same(shim["pid"], shim["start_time"], shim["boot_id"]):
+        procfs.send(shim["pid"], number)

@@ -1,0 +1,95 @@
+"""``lehr wandb``: a run or a sweep in Weights & Biases, also long after it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from lehr.cli.connect import Ref, connect, find
+from lehr.cli.output import Json, console, plain, print_json, words
+
+if TYPE_CHECKING:
+    from lehr.client import Run
+
+app = typer.Typer(rich_markup_mode=None)
+wandb = typer.Typer(
+    help="Mirror runs in Weights & Biases.", rich_markup_mode=None, no_args_is_help=True
+)
+app.add_typer(wandb, name="wandb")
+
+
+@wandb.callback()
+def about() -> None:
+    """Mirror runs in Weights & Biases.
+
+    The server does it, with its own W&B key; a spec asks for it with tracking.wandb.
+    """
+
+
+@wandb.command("mirror")
+def mirror(
+    ref: Ref,
+    mode: Annotated[
+        str, typer.Option(metavar="MODE", help="online, offline (files on the server) or off.")
+    ] = "online",
+    project: Annotated[
+        str | None, typer.Option(metavar="P", help="W&B's project; by default the run's.")
+    ] = None,
+    entity: Annotated[
+        str | None, typer.Option(metavar="E", help="W&B team or user; by default the key's.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until all of it is mirrored.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Mirror a run, or each run of a sweep, from its first event on; a repeat begins anew.
+
+    JSON: {runs: [RunDetail]}.
+    """
+    from lehr.client import Sweep
+
+    found = find(connect(), ref)
+    runs = found.runs() if isinstance(found, Sweep) else [found]
+    chosen = _mode(mode)
+    for run in runs:
+        run.mirror(chosen, project=project, entity=entity)
+    if wait:
+        for run in runs:
+            _finish(run)
+    if as_json:
+        print_json({"runs": plain([run.detail for run in runs])})
+        return
+    for run in runs:
+        told = run.detail.wandb
+        console().print(f"{words(run.name)}: {words(told.text) if told else 'not mirrored'}")
+        where = (told.url or told.folder) if told else None
+        if where:
+            console().print(f"  {words(where)}", style="dim")
+    if not wait and chosen != "off":
+        console().print(f"  How far it is: lehr show {words(runs[0].id)}", style="dim")
+
+
+def _mode(text: str) -> Literal["online", "offline", "off"]:
+    from lehr.errors import UserError, nearest
+
+    for valid in ("online", "offline", "off"):
+        if text == valid:
+            return valid
+    near = nearest(text, ("online", "offline", "off"))
+    raise UserError(
+        f"--mode is {text}; it must be online, offline or off.",
+        hint=f"Did you mean {near}?" if near else None,
+    )
+
+
+def _finish(run: Run) -> None:
+    """Until the mirror has all that the run has said so far, or has failed."""
+    import time
+
+    while True:
+        told = run.refresh().detail.wandb
+        if told is None or told.state in {"done", "failed"}:
+            return
+        if told.state == "mirroring" and not told.behind_bytes and not run.ended:
+            return
+        time.sleep(0.5)

@@ -1,0 +1,259 @@
+"""``lehr watch``: a run or a sweep, live, until it ends. Leaving it stops nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.connect import Ref, connect, find
+from lehr.cli.live import Seen, bar, reason, run_frame, sweep_frame
+from lehr.cli.output import (
+    Json,
+    console,
+    is_terminal,
+    notes,
+    plain,
+    state_text,
+    unicode_safe,
+    without_controls,
+)
+from lehr.cli.sweep_table import cells_table, headline, sweep_eta
+from lehr.errors import ServerUnavailable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lehr.client import Client, Run, Sweep
+    from lehr.views import RunView, SweepDetail
+
+app = typer.Typer(rich_markup_mode=None)
+_NOT_LIVE = frozenset({"spec", "provenance", "attempts"})
+"""Parts of a RunDetail that say what was asked for, at length: `lehr show --json` has them."""
+
+
+@app.command("watch")
+def watch(ref: Ref, as_json: Json = False) -> None:
+    """A run or a sweep, live, until it ends. Ctrl-C leaves it running.
+
+    Exit code 1 if a run failed. JSON: a SweepDetail or RunView, one line whenever it changed;
+    the last line is how it ended.
+    """
+    client = connect()
+    found = find(client, ref)
+    if not watch_until_end(client, found, as_json=as_json):
+        raise typer.Exit(1)
+
+
+def watch_until_end(
+    client: Client, found: Run | Sweep, *, as_json: bool = False, quiet: bool = False
+) -> bool:
+    """Show it until it ends or Ctrl-C. False if it ended and something in it failed.
+
+    In a sweep, a loss that became NaN is a finding about its cell, not a failure.
+    """
+    from lehr.client import Sweep
+
+    try:
+        if quiet:
+            found.wait(progress=lambda _: None)
+        elif as_json:
+            found.wait(progress=_json_lines())
+        elif isinstance(found, Sweep):
+            _watch_sweep(client, found)
+        else:
+            _watch_run(client, found)
+    except KeyboardInterrupt:
+        notes().print(
+            f"\nDetached; nothing was stopped.\n"
+            f"  Come back: lehr watch {found.name}        Stop it: lehr cancel {found.name}"
+        )
+        raise typer.Exit(0) from None
+    if isinstance(found, Sweep):
+        failed = [cell.run for cell in found.cells if cell.run.state == "failed"]
+        return all(run.cause == "nan_loss" for run in failed)
+    return found.state != "failed"
+
+
+def _watch_sweep(client: Client, sweep: Sweep) -> None:
+    if is_terminal():
+        _live(client, sweep.wait, _sweep_frame)
+    else:
+        sweep.wait(progress=SweepLines())
+    print_result(sweep)
+
+
+def _sweep_frame(view: SweepDetail, seen: Seen) -> RenderableType:
+    size = console().size
+    return sweep_frame(view, seen, height=size.height, width=size.width, now=time.time())
+
+
+def print_result(sweep: Sweep) -> None:
+    """How a sweep ended: the ranked table, then what to know of it."""
+    out = console()
+    view = sweep.detail
+    out.print(headline(view))
+    out.print()
+    out.print(cells_table(view, ranked=True))
+    for note in view.notes:
+        out.print(f"  {note}", style="dim", markup=False)
+    out.print(f"  {sweep.url}", style="dim")
+
+
+def _watch_run(client: Client, run: Run) -> None:
+    if is_terminal():
+        _live(client, run.wait, lambda view, seen: run_frame(view, seen, now=time.time()))
+    else:
+        run.wait(progress=RunLines())
+    console().print(run_lines(run.view))
+    console().print(f"  {run.url}", style="dim")
+
+
+def run_lines(run: RunView) -> str:
+    """A run in three lines, as markup."""
+    latest = {name: value.value for name, value in run.latest.items()}
+    step = run.step or 0
+    lines = [f"[bold]{run.name}[/]  [dim]{run.id}[/]   {state_text(run.state, reason(run))}"]
+    eta = f"   ETA {formats.duration(run.eta_s)}" if run.eta_s and not run.ended_at else ""
+    lines.append(f"  {bar(step / run.total_steps, 24)}  step {step:,}/{run.total_steps:,}{eta}")
+    figures = [
+        f"loss {formats.loss(latest.get('train/loss'))}",
+        f"val {formats.loss(latest.get('val/loss'))}",
+        f"{formats.si(latest.get('tokens_per_s'))} tok/s",
+        *([f"MFU {formats.share(latest['mfu'])}"] if "mfu" in latest else []),
+    ]
+    spark = formats.sparkline(run.trend, 24, unicode=unicode_safe())
+    lines.append(f"  {spark}  {'   '.join(figures)}" if latest else "")
+    return "\n".join(line for line in lines if line)
+
+
+def _live(
+    client: Client,
+    wait: Callable[..., Any],
+    render: Callable[[Any, Seen], RenderableType],
+) -> None:
+    """Redrawn in place twice a second, and cleared at the end: what follows is the result."""
+    from rich.live import Live
+
+    look = Look(client)
+    newest: Any = None
+
+    def heard(view: Any) -> None:
+        nonlocal newest
+        look.beside(view)
+        newest = view
+
+    # In the picture a late answer has its own line.
+    told, client.transport.on_silence = client.transport.on_silence, None
+    try:
+        with Live(
+            get_renderable=lambda: "" if newest is None else render(newest, look.seen),
+            console=console(),
+            refresh_per_second=2,
+            transient=True,
+        ):
+            wait(progress=heard)
+    finally:
+        client.transport.on_silence = told
+
+
+class Look:
+    """Fetches what a picture shows beside the view: the cluster, and a run's events."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.seen = Seen()
+
+    def beside(self, view: SweepDetail | RunView) -> None:
+        from lehr.views import SweepDetail
+
+        # What cannot be had now is shown as it was; the view itself has come.
+        with suppress(ServerUnavailable):
+            self.seen.cluster = self._client.cluster()
+            if not isinstance(view, SweepDetail):
+                self.seen.events = self._client.run(view.id).events()
+        self.seen.heard_at = time.time()
+
+
+class RunLines:
+    """A run for a pipe: a line at each change of state, and one at every tenth of the way."""
+
+    def __init__(self) -> None:
+        self._state = ""
+        self._tenth = 0
+
+    def __call__(self, view: RunView) -> None:
+        state = _words(view)
+        if state not in {"queued", self._state}:
+            _note(f"{view.name}: {state}")
+        self._state = state
+        tenth = 10 * (view.step or 0) // view.total_steps
+        if tenth > self._tenth and view.ended_at is None:
+            loss = formats.loss(_newest(view, "train/loss"))
+            eta = "" if view.eta_s is None else f", ETA {formats.duration(view.eta_s)}"
+            _note(f"{view.name}: step {view.step:,}/{view.total_steps:,}, loss {loss}{eta}")
+        self._tenth = max(tenth, self._tenth)
+
+
+class SweepLines:
+    """A sweep for a pipe: a line when a cell changes its state, one at every tenth of the way."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}
+        self._tenth = 0
+
+    def __call__(self, view: SweepDetail) -> None:
+        for cell in view.cells:
+            state = _words(cell.run)
+            if state not in {"queued", self._states.get(cell.run.id)}:
+                _note(f"{cell.run.name}: {state}")
+            self._states[cell.run.id] = state
+        steps = sum(cell.run.step or 0 for cell in view.cells)
+        whole = sum(cell.run.total_steps for cell in view.cells)
+        tenth = 10 * steps // max(whole, 1)
+        if tenth > self._tenth and view.state != "finished":
+            best = "" if view.best_value is None else f", best {formats.loss(view.best_value)}"
+            eta = sweep_eta(view)
+            left = "" if eta is None else f", ETA {formats.duration(eta)}"
+            _note(f"{view.name}: {steps / max(whole, 1) * 100:.0f} % of all steps{best}{left}")
+        self._tenth = max(tenth, self._tenth)
+
+
+def _note(text: str) -> None:
+    notes().print(without_controls(text), markup=False)
+
+
+def _newest(view: RunView, name: str) -> float | None:
+    found = view.latest.get(name)
+    return None if found is None else found.value
+
+
+def _words(run: RunView) -> str:
+    """Its state and why, without what changes every second: notices on the way to the first step,
+    and who frees a GPU when.
+    """
+    if run.state in {"starting", "running", "completed"}:
+        return run.state
+    if run.state == "queued":
+        why = (run.pending_reason or "").partition(";")[0].partition(" (")[0]
+    else:
+        why = run.reason or ""
+    return f"{run.state}: {why}" if why else run.state
+
+
+def _json_lines() -> Callable[[Any], None]:
+    before = ""
+
+    def report(view: Any) -> None:
+        nonlocal before
+        line = json.dumps({k: v for k, v in plain(view).items() if k not in _NOT_LIVE})
+        if line != before:
+            typer.echo(line)
+        before = line
+
+    return report

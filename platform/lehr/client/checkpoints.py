@@ -1,0 +1,143 @@
+"""A run's checkpoints over HTTP: verified, downloaded, deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from lehr.errors import Conflict, ServerUnavailable, UserError
+from lehr.views import (
+    CheckpointDeletion,
+    CheckpointFiles,
+    CheckpointVerdict,
+    FileView,
+)
+
+if TYPE_CHECKING:
+    from lehr.client.transport import Transport
+
+LONG_S = 3600.0
+"""Reading 15 GB from slow storage takes its time."""
+_TRIES = 5
+_MANIFEST = "manifest.json"
+_PIECE = 1 << 20
+
+Progress = Callable[[int, int], None]
+"""Bytes so far, and bytes in all."""
+
+
+def verify(transport: Transport, run_id: str, step: int, attempt: int | None) -> CheckpointVerdict:
+    answer = transport.post(
+        f"{_path(run_id, step)}/verify", params={"attempt": attempt}, within_s=LONG_S
+    )
+    return CheckpointVerdict.model_validate_json(answer)
+
+
+def deletion(
+    transport: Transport, run_id: str, step: int, attempt: int | None
+) -> CheckpointDeletion:
+    answer = transport.get(f"{_path(run_id, step)}/deletion", {"attempt": attempt})
+    return CheckpointDeletion.model_validate_json(answer)
+
+
+def delete(transport: Transport, run_id: str, step: int, attempt: int | None) -> CheckpointDeletion:
+    answer = transport.delete(_path(run_id, step), {"attempt": attempt}, within_s=LONG_S)
+    return CheckpointDeletion.model_validate_json(answer)
+
+
+def download(
+    transport: Transport,
+    run_id: str,
+    step: int,
+    folder: Path,
+    *,
+    attempt: int | None = None,
+    progress: Progress | None = None,
+) -> CheckpointFiles:
+    """Put a checkpoint's files into ``folder``, every digest compared on the way.
+
+    What an interrupted download left in ``<folder>.part`` is gone on with.
+
+    Raises:
+        Conflict: ``folder`` exists and is not empty, or the checkpoint cannot be read whole.
+        UserError: ``folder`` cannot be written.
+    """
+    answer = transport.get(f"{_path(run_id, step)}/files", {"attempt": attempt})
+    listed = CheckpointFiles.model_validate_json(answer)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Conflict(f"{folder} exists already.", hint="Name a folder that does not exist yet.")
+    draft = folder.with_name(f"{folder.name}.part")
+    params = {"attempt": listed.attempt}
+    total = sum(file.size_bytes for file in listed.files)
+    done = 0
+
+    def came(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total)
+
+    try:
+        draft.mkdir(parents=True, exist_ok=True)
+        for file in listed.files:
+            path = f"{_path(run_id, step)}/files/{quote(file.name, safe='')}"
+            _file(transport, path, params, draft / file.name, file, came)
+        manifest = b"".join(transport.pieces(f"{_path(run_id, step)}/files/{_MANIFEST}", params))
+        if hashlib.sha256(manifest).hexdigest() != listed.digest:
+            raise Conflict(f"the checkpoint at step {step:,} changed while it was read; try again.")
+        (draft / _MANIFEST).write_bytes(manifest)
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()
+        draft.rename(folder)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}.") from error
+    return listed
+
+
+def _file(
+    transport: Transport,
+    url: str,
+    params: dict[str, int],
+    path: Path,
+    wanted: FileView,
+    came: Callable[[int], None],
+) -> None:
+    hashed = hashlib.sha256()
+    with path.open("a+b") as file:
+        file.seek(0)
+        there = 0
+        while piece := file.read(_PIECE):
+            hashed.update(piece)
+            there += len(piece)
+        came(min(there, wanted.size_bytes))
+        for attempt in range(1, _TRIES + 1):
+            if there >= wanted.size_bytes:
+                break
+            try:
+                for piece in transport.pieces(url, params, first=there):
+                    file.write(piece)
+                    hashed.update(piece)
+                    there += len(piece)
+                    came(len(piece))
+            except ServerUnavailable:
+                if attempt == _TRIES:
+                    raise
+        file.flush()
+        os.fsync(file.fileno())
+    if there != wanted.size_bytes or hashed.hexdigest() != wanted.sha256:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise Conflict(
+            f"{wanted.name} came damaged: {there:,} bytes of {wanted.size_bytes:,}, SHA-256 "
+            f"{hashed.hexdigest()[:12]} for {wanted.sha256[:12]}.",
+            hint="What is wrong with it: lehr checkpoints verify",
+        )
+
+
+def _path(run_id: str, step: int) -> str:
+    return f"/runs/{run_id}/checkpoints/{step}"

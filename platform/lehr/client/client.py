@@ -1,0 +1,271 @@
+"""``Client``: the way in."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+from pydantic import BaseModel, TypeAdapter
+
+from lehr import home
+from lehr.client.comparisons import Comparison, Identified, ids
+from lehr.client.provenance import provenance as gather_provenance
+from lehr.client.runs import Run
+from lehr.client.sweeps import Sweep
+from lehr.client.transport import StreamEvent, Transport
+from lehr.errors import UserError
+from lehr.views import (
+    ClusterView,
+    Health,
+    Page,
+    QueueEntry,
+    RunDetail,
+    RunView,
+    SweepDetail,
+    SweepView,
+)
+
+if TYPE_CHECKING:
+    from lehr.specs import RunSpec, SweepSpec
+
+Overrides = Mapping[str, Any] | Sequence[str]
+V = TypeVar("V", bound=BaseModel)
+_PAGE = 200
+
+
+class Client:
+    """A Lehr server, as Python objects.
+
+    ::
+
+        lehr = Client()                                     # the local server and its token
+        sweep = lehr.sweep("sweeps/lr_grid.yaml", {"run.train.steps": 200})
+        sweep.wait()
+        sweep.best().history("train/loss", "val/loss")
+
+    Every method raises ``lehr.errors.ServerUnavailable`` when no server answers,
+    ``Unauthorized`` when the token is not the server's, and ``UserError`` (with ``NotFound``,
+    ``Conflict``, ``SpecError``) when the request itself is wrong.
+    """
+
+    _transport_kind: type[Transport] = Transport
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        on_silence: Callable[[str], None] | None = None,
+    ) -> None:
+        """``on_silence`` is told, from another thread, when an answer takes over 3 s."""
+        address = server or home.server_url()
+        self.transport = self._transport_kind(
+            address, token or _token_for(address), timeout_s=timeout_s, on_silence=on_silence
+        )
+
+    @property
+    def server(self) -> str:
+        return self.transport.server
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.server!r})"
+
+    # --- runs ------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        spec: Path | str | dict[str, Any] | RunSpec,
+        overrides: Overrides = (),
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Submit one run; it is recorded and queued when this returns.
+
+        ``spec`` is a file's path, YAML text, a dict or a ``RunSpec``.
+
+        Raises:
+            SpecError: with every problem found; nothing was recorded.
+        """
+        loaded, folder = _load(spec, overrides, want="run")
+        body = _submission(loaded, folder, provenance)
+        key = idempotency_key or uuid.uuid4().hex
+        answer = self.transport.post("/runs", body, idempotency_key=key)
+        return Run(self.transport, RunDetail.model_validate_json(answer))
+
+    def runs(
+        self,
+        *,
+        project: str | None = None,
+        states: str | Sequence[str] | None = None,
+        sweep: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        search: str | None = None,
+        archived: bool = False,
+        limit: int | None = None,
+    ) -> list[Run]:
+        """Runs, newest first; all that match unless ``limit`` says how many."""
+        params = {
+            "project": project,
+            "state": [states] if isinstance(states, str) else states,
+            "sweep": sweep,
+            "name": name,
+            "tag": tag,
+            "search": search,
+            "archived": archived,
+        }
+        views = self._pages("/runs", Page[RunView], params, limit)
+        return [Run(self.transport, view) for view in views]
+
+    def run(self, ref: str) -> Run:
+        """A run by id, unique beginning of an id, or name (the newest of that name)."""
+        answer = self.transport.get(f"/runs/{quote(ref, safe='')}")
+        return Run(self.transport, RunDetail.model_validate_json(answer))
+
+    def compare(
+        self,
+        *refs: str | Identified,
+        metric: str = "val/loss",
+        x: Literal["step", "tokens", "time", "flops"] = "step",
+    ) -> Comparison:
+        """Runs side by side: what differs in their configs, and the metric at equal ``x``.
+
+        The first is the baseline. ``notes`` says what the comparison cannot: more than one factor
+        differs, or a difference lies within the noise between seeds.
+
+        Raises:
+            NotFound: no such run, or none of them has the metric.
+        """
+        answer = self.transport.get("/compare", {"run": ids(refs), "metric": metric, "x": x})
+        return Comparison.read(self.transport, answer)
+
+    # --- sweeps ----------------------------------------------------------------------------
+
+    def sweep(
+        self,
+        spec: Path | str | dict[str, Any] | SweepSpec,
+        overrides: Overrides = (),
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Sweep:
+        """Launch a sweep: all its runs are recorded and queued when this returns.
+
+        To look at one that exists, use ``find_sweep``.
+
+        Raises:
+            SpecError: with every problem found; nothing was recorded.
+        """
+        loaded, folder = _load(spec, overrides, want="sweep")
+        body = _submission(loaded, folder, provenance)
+        key = idempotency_key or uuid.uuid4().hex
+        answer = self.transport.post("/sweeps", body, idempotency_key=key)
+        return Sweep(self.transport, SweepDetail.model_validate_json(answer))
+
+    def sweeps(self, *, project: str | None = None, limit: int | None = None) -> list[Sweep]:
+        """Sweeps, newest first; all that match unless ``limit`` says how many."""
+        views = self._pages("/sweeps", Page[SweepView], {"project": project}, limit)
+        return [Sweep(self.transport, view) for view in views]
+
+    def find_sweep(self, ref: str) -> Sweep:
+        """A sweep by id, unique beginning of an id, or name (the newest of that name)."""
+        answer = self.transport.get(f"/sweeps/{quote(ref, safe='')}")
+        return Sweep(self.transport, SweepDetail.model_validate_json(answer))
+
+    # --- the rest --------------------------------------------------------------------------
+
+    def cluster(self) -> ClusterView:
+        return ClusterView.model_validate_json(self.transport.get("/cluster"))
+
+    def exclude_node(self, node: str, reason: str = "taken out by hand") -> ClusterView:
+        """Place nothing more on a node; what runs there goes on."""
+        path = f"/cluster/nodes/{quote(node, safe='')}/exclude"
+        return ClusterView.model_validate_json(self.transport.post(path, {"reason": reason}))
+
+    def readmit_node(self, node: str) -> ClusterView:
+        """Give a node work again; what it failed before is forgiven."""
+        path = f"/cluster/nodes/{quote(node, safe='')}/readmit"
+        return ClusterView.model_validate_json(self.transport.post(path))
+
+    def queue(self) -> list[QueueEntry]:
+        """What waits, in order, each with the reason."""
+        return TypeAdapter(list[QueueEntry]).validate_json(self.transport.get("/queue"))
+
+    def health(self) -> Health:
+        """Whether a Lehr server answers; needs no token."""
+        return Health.model_validate_json(self.transport.get("/health"))
+
+    def stream(self, run: str | None = None) -> Iterator[StreamEvent]:
+        """What happens, as it happens, in all runs or one; reconnects by itself."""
+        return self.transport.events({"run": run})
+
+    def _pages(
+        self, path: str, page: type[Page[V]], params: dict[str, Any], limit: int | None
+    ) -> list[V]:
+        found: list[V] = []
+        cursor: str | None = None
+        while limit is None or len(found) < limit:
+            size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            answer = self.transport.get(path, {**params, "limit": size, "cursor": cursor})
+            read = page.model_validate_json(answer)
+            found += read.items
+            cursor = read.next_cursor
+            if cursor is None:
+                break
+        return found
+
+
+def _token_for(server: str) -> str | None:
+    """LEHR_TOKEN, else the local server's token; that one is never sent to another machine."""
+    if urlsplit(server).hostname in _LOOPBACK:
+        return home.token()
+    return os.environ.get("LEHR_TOKEN")
+
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def _load(
+    spec: Path | str | dict[str, Any] | RunSpec | SweepSpec, overrides: Overrides, *, want: str
+) -> tuple[RunSpec | SweepSpec, Path | None]:
+    """The validated spec, and the folder of its file if it has one."""
+    from lehr.specs import load_spec
+
+    folder = None
+    if isinstance(spec, BaseModel):
+        spec = spec.model_dump(mode="json", exclude_unset=True)
+    elif isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec):
+        folder = Path(spec).absolute().parent
+    loaded = load_spec(spec, overrides)
+    if loaded.kind != want:
+        method = "sweep" if loaded.kind == "sweep" else "submit"
+        raise UserError(
+            f"this is the spec of a {loaded.kind}, not of a {want}.",
+            hint=f"Use {method}() for it.",
+        )
+    return loaded, folder
+
+
+def _submission(
+    spec: RunSpec | SweepSpec, folder: Path | None, provenance: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        # Without defaults: those are the server's to fill in, and a sweep's paths need them unset.
+        "spec": {"kind": spec.kind, **spec.model_dump(mode="json", exclude_unset=True)},
+        "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
+    }

@@ -1,0 +1,88 @@
+"""``Comparison``: runs side by side, as Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from pydantic import PrivateAttr, TypeAdapter
+
+from lehr.client.frames import comparison_frame, import_pandas, need_plotly
+from lehr.errors import UserError
+from lehr.views import ComparisonView, RunView, Series
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lehr.client.transport import Transport
+
+_POINTS = 500
+
+
+class Identified(Protocol):
+    """A run, of either client."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class Comparison(ComparisonView):
+    """What differs between runs, and their metric at equal step, tokens, time or FLOPs.
+
+    ``notes`` says what the comparison cannot.
+    """
+
+    _transport: Transport = PrivateAttr()
+
+    @classmethod
+    def read(cls, transport: Transport, answer: bytes) -> Self:
+        return cls.model_validate_json(answer, context=transport)
+
+    def model_post_init(self, context: Any) -> None:
+        self._transport = context
+
+    def frame(self) -> pd.DataFrame:
+        """pandas: a row a run, the baseline first, with what may change the outcome."""
+        import_pandas("frame()")
+        return comparison_frame(self)
+
+    def curves(self) -> list[Series]:
+        """The metric of each run over the comparison's x axis, in the runs' order."""
+        found = []
+        for run_id in self.runs:
+            axis = "tokens" if self.x_axis == "flops" else self.x_axis
+            params = {"name": self.metric, "x": axis, "points": _POINTS}
+            answer = self._transport.get(f"/runs/{run_id}/series", params)
+            [series] = TypeAdapter(list[Series]).validate_json(answer)
+            if self.x_axis == "flops":
+                series = self._by_flops(series)
+            found.append(series)
+        return found
+
+    def plot(self) -> Any:
+        """Plotly: the metric of each run over the comparison's x axis."""
+        need_plotly("plot()")
+        from lehr.analysis.figures import curves_figure
+
+        names = [one.name or one.run_id for one in self.standings]
+        figure = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))
+        return figure.update_xaxes(title_text=self.x_axis)
+
+    def _by_flops(self, series: Series) -> Series:
+        answer = self._transport.get(f"/runs/{series.run_id}")
+        per_token = RunView.model_validate_json(answer).flops_per_token
+        if per_token is None:
+            raise UserError(
+                f"{series.run_id}: the FLOPs a token changed during the run.",
+                hint="Compare by tokens: x='tokens'",
+            )
+        return series.model_copy(update={"x": [tokens * per_token for tokens in series.x]})
+
+    def _repr_html_(self) -> str:
+        from lehr.notebook import comparison_html
+
+        return comparison_html(self)
+
+
+def ids(runs: Sequence[str | Identified]) -> list[str]:
+    return [run if isinstance(run, str) else run.id for run in runs]

@@ -1,0 +1,98 @@
+"""pandas frames from views. pandas is imported here, late, since the light install lacks it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lehr.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    import pandas as pd
+
+    from lehr.views import CellView, ComparisonView, Series
+
+
+def import_pandas(what: str) -> ModuleType:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise UserError(
+            f"{what} needs pandas, which is not installed.",
+            hint="Install it: pip install 'lehr[notebook]'",
+        ) from error
+    return pd
+
+
+def need_plotly(what: str) -> None:
+    """Raises UserError where figures cannot be made."""
+    try:
+        import plotly  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise UserError(
+            f"{what} needs plotly, which is not installed.",
+            hint="Install it: pip install 'lehr[notebook]'",
+        ) from error
+
+
+def series_frame(series: Sequence[Series]) -> pd.DataFrame:
+    """A row a step, a column ``step`` and one a metric; a step that a metric lacks is NaN."""
+    import pandas as pd
+
+    columns = {one.name: pd.Series(one.y, index=one.step, dtype="float64") for one in series}
+    frame = pd.DataFrame(columns).sort_index()
+    frame.index = frame.index.astype("int64").rename("step")
+    return frame.reset_index()
+
+
+def cells_frame(cells: Sequence[CellView], metric: str) -> pd.DataFrame:
+    """A row a cell, in the sweep's order: its values, its result, its run."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = [
+        {
+            **cell.parameters,
+            metric: cell.value,
+            "step": cell.step,
+            "rank": cell.rank,
+            "state": cell.run.state,
+            "tokens_per_s": _latest(cell, "tokens_per_s"),
+            "mfu": _latest(cell, "mfu"),
+            "run": cell.run.id,
+        }
+        for cell in cells
+    ]
+    index = pd.Index([cell.number for cell in cells], name="cell")
+    frame = pd.DataFrame(rows, index=index)
+    # Whole numbers with gaps stay whole numbers.
+    return frame.astype({"step": "Int64", "rank": "Int64"}) if rows else frame
+
+
+def comparison_frame(found: ComparisonView) -> pd.DataFrame:
+    """A row a run, the baseline first: its value and figures, and each factor that differs."""
+    import pandas as pd
+
+    factors = [difference for difference in found.differences if difference.factor]
+    rows: list[dict[str, Any]] = [
+        {
+            "run": one.run_id,
+            "name": one.name,
+            "state": one.state,
+            found.x_axis: one.x,
+            found.metric: one.value,
+            "delta": one.delta,
+            "tokens_per_s": one.tokens_per_s,
+            "mfu": one.mfu,
+            "memory_bytes": one.memory_bytes,
+            **{difference.path: difference.values[number] for difference in factors},  # noqa: PD011
+        }
+        for number, one in enumerate(found.standings)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _latest(cell: CellView, name: str) -> float | None:
+    found = cell.run.latest.get(name)
+    return found.value if found else None

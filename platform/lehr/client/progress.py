@@ -1,0 +1,94 @@
+"""What one sees while waiting: a table under a notebook's cell, a bar in a terminal, else nothing.
+
+The bar goes to stderr, and only when a person watches it: output that is piped stays clean.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lehr.notebook import live_run, live_sweep, number, rate
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from lehr.views import RunView, SweepDetail
+
+Shown = Callable[[float, float, str], None]
+"""Done, of how much, and what to say beside it."""
+
+
+@contextmanager
+def run_progress(name: str, url: str) -> Iterator[Callable[[RunView], None]]:
+    """Yields what is to be called with each new view of a run."""
+    live = live_run(url)
+    if live is not None:
+        yield live
+        return
+    with _bar(name) as show:
+        yield lambda run: show(run.step or 0, run.total_steps, _run_words(run))
+
+
+@contextmanager
+def sweep_progress(name: str, url: str) -> Iterator[Callable[[SweepDetail], None]]:
+    """Yields what is to be called with each new view of a sweep."""
+    live = live_sweep(url)
+    if live is not None:
+        yield live
+        return
+    with _bar(name) as show:
+        yield lambda sweep: show(*_steps(sweep), _sweep_words(sweep))
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Shown]:
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _done, _total, _words: None
+        return
+    with _rich() as progress:
+        task = progress.add_task(name, total=None, words="")
+
+        def show(done: float, total: float, words: str) -> None:
+            progress.update(task, completed=done, total=total, words=words)
+
+        yield show
+
+
+def _rich() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        # Markup is off: names and reasons are others' words.
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[words]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def _steps(sweep: SweepDetail) -> tuple[float, float]:
+    """Over all its runs; one that has ended counts whole."""
+    runs = [cell.run for cell in sweep.cells]
+    done = sum(run.total_steps if run.ended_at is not None else run.step or 0 for run in runs)
+    return done, sum(run.total_steps for run in runs)
+
+
+def _run_words(run: RunView) -> str:
+    loss, speed = run.latest.get("train/loss"), run.latest.get("tokens_per_s")
+    words = [f"{run.step or 0:,} of {run.total_steps:,}"]
+    words += [f"loss {number(loss.value)}"] if loss else []
+    words += [f"{rate(speed.value)} tok/s"] if speed else []
+    why = run.reason or run.pending_reason
+    return "  ".join([run.state, *words, *([why] if why else [])])
+
+
+def _sweep_words(sweep: SweepDetail) -> str:
+    counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
+    best = f"  best {sweep.metric} {number(sweep.best_value)}" if sweep.best_value else ""
+    return f"{counts}{best}"

@@ -1,0 +1,476 @@
+"""``Run``: one run of a server, and what can be asked of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, TypeAdapter
+
+from lehr.client import checkpoints
+from lehr.client.frames import import_pandas, need_plotly, series_frame
+from lehr.client.progress import run_progress
+from lehr.client.waiting import Wait
+from lehr.errors import NotFound
+from lehr.views import (
+    CheckpointDeletion,
+    CheckpointVerdict,
+    CheckpointView,
+    Deletion,
+    EventView,
+    Latest,
+    LogChunk,
+    LogHit,
+    LogHits,
+    LogStream,
+    MetricInfo,
+    RunDetail,
+    RunView,
+    SampleView,
+    Series,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lehr.client.transport import Transport
+    from lehr.specs import RunSpec
+    from lehr_trainer.config import TrainConfig
+
+V = TypeVar("V", bound=BaseModel)
+ENDED = frozenset({"completed", "failed", "cancelled", "pruned"})
+_LOG_PIECE = 1 << 18
+_FOLLOW_PAUSE_S = 0.5
+
+
+class Run:
+    """A run as it was when last read; ``refresh()`` reads it again."""
+
+    def __init__(self, transport: Transport, view: RunView) -> None:
+        self._transport = transport
+        self.view = view
+
+    # --- what it is ------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.view.id
+
+    @property
+    def name(self) -> str:
+        return self.view.name
+
+    @property
+    def state(self) -> str:
+        return self.view.state
+
+    @property
+    def ended(self) -> bool:
+        return self.view.state in ENDED
+
+    @property
+    def step(self) -> int | None:
+        """Optimizer steps done, as last heard."""
+        return self.view.step
+
+    @property
+    def attempt(self) -> int:
+        """Number of its newest launch; 0 before the first."""
+        return self.view.attempt
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is in its state, or why it waits."""
+        return self.view.reason or self.view.pending_reason
+
+    @property
+    def latest(self) -> dict[str, Latest]:
+        return self.view.latest
+
+    @property
+    def url(self) -> str:
+        """Its page on the dashboard."""
+        return f"{self._transport.server}/runs/{self.id}"
+
+    @property
+    def detail(self) -> RunDetail:
+        """The view with spec, provenance and attempts."""
+        if not isinstance(self.view, RunDetail):
+            self.refresh()
+        assert isinstance(self.view, RunDetail)
+        return self.view
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        from lehr.specs import RunSpec
+
+        return RunSpec.model_validate(self.detail.spec)
+
+    @property
+    def config(self) -> TrainConfig:
+        """What the trainer runs with, e.g. ``run.config.optimizer.lr``."""
+        return self.spec.train
+
+    def refresh(self) -> Self:
+        self.view = RunDetail.model_validate_json(self._transport.get(f"/runs/{self.id}"))
+        return self
+
+    def __repr__(self) -> str:
+        step = f", step {self.view.step:,}" if self.view.step is not None else ""
+        return f"<Run {self.id} {self.name}: {self.state}{step} of {self.view.total_steps:,}>"
+
+    def _repr_html_(self) -> str:
+        from lehr.notebook import run_html
+
+        return run_html(self.view, self.url)
+
+    # --- what can be done with it ----------------------------------------------------------
+
+    def cancel(self) -> Self:
+        """Stop it without saving."""
+        return self._act("cancel")
+
+    def pause(self) -> Self:
+        """Save a checkpoint, stop, and give the GPUs back; ``resume`` goes on from there."""
+        return self._act("pause")
+
+    def resume(self) -> Self:
+        return self._act("resume")
+
+    def retry(self) -> Self:
+        """Queue a failed run again, from its last checkpoint."""
+        return self._act("retry")
+
+    def checkpoint(self) -> Self:
+        """Save a checkpoint at the next step."""
+        return self._act("checkpoint")
+
+    def archive(self) -> Self:
+        """Put it out of sight, once it has ended; nothing of it is lost."""
+        return self._act("archive")
+
+    def unarchive(self) -> Self:
+        return self._act("unarchive")
+
+    def deletion(self) -> Deletion:
+        """What ``delete`` would free."""
+        return Deletion.model_validate_json(self._transport.get(f"/runs/{self.id}/deletion"))
+
+    def delete(self) -> Deletion:
+        """Delete its checkpoints, metrics, logs and files, for good; its record stays, archived."""
+        return Deletion.model_validate_json(self._transport.delete(f"/runs/{self.id}"))
+
+    def fork(
+        self,
+        step: int | None = None,
+        changes: Mapping[str, Any] | Sequence[str] = (),
+        *,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """A new run that goes on from a checkpoint of this one, with something changed.
+
+        ::
+
+            run.fork(step=15_000, changes={"train.optimizer.lr": 1.5e-4})
+
+        Args:
+            step: the checkpoint's; the newest checkpoint when none is given.
+            changes: values by dotted path. A new warmup begins at the checkpoint.
+            idempotency_key: names this request, so that it may be sent twice.
+
+        Raises:
+            NotFound: there is no checkpoint at that step; the nearest is named.
+            SpecError: a change is wrong, or would need other weights than the checkpoint's.
+        """
+        from lehr.client.provenance import provenance
+
+        body = {
+            "step": step,
+            "changes": dict(changes) if isinstance(changes, Mapping) else list(changes),
+            "provenance": provenance(None),
+        }
+        key = idempotency_key or uuid.uuid4().hex
+        answer = self._transport.post(f"/runs/{self.id}/fork", body, idempotency_key=key)
+        return Run(self._transport, RunDetail.model_validate_json(answer))
+
+    def mirror(
+        self,
+        mode: Literal["online", "offline", "off"] = "online",
+        *,
+        project: str | None = None,
+        entity: str | None = None,
+        group: str | None = None,
+        job_type: str | None = None,
+        tags: Sequence[str] = (),
+    ) -> Self:
+        """Have the server mirror it in Weights & Biases, from its first event on.
+
+        How far that is: ``run.refresh().detail.wandb``. The arguments are those of a spec's
+        ``tracking.wandb``; a repeat begins anew with the new ones.
+
+        Raises:
+            UserError: the server lacks the package wandb, or a key for ``online``.
+        """
+        body = {"mode": mode, "project": project, "entity": entity, "group": group}
+        answer = self._transport.post(
+            f"/runs/{self.id}/wandb", {**body, "job_type": job_type, "tags": list(tags)}
+        )
+        self.view = RunDetail.model_validate_json(answer)
+        return self
+
+    def _act(self, verb: str) -> Self:
+        self.view = RunDetail.model_validate_json(self._transport.post(f"/runs/{self.id}/{verb}"))
+        return self
+
+    def wait(
+        self,
+        *,
+        timeout_s: float | None = None,
+        progress: Callable[[RunView], None] | None = None,
+    ) -> Self:
+        """Until it has ended. Interrupting only stops the waiting, never the run.
+
+        Args:
+            timeout_s: give up after so long.
+            progress: called with the newest view at every look. When none is given, a notebook
+                shows a live table, a terminal a bar on stderr.
+
+        Raises:
+            TimeoutError: it had not ended in time.
+        """
+        waiting = Wait(f"run {self.name} ({self.id})", timeout_s, self._transport.sleep)
+        shown = nullcontext(progress) if progress else run_progress(self.name, self.url)
+        with shown as show:
+            while True:
+                with waiting.patience():
+                    self.refresh()
+                show(self.view)
+                if self.ended:
+                    return self
+                waiting.pause(self.state)
+
+    # --- what it has said ------------------------------------------------------------------
+
+    def metrics(self) -> list[MetricInfo]:
+        return self._list("/metrics", MetricInfo)
+
+    def series(
+        self,
+        *names: str,
+        x: Literal["step", "tokens", "time"] = "step",
+        points: int = 500,
+        exact: bool = False,
+        smoothing: float | None = None,
+        superseded: bool = False,
+    ) -> list[Series]:
+        """Curves, reduced on the server unless ``exact``; all metrics when none is named."""
+        wanted = list(names) or [metric.name for metric in self.metrics()]
+        params = {
+            "name": wanted,
+            "x": x,
+            "points": points,
+            "exact": exact,
+            "smoothing": smoothing,
+            "superseded": superseded,
+        }
+        return self._list("/series", Series, params) if wanted else []
+
+    def history(self, *names: str) -> pd.DataFrame:
+        """Every point of the named metrics (all when none is named), a row a step.
+
+        Exact, and the same on every call once the run has ended.
+
+        Raises:
+            NotFound: the run has no metric of that name.
+        """
+        import_pandas("history()")
+        return series_frame(self.series(*names, exact=True))
+
+    def plot(
+        self,
+        *names: str,
+        x: Literal["step", "tokens", "time"] = "step",
+        smoothing: float | None = None,
+    ) -> Any:
+        """Plotly: the named metrics, by default the losses.
+
+        Metrics that end alike (``train/loss``, ``val/loss``) share a panel.
+
+        Raises:
+            NotFound: the run has no metric of that name, or none at all yet.
+        """
+        need_plotly("plot()")
+        from lehr.analysis.figures import run_figure
+
+        wanted = names or self._losses()
+        return run_figure(self.name, self.series(*wanted, x=x, points=1000, smoothing=smoothing))
+
+    def _losses(self) -> list[str]:
+        known = [metric.name for metric in self.metrics()]
+        if not known:
+            raise NotFound(f"run {self.name} has not logged any metric yet.")
+        return [name for name in known if name in {"train/loss", "val/loss"}] or known[:1]
+
+    def export(self, form: Literal["jsonl", "parquet"] = "jsonl") -> bytes:
+        """Every point of every metric, as a file's bytes: a row a step, a column a metric."""
+        return self._transport.get(f"/runs/{self.id}/export", {"format": form})
+
+    def log_streams(self) -> list[LogStream]:
+        return self._list("/logs", LogStream)
+
+    def logs(
+        self,
+        name: str = "rank-0.log",
+        *,
+        attempt: int | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+        offset: int | None = None,
+    ) -> Iterator[str]:
+        """Lines of a log, by default rank 0's of the newest attempt.
+
+        Args:
+            name: which; ``log_streams()`` lists them.
+            attempt: of which attempt; the newest when None.
+            tail: begin so many lines before the end.
+            follow: go on as lines come, through later attempts, until the run has ended.
+            offset: begin at this byte instead, as ``search_logs`` tells it.
+        """
+        if attempt is None:
+            attempt = self._newest_attempt(name, wait=follow)
+            moving = follow
+        else:
+            moving = False
+        while attempt is not None:
+            begin = {"tail": tail, "offset": offset}
+            yield from self._attempt_lines(name, attempt, begin=begin, follow=follow)
+            tail = offset = None
+            attempt = self._later_attempt(name, attempt) if moving else None
+
+    def search_logs(
+        self, text: str, name: str = "rank-0.log", *, attempt: int | None = None, offset: int = 0
+    ) -> Iterator[LogHit]:
+        """Lines of a log that contain ``text``, whatever its case; by default of rank 0.
+
+        Args:
+            text: what a line must contain.
+            name: which log; ``log_streams()`` lists them.
+            attempt: of which attempt; the newest that wrote this log when None.
+            offset: search from this byte on.
+        """
+        at: int | None = offset
+        while at is not None:
+            params = {"text": text, "attempt": attempt, "offset": at}
+            answer = self._transport.get(f"/runs/{self.id}/logs/{quote(name)}/search", params)
+            found = LogHits.model_validate_json(answer)
+            yield from found.lines
+            at = found.next_offset
+
+    def _attempt_lines(
+        self, name: str, attempt: int, *, begin: Mapping[str, int | None], follow: bool
+    ) -> Iterator[str]:
+        chunk = self._chunk(name, attempt=attempt, limit=_LOG_PIECE, **begin)
+        rest = ""
+        while True:
+            *lines, rest = (rest + chunk.text).split("\n")
+            yield from lines
+            if chunk.next_offset >= chunk.size_bytes:
+                if not follow or chunk.ended:
+                    break
+                self._transport.sleep(_FOLLOW_PAUSE_S)
+            chunk = self._chunk(name, attempt=attempt, offset=chunk.next_offset, limit=_LOG_PIECE)
+        if rest:
+            yield rest
+
+    def _newest_attempt(self, name: str, *, wait: bool) -> int | None:
+        while True:
+            numbers = [log.attempt for log in self.log_streams() if log.name == name]
+            if numbers:
+                return max(numbers)
+            self.refresh()
+            if not wait or self.ended:
+                known = sorted({log.name for log in self.log_streams()})
+                if not known and self.view.attempt == 0:
+                    return None  # It never started: there is nothing to read, and no mistake.
+                hint = f"It has: {', '.join(known)}" if known else "It has written none yet."
+                raise NotFound(f"run {self.name} has no log {name!r}.", hint=hint)
+            self._transport.sleep(_FOLLOW_PAUSE_S)
+
+    def _later_attempt(self, name: str, attempt: int) -> int | None:
+        """The next attempt that wrote this log; None once the run has ended without one."""
+        while True:
+            later = [
+                log.attempt
+                for log in self.log_streams()
+                if log.name == name and log.attempt > attempt
+            ]
+            if later:
+                return min(later)
+            if self.refresh().ended or self.state == "paused":
+                return None
+            self._transport.sleep(_FOLLOW_PAUSE_S)
+
+    def _chunk(self, name: str, **params: Any) -> LogChunk:
+        return LogChunk.model_validate_json(
+            self._transport.get(f"/runs/{self.id}/logs/{name}", params)
+        )
+
+    def events(self) -> list[EventView]:
+        return self._list("/events", EventView)
+
+    def samples(self) -> list[SampleView]:
+        return self._list("/samples", SampleView)
+
+    # --- what it has saved -----------------------------------------------------------------
+
+    def checkpoints(self) -> list[CheckpointView]:
+        """By step; those that are gone stay listed, with ``removed_at``."""
+        return self._list("/checkpoints", CheckpointView)
+
+    def verify_checkpoint(self, step: int, *, attempt: int | None = None) -> CheckpointVerdict:
+        """Have the server read a checkpoint to its end, wherever it lies, and compare digests."""
+        return checkpoints.verify(self._transport, self.id, step, attempt)
+
+    def download_checkpoint(
+        self,
+        step: int,
+        folder: Path | str,
+        *,
+        attempt: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Fetch a checkpoint into a folder that does not exist yet; every digest is compared.
+
+        Args:
+            step: the checkpoint's.
+            folder: where its files go.
+            attempt: of which attempt; the newest that saved at this step.
+            progress: called with the bytes so far, and in all.
+
+        Raises:
+            NotFound: there is no checkpoint at that step; the nearest is named.
+            Conflict: the folder exists, or no place of the checkpoint can be read.
+        """
+        target = Path(folder)
+        checkpoints.download(
+            self._transport, self.id, step, target, attempt=attempt, progress=progress
+        )
+        return target
+
+    def checkpoint_deletion(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
+        """What ``delete_checkpoint`` would free."""
+        return checkpoints.deletion(self._transport, self.id, step, attempt)
+
+    def delete_checkpoint(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
+        """Delete one checkpoint with its copy, once nothing would begin from it any more."""
+        return checkpoints.delete(self._transport, self.id, step, attempt)
+
+    def _list(self, path: str, kind: type[V], params: dict[str, Any] | None = None) -> list[V]:
+        answer = self._transport.get(f"/runs/{self.id}{path}", params)
+        found: list[V] = TypeAdapter(list[kind]).validate_json(answer)  # type: ignore[valid-type]
+        return found

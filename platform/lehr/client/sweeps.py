@@ -1,0 +1,223 @@
+"""``Sweep``: one sweep of a server, its cells and its verdict."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from lehr.client.checkpoints import LONG_S
+from lehr.client.frames import cells_frame, import_pandas, need_plotly
+from lehr.client.progress import sweep_progress
+from lehr.client.runs import Run
+from lehr.client.waiting import Wait
+from lehr.errors import NotFound, nearest
+from lehr.views import CellView, SweepDeletion, SweepDetail, SweepView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lehr.client.transport import Transport
+
+
+class Sweep:
+    """A sweep as it was when last read; ``refresh()`` reads it again."""
+
+    def __init__(self, transport: Transport, view: SweepView) -> None:
+        self._transport = transport
+        self.view = view
+
+    @property
+    def id(self) -> str:
+        return self.view.id
+
+    @property
+    def name(self) -> str:
+        return self.view.name
+
+    @property
+    def state(self) -> str:
+        return self.view.state
+
+    @property
+    def ended(self) -> bool:
+        return self.view.state == "finished"
+
+    @property
+    def url(self) -> str:
+        """Its page on the dashboard."""
+        return f"{self._transport.server}/sweeps/{self.id}"
+
+    @property
+    def detail(self) -> SweepDetail:
+        """The view with its cells, spec and notes."""
+        if not isinstance(self.view, SweepDetail):
+            self.refresh()
+        assert isinstance(self.view, SweepDetail)
+        return self.view
+
+    @property
+    def cells(self) -> list[CellView]:
+        """In the sweep's order."""
+        return self.detail.cells
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the result: the best is at the edge of the grid, ..."""
+        return self.detail.notes
+
+    def results(self) -> list[CellView]:
+        """Its cells, best first; those without a rank come last, in the sweep's order."""
+        return sorted(self.cells, key=lambda cell: (cell.rank is None, cell.rank or 0, cell.number))
+
+    def runs(self) -> list[Run]:
+        """One a cell, in the sweep's order."""
+        return [Run(self._transport, cell.run) for cell in self.cells]
+
+    def best(self) -> Run:
+        """The run that leads, by the sweep's metric at equal step.
+
+        Raises:
+            NotFound: no run has a finite value yet.
+        """
+        for cell in self.cells:
+            if cell.best:
+                return Run(self._transport, cell.run)
+        raise NotFound(
+            f"no run of sweep {self.name} has a finite {self.view.metric} yet.",
+            hint="wait() returns once all its runs have ended.",
+        )
+
+    def refresh(self) -> Self:
+        self.view = SweepDetail.model_validate_json(self._transport.get(f"/sweeps/{self.id}"))
+        return self
+
+    def cancel(self) -> Self:
+        """Stop all its runs, without saving."""
+        return self._act("cancel")
+
+    def retry(self, *, idempotency_key: str | None = None) -> Self:
+        """Run exactly its failed cells again, and those that never ran as it was stopped."""
+        return self._act("retry", key=idempotency_key or uuid.uuid4().hex)
+
+    def archive(self) -> Self:
+        """Put it and its runs out of sight, once all have ended; nothing is lost."""
+        return self._act("archive")
+
+    def unarchive(self) -> Self:
+        return self._act("unarchive")
+
+    def deletion(self) -> SweepDeletion:
+        """What ``delete`` would free."""
+        return SweepDeletion.model_validate_json(self._transport.get(f"/sweeps/{self.id}/deletion"))
+
+    def delete(self) -> SweepDeletion:
+        """Delete its runs' checkpoints, metrics, logs and files, for good; the record stays."""
+        answer = self._transport.delete(f"/sweeps/{self.id}", within_s=LONG_S)
+        return SweepDeletion.model_validate_json(answer)
+
+    def extend(
+        self,
+        parameters: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        cells: Sequence[Mapping[str, Any]] | None = None,
+        trials: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Self:
+        """Add cells, also once it has finished.
+
+        Args:
+            parameters: of a grid, further values by dotted path.
+            cells: of a list, further cells.
+            trials: of a search, how many more points to try.
+            idempotency_key: names this request, so that it may be sent twice.
+        """
+        more = {"parameters": parameters, "cells": cells, "trials": trials}
+        body = {name: v for name, v in more.items() if v is not None}
+        return self._act("extend", body, key=idempotency_key or uuid.uuid4().hex)
+
+    def mirror(
+        self,
+        mode: Literal["online", "offline", "off"] = "online",
+        *,
+        project: str | None = None,
+        entity: str | None = None,
+        tags: Sequence[str] = (),
+    ) -> Self:
+        """Have the server mirror its runs in Weights & Biases, as one group.
+
+        Raises:
+            UserError: the server lacks the package wandb, or a key for ``online``.
+        """
+        for run in self.runs():
+            run.mirror(mode, project=project, entity=entity, tags=tags)
+        return self.refresh()
+
+    def _act(
+        self, verb: str, body: dict[str, Any] | None = None, *, key: str | None = None
+    ) -> Self:
+        path = f"/sweeps/{self.id}/{verb}"
+        answer = self._transport.post(path, body, idempotency_key=key)
+        self.view = SweepDetail.model_validate_json(answer)
+        return self
+
+    def wait(
+        self,
+        *,
+        timeout_s: float | None = None,
+        progress: Callable[[SweepDetail], None] | None = None,
+    ) -> Self:
+        """Until all its runs have ended. Interrupting only stops the waiting, never the runs.
+
+        Args:
+            timeout_s: give up after so long.
+            progress: called with the newest view at every look. When none is given, a notebook
+                shows a live table, a terminal a bar on stderr.
+
+        Raises:
+            TimeoutError: it had not finished in time.
+        """
+        waiting = Wait(f"sweep {self.name} ({self.id})", timeout_s, self._transport.sleep)
+        shown = nullcontext(progress) if progress else sweep_progress(self.name, self.url)
+        with shown as show:
+            while True:
+                with waiting.patience():
+                    self.refresh()
+                show(self.detail)
+                if self.ended:
+                    return self
+                waiting.pause(self.state)
+
+    def frame(self) -> pd.DataFrame:
+        """pandas: a row a cell."""
+        import_pandas("frame()")
+        return cells_frame(self.cells, self.view.metric)
+
+    def plot(self, parameter: str | None = None) -> Any:
+        """Plotly: the metric against a swept parameter (a learning rate, if there is one), with
+        the fit and what it says.
+
+        Raises:
+            NotFound: the sweep does not vary ``parameter``.
+        """
+        need_plotly("plot()")
+        from lehr.analysis.figures import sweep_figure
+
+        detail = self.refresh().detail
+        if parameter is not None and parameter not in detail.parameters:
+            near = nearest(parameter, detail.parameters)
+            raise NotFound(
+                f"sweep {self.name} does not vary {parameter!r}.",
+                hint=f"Did you mean {near}?" if near else f"It varies: {detail.parameters}",
+            )
+        return sweep_figure(detail, parameter)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {state}" for state, count in self.view.counts.items() if count)
+        return f"<Sweep {self.id} {self.name}: {self.state} ({counts})>"
+
+    def _repr_html_(self) -> str:
+        from lehr.notebook import sweep_html
+
+        return sweep_html(self.detail, self.url)

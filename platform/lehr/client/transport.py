@@ -1,0 +1,336 @@
+"""HTTP to a Lehr server: the token, retries of what is safe, problems as exceptions."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from lehr import __version__
+from lehr.errors import (
+    Conflict,
+    Fenced,
+    InternalError,
+    LehrError,
+    NotFound,
+    PlanRefused,
+    Problem,
+    ServerUnavailable,
+    SpecError,
+    Unauthorized,
+    UserError,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+_BY_CODE: dict[str, type[LehrError]] = {
+    kind.code: kind
+    for kind in (UserError, NotFound, Conflict, PlanRefused, Unauthorized, Fenced, InternalError)
+}
+_BY_STATUS: dict[int, type[LehrError]] = {
+    400: UserError,
+    401: Unauthorized,
+    403: Unauthorized,
+    404: NotFound,
+    409: Conflict,
+    410: Fenced,
+    503: ServerUnavailable,
+}
+_TRIES = 4
+_LONGEST_PAUSE_S = 5.0
+PATIENCE_S = 60.0
+"""A server that restarts must not end a wait of hours."""
+SLOW_S = 3.0
+"""Without an answer for so long, whoever waits is told."""
+SILENCE_LIMIT_S = 45.0
+"""A stream beats every 15 s; silence for three beats means that the connection is dead."""
+
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StreamEvent:
+    """Something changed: ``run``, ``sweep``, ``metrics``, ``log`` or ``cluster``.
+
+    ``hello`` comes first on each connection, also after a reconnect: what happened in between
+    has to be read again. ``heartbeat`` comes when nothing else does.
+    """
+
+    kind: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Transport:
+    """One connection pool to one server. Safe to share between threads."""
+
+    def __init__(
+        self,
+        server: str,
+        token: str | None,
+        *,
+        timeout_s: float,
+        on_silence: Callable[[str], None] | None = None,
+    ) -> None:
+        """``on_silence`` is told, in words and from another thread, when an answer is late."""
+        address = urlsplit(server)
+        if address.scheme not in {"http", "https"} or not address.hostname:
+            raise UserError(
+                f"{server!r} is not the address of a server.",
+                hint="Write it as http://127.0.0.1:5347",
+            )
+        self.server = server.rstrip("/")
+        self.on_silence = on_silence
+        headers = {"User-Agent": f"lehr/{__version__}", "Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._http = self._open(
+            base_url=f"{self.server}/api/v1",
+            headers=headers,
+            timeout=timeout_s,
+            # A proxy for the web must not swallow what stays on this machine.
+            trust_env=address.hostname not in {"127.0.0.1", "localhost", "::1"},
+        )
+
+    def _open(self, **settings: Any) -> httpx.Client:
+        import httpx
+
+        return httpx.Client(**settings)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str, params: Params | None = None) -> bytes:
+        return self._send("GET", path, params=params, again=True).content
+
+    def text(self, path: str) -> str:
+        return self._send("GET", path, again=True).text
+
+    def delete(
+        self, path: str, params: Params | None = None, *, within_s: float | None = None
+    ) -> bytes:
+        return self._send("DELETE", path, params=params, again=True, within_s=within_s).content
+
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        params: Params | None = None,
+        within_s: float | None = None,
+    ) -> bytes:
+        """``within_s``: for an answer that takes longer than others."""
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        answer = self._send(
+            "POST",
+            path,
+            params=params,
+            json=body,
+            headers=headers,
+            again=idempotency_key is not None,
+            within_s=within_s,
+        )
+        return answer.content
+
+    def pieces(self, path: str, params: Params | None = None, *, first: int = 0) -> Iterator[bytes]:
+        """A large answer as it comes, from byte ``first`` on."""
+        import httpx
+
+        headers = {"Range": f"bytes={first}-"} if first else {}
+        try:
+            with self._http.stream("GET", path, params=_present(params), headers=headers) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise problem_error(answer.status_code, answer.content)
+                yield from answer.iter_bytes()
+        except httpx.TransportError as error:
+            raise self._unavailable(error) from error
+
+    def events(self, params: Params | None = None) -> Iterator[StreamEvent]:
+        """What the server tells as it happens; connects again when the connection breaks.
+
+        Raises:
+            ServerUnavailable: the server cannot be reached, at first or for a minute after a break.
+        """
+        import httpx
+
+        timeout = httpx.Timeout(SILENCE_LIMIT_S, connect=10.0)
+        headers = {"Accept": "text/event-stream"}
+        heard_at: float | None = None
+        while True:
+            try:
+                with self._http.stream(
+                    "GET", "/stream", params=_present(params), headers=headers, timeout=timeout
+                ) as answer:
+                    if answer.status_code != 200:
+                        answer.read()
+                        raise problem_error(answer.status_code, answer.content)
+                    for event in _parse_events(answer.iter_lines()):
+                        heard_at = time.monotonic()
+                        yield event
+            except httpx.TransportError as error:
+                # The server restarts, or a proxy cut us off: the next connection tells which.
+                if heard_at is None or time.monotonic() - heard_at > PATIENCE_S:
+                    raise self._unavailable(error) from error
+            self.sleep(0.5)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        again: bool,
+        params: Params | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+        within_s: float | None = None,
+    ) -> httpx.Response:
+        """One request. ``again``: it may be sent twice, so a broken connection is tried anew."""
+        import httpx
+
+        for attempt in range(1, _TRIES + 1):
+            last = attempt == _TRIES
+            try:
+                # What is known to take long is no silence.
+                with nullcontext() if within_s else self._watched():
+                    answer = self._http.request(
+                        method,
+                        path,
+                        params=_present(params),
+                        json=json,
+                        headers=dict(headers or {}),
+                        timeout=within_s or httpx.USE_CLIENT_DEFAULT,
+                    )
+            except (httpx.ConnectError, httpx.ReadTimeout) as error:
+                # What took so long once will hardly be quick the next time.
+                raise self._unavailable(error) from error
+            except httpx.TransportError as error:
+                if not again or last:
+                    raise self._unavailable(error) from error
+                self.sleep(0.1 * 2**attempt)
+                continue
+            if answer.status_code in {429, 503} and again and not last:
+                self.sleep(_pause(answer.headers.get("Retry-After"), attempt))
+                continue
+            if answer.is_success:
+                return answer
+            raise problem_error(answer.status_code, answer.content)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        if self.on_silence is None:
+            yield
+            return
+        where = urlsplit(self.server).netloc
+        message = (
+            f"Lehr's server at {where} has not answered for {SLOW_S:.0f} s; it gets "
+            f"{self._http.timeout.read or 0:.0f} s."
+        )
+        timer = threading.Timer(SLOW_S, self.on_silence, [message])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _unavailable(self, error: httpx.TransportError) -> ServerUnavailable:
+        import httpx
+
+        where = urlsplit(self.server).netloc
+        hint = "Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
+        if isinstance(error, httpx.ReadTimeout):
+            hint = "It may be stopped or overloaded. What is wrong: lehr doctor"
+        return ServerUnavailable(
+            f"Lehr's server does not answer at {where} ({_why(error)}).", hint=hint
+        )
+
+
+def problem_error(status: int, body: bytes) -> LehrError:
+    """The exception that a problem+json answer stands for."""
+    try:
+        data = json.loads(body)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict) or "detail" not in data:
+        return InternalError(
+            f"the server answered {status} without saying why.",
+            hint="Is it a Lehr server? A proxy in between may have answered.",
+        )
+    code, detail, hint = data.get("code"), str(data["detail"]), data.get("hint")
+    if code == SpecError.code and data.get("problems"):
+        return SpecError([_problem(item) for item in data["problems"]])
+    kind = _BY_CODE.get(str(code)) or _BY_STATUS.get(status)
+    if kind is None:
+        kind = UserError if 400 <= status < 500 else InternalError
+    return kind(detail, hint=hint)
+
+
+def _problem(item: Mapping[str, Any]) -> Problem:
+    return Problem(
+        path=str(item.get("path", "")),
+        message=str(item.get("message", "")),
+        hint=item.get("hint"),
+        line=item.get("line"),
+        column=item.get("column"),
+        source=item.get("source"),
+    )
+
+
+def _parse_events(lines: Iterator[str]) -> Iterator[StreamEvent]:
+    """The wire format of server-sent events; a comment is a heartbeat."""
+    kind, data = "message", ""
+    for line in lines:
+        if line.startswith(":"):
+            yield StreamEvent("heartbeat")
+        elif line.startswith("event:"):
+            kind = line[6:].strip()
+        elif line.startswith("data:"):
+            data += line[5:].strip()
+        elif not line and data:
+            yield StreamEvent(kind, json.loads(data))
+            kind, data = "message", ""
+
+
+def _present(params: Params | None) -> dict[str, Any] | None:
+    """Without what is None, and with booleans as the server reads them."""
+    if params is None:
+        return None
+    given = {name: value for name, value in params.items() if value is not None}
+    return {n: str(v).lower() if isinstance(v, bool) else v for n, v in given.items()}
+
+
+def _pause(retry_after: str | None, attempt: int) -> float:
+    try:
+        wanted = float(retry_after) if retry_after else 0.2 * 2**attempt
+    except ValueError:
+        wanted = 1.0
+    return min(max(wanted, 0.0), _LONGEST_PAUSE_S)
+
+
+def _why(error: httpx.TransportError) -> str:
+    import httpx
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "no process holds the port"
+        if isinstance(cause, socket.gaierror):
+            return "no such host"
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpx.ConnectTimeout):
+        return "the connection timed out"
+    if isinstance(error, httpx.TimeoutException):
+        return "it accepted the connection, but no answer came in time"
+    return str(error) or type(error).__name__

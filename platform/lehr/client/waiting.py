@@ -1,0 +1,45 @@
+"""Waiting for a run or a sweep to end: pauses, patience with a restarting server, a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lehr.client.transport import PATIENCE_S
+from lehr.errors import ServerUnavailable
+
+_PAUSE_S = 1.0
+
+
+class Wait:
+    def __init__(
+        self, what: str, timeout_s: float | None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._what = what
+        self._sleep = sleep
+        self._timeout_s = timeout_s
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._answered_at: float | None = None
+
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        """Swallow a server that does not answer, for a while, if it has answered before."""
+        try:
+            yield
+        except ServerUnavailable:
+            if self._answered_at is None or time.monotonic() - self._answered_at > PATIENCE_S:
+                raise
+        else:
+            self._answered_at = time.monotonic()
+
+    def pause(self, state: str) -> None:
+        """Until the next look.
+
+        Raises:
+            TimeoutError: the deadline has passed.
+        """
+        left = _PAUSE_S if self._deadline is None else self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"{self._what} was {state} after {self._timeout_s:g} s")
+        self._sleep(min(_PAUSE_S, left))

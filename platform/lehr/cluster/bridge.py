@@ -1,0 +1,236 @@
+"""The bridge: the process that speaks Ray, so that the server need not.
+
+``python -P -m lehr.cluster.bridge ADDRESS`` is a child of the server. It reads requests from
+stdin and writes answers and news to stdout, a JSON object a line. It opens no database, decides
+nothing and remembers nothing: Ray ends a driver that loses its cluster for a minute (exit 1, no
+exception), and then another bridge is started.
+
+Requests: ``{"id", "op": "start", "node", "launch"}`` and
+``{"id", "op": "stop", "node", "attempt_id", "pressure", "reason"}``; each is answered by
+``{"id", "ok", "result" | "error"}``. The end of stdin ends the bridge.
+
+News: ``{"news": "members", "nodes": [...]}`` whenever the cluster's members change, and
+``{"news": "node", "name", "hello" | "attempts" | "error"}`` from each node's agent, at least once
+every few seconds. A node's answers and news come in the order in which its agent acted: a list
+that is read after a start's answer has that attempt in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from typing import Any, TextIO
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from lehr import killpoints
+from lehr.cluster.agent import Agent
+from lehr.cluster.raynodes import RayNode, current_nodes
+
+NAMESPACE = "lehr"
+MEMBERS_EVERY_S = 1.0
+LIST_EVERY_S = 2.0
+CALL_S = 30.0
+AGENT_START_S = 120.0
+
+
+class Output:
+    """Lines to the server, from several threads."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._guard = threading.Lock()
+
+    def say(self, **value: Any) -> None:
+        line = json.dumps(value)
+        with self._guard:
+            self._file.write(line + "\n")
+            self._file.flush()
+
+
+class NodeThread(threading.Thread):
+    """Speaks to one node's agent, one call after the other; replaces the agent when it is dead."""
+
+    def __init__(self, member: RayNode, session: str, server_url: str, output: Output) -> None:
+        super().__init__(name=f"node-{member.name}", daemon=True)
+        self.member = member
+        self.session = session
+        self.server_url = server_url
+        self.output = output
+        self.requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.agent: Any = None
+
+    def run(self) -> None:
+        look_at = time.monotonic()
+        while True:
+            try:
+                request = self.requests.get(timeout=max(0.0, look_at - time.monotonic()))
+            except queue.Empty:
+                pass
+            else:
+                if request is None:
+                    return
+                self.answer(request)
+            # However many requests come: what is there must be seen, too.
+            if time.monotonic() >= look_at:
+                self.look()
+                look_at = time.monotonic() + (LIST_EVERY_S if self.agent else 0.2)
+
+    def look(self) -> None:
+        """Say what the agent lists; find or make an agent when there is none."""
+        try:
+            if self.agent is None:
+                self.connect()
+            else:
+                found = self.call("list")
+                self.output.say(news="node", name=self.member.name, attempts=found)
+        except Exception as error:  # noqa: BLE001 - Ray raises many kinds; each is news of the node
+            self.lose_agent(error)
+
+    def answer(self, request: dict[str, Any]) -> None:
+        try:
+            if self.agent is None:
+                self.connect()
+            killpoints.reached(f"bridge: before {request['op']}")
+            if request["op"] == "start":
+                result = self.call("start", self.session, request["launch"])
+            else:
+                result = self.call(
+                    "stop", request["attempt_id"], request["pressure"], request["reason"]
+                )
+        except Exception as error:  # noqa: BLE001 - whatever it is, the server must hear of it
+            self.output.say(id=request["id"], ok=False, error=_brief(error))
+            self.lose_agent(error)
+        else:
+            killpoints.reached(f"bridge: after {request['op']}")
+            self.output.say(id=request["id"], ok=True, result=result)
+            killpoints.reached(f"bridge: {request['op']} answered")
+
+    def call(self, verb: str, *args: Any, timeout_s: float = CALL_S) -> Any:
+        return ray.get(getattr(self.agent, verb).remote(*args), timeout=timeout_s)
+
+    def connect(self) -> None:
+        """The node's agent, by its name; made if there is none.
+
+        The name has Ray's id of the node in it: a node that comes back is a new one to Ray, and
+        the old one's actor is gone for good while its name stays taken.
+        """
+        name = f"agent-{self.member.ray_id[:16]}"
+        try:
+            self.agent = ray.get_actor(name, namespace=NAMESPACE)
+        except ValueError:
+            make = ray.remote(Agent).options(
+                name=name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                num_cpus=0,
+                num_gpus=self.member.gpus,
+                # Killed, it comes back by itself; its node gone, it need not.
+                max_restarts=-1,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(self.member.ray_id, soft=False),
+            )
+            self.agent = make.remote(self.member.name, self.member.gpus)
+        try:
+            hello = self.call("hello", self.session, self.server_url, timeout_s=AGENT_START_S)
+        except ray.exceptions.GetTimeoutError:
+            raise TimeoutError(
+                f"its agent did not start within {AGENT_START_S:g} s: it needs all "
+                f"{self.member.gpus} GPUs of the node, and something else in Ray may hold them"
+            ) from None
+        self.output.say(news="node", name=self.member.name, hello=hello)
+
+    def lose_agent(self, error: Exception) -> None:
+        """Begin again with a new hello; an actor that is dead for good leaves its name."""
+        agent, self.agent = self.agent, None
+        if isinstance(error, ray.exceptions.ActorDiedError) and agent is not None:
+            try:
+                ray.kill(agent, no_restart=True)
+            except Exception as second:  # noqa: BLE001 - it is dead; only its name is wanted
+                print(f"{self.member.name}: {_brief(second)}", file=sys.stderr, flush=True)
+        print(f"{self.member.name}: {_brief(error)}", file=sys.stderr, flush=True)
+        self.output.say(news="node", name=self.member.name, error=_brief(error))
+        time.sleep(0.2)
+
+
+class Bridge:
+    def __init__(self, session: str, server_url: str, output: Output) -> None:
+        self.session = session
+        self.server_url = server_url
+        self.output = output
+        self.threads: dict[str, NodeThread] = {}
+        self.known: list[RayNode] = []
+
+    def watch(self) -> None:
+        """Follow the cluster's members for as long as the process lives."""
+        while True:
+            members = current_nodes(ray.nodes())
+            if members != self.known:
+                self.known = members
+                self.output.say(news="members", nodes=[member.to_json() for member in members])
+                self.match(members)
+            time.sleep(MEMBERS_EVERY_S)
+
+    def match(self, members: list[RayNode]) -> None:
+        alive = {member.name: member for member in members if member.alive and member.gpus}
+        for name, thread in list(self.threads.items()):
+            if name not in alive or alive[name].ray_id != thread.member.ray_id:
+                thread.requests.put(None)
+                del self.threads[name]
+        for name, member in alive.items():
+            if name not in self.threads:
+                thread = NodeThread(member, self.session, self.server_url, self.output)
+                self.threads[name] = thread
+                thread.start()
+
+    def dispatch(self, request: dict[str, Any]) -> None:
+        thread = self.threads.get(request["node"])
+        if thread is None:
+            error = f"node {request['node']} is not a member of the cluster"
+            self.output.say(id=request["id"], ok=False, error=error)
+            return
+        thread.requests.put(request)
+
+
+def _brief(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
+
+
+def main() -> None:
+    address, session, server_url = sys.argv[1:4]
+    # Ray and whatever it loads may print: the server's lines have a descriptor of their own.
+    own = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    output = Output(own)
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        configure_logging=True,
+        logging_level="warning",
+    )
+    output.say(news="up", address=address)
+    bridge = Bridge(session, server_url, output)
+
+    def watch() -> None:
+        try:
+            bridge.watch()
+        except BaseException:  # noqa: BLE001 - the process ends with it, and says why
+            traceback.print_exc()
+            os._exit(1)
+
+    threading.Thread(target=watch, name="members", daemon=True).start()
+    for line in sys.stdin:
+        bridge.dispatch(json.loads(line))
+    # The server is gone. Agents are detached: they stay, and so does what they watch.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

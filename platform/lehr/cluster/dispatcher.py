@@ -1,0 +1,407 @@
+"""The dispatcher: one loop that looks, decides purely, and acts, each act fenced.
+
+A tick observes the record and the cluster, asks ``lehr.control`` what follows, and carries that
+out. Nothing is decided from what a tick before remembered, so a restarted server just ticks. It
+wakes when something changes and looks again every second anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from lehr import home as homes
+from lehr.cluster import capacity, sights
+from lehr.cluster.bridge_keeper import BridgeKeeper
+from lehr.cluster.handlers import AttemptHandlers
+from lehr.cluster.launching import LaunchSettings
+from lehr.cluster.members import Cluster, Member
+from lehr.cluster.mirror import Mirror
+from lehr.cluster.node_keeper import EXCLUDED, NodeKeeper, excluded
+from lehr.cluster.pulse import Pulses
+from lehr.cluster.settling import TIME_LIMIT, settle, wish_message
+from lehr.cluster.starter import Starter
+from lehr.cluster.sweep_keeper import SweepKeeper
+from lehr.cluster.tokens import AttemptTokens
+from lehr.cluster.view import cluster_view, queue_view
+from lehr.control import reconcile as rc
+from lehr.control.lifecycle import ACTIVE, Desired, RunState
+from lehr.control.queue import plan
+from lehr.control.resources import Need, can_ever_place
+from lehr.control.silence import Silence, Thresholds
+from lehr.errors import NotFound, nearest
+from lehr.specs.run import Resources
+from lehr.store import Change, Store
+from lehr.store.tables import Attempt, Run
+from lehr.views import ClusterView, QueueEntry
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+GATHER_S = 0.02
+"""Between being woken and looking: what changes together is looked at together."""
+SETTLE_WAIT_S = 20.0
+"""For the streams of an attempt that has exited; then its run is settled from exit.json alone."""
+DEFAULT_PATIENCE = rc.Patience()
+DEFAULT_THRESHOLDS = Thresholds()
+TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
+"""Tests train with something smaller than the real trainer."""
+
+
+class Dispatcher:
+    """Starts what waits, watches what runs, settles what ended.
+
+    Runs in a thread of the server's process. ``stop`` leaves every training running.
+
+    Args:
+        store: the record.
+        home: Lehr's home.
+        ray_address: an existing cluster, or None for an embedded Ray head.
+        gpus: GPUs of the embedded head; logical ones on a machine without any.
+        server_url: where shippers reach this server.
+        trainer: the module that trains, or a script ending in ``.py``.
+        node: the embedded head's node name; by default the host's.
+        patience: how long what is waited for.
+        thresholds: when an attempt counts as silent.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        home: Path,
+        *,
+        ray_address: str | None = None,
+        gpus: int | None = None,
+        server_url: str,
+        trainer: str | None = None,
+        node: str | None = None,
+        patience: rc.Patience = DEFAULT_PATIENCE,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> None:
+        self.store = store
+        self.pulses = Pulses()
+        self.handlers = AttemptHandlers(store, self.pulses, self.wake)
+        self._patience = patience
+        self._thresholds = thresholds
+        name = node or socket.gethostname().partition(".")[0]
+        expected: dict[str, list[dict[str, Any]]] = {}
+        offered = 0
+        if ray_address is None:
+            offered = capacity.gpus_to_offer(gpus)
+            expected[name] = [gpu.to_json() for gpu in capacity.node_gpus(offered)]
+        self._embedded = ray_address is None
+        self._cluster = Cluster(expected)
+        self._keeper = BridgeKeeper(
+            home,
+            ray_address=ray_address,
+            gpus=offered,
+            node=name,
+            server_url=server_url,
+            on_news=self._hear,
+            on_state=self._bridge_state,
+        )
+        self._starter = Starter(
+            store,
+            self._cluster,
+            self._keeper,
+            self.pulses,
+            AttemptTokens(home),
+            LaunchSettings(
+                runs_dir=homes.runs_dir(home),
+                data_dir=homes.data_dir(home),
+                server_url=server_url,
+                trainer=trainer or os.environ.get(TRAINER_VARIABLE) or "lehr_trainer",
+            ),
+            self.wake,
+        )
+        self._mirror = Mirror(store)
+        self._sweeps = SweepKeeper(store)
+        self._nodes = NodeKeeper(store)
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._guard = threading.Lock()
+        self._spoke: set[str] = set()
+        """Attempts whose events have grown since the last tick."""
+        self._gone: set[str] = set()
+        """Attempts that reported their own end, of those that agents still list."""
+        self._order: tuple[str, ...] = ()
+        self._unsubscribe = store.subscribe(self._changed)
+        self._thread = threading.Thread(target=self._loop, name="dispatcher", daemon=True)
+
+    # ------------------------------------------------------------------ what the server calls
+
+    def start(self) -> None:
+        """Returns at once: Ray comes up beside the server."""
+        self._spoke.update(attempt.id for attempt in self.store.open_attempts())
+        self._sweeps.look_at_all()
+        self._thread.start()
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """Stop deciding. Trainings, agents and the Ray head go on."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+        if self._keeper.started:
+            self._keeper.stop()
+        self._unsubscribe()
+
+    def wake(self) -> None:
+        """Something changed: look now."""
+        self._wake.set()
+
+    def on_beat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """An attempt lives; the answer holds its orders."""
+        return self.handlers.on_beat(attempt_id, payload)
+
+    def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """An attempt's processes are gone; the answer says which bytes are still missing."""
+        answer = self.handlers.on_exit(attempt_id, payload)
+        self._nodes.note_end()
+        return answer
+
+    def authenticate_attempt(self, attempt_id: str, token: str) -> bool:
+        return self.handlers.authenticate(attempt_id, token)
+
+    def cluster(self) -> ClusterView:
+        return cluster_view(self._cluster, self.store)
+
+    def queue(self) -> list[QueueEntry]:
+        return queue_view(self.store, self._order)
+
+    def exclude_node(self, name: str, reason: str) -> None:
+        """Nothing more is placed on the node; what runs there goes on.
+
+        Raises:
+            NotFound: the cluster has no such node.
+        """
+        self._known_node(name)
+        self.store.note_node(name, EXCLUDED, reason, actor="user")
+        self.wake()
+
+    def readmit_node(self, name: str) -> None:
+        """The node gets work again; what it failed before no longer counts.
+
+        Raises:
+            NotFound: the cluster has no such node.
+        """
+        self._known_node(name)
+        self.store.note_node(name, "readmitted", "readmitted by hand", actor="user")
+        self._mirror.forget_waiting()
+        self.wake()
+
+    def _known_node(self, name: str) -> None:
+        known = {*self._cluster.members(), *self.store.node_notes()}
+        if name not in known:
+            near = nearest(name, known)
+            raise NotFound(
+                f"The cluster has no node {name!r}.",
+                hint=f"Did you mean {near}?" if near else f"It has: {', '.join(sorted(known))}.",
+            )
+
+    def can_ever_place(self, resources: Resources) -> str | None:
+        """Why no state of this cluster could hold it; None when one could, or nobody knows yet.
+
+        A GPU type that no node has is not refused: such a run waits and says why, since a node
+        of that type may join. More GPUs than there are would be a mistake in the spec.
+        """
+        nodes = [member.as_node() for member in self._cluster.members().values()]
+        if not self._embedded and not nodes:
+            return None
+        return can_ever_place(Need(resources.gpus, resources.nodes), nodes)
+
+    def silences(self) -> dict[str, Silence]:
+        """By run id, for runs that have a living attempt."""
+        return {
+            attempt.run_id: self.pulses.silence(attempt.id, self._thresholds)
+            for attempt in self.store.open_attempts()
+            if attempt.exited_at is None and attempt.dispatched_at is not None
+        }
+
+    @property
+    def bridge_pid(self) -> int | None:
+        return self._keeper.pid
+
+    # -------------------------------------------------------------------------------- news
+
+    def _changed(self, change: Change) -> None:
+        self._sweeps.changed(change)
+        if change.kind == "run":
+            self._mirror.changed(change.id)
+            if threading.current_thread() is not self._thread:
+                self._wake.set()  # What a tick changes itself, it also goes on from.
+        elif change.kind == "metrics" and change.attempt is not None:
+            with self._guard:
+                self._spoke.add(f"{change.id}-{change.attempt}")
+
+    def _hear(self, news: dict[str, Any]) -> None:
+        before = self._cluster.members()
+        self._cluster.hear(news)
+        after = self._cluster.members()
+        if sights.shape(before) != sights.shape(after):
+            self.store.notify(Change("cluster", ""))
+        self._wake.set()
+
+    def _bridge_state(self, state: Any, message: str | None) -> None:
+        if self._cluster.set_state(state, message):
+            log.info("ray is %s%s", state, f": {message}" if message else "")
+            self.store.notify(Change("cluster", ""))
+            self._wake.set()
+
+    # -------------------------------------------------------------------------------- loop
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            try:
+                self.tick()
+            except Exception:
+                # The next tick begins from the record again; a lasting fault shows in the log.
+                log.exception("a tick failed")
+                self._stopping.wait(TICK_S)
+            if self._wake.wait(TICK_S):
+                self._stopping.wait(GATHER_S)
+
+    def tick(self) -> None:
+        """Look, decide, act: once."""
+        self._starter.note_answers()
+        self._apply_events()
+        self._mirror.refresh()
+        self._settle_ended()
+        self._sweeps.tick()
+        self._mirror.refresh()
+        self._heed_wishes()
+        self._mirror.refresh()
+        attempts = self.store.open_attempts()
+        self.pulses.keep_only(attempt.id for attempt in attempts)
+        members = sights.corrected(self._cluster.members(), attempts, self.store, self._gone)
+        self._reconcile(attempts, members)
+        self._nodes.tick([name for name, member in members.items() if member.usable])
+        self._start_waiting(attempts, members)
+
+    def _apply_events(self) -> None:
+        with self._guard:
+            spoke, self._spoke = self._spoke, set()
+        for attempt_id in spoke:
+            self.store.apply_events(attempt_id)
+
+    def _settle_ended(self) -> None:
+        """Runs whose attempt has exited go where its end leads."""
+        active = self._mirror.runs(ACTIVE)
+        newest = self.store.newest_attempts([run.id for run in active])
+        for run in active:
+            attempt = newest.get(run.id)
+            if attempt is None or attempt.exited_at is None:
+                continue
+            if attempt.open and not (attempt.exit or {}).get("stand_in"):
+                # Its streams are on their way; then it is settled where they arrive.
+                pulse = self.pulses.of(attempt.id)
+                pulse.ended_since = pulse.ended_since or self.pulses.now()
+                if self.pulses.now() - pulse.ended_since < SETTLE_WAIT_S:
+                    continue
+            self.store.apply_events(attempt.id)
+            state = settle(self.store, attempt.id)
+            if state is not None:
+                log.info("attempt %s ended: its run is %s", attempt.id, state.value)
+
+    def _heed_wishes(self) -> None:
+        """What people want, as moves: those that need no process happen here and now."""
+        for run in self._mirror.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
+            state, desired = RunState(run.state), Desired(run.desired)
+            new = sights.move_for_wish(state, desired)
+            if new is not None:
+                cause = "resume" if new is RunState.QUEUED else desired.value
+                self._move(run, state, new, cause, wish_message(self.store, run))
+            elif state is RunState.RUNNING and self._over_time_limit(run):
+                limit = run.spec["time_limit_s"]
+                self._move(run, state, RunState.STOPPING, TIME_LIMIT, f"its limit is {limit:g} s")
+
+    def _move(
+        self, run: Run, old: RunState, new: RunState, cause: str, message: str | None = None
+    ) -> None:
+        self.store.move(
+            run.id,
+            old=old,
+            new=new,
+            attempt=run.attempt,
+            cause=cause,
+            message=message,
+            actor="dispatcher",
+        )
+
+    def _over_time_limit(self, run: Run) -> bool:
+        limit = run.spec.get("time_limit_s")
+        if limit is None:
+            return False
+        attempt = self.store.attempt(f"{run.id}-{run.attempt}")
+        pulse = self.pulses.of(attempt.id)
+        elapsed = pulse.elapsed_s
+        if elapsed is None:  # Not heard of yet. The record's times jump with the machine's clock.
+            elapsed = self.pulses.now() - pulse.first_known
+        return bool(elapsed > limit)
+
+    def _reconcile(self, attempts: list[Attempt], members: dict[str, Member]) -> None:
+        runs = {run.id: run for run in self._mirror.runs(ACTIVE)}
+        actions = rc.reconcile(
+            [sights.open_attempt(a, runs.get(a.run_id), members, self.pulses) for a in attempts],
+            [member.seen() for member in members.values()],
+            self._patience,
+            membership_known=self._cluster.membership_known,
+        )
+        by_id = {attempt.id: attempt for attempt in attempts}
+        for action in actions:
+            self._act(action, by_id.get(action.attempt_id), members)
+
+    def _act(self, action: rc.Action, attempt: Attempt | None, members: dict[str, Member]) -> None:
+        match action:
+            case rc.Stop():
+                self._starter.stop(action)
+            case rc.Launch() if attempt is not None:
+                self._starter.launch(self.store.run(attempt.run_id), attempt)
+            case rc.Adopt() if attempt is not None:
+                log.info("attempt %s lives: adopted", attempt.id)
+                self.store.update_attempt(attempt.id, dispatched_at=self.store.clock())
+            case rc.Lose() if attempt is not None:
+                log.warning("attempt %s is lost: %s", attempt.id, action.message)
+                note = self._starter.stand_in(action.cause, action.message, action.node)
+                self._starter.record_exit(attempt.id, note)
+                self._nodes.note_end()
+            case rc.Collect() if attempt is not None:
+                self._starter.record_exit(attempt.id, sights.listed_exit(attempt, members))
+                self._nodes.note_end()
+            case rc.Abandon() if attempt is not None:
+                self.store.close_attempt(attempt.id)
+            case _:
+                pass
+
+    def _start_waiting(self, attempts: list[Attempt], members: dict[str, Member]) -> None:
+        waiting = self._mirror.waiting()
+        if not waiting:
+            self._order = ()
+            return
+        out = excluded(self.store.node_notes())
+        decided = plan(
+            waiting,
+            sights.active(attempts, self._mirror.runs(ACTIVE), members, self.pulses),
+            [m.as_node(excluded=name in out) for name, m in members.items()],
+        )
+        self._order = decided.order
+        queued = {run.id: run for run in self._mirror.runs({RunState.QUEUED})}
+        for start in decided.starts:
+            self._starter.begin(queued[start.run_id], start.placement)
+        reasons = decided.reasons
+        if not any(member.usable for member in members.values()):
+            reasons = dict.fromkeys(reasons, self._why_no_cluster())
+        self.store.set_pending_reasons(
+            {i: why for i, why in reasons.items() if queued[i].pending_reason != why}
+        )
+
+    def _why_no_cluster(self) -> str:
+        state, message = self._cluster.state()
+        why = "waits for the cluster" + (" to start" if state == "starting" else "")
+        return f"{why} ({message})" if message else why

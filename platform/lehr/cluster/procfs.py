@@ -1,0 +1,126 @@
+"""What the shim and its kin need of the operating system. Standard library only, and light.
+
+A process is named by boot id, pid and start time together: pids are used again, and after a
+restart of the machine so are start times.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+MARK = "LEHR_ATTEMPT_NONCE"
+"""Environment variable that every process of an attempt carries: how its ranks are found again,
+since torchrun gives each a session of its own."""
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks from boot to the process's start; None when it is gone (or a zombie)."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def is_same(pid: int, started: int, boot: str) -> bool:
+    """Whether the process that was recorded so still runs."""
+    return boot == boot_id() and start_time(pid) == started
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def marked(variable: str, value: str) -> list[int]:
+    """Living processes of this user with ``variable=value`` in their environment."""
+    needle = f"{variable}={value}".encode()
+    found = []
+    for pid in pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                environment = file.read()
+        except OSError:
+            continue
+        if needle in environment.split(b"\0") and start_time(pid) is not None:
+            found.append(pid)
+    return found
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for pid in pids():
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z":
+            found.append(pid)
+    return found
+
+
+def send(pid: int, number: int) -> bool:
+    """Signals a process; False when it is gone."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def parent_death(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:
+    """A function for a child of ``parent`` to call: the kernel then signals it when that ends.
+
+    Looked up before the fork, since little may be done between fork and exec. The signal fires
+    when the parent's *thread* ends.
+    """
+    import ctypes
+
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def ask() -> None:
+        prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # It ended before the kernel was asked.
+            os._exit(1)
+
+    return ask
+
+
+def write_atomically(path: str, data: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
+    """Replaces the file whole: a reader sees the old content or the new."""
+    draft = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if durable:
+            os.fsync(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        os.unlink(draft)
+        raise
+    os.close(descriptor)
+    os.replace(draft, path)
+
+
+def write_json(path: str, value: Any, *, mode: int = 0o644, durable: bool = False) -> None:
+    data = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    write_atomically(path, data + b"\n", mode=mode, durable=durable)
+
+
+def read_json(path: str) -> Any:
+    """The file's content; None when there is none, or not a whole one."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,93 @@
+"""The one place that builds the command of a training process. Standard library only.
+
+A gang of one needs no launcher: its only process gets the environment that torchrun would give
+it. That spares each single-GPU trial a second interpreter with torch in it (seconds of start-up
+and hundreds of megabytes, times eight on one machine), and its parent is the shim itself.
+"""
+
+import socket
+import sys
+from typing import NamedTuple
+
+
+class Gang(NamedTuple):
+    """One node's part of an attempt."""
+
+    per_node: int
+    """Ranks on this node, one a GPU."""
+    nodes: int = 1
+    node_rank: int = 0
+    master_address: str = "127.0.0.1"
+    """Where the first node listens, as the others see it."""
+    master_port: int = 0
+    """Agreed by all nodes; 0 lets a single node choose a free one."""
+
+    @property
+    def alone(self) -> bool:
+        return self.nodes == 1 and self.per_node == 1
+
+    @property
+    def ranks(self) -> range:
+        first = self.node_rank * self.per_node
+        return range(first, first + self.per_node)
+
+
+def command(
+    trainer: str, attempt_dir: str, gang: Gang, *, python: str = sys.executable
+) -> list[str]:
+    """The argv that trains ``attempt_dir``.
+
+    ``trainer`` is a module's name, or the path of a script ending in ``.py``.
+    """
+    # -P: a file beside the script or in the working folder must never shadow a module.
+    target = [trainer] if trainer.endswith(".py") else ["-m", trainer]
+    if gang.alone:
+        return [python, "-P", *target, attempt_dir]
+    launcher = [
+        python,
+        "-P",
+        "-m",
+        "torch.distributed.run",
+        # Retries are the dispatcher's: another attempt, from a checkpoint, in its own directory.
+        "--max-restarts=0",
+        f"--nproc-per-node={gang.per_node}",
+    ]
+    if gang.nodes == 1:
+        # Its own rendezvous on a port that it binds itself: nobody can take it in between.
+        launcher += ["--standalone"]
+    else:
+        launcher += [
+            f"--nnodes={gang.nodes}",
+            f"--node-rank={gang.node_rank}",
+            f"--master-addr={gang.master_address}",
+            f"--master-port={gang.master_port}",
+        ]
+    return [*launcher, *target, attempt_dir]
+
+
+def environment(gang: Gang, *, gpus: list[int], threads: int) -> dict[str, str]:
+    """What the training process must find in its environment, whoever launches it."""
+    values = {
+        "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in gpus),
+        # nvidia-smi's order, in which the GPUs were counted.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if gang.alone:
+        values |= {
+            "RANK": "0",
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": "1",
+            "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+        }
+    return values
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

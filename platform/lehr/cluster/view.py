@@ -1,0 +1,94 @@
+"""The cluster and the queue, as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lehr.cluster.capacity import LOGICAL
+from lehr.cluster.launching import placement_of
+from lehr.cluster.members import Cluster
+from lehr.cluster.node_keeper import excluded
+from lehr.control.lifecycle import RunState
+from lehr.store import Store
+from lehr.store.tables import Attempt, Run
+from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
+
+
+def cluster_view(cluster: Cluster, store: Store) -> ClusterView:
+    """A node a row, with who holds each of its GPUs since when."""
+    holders: dict[tuple[str, int], Attempt] = {}
+    for attempt in store.open_attempts():
+        if attempt.exited_at is None:
+            for share in placement_of(attempt):
+                for index in share.gpus:
+                    holders[share.node, index] = attempt
+    names: dict[str, str] = {}
+    out = excluded(store.node_notes())
+    for attempt in holders.values():
+        if attempt.run_id not in names:
+            names[attempt.run_id] = store.run(attempt.run_id).name
+    nodes = []
+    for member in sorted(cluster.members().values(), key=lambda member: member.name):
+        gpus = []
+        for gpu in member.gpus:
+            holder = holders.get((member.name, int(gpu["index"])))
+            gpus.append(
+                GpuView(
+                    index=int(gpu["index"]),
+                    name=str(gpu["name"]),
+                    memory_bytes=gpu.get("memory_bytes"),
+                    run_id=holder.run_id if holder else None,
+                    run_name=names[holder.run_id] if holder else None,
+                    attempt=holder.number if holder else None,
+                    since=holder.created_at if holder else None,
+                )
+            )
+        nodes.append(
+            NodeView(
+                name=member.name,
+                address=member.address,
+                alive=member.usable,
+                logical=bool(gpus) and all(gpu.name == LOGICAL for gpu in gpus),
+                gpus=gpus,
+                cpus=member.hello.get("cpus"),
+                last_seen_at=member.last_seen_at,
+                excluded=out.get(member.name),
+            )
+        )
+    state, message = cluster.state()
+    usable = [node for node in nodes if node.alive]
+    if state == "up" and not usable:
+        state = "starting"
+        errors = [m.error for m in cluster.members().values() if m.error]
+        message = errors[0] if errors else "Ray is up; its nodes' agents are starting"
+    return ClusterView(
+        state=state,
+        message=message,
+        nodes=nodes,
+        gpus_total=sum(len(node.gpus) for node in usable),
+        gpus_busy=sum(gpu.run_id is not None for node in nodes for gpu in node.gpus),
+    )
+
+
+def queue_view(store: Store, order: Sequence[str]) -> list[QueueEntry]:
+    """What waits, in the order of its turn; what was submitted just now comes last."""
+    runs = {run.id: run for run in store.runs_by_state({RunState.QUEUED})}
+    ordered = [runs.pop(run_id) for run_id in order if run_id in runs]
+    ordered += sorted(runs.values(), key=lambda run: (-run.priority, run.number or 0))
+    return [_entry(position, run) for position, run in enumerate(ordered, 1)]
+
+
+def _entry(position: int, run: Run) -> QueueEntry:
+    resources = run.spec["resources"]
+    return QueueEntry(
+        position=position,
+        run_id=run.id,
+        name=run.name,
+        project=run.project,
+        gpus=resources["gpus"],
+        nodes=resources["nodes"],
+        gpu_type=resources["gpu_type"],
+        priority=run.priority,
+        reason=run.pending_reason or "was submitted just now",
+        queued_at=run.queued_at,
+    )

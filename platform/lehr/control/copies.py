@@ -1,0 +1,44 @@
+"""Which copies of checkpoints stay: those that the trainer's policy keeps or a fork waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from lehr_trainer.config import CheckpointConfig
+from lehr_trainer.retention import Held, superfluous
+
+
+class Saved(Protocol):
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def val_loss(self) -> float | None: ...
+
+
+def kept_because(point: Saved, there: Sequence[Saved], policy: CheckpointConfig) -> list[str]:
+    """Why the policy keeps one of those that are there, in words; nothing when it does not."""
+    ordered = sorted(there, key=lambda one: (one.attempt, one.step))
+    reasons = []
+    if point in ordered[-policy.keep_last :]:
+        reasons.append(f"one of the last {policy.keep_last}")
+    scored = [one for one in ordered if one.val_loss is not None]
+    if policy.keep_best and scored and point is min(scored, key=lambda one: one.val_loss or 0.0):
+        reasons.append("the best")
+    if policy.keep_every and point.step % policy.keep_every == 0:
+        reasons.append(f"every {policy.keep_every:,} steps")
+    return reasons
+
+
+def copies_to_remove(
+    there: Sequence[Saved], policy: CheckpointConfig, needed: Collection[str]
+) -> list[str]:
+    """Paths of the copies that nothing keeps any more. ``needed`` are paths that forks wait for."""
+    ordered = sorted(there, key=lambda one: (one.attempt, one.step))
+    held = [Held(Path(one.path), one.step, one.val_loss) for one in ordered]
+    return [str(one.path) for one in superfluous(held, policy) if str(one.path) not in needed]

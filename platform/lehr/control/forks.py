@@ -1,0 +1,116 @@
+"""Forks: which checkpoint a new run begins from, and what may be different in it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from lehr.errors import NotFound, Problem, SpecError
+from lehr.specs import load_spec
+from lehr.specs.overrides import Overrides, parse_overrides
+from lehr.specs.run import RunSpec
+
+if TYPE_CHECKING:
+    from lehr_trainer.config import TrainConfig
+
+_SCHEDULE = "train.schedule"
+_WARMUP = frozenset({f"{_SCHEDULE}.{name}" for name in ("warmup_steps", "warmup_ratio")})
+_EITHER = (("warmup_steps", "warmup_ratio"), ("decay_steps", "decay_ratio"))
+_MODEL_MAY_CHANGE = frozenset({"rope_theta", "rope_scaling", "max_sequence_length", "norm_eps"})
+"""What a checkpoint's weights do not depend on in shape: a longer context needs the first three."""
+_LONGEST_NAME = 100
+
+
+class Saved(Protocol):
+    """A checkpoint whose files are there."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+
+
+C = TypeVar("C", bound=Saved)
+
+
+def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:
+    """The checkpoint at ``step``, the newest attempt's; without a step the newest there is.
+
+    Raises:
+        NotFound: there is none at that step; the nearest is named.
+    """
+    if not checkpoints:
+        raise NotFound(
+            f"{name} has no checkpoint to fork from.",
+            hint="A run that trains saves one now with: POST /runs/{ref}/checkpoint.",
+        )
+    if step is None:
+        return max(checkpoints, key=lambda c: (c.attempt, c.step))
+    there = [c for c in checkpoints if c.step == step]
+    if there:
+        return max(there, key=lambda c: c.attempt)
+    steps = sorted({c.step for c in checkpoints})
+    near = min(steps, key=lambda s: (abs(s - step), s))
+    listed = ", ".join(f"{s:,}" for s in steps[-10:])
+    raise NotFound(
+        f"{name} has no checkpoint at step {step:,}.",
+        hint=f"The nearest is at step {near:,}. It has: {'..., ' * (len(steps) > 10)}{listed}.",
+    )
+
+
+def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSpec:
+    """The spec of a run that goes on from ``step`` of one with the spec ``source``.
+
+    A new warmup can only mean one from here on, so a change of it begins the schedule at ``step``
+    (``train.schedule.starts_after``) unless the changes say where it begins. Of two fields that
+    exclude each other, the one that is given wins over the source's.
+
+    Raises:
+        SpecError: a change is wrong, needs other weights than the checkpoint's, or leaves no step.
+    """
+    old = RunSpec.model_validate(source)
+    given = {path: value for path, value, _ in parse_overrides(changes)}
+    data = copy.deepcopy(source)
+    data["kind"] = "run"
+    if "name" not in given:
+        ending = f"-fork-{step}"
+        data["name"] = f"{old.name[: _LONGEST_NAME - len(ending)]}{ending}"
+    schedule = data["train"].setdefault("schedule", {})
+    for one, other in _EITHER:
+        for name, excluded in ((one, other), (other, one)):
+            if f"{_SCHEDULE}.{name}" in given and f"{_SCHEDULE}.{excluded}" not in given:
+                schedule[excluded] = None
+    if given.keys() & _WARMUP and f"{_SCHEDULE}.starts_after" not in given:
+        schedule["starts_after"] = step
+    new = load_spec(data, changes)
+    assert isinstance(new, RunSpec)
+    problems = _problems(old.train, new.train, step)
+    if problems:
+        raise SpecError(problems)
+    return new
+
+
+def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[Problem]:
+    found = []
+    if new.steps <= step:
+        message = (
+            f"train.steps is {new.steps:,}, and the checkpoint is at step {step:,}: "
+            "nothing would be left to train."
+        )
+        found.append(Problem("train.steps", message, f"Change it too: train.steps={2 * step}"))
+    before, after = old.model.model_dump(), new.model.model_dump()
+    for name in sorted(before.keys() | after.keys()):
+        if name in _MODEL_MAY_CHANGE or before.get(name) == after.get(name):
+            continue
+        path = f"train.model.{name}"
+        message = f"{path} is {before.get(name)!r} in the checkpoint; a fork cannot change it."
+        found.append(Problem(path, message, "Submit a new run for another model."))
+    if old.optimizer.name != new.optimizer.name:
+        path = "train.optimizer.name"
+        message = (
+            f"{path} is {old.optimizer.name!r} in the checkpoint, which holds its state; "
+            "a fork cannot change it."
+        )
+        found.append(Problem(path, message))
+    return found

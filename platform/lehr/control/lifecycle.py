@@ -1,0 +1,71 @@
+"""The life of a run: its states, and the moves between them that exist.
+
+A move that is not in ``MOVES`` cannot be recorded. Who decides a move lives in
+this package; who writes it down is ``lehr.store``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    PRUNED = "pruned"
+
+    @property
+    def ended(self) -> bool:
+        return self in ENDED
+
+    @property
+    def active(self) -> bool:
+        """Whether an attempt of it may hold GPUs."""
+        return self in ACTIVE
+
+
+class Desired(StrEnum):
+    """What people (or a pruner) want of a run; orders carry it to the attempt."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+    PRUNE = "prune"
+
+
+MOVES: dict[RunState, frozenset[RunState]] = {
+    RunState.QUEUED: frozenset({RunState.STARTING, RunState.PAUSED, RunState.CANCELLED}),
+    RunState.STARTING: frozenset(
+        {RunState.RUNNING, RunState.STOPPING, RunState.FAILED, RunState.QUEUED}
+    ),
+    RunState.RUNNING: frozenset(
+        {RunState.STOPPING, RunState.COMPLETED, RunState.FAILED, RunState.QUEUED}
+    ),
+    RunState.STOPPING: frozenset(
+        {
+            RunState.PAUSED,
+            RunState.CANCELLED,
+            RunState.PRUNED,
+            RunState.COMPLETED,
+            RunState.FAILED,
+        }
+    ),
+    RunState.PAUSED: frozenset({RunState.QUEUED, RunState.CANCELLED}),
+    RunState.FAILED: frozenset({RunState.QUEUED}),
+    RunState.COMPLETED: frozenset(),
+    RunState.CANCELLED: frozenset(),
+    RunState.PRUNED: frozenset(),
+}
+
+ENDED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunState.PRUNED})
+ACTIVE = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
+
+
+def can_move(old: RunState, new: RunState) -> bool:
+    return new in MOVES[old]

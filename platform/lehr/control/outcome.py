@@ -1,0 +1,89 @@
+"""What becomes of a run when its attempt has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lehr.control.lifecycle import MOVES, Desired, RunState
+from lehr.control.retries import Budget, Budgets, Cause, Exit, Finished, classify
+
+_STOPPED: dict[Desired, RunState] = {
+    Desired.PAUSE: RunState.PAUSED,
+    Desired.CANCEL: RunState.CANCELLED,
+    Desired.PRUNE: RunState.PRUNED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    state: RunState
+    cause: str
+    message: str | None = None
+    spends: Budget = Budget.NONE
+    """The budget that the next try is paid from; NONE when there is no next try."""
+
+
+def outcome(
+    *,
+    desired: Desired,
+    time_limit_s: float | None,
+    over_time_limit: bool,
+    ended: Exit,
+    finished: Finished | None,
+    budgets: Budgets,
+) -> Outcome:
+    """The state that the run goes to, and why.
+
+    Args:
+        desired: what was wanted of the run when the attempt ended.
+        time_limit_s: the run's limit, for the message.
+        over_time_limit: the attempt was stopped for it.
+        ended: how the process ended.
+        finished: the trainer's last record, when there is one.
+        budgets: tries left.
+    """
+    if finished is not None and finished.outcome == "completed":
+        return Outcome(RunState.COMPLETED, "completed")
+    # What its people want decides, whatever the process did on its way down.
+    if desired is not Desired.RUN and not _failed_while_pausing(desired, finished):
+        message = None
+        if desired is Desired.PAUSE and not _stopped_cleanly(finished):
+            message = "it ended before it could save; it will resume from its last checkpoint"
+        return Outcome(_STOPPED[desired], desired.value, message)
+    if over_time_limit:
+        limit = f" of {time_limit_s:g} s" if time_limit_s is not None else ""
+        saved = ", and saved" if _stopped_cleanly(finished) else ""
+        return Outcome(RunState.FAILED, "time_limit", f"stopped at its time limit{limit}{saved}")
+    cause = classify(ended, finished)
+    if budgets.covers(cause.budget):
+        return Outcome(RunState.QUEUED, cause.name, cause.message, spends=cause.budget)
+    return Outcome(RunState.FAILED, cause.name, _exhausted(cause))
+
+
+def _stopped_cleanly(finished: Finished | None) -> bool:
+    return finished is not None and finished.outcome == "stopped"
+
+
+def _failed_while_pausing(desired: Desired, finished: Finished | None) -> bool:
+    """A run that fails by itself while it is asked to pause would only fail again."""
+    return desired is Desired.PAUSE and finished is not None and finished.outcome == "failed"
+
+
+def _exhausted(cause: Cause) -> str:
+    if cause.budget in {Budget.NONE, Budget.USER}:
+        return cause.message
+    return f"{cause.message}; no retry is left for this kind of failure ({cause.budget.value})"
+
+
+def path(old: RunState, new: RunState) -> tuple[RunState, ...]:
+    """The moves that lead from one state to another, without the first state; empty if none do.
+
+    A short run can end before anybody noticed that it had started: ``starting`` to ``completed``
+    goes by way of ``running``, since each state is recorded.
+    """
+    if new in MOVES[old]:
+        return (new,)
+    for between in (RunState.RUNNING, RunState.STOPPING):
+        if between in MOVES[old] and new in MOVES[between]:
+            return (between, new)
+    return ()

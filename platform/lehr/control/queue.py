@@ -1,0 +1,310 @@
+"""Which waiting runs start now, where, and why the others wait.
+
+The rules, in order:
+
+1. **Priority**, higher first.
+2. Within a priority **projects share**: a run ranks by how many GPUs its own project holds or
+   asks for *ahead of it* (its earlier runs). So a project with a hundred trials waiting does not
+   shut out another's one. Runs submitted later never push an earlier run of their project back.
+3. Otherwise **first come, first served**, by order of submission. One project alone is plain FIFO.
+4. **All or none**: a run's whole gang is placed at once. It goes where it leaves the smallest
+   hole, so that whole nodes stay whole for large runs.
+5. **No starvation**: a run that does not fit holds its GPUs: those that are free now on the node
+   where the fewest are missing, and those that will be. Later runs may start beside that
+   reservation (backfill), never on it, so they cannot delay it. A higher priority may.
+6. A sweep runs at most ``max_concurrent`` of its runs at one time; those held back by this hold
+   nothing and count for nothing.
+
+Pure: values in, values out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lehr.control import reasons
+from lehr.control.reasons import Blocker
+from lehr.control.resources import Need, Node, Placement, Share, can_ever_place, matching
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    run_id: str
+    number: int
+    """Order of submission."""
+    need: Need
+    name: str = ""
+    priority: int = 0
+    project: str = "default"
+    sweep_id: str | None = None
+    sweep_name: str | None = None
+    max_concurrent: int | None = None
+    """Of its sweep."""
+    excluded_nodes: frozenset[str] = frozenset()
+    """Nodes that failed this run twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """Something that holds GPUs: an attempt of a run, or what a lost one left behind."""
+
+    run_id: str
+    placement: Placement
+    number: int = 0
+    name: str = ""
+    project: str = "default"
+    sweep_id: str | None = None
+    remaining_s: float | None = None
+    """About how long it will still take; None when nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    run_id: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    starts: tuple[Start, ...]
+    reasons: dict[str, str]
+    """For every run that does not start, why."""
+    order: tuple[str, ...]
+    """All that keep waiting, in the order of their turn."""
+
+
+@dataclass(slots=True)
+class _Board:
+    """The nodes' GPUs while a plan is made."""
+
+    nodes: dict[str, Node]
+    busy: dict[str, dict[int, Active]] = field(default_factory=dict)
+    taken: dict[str, set[int]] = field(default_factory=dict)
+    """Given away in this plan."""
+    held: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Reserved: node -> GPU -> run that it is kept for."""
+
+    def open(self, node: Node, need: Need, *, held: bool = False) -> list[int]:
+        """GPUs that the need could have now; ``held`` counts reserved ones in."""
+        busy, taken = self.busy.get(node.name, {}), self.taken.get(node.name, set())
+        kept: Mapping[int, str] = {} if held else self.held.get(node.name, {})
+        return [
+            index
+            for index in matching(node, need)
+            if index not in busy and index not in taken and index not in kept
+        ]
+
+    def candidates(self, run: Waiting) -> list[Node]:
+        return [
+            node
+            for node in self.nodes.values()
+            if node.usable and not node.excluded and node.name not in run.excluded_nodes
+        ]
+
+    def fit(self, run: Waiting) -> Placement | None:
+        """The whole gang on free GPUs that are kept for nobody, or None."""
+        need = run.need
+        choices: list[tuple[int, str, list[int]]] = []
+        for node in self.candidates(run):
+            free = self.open(node, need)
+            if len(free) >= need.per_node:
+                choices.append((len(free), node.name, free))
+        if len(choices) < need.nodes:
+            return None
+        choices.sort()
+        return tuple(
+            Share(name, tuple(free[: need.per_node])) for _, name, free in choices[: need.nodes]
+        )
+
+    def take(self, placement: Placement) -> None:
+        for share in placement:
+            self.taken.setdefault(share.node, set()).update(share.gpus)
+
+    def reserve(self, run: Waiting) -> list[Blocker]:
+        """Keep a whole gang's GPUs for the run, free ones first, on the nodes nearest to it.
+
+        Returns what it waits for there; nothing when earlier reservations leave too little.
+        """
+        need = run.need
+        options: list[tuple[int, float, str, list[int]]] = []
+        for node in self.candidates(run):
+            kept = self.held.get(node.name, {})
+            free = self.open(node, need)
+            # GPUs given away in this plan end last: nothing is known of their runs yet.
+            later = sorted(
+                (
+                    (self._remaining(node.name, index), index)
+                    for index in matching(node, need)
+                    if index not in kept and index not in free
+                ),
+            )
+            chosen = free[: need.per_node]
+            wait = 0.0
+            for remaining, index in later[: need.per_node - len(chosen)]:
+                chosen.append(index)
+                wait = max(wait, remaining)
+            if len(chosen) == need.per_node:
+                missing = need.per_node - min(len(free), need.per_node)
+                options.append((missing, wait, node.name, chosen))
+        if len(options) < need.nodes:
+            return []
+        options.sort()
+        blockers = []
+        for missing, _, name, chosen in options[: need.nodes]:
+            self.held.setdefault(name, {}).update(dict.fromkeys(chosen, run.run_id))
+            blockers.append(self._blocker(name, need, missing, chosen))
+        return blockers
+
+    def _remaining(self, node: str, index: int) -> float:
+        holder = self.busy.get(node, {}).get(index)
+        if holder is None or holder.remaining_s is None:
+            return float("inf")
+        return holder.remaining_s
+
+    def _blocker(self, name: str, need: Need, missing: int, chosen: list[int]) -> Blocker:
+        node = self.nodes[name]
+        holders = [self.busy[name][index] for index in chosen if index in self.busy.get(name, {})]
+        first = min(
+            holders,
+            key=lambda h: float("inf") if h.remaining_s is None else h.remaining_s,
+            default=None,
+        )
+        return Blocker(
+            node=name,
+            free=len(self.open(node, need, held=True)),
+            size=len(matching(node, need)),
+            missing=missing,
+            holder=first.name or first.run_id if first else None,
+            holder_frees=sum(h is first for h in holders),
+            remaining_s=first.remaining_s if first else None,
+        )
+
+
+def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[Node]) -> Plan:
+    """What to start now, and for every other waiting run why it waits."""
+    board = _Board({node.name: node for node in nodes})
+    for holder in active:
+        for share in holder.placement:
+            if share.node in board.nodes:
+                board.busy.setdefault(share.node, {}).update(dict.fromkeys(share.gpus, holder))
+
+    possible, why = _possible_now(waiting, board)
+    allowed, throttled = _within_sweep_limits(possible, active)
+    why.update(throttled)
+    order = _in_turn(allowed, active)
+
+    starts: list[Start] = []
+    names = {run.run_id: run.name or run.run_id for run in waiting}
+    hopeless: set[tuple[Need, frozenset[str]]] = set()
+    first_of: set[int] = set()
+    for run in order:
+        kind = (run.need, run.excluded_nodes)
+        # Free GPUs only grow fewer while a plan is made: what did not fit once will not now.
+        placement = None if kind in hopeless else board.fit(run)
+        if placement is not None:
+            board.take(placement)
+            starts.append(Start(run.run_id, placement))
+            continue
+        hopeless.add(kind)
+        next_in_line = run.priority not in first_of
+        first_of.add(run.priority)
+        why[run.run_id] = _reason(run, board, names, next_in_line=next_in_line)
+    started = {start.run_id for start in starts}
+    turn = [run.run_id for run in order if run.run_id not in started]
+    rest = sorted(
+        (run for run in waiting if run.run_id not in started and run.run_id not in set(turn)),
+        key=lambda run: (-run.priority, run.number),
+    )
+    return Plan(tuple(starts), why, (*turn, *(run.run_id for run in rest)))
+
+
+def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_line: bool) -> str:
+    """Reserve what can be reserved for a run that does not fit, and say what it waits for."""
+    need = run.need
+    candidates = board.candidates(run)
+    free = sum(len(board.open(node, need, held=True)) for node in candidates)
+    kept = Counter(
+        holder
+        for node in candidates
+        for index, holder in board.held.get(node.name, {}).items()
+        if index in board.open(node, need, held=True)
+    )
+    keeper = names[kept.most_common(1)[0][0]] if kept else None
+    blockers = board.reserve(run)
+    return reasons.waits(
+        need,
+        blockers,
+        free=free,
+        total=sum(len(matching(node, need)) for node in candidates),
+        keeper=keeper,
+        next_at=run.priority if next_in_line else None,
+        out=sorted(n.name for n in board.nodes.values() if n.excluded and matching(n, need)),
+    )
+
+
+def _possible_now(
+    waiting: Sequence[Waiting], board: _Board
+) -> tuple[list[Waiting], dict[str, str]]:
+    """Runs that the nodes which answer could hold; of the others, why not.
+
+    The others hold nothing and count for nothing, or they would hold up those that can run.
+    """
+    possible: list[Waiting] = []
+    why: dict[str, str] = {}
+    known: dict[tuple[Need, frozenset[str]], str | None] = {}
+    for run in waiting:
+        kind = (run.need, run.excluded_nodes)
+        if kind not in known:
+            known[kind] = _impossible(run, board)
+        reason = known[kind]
+        if reason is None:
+            possible.append(run)
+        else:
+            why[run.run_id] = reason
+    return possible, why
+
+
+def _impossible(run: Waiting, board: _Board) -> str | None:
+    need, nodes = run.need, list(board.nodes.values())
+    if (never := can_ever_place(need, nodes)) is not None:
+        return never
+    if can_ever_place(need, board.candidates(run)) is None:
+        return None
+    silent = [node.name for node in nodes if not node.usable and matching(node, need)]
+    out = sorted(node.name for node in nodes if node.excluded and matching(node, need))
+    return reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out)
+
+
+def _within_sweep_limits(
+    waiting: Sequence[Waiting], active: Sequence[Active]
+) -> tuple[list[Waiting], dict[str, str]]:
+    running = Counter(holder.sweep_id for holder in active if holder.sweep_id)
+    allowed, why = [], {}
+    for run in sorted(waiting, key=lambda run: (-run.priority, run.number)):
+        limit = run.max_concurrent
+        if run.sweep_id is not None and limit is not None:
+            if running[run.sweep_id] >= limit:
+                why[run.run_id] = reasons.sweep_limit(run.sweep_name or run.sweep_id, limit)
+                continue
+            running[run.sweep_id] += 1
+        allowed.append(run)
+    return allowed, why
+
+
+def _in_turn(waiting: Sequence[Waiting], active: Sequence[Active]) -> list[Waiting]:
+    """By priority, then by what the run's project has ahead of it, then by submission."""
+    several = len({run.project for run in waiting}) > 1
+    ahead: dict[str, int] = {}
+    if several:
+        held: dict[str, list[tuple[int, int]]] = {}
+        for holder in active:
+            size = sum(len(share.gpus) for share in holder.placement)
+            held.setdefault(holder.project, []).append((holder.number, size))
+        asked: Counter[tuple[str, int]] = Counter()
+        for run in sorted(waiting, key=lambda run: run.number):
+            earlier = sum(n for number, n in held.get(run.project, ()) if number < run.number)
+            ahead[run.run_id] = earlier + asked[run.project, run.priority]
+            asked[run.project, run.priority] += run.need.gpus
+    return sorted(waiting, key=lambda run: (-run.priority, ahead.get(run.run_id, 0), run.number))

@@ -1,0 +1,125 @@
+"""Why a run waits, in words for people.
+
+Texts change only when something worth telling changes: times are rounded coarsely, positions
+are left out, so that ten thousand waiting runs are not rewritten with every start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lehr.control.resources import Need
+
+_MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """What is missing on one node."""
+
+    node: str
+    free: int
+    """GPUs of the needed type that are free on the node now."""
+    size: int
+    """GPUs of the needed type that the node has."""
+    missing: int
+    holder: str | None
+    """The run that ends first of those that hold the missing ones."""
+    holder_frees: int
+    remaining_s: float | None
+
+
+def about(seconds: float) -> str:
+    """``about 40 m``, ``about 3 h``: no finer than it is known."""
+    minutes = seconds / 60
+    if minutes < 1:
+        return "less than 1 m"
+    if minutes <= 55:
+        return f"about {min(_MINUTES, key=lambda m: abs(m - minutes))} m"
+    hours = minutes / 60
+    return f"about {round(hours)} h" if hours < 48 else f"about {round(hours / 24)} d"
+
+
+def sweep_limit(sweep: str, limit: int) -> str:
+    return f"waits for its sweep: {sweep} runs at most {limit} at one time"
+
+
+def no_usable_node(
+    need: Need, silent: Sequence[str], excluded: Sequence[str], out: Sequence[str] = ()
+) -> str:
+    """Nodes that could hold it exist, but none can be used now."""
+    parts = []
+    if silent:
+        parts.append(f"{_names(silent)} {_do(silent)} not answer")
+    if excluded:
+        said = f"{_names(excluded)} failed it twice and {_are(excluded)} excluded for it"
+        parts.append(f"{said}: lehr cluster readmit {excluded[0]}")
+    if out:
+        parts.append(f"{_out(out)}: lehr cluster readmit {out[0]}")
+    return f"waits for {need}" + (f" ({'; '.join(parts)})" if parts else "")
+
+
+def waits(
+    need: Need,
+    blockers: Sequence[Blocker],
+    *,
+    free: int,
+    total: int,
+    keeper: str | None,
+    next_at: int | None,
+    out: Sequence[str] = (),
+) -> str:
+    """E.g. ``waits for 8 x H100 (node n2 has 6 free; k3 frees 2 in about 40 m); next in line ...``.
+
+    Args:
+        need: what it needs.
+        blockers: what is missing where its reservation is; empty when it has none.
+        free: GPUs of its type that are free now, kept ones included.
+        total: GPUs of its type.
+        keeper: the run that free GPUs are kept for, if any are.
+        next_at: the priority at which it is the next in line, if it is.
+        out: nodes with such GPUs that are excluded.
+    """
+    lacking = [blocker for blocker in blockers if blocker.missing]
+    if free == 0:
+        detail = _all_busy(total)
+        if lacking and next_at is not None:
+            detail += _freed_by(lacking[0])
+    elif keeper is not None:
+        are = "is" if free == 1 else "are"
+        detail = f"{free} {are} free, kept for {keeper}"
+    elif lacking:
+        detail = f"node {lacking[0].node} has {lacking[0].free} free{_freed_by(lacking[0])}"
+    else:
+        detail = f"{free} free, not on the nodes it needs"
+    if out:
+        detail += f"; {_out(out)}"
+    text = f"waits for {need} ({detail})"
+    return text if next_at is None else f"{text}; next in line at priority {next_at}"
+
+
+def _all_busy(total: int) -> str:
+    return "the one is busy" if total == 1 else f"all {total} are busy"
+
+
+def _freed_by(blocker: Blocker) -> str:
+    if blocker.holder is None or blocker.remaining_s is None:
+        return ""
+    return f"; {blocker.holder} frees {blocker.holder_frees} in {about(blocker.remaining_s)}"
+
+
+def _names(nodes: Sequence[str]) -> str:
+    return f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)}"
+
+
+def _out(nodes: Sequence[str]) -> str:
+    return f"{_names(nodes)} {_are(nodes)} excluded"
+
+
+def _do(nodes: Sequence[str]) -> str:
+    return "does" if len(nodes) == 1 else "do"
+
+
+def _are(nodes: Sequence[str]) -> str:
+    return "is" if len(nodes) == 1 else "are"

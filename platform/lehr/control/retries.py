@@ -1,0 +1,328 @@
+"""Why an attempt ended, and from which budget another try would be paid.
+
+Three budgets, by who is to blame: the user's code, infrastructure, preemption. What would only
+fail again (out of memory, a bad config, bad data, NaN, a full disk) has none.
+
+The trainer's own ``finished`` record is believed first. Without one, or when it says no more than
+"error", the last lines of its output are read: torch, NCCL and the driver say what happened only
+in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Budget(StrEnum):
+    USER = "user"
+    INFRASTRUCTURE = "infrastructure"
+    PREEMPTION = "preemption"
+    NONE = "none"
+    """Another try would fail the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    name: str
+    """For machines: out_of_memory, nccl_timeout, killed, ..."""
+    budget: Budget
+    message: str
+    """For people, one or two sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How an attempt's process ended: exit.json, or what stands in for it."""
+
+    code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    """Why the shim ended it or could not start it; empty when the process ended by itself."""
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The trainer's last word."""
+
+    outcome: str
+    cause: str | None = None
+    message: str | None = None
+    step: int = 0
+
+
+_OWN_CAUSES: dict[str, Budget] = {
+    "out_of_memory": Budget.NONE,
+    "bad_config": Budget.NONE,
+    "bad_data": Budget.NONE,
+    "bad_checkpoint": Budget.NONE,
+    "nan_loss": Budget.NONE,
+    "disk_full": Budget.NONE,
+}
+"""Causes that the trainer names itself, and knows for certain."""
+
+_OWN_SUSPICIONS = frozenset({"peer_lost", "gpu_error", "data_unreachable"})
+"""Causes that the trainer names where its text says no more: the machines', not the user's. Any
+other of its causes is the user's code."""
+
+_SHIM_REASONS: dict[str, tuple[Budget, str]] = {
+    "shim_lost": (Budget.INFRASTRUCTURE, "its launcher was killed"),
+    "node_rebooted": (Budget.INFRASTRUCTURE, "its node was restarted"),
+    "node_lost": (Budget.INFRASTRUCTURE, "its node was lost"),
+    "peer_lost": (Budget.INFRASTRUCTURE, "another node of its gang was lost"),
+    "no_contact": (Budget.INFRASTRUCTURE, "nothing was heard of it after its start"),
+    "gpu_busy": (Budget.INFRASTRUCTURE, "a GPU it was given is still held by other processes"),
+    "checkpoint_unreachable": (
+        Budget.INFRASTRUCTURE,
+        "the checkpoint that it was to go on from could not be fetched",
+    ),
+    "launch_failed": (Budget.INFRASTRUCTURE, "it could not be started"),
+    "terminated": (Budget.PREEMPTION, "it was asked to end from outside Lehr"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    cause: str
+    budget: Budget
+    regex: re.Pattern[str]
+    message: str
+
+
+def _pattern(cause: str, budget: Budget, message: str, *expressions: str) -> Pattern:
+    return Pattern(cause, budget, re.compile("|".join(expressions)), message)
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    # The first that matches decides, so that hardware comes before the NCCL error it causes.
+    _pattern(
+        "ecc_error",
+        Budget.INFRASTRUCTURE,
+        "a GPU had an uncorrectable memory error (ECC)",
+        r"uncorrectable (?:NVLink|ECC) error",
+        r"Xid \([^)]*\): (?:48|63|64|94|95)\b",
+        r"[Dd]ouble[- ][Bb]it ECC",
+        r"CUDA_ERROR_ECC_UNCORRECTABLE",
+    ),
+    _pattern(
+        "gpu_lost",
+        Budget.INFRASTRUCTURE,
+        "a GPU was lost by its driver",
+        r"GPU has fallen off the bus",
+        r"Xid \([^)]*\): (?:74|79|119|120)\b",
+        r"CUDA-capable device\(s\) is/are busy or unavailable",
+        r"no CUDA-capable device is detected",
+        r"Unable to determine the device handle for GPU",
+        r"Driver/library version mismatch",
+        r"CUDA driver initialization failed",
+        r"CUDA error: unknown error",
+        r"[Ss]ystem not yet initialized",
+    ),
+    _pattern(
+        "stalled",
+        Budget.INFRASTRUCTURE,
+        "its steps had stopped while it lived: a rank, a collective or a disk hangs",
+        r"no step for \d+ s: stall_limit_s is ",
+    ),
+    _pattern(
+        "out_of_memory",
+        Budget.NONE,
+        "the GPU ran out of memory; a smaller micro_batch, activation checkpointing or more GPUs "
+        "would help",
+        r"torch\.OutOfMemoryError",
+        r"torch\.cuda\.OutOfMemoryError",
+        r"CUDA out of memory",
+        r"CUDA error: out of memory",
+        r"CUBLAS_STATUS_ALLOC_FAILED",
+        r"HIP out of memory",
+    ),
+    _pattern(
+        "out_of_memory",
+        Budget.NONE,
+        "the machine ran out of memory",
+        r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
+        r"(?m:^)MemoryError\b",
+        r"Cannot allocate memory",
+        r"std::bad_alloc",
+        r"oom-kill",
+    ),
+    _pattern(
+        "disk_full",
+        Budget.NONE,
+        "a disk is full",
+        r"No space left on device",
+        r"Disk quota exceeded",
+        r"\[Errno (?:28|122)\]",
+    ),
+    _pattern(
+        "shared_memory_full",
+        Budget.NONE,
+        "shared memory is full: loader workers need more of it (in a container: --shm-size)",
+        r"insufficient shared memory \(shm\)",
+        r"unable to (?:write to|allocate) (?:file|shared memory).*</?torch_",
+        r"Bus error.*shm",
+    ),
+    _pattern(
+        "nccl_timeout",
+        Budget.INFRASTRUCTURE,
+        "a collective operation timed out: a rank or a link stopped answering",
+        r"Watchdog caught collective operation timeout",
+        r"Timed out waiting \d+ms for (?:recv|send) operation",
+        r"Timeout at NCCL work",
+        r"collective operation timeout: WorkNCCL",
+    ),
+    _pattern(
+        "nccl_error",
+        Budget.INFRASTRUCTURE,
+        "communication between GPUs failed",
+        r"ncclSystemError",
+        r"ncclRemoteError",
+        r"ncclInternalError",
+        r"ncclUnhandledCudaError",
+        r"NCCL communicator was aborted",
+    ),
+    _pattern(
+        "network",
+        Budget.INFRASTRUCTURE,
+        "the connection between ranks was lost or never made",
+        r"RendezvousTimeoutError",
+        r"RendezvousConnectionError",
+        r"DistNetworkError",
+        r"DistStoreError",
+        r"The client socket has (?:timed out|failed)",
+        r"Connection closed by peer",
+        r"gloo/transport.*(?:Connection reset|Connection refused|Broken pipe|timed out)",
+        r"EADDRINUSE",
+        r"[Aa]ddress already in use",
+    ),
+    _pattern(
+        "download_failed",
+        Budget.INFRASTRUCTURE,
+        "a download failed",
+        r"huggingface_hub\.errors\.(?:HfHubHTTPError|OfflineModeIsEnabled|LocalEntryNotFoundError)",
+        r"(?:requests|urllib3|httpx|httpcore)\.\S*(?:ConnectionError|ConnectTimeout|ReadTimeout"
+        r"|MaxRetryError|ConnectError)",
+        r"Max retries exceeded with url",
+        r"Temporary failure in name resolution",
+    ),
+    _pattern(
+        "device_assert",
+        Budget.USER,
+        "a check on the GPU failed (an index out of range, most often a token id beyond the "
+        "vocabulary)",
+        r"device-side assert triggered",
+    ),
+)
+
+_EXCEPTION = re.compile(
+    r"(?m)^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$"
+)
+
+
+def classify(ended: Exit, finished: Finished | None) -> Cause:
+    """Why a failed attempt failed. Ask only about one that did not do what was wanted of it."""
+    if finished is not None and finished.outcome == "failed":
+        return _by_trainer(finished, ended)
+    if ended.reason in _SHIM_REASONS:
+        budget, message = _SHIM_REASONS[ended.reason]
+        return Cause(ended.reason, budget, _with_step(message, ended))
+    if ended.reason == "lock_lost":
+        return Cause("gpu_busy", *_SHIM_REASONS["gpu_busy"])
+    found = _by_pattern(ended.log_tail)
+    if found is not None:
+        return found
+    if ended.signal is not None:
+        return _by_signal(ended.signal)
+    if finished is not None and finished.outcome == "stopped":
+        return Cause(
+            "terminated", Budget.PREEMPTION, "it was asked to end from outside Lehr, and saved"
+        )
+    return _by_exit_code(ended)
+
+
+def _by_trainer(finished: Finished, ended: Exit) -> Cause:
+    cause = finished.cause or "error"
+    message = finished.message or "the trainer failed and said no more"
+    if cause in _OWN_CAUSES:
+        return Cause(cause, _OWN_CAUSES[cause], message)
+    found = _by_pattern(message) or _by_pattern(ended.log_tail)
+    if found is not None:
+        return Cause(found.name, found.budget, f"{message} ({found.message})")
+    return Cause(cause, Budget.INFRASTRUCTURE if cause in _OWN_SUSPICIONS else Budget.USER, message)
+
+
+def _by_pattern(text: str) -> Cause | None:
+    for pattern in PATTERNS:
+        match = pattern.regex.search(text)
+        if match is not None:
+            return Cause(
+                pattern.cause, pattern.budget, f"{pattern.message}: {_line_of(text, match.start())}"
+            )
+    return None
+
+
+def _line_of(text: str, position: int) -> str:
+    start = text.rfind("\n", 0, position) + 1
+    stop = text.find("\n", position)
+    line = text[start : stop if stop >= 0 else len(text)].strip()
+    return line if len(line) <= 300 else line[:297] + "..."
+
+
+def _by_signal(number: int) -> Cause:
+    names = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
+    name = names.get(number, f"signal {number}")
+    if number == 9:
+        return Cause(
+            "killed",
+            Budget.INFRASTRUCTURE,
+            "it was killed (SIGKILL): by hand, or by the kernel for want of memory",
+        )
+    if number in {1, 2, 15}:
+        return Cause("terminated", Budget.PREEMPTION, "it was asked to end from outside Lehr")
+    return Cause("crashed", Budget.USER, f"it crashed ({name})")
+
+
+def _by_exit_code(ended: Exit) -> Cause:
+    # torchrun itself exits 1 when a rank was killed; which signal it was stands in its report.
+    match = re.search(r"exitcode\s*:\s*-(\d+)|Signal (\d+) \(SIG\w+\) received", ended.log_tail)
+    if match is not None:
+        return _by_signal(int(match.group(1) or match.group(2)))
+    raised = _EXCEPTION.findall(ended.log_tail)
+    # torchrun ends its own report with ChildFailedError, which says nothing of the cause.
+    telling = [line for line in raised if "ChildFailedError" not in line]
+    if telling:
+        return Cause("user_code", Budget.USER, _line_of(telling[-1], 0))
+    if ended.code == 0:
+        return Cause("ended_early", Budget.USER, "it ended without a word that it finished")
+    return Cause("user_code", Budget.USER, f"it ended with exit code {ended.code}")
+
+
+def _with_step(message: str, ended: Exit) -> str:
+    detail = ended.log_tail.strip().splitlines()
+    return f"{message}: {detail[-1][:300]}" if detail else message
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """How many further tries are left, by kind."""
+
+    user: int
+    infrastructure: int
+    preemption: int
+
+    @classmethod
+    def left(cls, allowed: Mapping[str, Any], used: Mapping[str, int]) -> Budgets:
+        return cls(
+            user=int(allowed["user"]) - used["user"],
+            infrastructure=int(allowed["infrastructure"]) - used["infrastructure"],
+            preemption=int(allowed["preemption"]) - used["preemption"],
+        )
+
+    def covers(self, budget: Budget) -> bool:
+        if budget is Budget.NONE:
+            return False
+        return bool(getattr(self, budget.value) > 0)

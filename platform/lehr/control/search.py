@@ -1,0 +1,208 @@
+"""Which points a sweep tries next, and which of its trials it gives up.
+
+Samplers and pruners are Optuna's. Their state is not kept: it is replayed from the recorded
+trials at each decision, so a restart anywhere changes no choice. The same history gives the same
+answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range, Space
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.pruners import BasePruner
+    from optuna.trial import FrozenTrial
+    from optuna.trial import Trial as LiveTrial
+
+Goal = Literal["minimize", "maximize"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The sweep's metric of one trial, as it came in."""
+
+    step: int
+    value: float
+    at: float
+    """When, in seconds since the epoch: asynchronous pruners judge by what was known then."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One cell as the search sees it."""
+
+    number: int
+    """The cell's number, from 1."""
+    parameters: Mapping[str, Any]
+    state: Literal["running", "completed", "pruned", "failed"]
+    reports: tuple[Report, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prune:
+    number: int
+    step: int
+    message: str
+
+
+def ask(
+    space: Space, trials: Sequence[Trial], *, goal: Goal, seed: int, number: int
+) -> dict[str, Any]:
+    """The parameters of point ``number``, by TPE (Bergstra et al. 2011) from what is known.
+
+    Trials that still run count as poor, so that parallel ones spread out.
+    """
+    optuna = _optuna()
+    sampler = optuna.samplers.TPESampler(seed=_mix(seed, number), constant_liar=True)
+    study = optuna.create_study(direction=goal, sampler=sampler)
+    distributions = {path: _distribution(choice) for path, choice in space.items()}
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        if set(trial.parameters) == set(space):
+            study.add_trial(_frozen(trial, space, distributions))
+    params = study.ask(distributions).params
+    return {path: _value(choice, params[path]) for path, choice in space.items()}
+
+
+def prune(
+    rule: AshaPruning | MedianPruning | HyperbandPruning,
+    trials: Sequence[Trial],
+    *,
+    goal: Goal,
+    total_steps: int,
+) -> list[Prune]:
+    """The running trials that should end now, each with the reason in words."""
+    optuna = _optuna()
+    study = optuna.create_study(direction=goal, pruner=_pruner(rule, total_steps), study_name="s")
+    live: dict[int, LiveTrial] = {}
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        state = optuna.trial.TrialState.RUNNING
+        study.add_trial(optuna.trial.create_trial(state=state, params={}, distributions={}))
+        added = study.get_trials(deepcopy=False)[-1]
+        # Optuna has no public way to take up a trial that was added.
+        live[trial.number] = optuna.trial.Trial(study, added._trial_id)  # noqa: SLF001
+    by_number = {trial.number: trial for trial in trials}
+    verdicts: dict[int, Prune] = {}
+    for report, number in sorted(
+        ((report, trial.number) for trial in trials for report in trial.reports),
+        key=lambda pair: (pair[0].at, pair[1], pair[0].step),
+    ):
+        if number in verdicts:
+            continue
+        handle = live[number]
+        handle.report(report.value, report.step)
+        if handle.should_prune():
+            verdicts[number] = Prune(number, report.step, _reason(rule, report))
+            study.tell(handle, state=optuna.trial.TrialState.PRUNED)
+        elif by_number[number].state == "completed" and report is by_number[number].reports[-1]:
+            if math.isfinite(report.value):
+                study.tell(handle, report.value)
+            else:
+                study.tell(handle, state=optuna.trial.TrialState.FAIL)
+    return [
+        verdict
+        for number, verdict in sorted(verdicts.items())
+        if by_number[number].state == "running"
+    ]
+
+
+def _optuna() -> Any:
+    import optuna
+
+    optuna.logging.set_verbosity(logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna
+
+
+def _mix(seed: int, number: int) -> int:
+    """One 32-bit seed of two numbers; neighbours must not give related streams."""
+    import numpy as np
+
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
+
+
+def _distribution(choice: Range | Sequence[Any]) -> BaseDistribution:
+    optuna = _optuna()
+    if not isinstance(choice, Range):
+        # Positions, not values: Optuna's categories must be scalars, ours may be anything.
+        found: BaseDistribution
+        found = optuna.distributions.CategoricalDistribution(tuple(range(len(choice))))
+        return found
+    if choice.distribution == "int_uniform":
+        found = optuna.distributions.IntDistribution(int(choice.min), int(choice.max))
+    else:
+        log = "log" in choice.distribution
+        found = optuna.distributions.FloatDistribution(choice.min, choice.max, log=log)
+    return found
+
+
+def _value(choice: Range | Sequence[Any], drawn: Any) -> Any:
+    if not isinstance(choice, Range):
+        return choice[drawn]
+    return drawn if choice.distribution == "int_uniform" else choice.rounded(drawn)
+
+
+def _frozen(
+    trial: Trial,
+    space: Space,
+    distributions: Mapping[str, BaseDistribution],
+) -> FrozenTrial:
+    optuna = _optuna()
+    params = {
+        path: value if isinstance(space[path], Range) else list(space[path]).index(value)
+        for path, value in trial.parameters.items()
+    }
+    last = trial.reports[-1].value if trial.reports else math.nan
+    states = optuna.trial.TrialState
+    state = {
+        "running": states.RUNNING,
+        "completed": states.COMPLETE if math.isfinite(last) else states.FAIL,
+        "pruned": states.PRUNED,
+        "failed": states.FAIL,
+    }[trial.state]
+    frozen: FrozenTrial = optuna.trial.create_trial(
+        state=state,
+        value=last if state is states.COMPLETE else None,
+        params=params,
+        distributions=dict(distributions),
+        intermediate_values={report.step: report.value for report in trial.reports},
+    )
+    return frozen
+
+
+def _pruner(rule: AshaPruning | MedianPruning | HyperbandPruning, total_steps: int) -> BasePruner:
+    optuna = _optuna()
+    pruner: BasePruner
+    if isinstance(rule, AshaPruning):
+        pruner = optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=rule.min_steps, reduction_factor=rule.reduction
+        )
+    elif isinstance(rule, MedianPruning):
+        pruner = optuna.pruners.MedianPruner(
+            n_startup_trials=rule.startup_trials, n_warmup_steps=rule.min_steps
+        )
+    else:
+        pruner = optuna.pruners.HyperbandPruner(
+            min_resource=rule.min_steps,
+            max_resource=total_steps,
+            reduction_factor=rule.reduction,
+        )
+    return pruner
+
+
+def _reason(rule: AshaPruning | MedianPruning | HyperbandPruning, report: Report) -> str:
+    if not math.isfinite(report.value):
+        return f"{rule.name}: the metric was {report.value} at step {report.step}"
+    if isinstance(rule, MedianPruning):
+        return f"median: {report.value:.4g} at step {report.step} is worse than the median trial"
+    return (
+        f"{rule.name}: {report.value:.4g} at step {report.step} is not among the best "
+        f"1/{rule.reduction} at this rung"
+    )

@@ -1,0 +1,158 @@
+"""Everything Lehr raises on purpose.
+
+::
+
+    LehrError
+    ├── UserError             the user's input is wrong: what, where, what would be right (exit 2)
+    │   ├── SpecError         a spec does not validate; carries every problem found
+    │   ├── NotFound          no such run, sweep, checkpoint, metric; carries near names
+    │   ├── Conflict          the thing exists, but its state forbids the move
+    │   └── HomeUnusable      the home folder is held by another process, too new, on a network disk
+    ├── PlanRefused           the plan says it cannot work, e.g. it does not fit (exit 3)
+    ├── ServerUnavailable     no server answers (exit 4)
+    ├── Unauthorized          the token is missing or wrong (exit 4)
+    ├── Fenced                an attempt that was superseded tried to act; it must stop
+    ├── OffsetMismatch        a stream's bytes were sent for another offset than the one expected
+    ├── StoreUnavailable      the disk or the database refused a write; nothing was acknowledged
+    └── InternalError         a fault of Lehr's own (exit 1)
+
+``code`` is the machine-readable name in problem+json; ``status`` its HTTP
+status; ``exit_code`` the command line's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class LehrError(Exception):
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+
+
+class UserError(LehrError):
+    code = "invalid"
+    status = 422
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong in a spec.
+
+    ``path`` is dotted (``train.optimizer.lr``); ``line`` and ``column`` count
+    from 1 and are known when the spec came from a file.
+    """
+
+    path: str
+    message: str
+    hint: str | None = None
+    line: int | None = None
+    column: int | None = None
+    source: str | None = None
+
+    def __str__(self) -> str:
+        where = self.source or ""
+        if self.line is not None:
+            where += f", line {self.line}" if where else f"line {self.line}"
+            if not self.path and self.column is not None:
+                where += f", column {self.column}"  # a syntax error: there is no path to go by
+        text = f"{where}: {self.message}" if where else self.message
+        return text if self.hint is None else f"{text}\n  {self.hint}"
+
+
+class SpecError(UserError):
+    code = "invalid_spec"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class NotFound(UserError):
+    code = "not_found"
+    status = 404
+
+
+class Conflict(UserError):
+    code = "conflict"
+    status = 409
+
+
+class HomeUnusable(UserError):
+    code = "home_unusable"
+    status = 409
+
+
+class PlanRefused(LehrError):
+    code = "plan_refused"
+    status = 422
+    exit_code = 3
+
+
+class ServerUnavailable(LehrError):
+    code = "server_unavailable"
+    status = 503
+    exit_code = 4
+
+
+class Unauthorized(LehrError):
+    code = "unauthorized"
+    status = 401
+    exit_code = 4
+
+
+class Fenced(LehrError):
+    code = "fenced"
+    status = 410
+
+
+class OffsetMismatch(LehrError):
+    code = "offset_mismatch"
+    status = 409
+
+    def __init__(self, message: str, *, expected: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        """The offset to go on from: what is stored so far."""
+
+
+class StoreUnavailable(LehrError):
+    code = "store_unavailable"
+    status = 503
+
+
+class InternalError(LehrError):
+    code = "internal"
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name most like ``name``, or None when none is close.
+
+    ``learning_rate`` should find ``lr``, so an initialism counts as close; ``min`` should find
+    ``minimize``, so does the beginning of one name alone.
+    """
+    names = list(valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return close[0]
+    begun = [n for n in names if len(name) >= 3 and n.startswith(name)]
+    if len(begun) == 1:
+        return begun[0]
+    initials = "".join(part[0] for part in name.split("_") if part)
+    if initials in names:
+        return initials
+    held = [n for n in names if n in name.split("_") or name in n.split("_")]
+    return held[0] if held else None

@@ -1,0 +1,10 @@
+"""Sweeps that come with Lehr, so that ``lehr demo`` has them wherever it is installed.
+
+``sweeps/`` in the repository points here.
+"""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+LR_GRID = FOLDER / "lr_grid.yaml"
+LR_GRID_SMALL = FOLDER / "lr_grid_small.yaml"

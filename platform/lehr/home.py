@@ -1,0 +1,261 @@
+"""Where Lehr's server keeps its things, and how everybody finds the server.
+
+Light on purpose: the command line and the client import it.
+
+::
+
+    <home>/                  LEHR_HOME, by default ~/.lehr; never on a network file system
+      lehr.db  streams.db    see lehr.store
+      lehr.lock              held (flock) by the one process that may write them; its pid inside
+      token                  what people's requests carry; mode 0600
+      server.json            the address of the running server
+      replica/ runs/ data/ logs/ node/ wandb/
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lehr.errors import HomeUnusable
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 5347
+
+
+def home() -> Path:
+    """``LEHR_HOME``, or ``~/.lehr``."""
+    return Path(os.environ.get("LEHR_HOME") or "~/.lehr").expanduser().absolute()
+
+
+def ensure_home(where: Path | None = None) -> Path:
+    """The home folder, made for its owner alone if it is not there yet."""
+    where = home() if where is None else where
+    try:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HomeUnusable(f"{where} cannot be Lehr's home: {error.strerror}.") from error
+    return where
+
+
+def runs_dir(where: Path | None = None) -> Path:
+    """Run directories: ``LEHR_RUNS``, or ``<home>/runs``. May be shared storage."""
+    return _from_env("LEHR_RUNS", where, "runs")
+
+
+def data_dir(where: Path | None = None) -> Path:
+    """Prepared token shards: ``LEHR_DATA``, or ``<home>/data``."""
+    return _from_env("LEHR_DATA", where, "data")
+
+
+def replica_dir(where: Path | None = None) -> Path:
+    return (home() if where is None else where) / "replica"
+
+
+def logs_dir(where: Path | None = None) -> Path:
+    return (home() if where is None else where) / "logs"
+
+
+def node_dir(where: Path | None = None) -> Path:
+    return (home() if where is None else where) / "node"
+
+
+def ray_dir(where: Path | None = None) -> Path:
+    """Ray's temporary folder: a short path, because unix sockets allow 107 characters."""
+    where = home() if where is None else where
+    digest = hashlib.sha256(os.fsencode(where.absolute())).hexdigest()[:10]
+    return Path(tempfile.gettempdir()) / f"lehr-ray-{digest}"
+
+
+def _from_env(variable: str, where: Path | None, name: str) -> Path:
+    value = os.environ.get(variable)
+    if value:
+        return Path(value).expanduser().absolute()
+    return (home() if where is None else where) / name
+
+
+# ------------------------------------------------------------------ token and server address
+
+
+def token(where: Path | None = None) -> str | None:
+    """``LEHR_TOKEN``, or the home's token; None when there is none yet."""
+    given = os.environ.get("LEHR_TOKEN")
+    return given or read_token(home() if where is None else where)
+
+
+def read_token(where: Path) -> str | None:
+    try:
+        return (where / "token").read_text("ascii").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def ensure_token(where: Path) -> str:
+    """The home's own token, made on first start and readable by its owner alone.
+
+    A token that others can read is refused: it would be everybody's.
+    """
+    path = ensure_home(where) / "token"
+    found = read_token(where)
+    if found is None:
+        draft = path.with_name(f".token-{secrets.token_hex(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(descriptor, f"{secrets.token_urlsafe(32)}\n".encode("ascii"))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        try:
+            os.link(draft, path)  # Appears whole, and the first of two starters wins.
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        found = read_token(where)
+        assert found is not None
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise HomeUnusable(
+            f"{path} can be read by others (mode {mode:04o}).", hint=f"chmod 600 {path}"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What ``server.json`` says of the server that runs, or ran last."""
+
+    url: str
+    pid: int
+    version: str
+
+
+def server_url(where: Path | None = None) -> str:
+    """``LEHR_SERVER``, or where the home's server says it listens, or the default address."""
+    given = os.environ.get("LEHR_SERVER")
+    if given:
+        return given.rstrip("/")
+    info = read_server(home() if where is None else where)
+    return info.url if info else f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+
+
+def read_server(where: Path) -> ServerInfo | None:
+    """None when there is no ``server.json``, or not a readable one."""
+    try:
+        data = json.loads((where / "server.json").read_bytes())
+        return ServerInfo(str(data["url"]).rstrip("/"), int(data["pid"]), str(data["version"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_server(where: Path, info: ServerInfo) -> None:
+    draft = ensure_home(where) / f".server-{os.getpid()}.json"
+    draft.write_text(json.dumps(asdict(info)) + "\n", "utf-8")
+    draft.replace(where / "server.json")
+
+
+def remove_server(where: Path) -> None:
+    """Removes ``server.json`` if this process wrote it."""
+    info = read_server(where)
+    if info is not None and info.pid == os.getpid():
+        (where / "server.json").unlink(missing_ok=True)
+
+
+# ------------------------------------------------------------------------------- the lock
+
+
+class _Held:
+    """A lock that this process holds, shared by everybody in it who asked for it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.holders = 1
+
+
+_held: dict[Path, _Held] = {}
+_held_guard = threading.Lock()
+
+
+@contextmanager
+def lock(where: Path) -> Iterator[None]:
+    """Holds ``<home>/lehr.lock``: one process a home. May be nested within the process.
+
+    An flock ends with its process, however that ends, so there is never a stale one to clean up.
+    """
+    acquire_lock(where)
+    try:
+        yield
+    finally:
+        release_lock(where)
+
+
+def acquire_lock(where: Path) -> None:
+    path = ensure_home(where).resolve() / "lehr.lock"
+    with _held_guard:
+        if path in _held:
+            _held[path].holders += 1
+            return
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        if not _try_lock(descriptor):
+            pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            holder = f"process {pid}" if pid else "another process"
+            raise HomeUnusable(
+                f"{where} is in use by {holder}: one Lehr server works on a home.",
+                hint="Stop it with `lehr down`, or give this one another LEHR_HOME.",
+            )
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        _held[path] = _Held(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    for _ in range(20):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # A holder writes its pid at once. None inside: somebody merely looks (lock_holder).
+            if os.pread(descriptor, 32, 0).strip():
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+    return False
+
+
+def release_lock(where: Path) -> None:
+    path = where.resolve() / "lehr.lock"
+    with _held_guard:
+        held = _held[path]
+        held.holders -= 1
+        if held.holders == 0:
+            del _held[path]
+            os.ftruncate(held.descriptor, 0)
+            os.close(held.descriptor)
+
+
+def lock_holder(where: Path) -> int | None:
+    """The pid of the process that holds the home's lock; None when nobody does."""
+    try:
+        descriptor = os.open(where / "lehr.lock", os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        return int(text) if text.isdigit() else -1
+    else:
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,52 @@
+"""Named points at which a fault test ends a process, as SIGKILL at that moment would.
+
+A point costs one call of an empty function unless ``LEHR_KILL_POINTS`` names a file when the
+process starts. A test then *arms* a point by writing ``<name>`` or ``<name> x <count>`` into that
+file: the process that reaches the point for the count-th time since then dies there. The file is
+renamed to ``<file>.fired`` first, so one arming kills one process, whoever comes first. Standard
+library only, since shims and shippers have points too.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+
+VARIABLE = "LEHR_KILL_POINTS"
+_file = os.environ.get(VARIABLE)
+_armed = (0, 0)
+"""When the file that this process last read was written, and how often its point was reached."""
+
+
+def environment() -> dict[str, str]:
+    """What hands the points on to a process that gets an environment of its own."""
+    return {VARIABLE: _file} if _file else {}
+
+
+def _nothing(name: str) -> None:
+    """No test is listening."""
+
+
+def _die_if_armed(name: str) -> None:
+    global _armed  # noqa: PLW0603 - one count a process
+    assert _file is not None
+    try:
+        with open(_file, encoding="utf-8") as file:
+            text, written = file.read(), os.fstat(file.fileno()).st_mtime_ns
+    except OSError:
+        return
+    wanted, _, count = text.strip().partition(" x ")
+    if wanted != name:
+        return
+    times = _armed[1] + 1 if _armed[0] == written else 1
+    _armed = (written, times)
+    if times < int(count or 1):
+        return
+    try:
+        os.rename(_file, _file + ".fired")
+    except OSError:
+        return  # Another process was first.
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+reached: Callable[[str], None] = _die_if_armed if _file else _nothing
+"""``reached("commit of begin_attempt: after")``: here a test may end this process."""

@@ -1,0 +1,190 @@
+"""How runs and sweeps look in a notebook: small HTML tables, live while one waits.
+
+Everything that a person wrote is escaped; there is no script, so a trusted and an untrusted
+notebook show the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lehr.views import CellView, ComparisonView, RunView, SweepDetail
+
+NOTHING = "—"
+_SPARKS = "▁▂▃▄▅▆▇█"
+_NOT_FINITE = "!"
+_CELL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """4 significant digits; what is not finite by its name; a dash for what is not known."""
+    if value is None:
+        return NOTHING
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return f"{value:.{digits}g}"
+
+
+def rate(value: float | None) -> str:
+    """With an SI prefix: 402k."""
+    if value is None or not math.isfinite(value):
+        return NOTHING if value is None else number(value)
+    for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{prefix}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """9 h 12 m, 4 m 10 s, 8 s."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    whole = round(seconds)
+    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} m"
+    return f"{minutes} m {whole % 60} s" if minutes else f"{whole} s"
+
+
+def sparkline(values: list[float]) -> str:
+    """A bar a value; an exclamation mark where it is not finite."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return _NOT_FINITE * len(values)
+    low, high = min(finite), max(finite)
+    scale = (len(_SPARKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(
+        _SPARKS[round((value - low) * scale)] if math.isfinite(value) else _NOT_FINITE
+        for value in values
+    )
+
+
+def run_html(run: RunView, url: str) -> str:
+    rows = [
+        ("state", _state(run)),
+        ("step", _steps(run)),
+        *((name, number(latest.value)) for name, latest in run.latest.items()),
+        ("trend", sparkline(run.trend) or NOTHING),
+        ("time left", duration(run.eta_s)),
+    ]
+    head = _title(run.name, url, run.id)
+    body = "".join(f"<tr>{_td(name)}{_td(value, 'right')}</tr>" for name, value in rows)
+    return f"{head}<table>{body}</table>"
+
+
+def sweep_html(sweep: SweepDetail, url: str) -> str:
+    counts = " · ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
+    names = ["cell", *sweep.parameters, sweep.metric, "trend", "tok/s", "MFU", "state"]
+    head = _heads(*names)
+    body = "".join(_cell_row(cell, sweep.parameters) for cell in sweep.cells)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in sweep.notes)
+    return (
+        f"{_title(sweep.name, url, counts)}<table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
+    )
+
+
+def comparison_html(found: ComparisonView) -> str:
+    """The runs, then what differs between them, then what to beware of."""
+    at = "" if found.common_x is None else f" at {found.x_axis} {found.common_x:,.6g}"
+    head = _heads("run", f"{found.metric}{at}", "delta", "tok/s", "MFU", "state")
+    body = "".join(
+        f"<tr>{_td(one.name or one.run_id)}{_td(number(one.value), 'right')}"
+        f"{_td(number(one.delta), 'right')}{_td(rate(one.tokens_per_s), 'right')}"
+        f"{_td(_share(one.mfu), 'right')}{_td(one.state)}</tr>"
+        for one in found.standings
+    )
+    names = [one.name or one.run_id for one in found.standings]
+    differences = "".join(
+        f"<tr>{_td(one.path)}{''.join(_td(_parameter(v), 'right') for v in one.values)}</tr>"
+        for one in found.differences
+        if one.factor
+    )
+    notes = "".join(f"<li>{escape(note)}</li>" for note in found.notes)
+    return (
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<table><thead><tr>{_heads('what differs', *names)}</tr></thead>"
+        f"<tbody>{differences}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
+    )
+
+
+def live_run(url: str) -> Callable[[RunView], None] | None:
+    """Shows a run in one place under the cell; None outside a notebook."""
+    show = _live_display()
+    return None if show is None else lambda run: show(run_html(run, url))
+
+
+def live_sweep(url: str) -> Callable[[SweepDetail], None] | None:
+    """Shows a sweep in one place under the cell; None outside a notebook."""
+    show = _live_display()
+    return None if show is None else lambda sweep: show(sweep_html(sweep, url))
+
+
+def _live_display() -> Callable[[str], None] | None:
+    # Only a process that already runs IPython can be a notebook's, so nothing is imported to ask.
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    display: Any = importlib.import_module("IPython.display")
+    handle = display.display(display.HTML(""), display_id=True)
+    return lambda html: handle.update(display.HTML(html))
+
+
+def _cell_row(cell: CellView, parameters: list[str]) -> str:
+    run = cell.run
+    value = f"{number(cell.value)}{' best' if cell.best else ''}"
+    columns = [
+        _td(str(cell.number), "right"),
+        *(_td(_parameter(cell.parameters.get(path)), "right") for path in parameters),
+        _td(value, "right", bold=cell.best),
+        _td(sparkline(run.trend) or NOTHING),
+        _td(rate(_latest(run, "tokens_per_s")), "right"),
+        _td(_share(_latest(run, "mfu")), "right"),
+        _td(_state(run)),
+    ]
+    return f"<tr>{''.join(columns)}</tr>"
+
+
+def _heads(*names: str) -> str:
+    return "".join(f'<th style="{_CELL.format("left")}">{escape(name)}</th>' for name in names)
+
+
+def _title(name: str, url: str, beside: str) -> str:
+    return f'<p><a href="{escape(url)}"><b>{escape(name)}</b></a> {escape(beside)}</p>'
+
+
+def _td(text: str, align: str = "left", *, bold: bool = False) -> str:
+    shown = f"<b>{escape(text)}</b>" if bold else escape(text)
+    return f'<td style="{_CELL.format(align)}">{shown}</td>'
+
+
+def _state(run: RunView) -> str:
+    why = run.reason or run.pending_reason
+    return f"{run.state}: {why}" if why else run.state
+
+
+def _steps(run: RunView) -> str:
+    done = NOTHING if run.step is None else f"{run.step:,}"
+    return f"{done} of {run.total_steps:,}"
+
+
+def _latest(run: RunView, name: str) -> float | None:
+    found = run.latest.get(name)
+    return found.value if found else None
+
+
+def _share(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.0%}"
+
+
+def _parameter(value: Any) -> str:
+    return number(value) if isinstance(value, float) else str(value)

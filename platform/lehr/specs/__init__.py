@@ -1,0 +1,27 @@
+"""What people write: runs and sweeps, as YAML, JSON or dicts.
+
+``load_spec`` reads one and says everything that is wrong with it at once; ``expand``
+makes a sweep's runs; ``json_schema`` describes both for editors.
+"""
+
+from lehr.specs.expand import expand
+from lehr.specs.load import load_spec, parse_spec
+from lehr.specs.run import Resources, Retries, RunSpec
+from lehr.specs.schema import json_schema
+from lehr.specs.sweep import Metric, SweepSpec, Values
+from lehr.specs.yaml12 import dump_yaml, read_yaml
+
+__all__ = [
+    "Metric",
+    "Resources",
+    "Retries",
+    "RunSpec",
+    "SweepSpec",
+    "Values",
+    "dump_yaml",
+    "expand",
+    "json_schema",
+    "load_spec",
+    "parse_spec",
+    "read_yaml",
+]

@@ -1,0 +1,78 @@
+"""What a sweep's cells must share to be compared: a metric that they have, and their tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from lehr.errors import Problem, nearest
+from lehr.specs.problems import Origin, show
+
+if TYPE_CHECKING:
+    from lehr.specs.run import RunSpec
+    from lehr.specs.sweep import SweepSpec
+
+METRICS = (
+    "val/loss",
+    "val/bits_per_byte",
+    "train/loss",
+    "train/lr",
+    "train/grad_norm",
+    "train/skipped_steps",
+    "train/loss_scale",
+    "train/compression_overflows",
+    "tokens_per_s",
+    "step_time_s",
+    "data_wait_s",
+    "mfu",
+    "memory/allocated_bytes",
+    "memory/peak_bytes",
+    "memory/reserved_bytes",
+    "memory/rss_bytes",
+    "raw_ce_fp32",
+    "loss_same_tokens",
+    "top1_acc",
+)
+"""What the trainer logs under a name of its own; ``params/`` has one for each part."""
+_PARTS = re.compile(r"params/[A-Za-z0-9_.]+/(norm|grad_norm|update_ratio)")
+
+
+def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
+    """A metric that no run can have would rank nothing, and that would show only at the end."""
+    name = sweep.metric.name
+    if name in METRICS or _PARTS.fullmatch(name):
+        return
+    near = nearest(name.replace("_", "/", 1), METRICS) or nearest(name, METRICS)
+    hint = f"Did you mean {near}?   " if near else ""
+    yield origin.problem(
+        "metric.name",
+        f"metric.name is {show(name)}, which no run logs.",
+        f"{hint}The usual ones: val/loss, train/loss, tokens_per_s. A part's: params/<part>/norm.",
+    )
+
+
+def budget_problems(
+    sweep: SweepSpec, cells: Iterable[tuple[dict[str, Any], RunSpec]], origin: Origin
+) -> Iterator[Problem]:
+    """Cells that train on different numbers of tokens differ by that before all else."""
+    if sweep.budget == "any":
+        return
+    first: tuple[dict[str, Any], int] | None = None
+    for parameters, run in cells:
+        tokens = run.train.total_tokens
+        if first is None:
+            first = (parameters, tokens)
+        elif tokens != first[1]:
+            yield origin.problem(
+                "parameters" if sweep.parameters else "cells",
+                f"the cells do not train on equally many tokens: {_point(first[0])} on "
+                f"{first[1]:,}, {_point(parameters)} on {tokens:,}.",
+                "Change train.steps along with the batch (method: list), or say that it is meant: "
+                "budget: any",
+            )
+            return
+
+
+def _point(parameters: dict[str, Any]) -> str:
+    return ", ".join(f"{path}={show(value)}" for path, value in parameters.items())

@@ -1,0 +1,56 @@
+"""A sweep with more in it: values of a grid, cells of a list, trials of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lehr.errors import UserError, nearest
+from lehr.specs.load import load_spec
+from lehr.specs.sweep import SweepSpec
+
+
+def extended(
+    spec: SweepSpec,
+    *,
+    parameters: Mapping[str, Sequence[Any]] | None = None,
+    cells: Sequence[Mapping[str, Any]] | None = None,
+    trials: int | None = None,
+) -> SweepSpec:
+    """The spec with these values, cells or trials added to it.
+
+    Raises:
+        UserError: the sweep's method has no use for them, or there are none.
+        SpecError: a value does not fit.
+    """
+    given = {"parameters": parameters, "cells": cells, "trials": trials}
+    wanted = {"grid": "parameters", "list": "cells"}.get(spec.method, "trials")
+    for name, value in given.items():
+        if value is not None and name != wanted:
+            raise UserError(
+                f"{name} cannot be added to {spec.name}: its method is {spec.method}.",
+                hint=f"Give {wanted}.",
+            )
+    if not given[wanted]:
+        raise UserError(f"there is nothing to add to {spec.name}.", hint=f"Give {wanted}.")
+    data = spec.model_dump(mode="json", exclude_unset=True)
+    if parameters is not None:
+        for path, values in parameters.items():
+            if path not in spec.parameters:
+                near = nearest(path, spec.parameters)
+                raise UserError(
+                    f"{path} does not vary in {spec.name}.",
+                    hint=f"Did you mean {near}?"
+                    if near
+                    else f"What varies: {', '.join(spec.parameters)}.",
+                )
+            data["parameters"][path]["values"] += list(values)
+    if cells is not None:
+        data["cells"] += [dict(cell) for cell in cells]
+    if trials is not None:
+        if trials < 1:
+            raise UserError(f"trials is {trials}; it must be at least 1.")
+        data["trials"] = (spec.trials or 0) + trials
+    made = load_spec(data)
+    assert isinstance(made, SweepSpec)
+    return made

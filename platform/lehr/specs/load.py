@@ -1,0 +1,165 @@
+"""From a file, a text or a dict to a validated spec, or to every problem in it at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from lehr.errors import Problem, SpecError, nearest
+from lehr.specs.expand import cell_problems
+from lehr.specs.overrides import Overrides, parse_overrides, set_path
+from lehr.specs.problems import Origin, check_plain, show, translate
+from lehr.specs.run import RunSpec
+from lehr.specs.sweep import SweepSpec
+from lehr.specs.yaml12 import Document, read_json, read_yaml
+
+KINDS: dict[str, type[RunSpec | SweepSpec]] = {"run": RunSpec, "sweep": SweepSpec}
+_SWEEP_ONLY = frozenset({"parameters", "method", "run", "metric", "cells", "trials", "pruning"})
+_PATH_FIELDS = ("train.data.corpus.paths", "run.train.data.corpus.paths")
+
+
+def load_spec(
+    source: Path | str | dict[str, Any], overrides: Overrides = ()
+) -> RunSpec | SweepSpec:
+    """A run or a sweep from a YAML or JSON file, YAML text (a str of several lines) or a dict.
+
+    Relative corpus paths count from the file's folder, in overrides from the current one.
+
+    Raises:
+        SpecError: with every problem found, each with its line when it came from a file.
+    """
+    if isinstance(source, dict):
+        document, folder = Document(data=source), None
+    elif isinstance(source, str) and "\n" in source:
+        document, folder = read_yaml(source), None
+    else:
+        path = Path(source)
+        document, folder = _read_file(path), path.parent
+    if document.data is None:
+        raise SpecError([document.problem("", "it is empty; a spec is a mapping of fields.")])
+    if not isinstance(document.data, dict):
+        message = f"a spec is a mapping of fields, not {show(document.data)}."
+        raise SpecError([document.problem("", message)])
+
+    origin = Origin(document)
+    data: dict[str, Any] = copy.deepcopy(document.data)
+    if folder is not None:
+        _make_absolute(data, folder)
+    kind = _kind(data, origin)
+    _apply(data, overrides, kind, origin)
+    return _validate(data, kind, origin)
+
+
+def parse_spec(data: dict[str, Any]) -> RunSpec | SweepSpec:
+    """A run or a sweep from plain data, as the API gets it.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    return load_spec(data)
+
+
+def _validate(data: dict[str, Any], kind: str, origin: Origin) -> RunSpec | SweepSpec:
+    root = KINDS[kind]
+    problems = check_plain(data, root, origin)
+    told = {problem.path for problem in problems}
+    spec: RunSpec | SweepSpec | None = None
+    try:
+        spec = root.model_validate(data)
+    except ValidationError as error:
+        found = translate(error, _as_model(root), origin)
+        problems += [problem for problem in found if problem.path not in told]
+    if isinstance(spec, SweepSpec) and not problems:
+        problems += cell_problems(spec, origin)
+    if problems or spec is None:
+        raise SpecError(_ordered(problems))
+    return spec
+
+
+def _as_model(root: type[RunSpec | SweepSpec]) -> type[BaseModel]:
+    return root
+
+
+def _ordered(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
+
+
+def _read_file(path: Path) -> Document:
+    source = str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = None
+        if path.parent.is_dir():
+            near = nearest(path.name, (entry.name for entry in path.parent.iterdir()))
+        hint = f"Did you mean {path.parent / near}?" if near else None
+        raise SpecError([Problem("", "there is no such file.", hint, source=source)]) from None
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start} is not UTF-8 text; is this a spec?"
+        raise SpecError([Problem("", message, source=source)]) from None
+    except (OSError, ValueError) as error:
+        # ValueError: a name with a NUL in it.
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise SpecError([Problem("", f"it cannot be read: {reason}.", source=source)]) from None
+    return read_json(text, source) if path.suffix == ".json" else read_yaml(text, source)
+
+
+def _kind(data: dict[str, Any], origin: Origin) -> str:
+    """``kind`` if it is there, else what the fields say."""
+    given = data.get("kind")
+    if given is None:
+        data.pop("kind", None)
+        return "sweep" if _SWEEP_ONLY & data.keys() else "run"
+    if not isinstance(given, str) or given not in KINDS:
+        near = nearest(str(given), KINDS)
+        raise SpecError(
+            [
+                origin.problem(
+                    "kind",
+                    f"kind is {show(given)}; it must be one of {', '.join(KINDS)}.",
+                    f"Did you mean {near}?" if near else None,
+                )
+            ]
+        )
+    return given
+
+
+def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin) -> None:
+    problems: list[Problem] = []
+    for path, value, written in parse_overrides(overrides):
+        first = path.partition(".")[0]
+        # On a sweep, `train.steps=200` can only mean the run that every cell starts from.
+        inside = kind == "sweep" and first not in SweepSpec.model_fields
+        full = f"run.{path}" if inside and first in RunSpec.model_fields else path
+        if full == "kind":
+            message = "kind cannot be overridden; it says how the file is read."
+            problems.append(Problem(full, message, source=f"override {written}"))
+            continue
+        try:
+            set_path(data, full, copy.deepcopy(value))
+        except ValueError as error:
+            problems.append(Problem(full, f"{error}.", source=f"override {written}"))
+            continue
+        origin.overrides[full] = written
+        if full in _PATH_FIELDS:
+            _make_absolute(data, Path.cwd())
+    if problems:
+        raise SpecError(problems)
+
+
+def _make_absolute(data: dict[str, Any], folder: Path) -> None:
+    """Relative corpus paths mean the folder that the spec is in, wherever the trainer runs."""
+    for path in _PATH_FIELDS:
+        *way, last = path.split(".")
+        here: Any = data
+        for name in way:
+            here = here.get(name) if isinstance(here, dict) else None
+        if isinstance(here, dict) and isinstance(here.get(last), list):
+            here[last] = [
+                str((folder / item).resolve()) if isinstance(item, str) and item else item
+                for item in here[last]
+            ]

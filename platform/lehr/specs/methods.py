@@ -1,0 +1,89 @@
+"""What each method of a sweep needs, and what it has no use for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from lehr.errors import Problem
+from lehr.specs.problems import Origin
+from lehr.specs.search import MedianPruning, Range, random_points, size
+from lehr.specs.sweep import SEED, SweepSpec
+
+_SEARCHES = frozenset({"random", "tpe"})
+
+
+def method_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
+    """Fields that the method misses, cannot use, or that contradict each other."""
+    found = [*_points(sweep, origin), *_trials(sweep, origin)]
+    if sweep.seeds is not None and SEED in [*sweep.parameters, *_cell_paths(sweep)]:
+        message = f"seeds and {SEED} both set the seed of a cell; give one of them."
+        found.append(origin.problem("seeds", message, at_key=True))
+    rule = sweep.pruning
+    steps = sweep.run.train.steps
+    fixed = "train.steps" not in [*sweep.parameters, *_cell_paths(sweep)]
+    if rule is not None and fixed and rule.min_steps >= steps:
+        first = "first looks" if isinstance(rule, MedianPruning) else "has its first rung"
+        message = f"pruning.min_steps is {rule.min_steps}: {rule.name} {first} there, and"
+        found.append(origin.problem("pruning.min_steps", f"{message} a cell ends at step {steps}."))
+    return found
+
+
+def _cell_paths(sweep: SweepSpec) -> list[str]:
+    return [path for cell in sweep.cells or [] for path in cell]
+
+
+def _points(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
+    given = sweep.model_fields_set
+    if sweep.method == "list":
+        if sweep.parameters:
+            yield origin.problem(
+                "parameters", "parameters have no use in method list: its cells say it all."
+            )
+        if sweep.cells is None:
+            hint = "Write each cell as its values: cells: [{train.optimizer.lr: 1e-3}]"
+            yield origin.problem("cells", "cells is missing.", hint)
+        elif not sweep.cells:
+            yield origin.problem("cells", "cells is empty; give at least 1 value.")
+        return
+    if sweep.cells is not None:
+        yield origin.problem(
+            "cells", f"cells goes with method list; the method is {sweep.method}.", at_key=True
+        )
+    if not sweep.parameters:
+        what = "empty; give at least 1 value" if "parameters" in given else "missing"
+        hint = "By dotted path into run, e.g. train.optimizer.lr: {values: [1e-4, 1e-3]}"
+        yield origin.problem("parameters", f"parameters is {what}.", hint)
+    if sweep.method == "grid":
+        for path, parameter in sweep.parameters.items():
+            if isinstance(parameter, Range):
+                yield origin.problem(
+                    f"parameters.{path}",
+                    f"parameters.{path} is a range; a grid needs values: [...].",
+                    "Ranges go with method: random or tpe.",
+                )
+
+
+def _trials(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
+    if sweep.method not in _SEARCHES:
+        if sweep.trials is not None:
+            yield origin.problem(
+                "trials",
+                f"trials goes with method random or tpe; the method is {sweep.method}.",
+                at_key=True,
+            )
+        return
+    if sweep.trials is None:
+        yield origin.problem(
+            "trials", "trials is missing.", f"How many points {sweep.method} is to try."
+        )
+    elif sweep.parameters:
+        count = size(sweep.space)
+        if count is None and sweep.trials <= 10_000:
+            drawn = itertools.islice(random_points(sweep.space, sweep.seed), sweep.trials)
+            found = sum(1 for _ in drawn)
+            count = found if found < sweep.trials else None
+        if count is not None and sweep.trials > count:
+            yield origin.problem(
+                "trials", f"trials is {sweep.trials}; the parameters make only {count} points."
+            )

@@ -1,0 +1,88 @@
+"""Dotted paths laid over a spec: ``train.optimizer.lr=1e-3``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lehr.errors import Problem, SpecError
+from lehr.specs.yaml12 import dump_yaml, parse_value
+
+Overrides = Mapping[str, Any] | Sequence[str]
+
+
+def parse_overrides(overrides: Overrides) -> list[tuple[str, Any, str]]:
+    """Each as (path, value, as written).
+
+    Raises:
+        SpecError: one has no ``=``, no path, or a value that is not YAML.
+    """
+    if isinstance(overrides, Mapping):
+        return [(path, value, f"{path}={_written(value)}") for path, value in overrides.items()]
+    found: list[tuple[str, Any, str]] = []
+    problems: list[Problem] = []
+    for text in overrides:
+        path, equals, value = text.partition("=")
+        path = path.strip()
+        if not equals:
+            problems.append(
+                Problem(
+                    path="",
+                    message=f"{text!r} is not an override.",
+                    hint="Write it as path=value, e.g. train.optimizer.lr=1e-3",
+                )
+            )
+            continue
+        try:
+            found.append((path, parse_value(value), text))
+        except SpecError as error:
+            problems += [
+                Problem(path=path, message=problem.message, source=f"override {text}")
+                for problem in error.problems
+            ]
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
+def set_path(data: dict[str, Any], path: str, value: Any) -> None:
+    """Set what a dotted path names, making the mappings on the way.
+
+    A key may itself hold dots (``parameters.train.optimizer.lr.values``): the longest key
+    that exists wins. A preset's name gives way to ``{preset: NAME}`` when a part of it is set.
+
+    Raises:
+        ValueError: the path is empty, or leads through something that holds no fields.
+    """
+    names = path.split(".")
+    if not all(names):
+        raise ValueError(f"{path!r} is not a path; write names with dots between")
+    here = data
+    done: list[str] = []
+    while True:
+        used = next(
+            (n for n in range(len(names), 0, -1) if ".".join(names[:n]) in here),
+            1,
+        )
+        key = ".".join(names[:used])
+        done += names[:used]
+        names = names[used:]
+        if not names:
+            here[key] = value
+            return
+        inner = here.get(key)
+        if inner is None:
+            inner = {}
+        elif isinstance(inner, str) and key == "model":
+            inner = {"preset": inner}
+        elif not isinstance(inner, dict):
+            what = "is a list; set it whole" if isinstance(inner, list) else "holds no fields"
+            raise ValueError(f"{'.'.join(done)} {what}")
+        here[key] = inner
+        here = inner
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str | int | float | bool) or value is None:
+        return dump_yaml(value).removesuffix("\n...\n").strip()
+    return repr(value)

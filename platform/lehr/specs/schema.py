@@ -1,0 +1,82 @@
+"""JSON Schema of what people write, for editors."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from lehr.specs.fields import leaf_paths
+from lehr.specs.run import RunSpec
+from lehr.specs.sweep import SweepSpec
+from lehr_trainer.presets import MODEL_PRESETS
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema(kind: Literal["run", "sweep"]) -> dict[str, Any]:
+    """The schema of a run's or a sweep's file, with descriptions, presets and swept paths."""
+    model = RunSpec if kind == "run" else SweepSpec
+    schema = model.model_json_schema(mode="validation")
+    definitions = schema["$defs"]
+    _allow_presets(definitions)
+    if kind == "sweep":
+        # A sweep's run is named after it.
+        run = definitions["RunSpec"]
+        run["required"] = [name for name in run["required"] if name != "name"]
+        _name_swept_paths(schema, definitions)
+    return {
+        "$schema": _DIALECT,
+        "title": f"Lehr {kind}",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+def _allow_presets(definitions: dict[str, Any]) -> None:
+    """A model is a preset's name, a preset with changes, or a whole shape."""
+    model = definitions["TrainConfig"]["properties"]["model"]
+    about = model.pop("description", "")
+    shape = dict(model)
+    model.clear()
+    name = {
+        "enum": sorted(MODEL_PRESETS),
+        "description": "; ".join(f"{key}: {MODEL_PRESETS[key].summary}" for key in MODEL_PRESETS),
+    }
+    changed = {
+        "type": "object",
+        "description": "A preset, and what to change of it.",
+        "properties": {
+            "preset": name,
+            **{
+                field: value
+                for definition in definitions.values()
+                if "num_hidden_layers" in definition.get("properties", {})
+                for field, value in definition["properties"].items()
+            },
+        },
+        "required": ["preset"],
+        "additionalProperties": False,
+    }
+    model.update({"description": about, "anyOf": [name, changed, shape]})
+
+
+def _name_swept_paths(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Editors complete the paths that can be swept; groups of them may be nested too."""
+    definitions["Parameter"] = {
+        "anyOf": [
+            {"$ref": "#/$defs/Values"},
+            {"$ref": "#/$defs/Range"},
+            {
+                "type": "object",
+                "description": "A constant.",
+                "properties": {"value": {}},
+                "required": ["value"],
+                "additionalProperties": False,
+            },
+        ]
+    }
+    parameters = schema["properties"]["parameters"]
+    parameters["properties"] = {
+        path: {"$ref": "#/$defs/Parameter"}
+        for path in leaf_paths(RunSpec)
+        if path.startswith(("train.", "resources.", "retries."))
+    }
+    parameters["additionalProperties"] = {"type": "object"}

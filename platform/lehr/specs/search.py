@@ -1,0 +1,173 @@
+"""What a sweep may search over besides a grid, and when it may give a trial up early.
+
+The keys of a range are W&B's: ``min``, ``max``, ``distribution``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from lehr_trainer.config import Config
+
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class Range(Config):
+    """A parameter that takes any value between two bounds, both included."""
+
+    min: float
+    """The least value, included."""
+    max: float
+    """The greatest value, included."""
+    distribution: Literal[
+        "uniform", "log_uniform_values", "int_uniform", "q_uniform", "q_log_uniform_values"
+    ] = "uniform"
+    """How random draws lie: evenly, or evenly in the logarithm (right for a learning rate)."""
+    q: Annotated[float, Field(gt=0)] | None = None
+    """Step of the q_ distributions: values are rounded to multiples of it."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min < self.max:
+            raise ValueError(f"min {self.min:g} is not below max {self.max:g}")
+        if "log" in self.distribution and self.min <= 0:
+            raise ValueError(f"min {self.min:g} has no logarithm; it must be above 0")
+        if self.distribution == "int_uniform" and not (
+            self.min.is_integer() and self.max.is_integer()
+        ):
+            raise ValueError("int_uniform needs whole numbers as min and max")
+        if (self.q is not None) != self.distribution.startswith("q_"):
+            raise ValueError("q goes with q_uniform and q_log_uniform_values, and they need it")
+        return self
+
+    def at(self, share: float) -> float | int:
+        """The value so far along the range, from 0 (``min``) to 1 (``max``)."""
+        if self.distribution == "int_uniform":
+            low, high = int(self.min), int(self.max)
+            return min(low + int(share * (high - low + 1)), high)
+        if "log" in self.distribution:
+            first, last = math.log(self.min), math.log(self.max)
+            value = math.exp(first + share * (last - first))
+        else:
+            value = self.min + share * (self.max - self.min)
+        return self.rounded(value)
+
+    def rounded(self, value: float) -> float:
+        """To a multiple of ``q`` if it has one, and within the bounds."""
+        if self.q is not None:
+            value = round(value / self.q) * self.q
+        return min(max(value, self.min), self.max)
+
+
+class AshaPruning(Config):
+    """Asynchronous successive halving (Li et al. 2020, arXiv:1810.05934): at each rung a trial goes
+    on only while it is in the best 1/``reduction`` of those that reached the rung.
+    """
+
+    name: Literal["asha"]
+    min_steps: PositiveInt
+    """The first rung, in optimizer steps; the next are ``reduction`` times as far."""
+    reduction: Annotated[int, Field(ge=2)] = 4
+    """One in so many goes on from a rung to the next, which is so many times as far."""
+
+
+class MedianPruning(Config):
+    """A trial ends when its best value so far is worse than the median of the others' at the same
+    step (Golovin et al. 2017, Google Vizier).
+    """
+
+    name: Literal["median"]
+    startup_trials: Annotated[int, Field(ge=0)] = 4
+    """Trials that must have completed before any is pruned."""
+    min_steps: Annotated[int, Field(ge=0)] = 0
+    """No trial is pruned before this many optimizer steps."""
+
+
+class HyperbandPruning(Config):
+    """Several ASHA brackets that differ in how soon they prune (Li et al. 2018,
+    arXiv:1603.06560).
+    """
+
+    name: Literal["hyperband"]
+    min_steps: PositiveInt
+    """Of its shortest bracket's first rung."""
+    reduction: Annotated[int, Field(ge=2)] = 3
+    """One in so many goes on from a rung to the next, which is so many times as far."""
+
+
+Pruning = Annotated[AshaPruning | MedianPruning | HyperbandPruning, Field(discriminator="name")]
+
+
+Space = Mapping[str, Range | Sequence[Any]]
+"""By dotted path: a range, or the values to choose from."""
+
+_COUNTED = 100_000
+"""Spaces of at most so many points are drawn without repetition by shuffling them."""
+_PATIENCE = 1_000
+"""Draws in a row that bring nothing new before a space counts as drawn out."""
+
+
+def size(space: Space) -> int | None:
+    """How many different points it has; None when they are not countable."""
+    total = 1
+    for choice in space.values():
+        if not isinstance(choice, Range):
+            total *= len(choice)
+        elif choice.distribution == "int_uniform":
+            total *= int(choice.max) - int(choice.min) + 1
+        else:
+            return None
+    return total
+
+
+def random_points(space: Space, seed: int) -> Iterator[dict[str, Any]]:
+    """Points drawn at random, no two the same. The same seed gives the same ones, however many
+    are asked for; ends when the space has no more.
+    """
+    count = size(space)
+    if count is not None and count <= _COUNTED:
+        choices = [_values(choice) for choice in space.values()]
+        every = [dict(zip(space, values, strict=True)) for values in itertools.product(*choices)]
+        random.Random(seed).shuffle(every)  # noqa: S311 - a search, not a secret
+        yield from every
+        return
+    seen: set[str] = set()
+    fruitless = 0
+    for number in itertools.count(1):
+        draw = random.Random(f"{seed}/{number}")  # noqa: S311 - a search, not a secret
+        point = {
+            path: choice.at(draw.random())
+            if isinstance(choice, Range)
+            else choice[draw.randrange(len(choice))]
+            for path, choice in space.items()
+        }
+        key = point_key(point)
+        fruitless = fruitless + 1 if key in seen else 0
+        if fruitless > _PATIENCE:
+            return
+        if key not in seen:
+            seen.add(key)
+            yield point
+
+
+def point_key(parameters: Mapping[str, Any]) -> str:
+    """Equal for equal points, whichever way they were written; 1 and 1.0 are one value."""
+    return json.dumps({path: _plain(value) for path, value in parameters.items()}, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number else value
+
+
+def _values(choice: Range | Sequence[Any]) -> Sequence[Any]:
+    if isinstance(choice, Range):
+        return range(int(choice.min), int(choice.max) + 1)
+    return choice

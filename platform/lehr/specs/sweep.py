@@ -1,0 +1,185 @@
+"""What a person asks for when they ask for many runs that differ in a few values.
+
+The keys are those of a W&B sweep file (``method``, ``metric``, ``parameters``),
+so that habits carry over; ``run`` is the spec that every cell starts from.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from lehr.specs.run import Name, RunSpec
+from lehr.specs.search import Pruning, Range, Space, random_points
+from lehr_trainer.config import Config
+
+_LEAF_KEYS = frozenset(
+    {"values", "value", "min", "max", "distribution", "mu", "sigma", "q", "probabilities"}
+)
+"""Keys of a W&B parameter: a mapping with one of them is a parameter, not a group of them."""
+
+
+class Metric(Config):
+    name: str = "val/loss"
+    """What the cells are ranked by."""
+    goal: Literal["minimize", "maximize"] = "minimize"
+    """Which way is better."""
+
+
+class Values(Config):
+    """The values that one parameter takes."""
+
+    values: Annotated[list[Any], Field(min_length=1)]
+    """Each becomes a cell (a row of the grid)."""
+
+
+def _kind_of_parameter(raw: Any) -> str:
+    if isinstance(raw, Range):
+        return "Range"
+    ranged = isinstance(raw, dict) and "values" not in raw and bool(_LEAF_KEYS & raw.keys())
+    return "Range" if ranged else "Values"
+
+
+Parameter = Annotated[
+    Annotated[Values, Tag("Values")] | Annotated[Range, Tag("Range")],
+    Discriminator(_kind_of_parameter),
+]
+
+SEED = "train.seed"
+STARTUP_TRIALS = 10
+"""TPE draws its first trials at random: nothing is known yet. They are made at once."""
+
+
+def flatten_parameters(raw: Any) -> Any:
+    """Parameters by dotted path, whichever way they were nested.
+
+    ``{train: {optimizer: {lr: {values: [...]}}}}``, W&B's own nesting with ``parameters`` at
+    each level, and ``{value: x}`` for a constant become ``{train.optimizer.lr: {values: ...}}``.
+    """
+    if not isinstance(raw, dict):
+        return raw
+    found: dict[str, Any] = {}
+    _flatten(raw, "", found)
+    return found
+
+
+def _flatten(raw: dict[Any, Any], prefix: str, found: dict[str, Any]) -> None:
+    for key, value in raw.items():
+        path = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, dict) and value and not _LEAF_KEYS & value.keys():
+            group = value["parameters"] if set(value) == {"parameters"} else value
+            if isinstance(group, dict):
+                _flatten(group, path, found)
+                continue
+        if path in found:
+            raise ValueError(f"{path} is given twice")
+        constant = isinstance(value, dict) and set(value) == {"value"}
+        found[path] = {"values": [value["value"]]} if constant else value
+
+
+class SweepSpec(Config):
+    kind: Literal["sweep"] = "sweep"
+    name: Name
+    """What the sweep is called; its runs are ``<name>-1``, ``<name>-2``, ..."""
+    project: Name = "default"
+    """The project that the sweep and its runs belong to."""
+    tags: list[str] = []
+    """Words to find it by; its runs carry them too."""
+    notes: str = ""
+    """Free text, for people."""
+    method: Literal["grid", "list", "random", "tpe"] = "grid"
+    """grid: every combination of the values; list: exactly ``cells``; random: ``trials`` draws;
+    tpe: ``trials`` draws, each where the ones before did well (Bergstra et al. 2011)."""
+    metric: Metric = Metric()
+    parameters: Annotated[dict[str, Parameter], BeforeValidator(flatten_parameters)] = {}
+    """By dotted path into ``run``, e.g. ``train.optimizer.lr``: values, or a range (min, max)."""
+    cells: list[dict[str, Any]] | None = None
+    """For method list: the cells, each with its values by dotted path."""
+    trials: Annotated[int, Field(ge=1)] | None = None
+    """For methods random and tpe: how many points to try."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the draws of random and tpe."""
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
+    """Each point runs once with each of these as train.seed, which shows the noise between
+    seeds."""
+    budget: Literal["equal", "any"] = "equal"
+    """equal: cells must train on the same number of tokens, else the sweep is refused; any: they
+    may differ, because that is what is compared."""
+    run: RunSpec
+    """What every cell starts from. Its name and project are the sweep's."""
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    """Runs of this sweep at one time; None leaves it to the queue."""
+    max_failed: Annotated[int, Field(ge=0)] | None = None
+    """More failed cells than this, and no further one is started."""
+    pruning: Pruning | None = None
+    """When to give a cell up before its end; None lets each cell train to its end."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_run(cls, data: Any) -> Any:
+        """``run.name`` need not be given: its cells are named after the sweep anyway."""
+        if isinstance(data, dict) and isinstance(data.get("run"), dict) and "name" in data:
+            return {**data, "run": {"name": data["name"], **data["run"]}}
+        return data
+
+    @property
+    def point_count(self) -> int:
+        """Points in all, those that TPE has yet to choose included."""
+        if self.method == "list":
+            return len(self.cells or [])
+        if self.method == "grid":
+            values = self.parameters.values()
+            return math.prod(len(p.values) for p in values if isinstance(p, Values))
+        return self.trials or 0
+
+    @property
+    def seed_count(self) -> int:
+        """Runs a point."""
+        return len(self.seeds or [None])
+
+    @property
+    def cell_count(self) -> int:
+        return self.point_count * self.seed_count
+
+    @property
+    def space(self) -> Space:
+        return {
+            path: parameter if isinstance(parameter, Range) else parameter.values
+            for path, parameter in self.parameters.items()
+        }
+
+    @property
+    def paths(self) -> list[str]:
+        """What varies."""
+        found = [*self.parameters, *(path for cell in self.cells or [] for path in cell)]
+        return list(dict.fromkeys([*found, *([SEED] if self.seeds else [])]))
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """The first cells' parameter values in order; all of them, but for TPE.
+
+        In a grid the last parameter varies fastest; seeds vary faster still.
+        """
+        for point in self._points():
+            yield from self.seeded(point)
+
+    def seeded(self, point: dict[str, Any]) -> list[dict[str, Any]]:
+        """The cells of one point: one a seed."""
+        if self.seeds is None:
+            return [point]
+        return [{**point, SEED: seed} for seed in self.seeds]
+
+    def _points(self) -> Iterator[dict[str, Any]]:
+        if self.method == "list":
+            yield from (dict(cell) for cell in self.cells or [])
+        elif self.method == "grid":
+            values = [p.values for p in self.parameters.values() if isinstance(p, Values)]
+            for combination in itertools.product(*values):
+                yield dict(zip(self.parameters, combination, strict=True))
+        else:
+            trials = self.trials or 0
+            count = min(trials, STARTUP_TRIALS) if self.method == "tpe" else trials
+            yield from itertools.islice(random_points(self.space, self.seed), count)

@@ -1,0 +1,156 @@
+"""What other trainers call our fields: transformers, nanoGPT, torchtitan, Lightning, W&B sweeps.
+
+A spec that says ``batch_size`` gets an error that names ``train.batch.sequences``; nothing is
+renamed silently.
+"""
+
+from __future__ import annotations
+
+_IN_TRAIN: dict[str, tuple[str, ...]] = {
+    "batch.sequences": (
+        "batch_size",
+        "global_batch_size",
+        "train_batch_size",
+        "total_batch_size",
+    ),
+    "batch.micro_batch": (
+        "micro_batch_size",
+        "device_batch_size",
+        "local_batch_size",
+        "per_device_train_batch_size",
+        "gradient_accumulation_steps",
+        "grad_accum_steps",
+        "accumulate_grad_batches",
+        "accumulation_steps",
+    ),
+    "batch.sequence_length": (
+        "seq_len",
+        "seq_length",
+        "seqlen",
+        "block_size",
+        "context_length",
+        "ctx_len",
+        "max_seq_len",
+        "max_seq_length",
+    ),
+    "steps": (
+        "max_steps",
+        "num_steps",
+        "max_iters",
+        "iterations",
+        "num_iterations",
+        "train_steps",
+        "training_steps",
+        "total_steps",
+        "epochs",
+        "num_epochs",
+        "max_epochs",
+        "num_train_epochs",
+    ),
+    "seed": ("random_seed", "manual_seed"),
+    "optimizer.lr": ("learning_rate", "max_lr", "peak_lr", "base_lr"),
+    "optimizer.betas": ("adam_beta1", "adam_beta2", "beta1", "beta2"),
+    "optimizer.eps": ("adam_epsilon", "adam_eps", "epsilon"),
+    "optimizer.weight_decay": ("wd",),
+    "optimizer.name": ("optim", "optimizer_type", "optimizer_name"),
+    "schedule": ("lr_scheduler", "scheduler", "lr_schedule"),
+    "schedule.name": ("lr_scheduler_type", "lr_decay_style"),
+    "schedule.warmup_steps": ("warmup", "warmup_iters", "num_warmup_steps"),
+    "schedule.min_lr_ratio": ("min_lr", "min_learning_rate", "final_lr", "lr_min"),
+    "grad_clip": (
+        "max_grad_norm",
+        "gradient_clipping",
+        "gradient_clip_val",
+        "clip_grad_norm",
+        "grad_clip_norm",
+        "max_norm",
+    ),
+    "precision.compute": (
+        "dtype",
+        "bf16",
+        "fp16",
+        "torch_dtype",
+        "mixed_precision",
+        "amp",
+        "autocast",
+    ),
+    "precision.fp8": ("fp8", "float8"),
+    "checkpoint.every": (
+        "save_steps",
+        "save_every",
+        "save_interval",
+        "checkpoint_interval",
+        "checkpoint_every",
+        "ckpt_interval",
+    ),
+    "checkpoint.keep_last": ("save_total_limit", "keep_latest_k"),
+    "validation.every": (
+        "eval_steps",
+        "eval_interval",
+        "eval_every",
+        "val_check_interval",
+        "val_every",
+        "validate_every",
+    ),
+    "validation.tokens": ("eval_iters", "eval_tokens", "val_tokens", "eval_batches"),
+    "diagnostics.log_every": ("logging_steps", "log_interval", "log_freq", "log_every_n_steps"),
+    "recompute": (
+        "gradient_checkpointing",
+        "activation_checkpointing",
+        "activation_checkpoint",
+        "checkpoint_activations",
+    ),
+    "compile": ("torch_compile", "compile_model"),
+    "attention.backend": ("attn_implementation", "flash_attention", "use_flash_attention"),
+    "data.corpus": ("dataset", "dataset_name", "dataset_path", "data_path", "corpus"),
+    "data.workers": ("num_workers", "dataloader_num_workers"),
+    "model.num_hidden_layers": ("n_layers", "n_layer", "num_layers", "depth", "layers"),
+    "model.hidden_size": ("d_model", "n_embd", "n_embed", "dim", "embed_dim", "hidden_dim"),
+    "model.num_attention_heads": ("n_heads", "n_head", "num_heads", "heads"),
+    "model.num_key_value_heads": ("n_kv_heads", "n_kv_head", "num_kv_heads", "num_query_groups"),
+    "model.intermediate_size": ("ffn_dim", "d_ff", "ffn_hidden_size", "mlp_dim", "ffn_size"),
+    "model.max_sequence_length": ("max_position_embeddings", "n_ctx", "n_positions"),
+    "model.tie_embeddings": ("tie_word_embeddings", "weight_tying", "tied_embeddings"),
+    "model.norm_eps": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
+    "model.vocab_size": ("n_vocab", "padded_vocab_size"),
+}
+_IN_RUN: dict[str, tuple[str, ...]] = {
+    "resources.gpus": ("n_gpus", "num_gpus", "ngpus", "devices", "world_size", "nproc_per_node"),
+    "resources.nodes": ("num_nodes", "nnodes", "n_nodes"),
+    "resources.gpu_type": ("gpu", "accelerator", "instance_type"),
+    "time_limit_s": ("timeout", "time_limit", "max_time", "walltime"),
+    "name": ("run_name", "experiment_name", "job_name"),
+    "tags": ("labels",),
+    "notes": ("description", "comment"),
+    "env": ("environment", "env_vars"),
+}
+_OF_A_SWEEP: dict[str, tuple[str, ...]] = {
+    "trials": ("run_cap", "num_samples", "n_trials", "num_trials", "max_trials"),
+    "max_concurrent": ("max_concurrent_trials", "n_jobs", "concurrency"),
+    "pruning": ("early_terminate", "pruner", "early_stopping"),
+    "method": ("search", "sampler", "strategy"),
+}
+
+
+def _by_name() -> dict[str, tuple[str, ...]]:
+    """Name elsewhere -> the paths that it may mean, from whichever root they begin."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path, names in _OF_A_SWEEP.items():
+        found.update(dict.fromkeys(names, (path,)))
+    for path, names in _IN_RUN.items():
+        found.update(dict.fromkeys(names, (path, f"run.{path}")))
+    for path, names in _IN_TRAIN.items():
+        found.update(dict.fromkeys(names, (path, f"train.{path}", f"run.train.{path}")))
+    return found
+
+
+_BY_NAME = _by_name()
+
+
+def candidates(name: str) -> tuple[str, ...]:
+    """The paths that may be meant by what another tool calls ``name``; none for a name not known.
+
+    ``n_layers`` is ``train.model.num_hidden_layers`` in a run; where it begins depends on the
+    root, so the whole, ``train.``'s and ``run.train.``'s beginnings are all given.
+    """
+    return _BY_NAME.get(name.lower().replace("-", "_"), ())

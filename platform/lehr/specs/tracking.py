@@ -1,0 +1,69 @@
+"""Where else a run is to be seen: a spec's ``tracking``."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from lehr_trainer.config import Config
+
+_KEY = re.compile(r"(?:local-)?[0-9a-f]{40}|wandb_v\d+_\S{20,}")
+"""What W&B's API keys look like."""
+_KEY_FIELDS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
+NO_KEY = (
+    "a W&B key does not belong in a spec, which everybody sees who sees the run; give it to the "
+    "server alone: WANDB_API_KEY in its environment, or `wandb login` on its machine"
+)
+
+
+def refuse_key(text: str) -> str:
+    """The text, unless it looks like a W&B API key.
+
+    Raises:
+        ValueError: it does. The text is not repeated.
+    """
+    if _KEY.fullmatch(text):
+        raise ValueError(f"this looks like a W&B key: {NO_KEY}")
+    return text
+
+
+_Word = Annotated[
+    str, Field(min_length=1, max_length=128, pattern=r"^[^/\\#?%:]+$"), AfterValidator(refuse_key)
+]
+_Project = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), AfterValidator(refuse_key)
+]
+_Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(refuse_key)]
+
+
+class WandbTracking(Config):
+    """A mirror of the run in Weights & Biases, kept by the server."""
+
+    mode: Literal["online", "offline", "off"] = "online"
+    """online sends to W&B; offline writes files on the server's machine for `wandb sync`; off
+    mirrors nothing."""
+    project: _Project | None = None
+    """W&B's project; None takes the run's."""
+    entity: _Word | None = None
+    """The W&B team or user; None is the default of the server's key."""
+    group: _Word | None = None
+    """None groups by sweep."""
+    job_type: _Word | None = None
+    """W&B's job type, a word to filter by."""
+    tags: list[_Tag] = []
+    """Besides the run's own tags."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_key(cls, data: Any) -> Any:
+        named = _KEY_FIELDS & data.keys() if isinstance(data, dict) else ()
+        if named:
+            raise ValueError(f"{min(named)}: {NO_KEY}")
+        return data
+
+
+class Tracking(Config):
+    wandb: WandbTracking | None = None
+    """A mirror in Weights & Biases; None: no mirror."""

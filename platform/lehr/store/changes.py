@@ -1,0 +1,57 @@
+"""Who wants to know that something was recorded: told after the commit, never before."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+_log = logging.getLogger("lehr.store")
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something changed; read it again. Several changes may be told as one."""
+
+    kind: Literal["run", "sweep", "metrics", "log", "cluster"]
+    id: str
+    """A run's id (run, metrics, log) or a sweep's; "" for the cluster."""
+    attempt: int | None = None
+    """For metrics and logs: which attempt's."""
+    name: str | None = None
+    """For a log: its stream."""
+    size: int | None = None
+    """For a log: its bytes so far."""
+
+
+class Changes:
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._callbacks: dict[int, Callable[[Change], None]] = {}
+        self._next = 0
+
+    def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Calls ``callback`` for each change, in the thread that made it; it must be quick."""
+        with self._guard:
+            number = self._next
+            self._next += 1
+            self._callbacks[number] = callback
+
+        def unsubscribe() -> None:
+            with self._guard:
+                self._callbacks.pop(number, None)
+
+        return unsubscribe
+
+    def publish(self, changes: Iterable[Change]) -> None:
+        with self._guard:
+            callbacks = list(self._callbacks.values())
+        for change in dict.fromkeys(changes):
+            for callback in callbacks:
+                try:
+                    callback(change)
+                except Exception:  # noqa: BLE001 - a listener may fail as it likes
+                    # What was recorded stays recorded, whatever a listener makes of it.
+                    _log.exception("a listener failed on %s", change)

@@ -1,0 +1,190 @@
+"""``lehr.db``: one writer connection behind a lock, readers on connections of their own.
+
+Every write is one ``BEGIN IMMEDIATE`` transaction with ``synchronous=FULL``: once it returns, it
+survives a power cut. A reader sees the last commit, whole, and never waits for the writer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Engine, QueuePool, StaticPool, create_engine, event
+from sqlalchemy.exc import DatabaseError, IntegrityError
+from sqlmodel import Session
+
+from lehr import killpoints
+from lehr.errors import InternalError, StoreUnavailable
+from lehr.store import migrate
+from lehr.store.changes import Change, Changes
+
+BUSY_TIMEOUT_S = 10.0
+"""How long to wait for a lock of another process (`lehr db backup`) before giving up."""
+TURN_TIMEOUT_S = 15.0
+"""How long for the writers before this one: together, less than a client waits for its answer."""
+
+_log = logging.getLogger("lehr.store")
+
+
+class Database:
+    def __init__(self, path: Path, changes: Changes) -> None:
+        self.path = path
+        self._changes = changes
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        migrate.revision(path)  # Refuses a foreign or newer file before anything is touched.
+        self._raw = self._connect_writer()
+        self._writer = _engine(lambda: self._raw, "BEGIN IMMEDIATE", static=True)
+        try:
+            migrate.upgrade(self._writer, path)
+        except DatabaseError as error:
+            self._writer.dispose()
+            raise StoreUnavailable(f"{path} cannot be opened: {error.orig}.") from error
+        except BaseException:
+            self._writer.dispose()
+            raise
+        self._readers = _engine(self._connect_reader, "BEGIN", static=False)
+
+    def close(self) -> None:
+        with self._lock:
+            self._readers.dispose()
+            self._writer.dispose()
+
+    @contextmanager
+    def write(self, *, durable: bool = True, what: str = "a write") -> Iterator[Session]:
+        """A transaction, committed at the end of the block; nested ones join the outermost.
+
+        With ``durable=False`` the commit is not flushed to disk at once: for what a power cut
+        may take, such as beats. ``what`` names it for ``lehr.killpoints``.
+
+        Raises:
+            StoreUnavailable: the database refused; nothing of the block was recorded.
+        """
+        outer: Session | None = getattr(self._local, "session", None)
+        if outer is not None:
+            yield outer
+            return
+        with self._turn():
+            changes: list[Change] = []
+            self._local.changes = changes
+            try:
+                with Session(self._writer, expire_on_commit=False) as session:
+                    if not durable:
+                        self._synchronous("NORMAL")
+                    self._local.session = session
+                    try:
+                        yield session
+                        killpoints.reached(f"{what}: before commit")
+                        session.commit()
+                        killpoints.reached(f"{what}: after commit")
+                    finally:
+                        self._local.session = None
+                        session.rollback()
+                        if not durable:
+                            self._synchronous("FULL")
+            except IntegrityError as error:
+                raise InternalError(f"lehr.db refused a row: {error.orig}") from error
+            except DatabaseError as error:
+                _log.error("lehr.db could not be written: %s", error.orig)
+                raise StoreUnavailable(f"lehr.db could not be written: {error.orig}.") from error
+        self._changes.publish(changes)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=TURN_TIMEOUT_S):
+            _log.error("lehr.db could not be written: earlier writes have waited too long")
+            raise StoreUnavailable(
+                "lehr.db could not be written: earlier writes wait for it.",
+                hint="Another program may hold it locked, or its disk be very slow.",
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """One consistent view; inside a ``write`` block of this thread, that block's own."""
+        outer: Session | None = getattr(self._local, "session", None)
+        if outer is not None:
+            yield outer
+            return
+        try:
+            with Session(self._readers, expire_on_commit=False) as session:
+                yield session
+        except DatabaseError as error:
+            raise StoreUnavailable(f"lehr.db could not be read: {error.orig}.") from error
+
+    def changed(self, *changes: Change) -> None:
+        """Tells the subscribers, once the current transaction is committed; at once if none is."""
+        if getattr(self._local, "session", None) is not None:
+            self._local.changes.extend(changes)
+        else:
+            self._changes.publish(changes)
+
+    def optimize(self) -> None:
+        """Refreshes the query planner's statistics where they are out of date."""
+        with self._lock:
+            self._raw.execute("PRAGMA analysis_limit=400")
+            self._raw.execute("PRAGMA optimize")
+
+    def _synchronous(self, level: str) -> None:
+        # Outside of any transaction: SQLite ignores the pragma inside one.
+        self._raw.execute(f"PRAGMA synchronous={level}")
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        if mode != "wal":
+            connection.close()
+            raise StoreUnavailable(f"{self.path}: SQLite cannot use its write-ahead log here.")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA journal_size_limit=16777216")
+        return connection
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=ro",
+            uri=True,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+
+def _engine(connect: Any, begin: str, *, static: bool) -> Engine:
+    options: dict[str, Any] = (
+        {"poolclass": StaticPool}
+        if static
+        else {"poolclass": QueuePool, "pool_size": 16, "max_overflow": 64}
+    )
+    engine = create_engine(
+        "sqlite://",
+        creator=connect,
+        json_serializer=_dumps,
+        json_deserializer=json.loads,
+        **options,
+    )
+
+    # The driver is in autocommit mode, so that these are the only BEGINs there are.
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

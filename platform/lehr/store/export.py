@@ -1,0 +1,115 @@
+"""A run's metrics in bulk: a row a step, a column a metric, exact; as Parquet or JSON lines."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from lehr.errors import UserError
+
+if TYPE_CHECKING:
+    from lehr.store.store import Store
+
+_AXES = ("tokens", "time")
+_ROWS_A_PIECE = 10_000
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    values: NDArray[np.float64]
+    there: NDArray[np.bool_]
+    """False where the run logged nothing: that is not NaN, which is a value."""
+
+
+@dataclass(frozen=True)
+class Table:
+    steps: NDArray[np.int64]
+    columns: list[Column]
+
+
+def table(store: Store, run_id: str) -> Table:
+    """Every point that counts: what a later attempt superseded is left out.
+
+    ``tokens`` are those trained on so far, ``time`` the seconds since the run's first point.
+    """
+    known = sorted(store.metric_names(run_id), key=lambda metric: -metric.points)
+    curves = {metric.name: store.series(run_id, metric.name, exact=True) for metric in known}
+    steps = np.unique(
+        np.concatenate([np.empty(0, np.int64), *(np.array(c.step, int) for c in curves.values())])
+    )
+    found = []
+    for axis in _AXES:
+        column = _empty(axis, len(steps))
+        for name, curve in curves.items():
+            at = np.searchsorted(steps, np.array(curve.step, int))
+            # Most metrics share their steps: what one of them told need not be read again.
+            if not column.there[at].all():
+                told = store.series(run_id, name, exact=True, x_axis=axis)  # type: ignore[arg-type]
+                _fill(column, steps, told.step, told.x)
+        found.append(column)
+    for name in sorted(curves):
+        column = _empty(name, len(steps))
+        _fill(column, steps, curves[name].step, curves[name].y)
+        found.append(column)
+    return Table(steps, found)
+
+
+def json_lines(made: Table) -> Iterator[bytes]:
+    """An object a line, without what was not logged; NaN and infinity by name."""
+    values = [column.values.tolist() for column in made.columns]
+    there = [column.there.tolist() for column in made.columns]
+    names = [column.name for column in made.columns]
+    rows: list[bytes] = []
+    for row, step in enumerate(made.steps.tolist()):
+        told: dict[str, Any] = {"step": step}
+        for name, numbers, known in zip(names, values, there, strict=True):
+            if known[row]:
+                told[name] = _named(numbers[row])
+        rows.append(orjson.dumps(told) + b"\n")
+        if len(rows) == _ROWS_A_PIECE:
+            yield b"".join(rows)
+            rows = []
+    if rows:
+        yield b"".join(rows)
+
+
+def parquet(made: Table, run_id: str) -> bytes:
+    """One row group; what was not logged is null, NaN is NaN."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise UserError(
+            "the server cannot write Parquet: pyarrow is not installed there.",
+            hint="Ask for jsonl, or install it: pip install 'lehr[server]'",
+        ) from error
+    columns = {"step": pa.array(made.steps, pa.int64())}
+    for column in made.columns:
+        columns[column.name] = pa.array(column.values, pa.float64(), mask=~column.there)
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns).replace_schema_metadata({"lehr.run": run_id}), sink)
+    return sink.getvalue()
+
+
+def _empty(name: str, count: int) -> Column:
+    return Column(name, np.full(count, np.nan), np.zeros(count, np.bool_))
+
+
+def _fill(column: Column, steps: NDArray[np.int64], at: list[int], values: list[float]) -> None:
+    rows = np.searchsorted(steps, np.array(at, int))
+    column.values[rows] = values
+    column.there[rows] = True
+
+
+def _named(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,25 @@
+"""Short random ids: easy to read aloud, hard to mistake, never a number by accident."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+_LETTERS = "abcdefghjkmnpqrstuvwxyz"
+_ALPHABET = _LETTERS + "23456789"
+_ATTEMPT = re.compile(r"([a-z0-9]+)-([1-9][0-9]{0,8})")
+
+
+def new_id() -> str:
+    """Eight characters, the first a letter: 31^7 x 23, so a clash is checked for but not met."""
+    return secrets.choice(_LETTERS) + "".join(secrets.choice(_ALPHABET) for _ in range(7))
+
+
+def attempt_id(run_id: str, number: int) -> str:
+    return f"{run_id}-{number}"
+
+
+def split_attempt_id(text: str) -> tuple[str, int] | None:
+    """``("k3f9x2ab", 2)`` for ``k3f9x2ab-2``; None for what is no attempt's id."""
+    match = _ATTEMPT.fullmatch(text)
+    return (match.group(1), int(match.group(2))) if match else None

@@ -1,0 +1,184 @@
+"""``streams.db``: the index of the replica. Large, and never precious.
+
+It has no migrations: when its version changes, or it is missing, it is made again from the
+replica's files. Only the appender's thread writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from lehr.errors import StoreUnavailable
+
+VERSION = 1
+"""Of the tables below and of what is written into them. Another one means: make it again."""
+
+TOKENS = -1
+TIME = -2
+"""Metrics of the index's own: each step's tokens and time, the other x axes."""
+
+_SCHEMA = """
+CREATE TABLE runs (id INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE);
+CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+-- size: confirmed to the sender. stored: in the file. indexed: up to where lines are whole.
+CREATE TABLE streams (
+  run INTEGER NOT NULL, attempt INTEGER NOT NULL, name TEXT NOT NULL,
+  size INTEGER NOT NULL, stored INTEGER NOT NULL, indexed INTEGER NOT NULL,
+  malformed INTEGER NOT NULL,
+  PRIMARY KEY (run, attempt, name)
+) WITHOUT ROWID;
+
+-- One row a point, until it goes into a block. NULL is NaN.
+CREATE TABLE metrics (
+  run INTEGER NOT NULL, metric INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL,
+  value REAL,
+  PRIMARY KEY (run, metric, attempt, step)
+) WITHOUT ROWID;
+
+-- Many points as arrays: float64 values, and int64 steps unless they are evenly spaced.
+CREATE TABLE blocks (
+  run INTEGER NOT NULL, metric INTEGER NOT NULL, attempt INTEGER NOT NULL,
+  first INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL,
+  stride INTEGER, steps BLOB, vals BLOB NOT NULL
+);
+CREATE UNIQUE INDEX blocks_key ON blocks (run, metric, attempt, first);
+
+-- The newest point of each metric of each attempt; loose: how many are not in full blocks yet.
+CREATE TABLE latest (
+  run INTEGER NOT NULL, metric INTEGER NOT NULL, attempt INTEGER NOT NULL,
+  step INTEGER NOT NULL, value REAL, points INTEGER NOT NULL, low REAL, high REAL,
+  loose INTEGER NOT NULL,
+  PRIMARY KEY (run, metric, attempt)
+) WITHOUT ROWID;
+
+-- After which step an attempt goes on, and whose checkpoint it took (NULL: not said).
+CREATE TABLE starts (
+  run INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, parent INTEGER,
+  PRIMARY KEY (run, attempt)
+) WITHOUT ROWID;
+
+-- Everything else that was said, by where it stands in events.jsonl.
+CREATE TABLE records (
+  run INTEGER NOT NULL, attempt INTEGER NOT NULL, offset INTEGER NOT NULL, ending INTEGER NOT NULL,
+  kind TEXT NOT NULL, time REAL NOT NULL, body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX records_key ON records (run, attempt, offset);
+"""
+
+
+def open_writer(path: Path, *, durable: bool = True) -> sqlite3.Connection:
+    """The one connection that writes. ``durable=False`` is for a draft that is not in use yet."""
+    connection = sqlite3.connect(
+        path, timeout=10.0, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+    connection.execute("PRAGMA cache_size=-65536")
+    connection.execute("PRAGMA wal_autocheckpoint=4000")
+    connection.execute("PRAGMA journal_size_limit=67108864")
+    return connection
+
+
+def version(path: Path) -> int | None:
+    """The version of an index file; None for one that is missing or unreadable."""
+    if not path.is_file():
+        return None
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+    try:
+        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError:
+        return None
+    finally:
+        connection.close()
+    return found
+
+
+def create(path: Path, *, durable: bool = True) -> sqlite3.Connection:
+    connection = open_writer(path, durable=durable)
+    # The version comes last: a half-made index is none.
+    connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={VERSION};COMMIT;")
+    return connection
+
+
+def settle(draft: Path, path: Path) -> None:
+    """Gives a finished draft its name, for good."""
+    descriptor = os.open(draft, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    draft.replace(path)
+    remove(draft)
+
+
+def remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+class Readers:
+    """Read-only connections, each lent to one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._guard = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """One consistent view of the last commit."""
+        connection = self._take()
+        try:
+            connection.execute("BEGIN")
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            connection.close()
+            raise StoreUnavailable(f"streams.db could not be read: {error}.") from error
+        except BaseException:
+            connection.close()
+            raise
+        self._give_back(connection)
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> sqlite3.Connection:
+        with self._guard:
+            if self._closed:
+                raise StoreUnavailable("The store is closed.")
+            if self._idle:
+                return self._idle.pop()
+        try:
+            connection = sqlite3.connect(
+                f"file:{quote(str(self._path))}?mode=ro",
+                uri=True,
+                timeout=10.0,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"streams.db could not be opened: {error}.") from error
+        connection.execute("PRAGMA query_only=ON")
+        connection.execute("PRAGMA cache_size=-16384")
+        return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._guard:
+            if not self._closed and len(self._idle) < 16:
+                self._idle.append(connection)
+                return
+        connection.close()

@@ -1,0 +1,117 @@
+"""Makes the index say what the replica's files say: after a crash, or from nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from lehr.store.ids import attempt_id as id_of
+from lehr.store.indexer import Indexer, Stream
+from lehr.store.replica import Gap, Replica, is_events
+
+_READ = 4 << 20
+_COMMIT = 64 << 20
+_log = logging.getLogger("lehr.store")
+
+
+def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> list[Stream]:
+    """Makes the index say what the files say: after a crash, or from nothing.
+
+    Bytes past the cursor were written and not acknowledged, or the index is older than the
+    replica: they are indexed. A file that is shorter than the index says is indexed again
+    from its beginning, and the gap is noted. Returns what was changed.
+    """
+    changed: list[Stream] = []
+    seen: set[tuple[int, int, str]] = set()
+    for attempt_id, sizes in replica.files():
+        for name, size in sizes.items():
+            stream = indexer.stream(attempt_id, name)
+            seen.add((stream.run, stream.attempt, name))
+            if size > stream.stored:
+                size = _written(replica, stream, size)  # noqa: PLW2901 - the same, corrected
+            if size != stream.stored:
+                changed.append(_mend(indexer, replica, clock, stream, size))
+    for run_id, run, attempt, name in _indexed(indexer):
+        if (run, attempt, name) not in seen:
+            changed.append(
+                _mend(indexer, replica, clock, indexer.stream(id_of(run_id, attempt), name), 0)
+            )
+    return changed
+
+
+def _written(replica: Replica, stream: Stream, size: int) -> int:
+    """Without the NULs that a power cut can leave at the end of a file on some systems."""
+    while size > stream.stored:
+        begin = max(stream.stored, size - _READ)
+        data = replica.read(stream.attempt_id, stream.name, begin, size - begin)
+        kept = len(data.rstrip(b"\0"))
+        if kept:
+            return begin + kept
+        size = begin
+    return size
+
+
+def _mend(
+    indexer: Indexer, replica: Replica, clock: Callable[[], float], stream: Stream, size: int
+) -> Stream:
+    if size < stream.stored:
+        _log.error(
+            "%s/%s: %d bytes were there, %d are left; indexed again",
+            stream.attempt_id,
+            stream.name,
+            stream.stored,
+            size,
+        )
+        cause = "the replica's file lost bytes"
+        gap = Gap(stream.name, size, stream.stored, cause, clock())
+        replica.note_gap(stream.attempt_id, gap)
+        indexer.connection.execute("BEGIN IMMEDIATE")
+        _clear(indexer, stream)
+        indexer.connection.execute("COMMIT")
+        stream = indexer.stream(stream.attempt_id, stream.name)
+    uncommitted = _COMMIT
+    indexer.connection.execute("BEGIN IMMEDIATE")
+    while stream.stored < size:
+        limit = min(_READ, size - stream.stored)
+        data = replica.read(stream.attempt_id, stream.name, stream.stored, limit)
+        stream = indexer.advance(stream, data, stream.stored + len(data))
+        uncommitted -= len(data)
+        if uncommitted <= 0:
+            indexer.connection.execute("COMMIT")
+            indexer.seal_all()
+            indexer.connection.execute("BEGIN IMMEDIATE")
+            uncommitted = _COMMIT
+    indexer.put(stream)
+    indexer.connection.execute("COMMIT")
+    indexer.seal_all()
+    return stream
+
+
+def _clear(indexer: Indexer, stream: Stream) -> None:
+    """Takes a stream out of the index, within the caller's transaction."""
+    run, attempt = stream.run, stream.attempt
+    if is_events(stream.name):
+        metrics = [
+            metric
+            for (metric,) in indexer.connection.execute(
+                "SELECT metric FROM latest WHERE run=? AND attempt=?", (run, attempt)
+            )
+        ]
+        for table in ("metrics", "blocks"):
+            indexer.connection.executemany(
+                f"DELETE FROM {table} WHERE run=? AND metric=? AND attempt=?",  # noqa: S608 - one of two tables
+                [(run, metric, attempt) for metric in metrics],
+            )
+        for table in ("latest", "starts", "records"):
+            indexer.connection.execute(
+                f"DELETE FROM {table} WHERE run=? AND attempt=?",  # noqa: S608 - one of three tables
+                (run, attempt),
+            )
+    indexer.put(Stream(run, stream.attempt_id, attempt, stream.name))
+
+
+def _indexed(indexer: Indexer) -> list[tuple[str, int, int, str]]:
+    return indexer.connection.execute(
+        "SELECT runs.run, runs.id, attempt, name FROM streams"
+        " JOIN runs ON runs.id = streams.run WHERE stored > 0"
+    ).fetchall()

@@ -1,0 +1,212 @@
+"""Reading a metric's points: blocks and rows made one, attempts made one curve."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NO_LIMIT = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Points:
+    """Steps ascend, each once."""
+
+    steps: Ints
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def where(self, mask: NDArray[np.bool_]) -> Points:
+        return Points(self.steps[mask], self.values[mask])
+
+
+@dataclass(frozen=True)
+class Start:
+    """An attempt that has something to show goes on after ``step``."""
+
+    attempt: int
+    step: int
+    parent: int | None
+
+
+@dataclass(frozen=True)
+class Span:
+    """An attempt's part in the run's curve: its points up to ``limit``."""
+
+    attempt: int
+    limit: int
+
+
+EMPTY = Points(np.empty(0, np.int64), np.empty(0, np.float64))
+
+
+def of(values: dict[int, float]) -> Points:
+    """From step to value, in any order."""
+    count = len(values)
+    steps = np.fromiter(values.keys(), np.int64, count)
+    numbers = np.fromiter(values.values(), np.float64, count)
+    if count > 1 and (np.diff(steps) < 0).any():
+        order = np.argsort(steps, kind="stable")
+        steps, numbers = steps[order], numbers[order]
+    return Points(steps, numbers)
+
+
+def load(
+    connection: sqlite3.Connection,
+    run: int,
+    metric: int,
+    attempt: int,
+    within: tuple[int, int] | None = None,
+) -> Points:
+    """All points of one attempt's metric; with ``within``, those of these steps and maybe more."""
+    key = (run, metric, attempt)
+    return merged(blocks(connection, key, within=within), rows(connection, key))
+
+
+def blocks(
+    connection: sqlite3.Connection,
+    key: tuple[int, int, int],
+    *,
+    below: int = 1 << 62,
+    within: tuple[int, int] | None = None,
+) -> Points:
+    """The points in blocks of fewer than ``below``, of blocks that hold steps ``within``."""
+    low, high = within or (-NO_LIMIT, NO_LIMIT)
+    found = connection.execute(
+        "SELECT first, count, stride, steps, vals FROM blocks"
+        " WHERE run=? AND metric=? AND attempt=? AND count<? AND last>=? AND first<=?"
+        " ORDER BY first",
+        (*key, below, low, high),
+    ).fetchall()
+    total = sum(count for _, count, _, _, _ in found)
+    steps, values = np.empty(total, np.int64), np.empty(total, np.float64)
+    at = 0
+    for first, count, stride, step_bytes, value_bytes in found:
+        if stride is None:
+            steps[at : at + count] = np.frombuffer(step_bytes, "<i8")
+        else:
+            steps[at : at + count] = np.arange(first, first + stride * count, stride)
+        values[at : at + count] = np.frombuffer(value_bytes, "<f8")
+        at += count
+    return Points(steps, values)
+
+
+def rows(connection: sqlite3.Connection, key: tuple[int, int, int]) -> Points:
+    """The points that are still rows."""
+    found = connection.execute(
+        "SELECT step, value FROM metrics WHERE run=? AND metric=? AND attempt=? ORDER BY step", key
+    ).fetchall()
+    if not found:
+        return EMPTY
+    steps, values = zip(*found, strict=True)
+    return Points(np.array(steps, np.int64), np.array(values, np.float64))  # None becomes NaN.
+
+
+def merged(older: Points, newer: Points) -> Points:
+    """Both in order of step; where both have a step, the newer's value."""
+    if not len(newer):
+        return older
+    if not len(older):
+        return newer
+    if newer.steps[0] > older.steps[-1]:
+        return Points(
+            np.concatenate((older.steps, newer.steps)),
+            np.concatenate((older.values, newer.values)),
+        )
+    older = older.where(~np.isin(older.steps, newer.steps))
+    steps = np.concatenate((older.steps, newer.steps))
+    values = np.concatenate((older.values, newer.values))
+    order = np.argsort(steps, kind="stable")
+    return Points(steps[order], values[order])
+
+
+def starts(connection: sqlite3.Connection, run: int) -> list[Start]:
+    """By attempt."""
+    rows = connection.execute(
+        "SELECT attempt, step, parent FROM starts WHERE run=? ORDER BY attempt", (run,)
+    )
+    return [Start(*row) for row in rows]
+
+
+def lineage(known: Sequence[Start]) -> list[Span]:
+    """The attempts that make the run's curve, oldest first.
+
+    The newest attempt goes on from a checkpoint of an earlier one, at a step; of that one the
+    points up to there count, and so on back. What is not on this line is superseded. An attempt
+    that does not say whose checkpoint it took is held to follow the one before it.
+    """
+    spans: list[Span] = []
+    limit = NO_LIMIT
+    by_attempt = {start.attempt: start for start in known}
+    attempt = max(by_attempt, default=None)
+    while attempt is not None:
+        spans.append(Span(attempt, limit))
+        start = by_attempt[attempt]
+        limit = min(limit, start.step)
+        earlier = [number for number in by_attempt if number < attempt]
+        if limit <= 0 or not earlier:
+            break
+        attempt = start.parent if start.parent in earlier else max(earlier)
+    return spans[::-1]
+
+
+def curve(
+    connection: sqlite3.Connection,
+    run: int,
+    metric: int,
+    spans: Sequence[Span],
+    within: tuple[int, int] | None = None,
+) -> list[tuple[int, Points]]:
+    """The run's points by attempt, oldest attempt first; no step is in two of them.
+
+    With ``within``, those of these steps and maybe more.
+    """
+    pieces: list[tuple[int, Points]] = []
+    newer: list[Ints] = []
+    for span in reversed(spans):
+        piece = load(connection, run, metric, span.attempt, within)
+        if within is not None:
+            piece = piece.where((piece.steps >= within[0]) & (piece.steps <= within[1]))
+        if len(piece) and piece.steps[-1] > span.limit:
+            piece = piece.where(piece.steps <= span.limit)
+        for steps in newer:
+            if len(steps) and len(piece) and steps[0] <= piece.steps[-1]:
+                piece = piece.where(~np.isin(piece.steps, steps))
+        newer.append(piece.steps)
+        pieces.append((span.attempt, piece))
+    return pieces[::-1]
+
+
+def superseded(
+    connection: sqlite3.Connection,
+    run: int,
+    metric: int,
+    known: Sequence[Start],
+    spans: Sequence[Span],
+) -> list[tuple[int, Points]]:
+    """By attempt, the points that do not count any more."""
+    limits = {span.attempt: span.limit for span in spans}
+    found = []
+    for start in known:
+        piece = load(connection, run, metric, start.attempt)
+        piece = piece.where(piece.steps > limits.get(start.attempt, -1))
+        if len(piece):
+            found.append((start.attempt, piece))
+    return found
+
+
+def joined(pieces: Sequence[tuple[int, Points]]) -> Points:
+    """Attempts' pieces as one."""
+    whole = EMPTY
+    for _, piece in pieces:
+        whole = merged(whole, piece)
+    return whole

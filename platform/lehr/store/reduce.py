@@ -1,0 +1,84 @@
+"""A series made fit to draw: smoothed, then reduced to buckets. Pure numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BLOCK = 32
+"""Values of a block: as many steps in Python a level."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """``last`` are the places of the buckets' last points in what was given, in order."""
+
+    last: Ints
+    low: Floats
+    high: Floats
+
+
+def smooth(values: Floats, weight: float) -> Floats:
+    """The exponential moving average as W&B and TensorBoard draw it: debiased.
+
+    ``s[n] = w s[n-1] + (1-w) y[n]``, divided by ``1 - w^(n+1)``. NaN and infinities pass as they
+    are and do not enter the average.
+    """
+    if weight == 0.0 or len(values) == 0:
+        return values
+    finite = np.isfinite(values)
+    if finite.all():
+        return _debiased(values, weight)
+    smoothed = values.copy()
+    smoothed[finite] = _debiased(values[finite], weight)
+    return smoothed
+
+
+def reduce(x: Floats, y: Floats, points: int) -> Reduced:
+    """Buckets of equal width over the range of ``x``, which ascends; empty ones are left out.
+
+    ``low`` and ``high`` span a bucket's values without NaN; they are NaN where there is no other.
+    """
+    edges = np.linspace(x[0], x[-1], points + 1)
+    starts = np.unique(np.searchsorted(x, edges[:-1], side="left"))
+    starts = starts[starts < len(x)]
+    ends = np.append(starts[1:], len(x))
+    return Reduced(
+        last=(ends - 1).astype(np.int64),
+        low=np.fmin.reduceat(y, starts),
+        high=np.fmax.reduceat(y, starts),
+    )
+
+
+def _debiased(values: Floats, weight: float) -> Floats:
+    averages = (1.0 - weight) * _decayed(values, weight)
+    # Past this many values the correction is 1 to the last bit.
+    count = min(len(values), int(40.0 / (1.0 - weight)) + 1)
+    averages[:count] /= -np.expm1(np.log(weight) * np.arange(1, count + 1))
+    return averages
+
+
+def _decayed(values: Floats, weight: float) -> Floats:
+    """``s[n] = w s[n-1] + y[n]`` from ``s[-1] = 0``, for all blocks at once instead of one by one.
+
+    Within a block it is done value by value. What each block carries into the next is the same
+    recursion, over the blocks' last sums with the weight of a whole block.
+    """
+    count = len(values)
+    blocks = -(-count // _BLOCK)
+    padded = np.zeros(blocks * _BLOCK)
+    padded[:count] = values
+    sums = padded.reshape(blocks, _BLOCK)
+    for place in range(1, _BLOCK):
+        sums[:, place] += weight * sums[:, place - 1]
+    if blocks > 1:
+        powers: Floats = np.power(weight, np.arange(1.0, _BLOCK + 1.0))
+        carried = np.zeros(blocks)
+        carried[1:] = _decayed(sums[:-1, -1], float(powers[-1]))
+        sums += carried[:, None] * powers
+    return padded[:count]

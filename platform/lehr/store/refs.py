@@ -1,0 +1,58 @@
+"""Finding a run or a sweep by what a person typed: its id, its name, or the id's beginning."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from sqlmodel import Session, col, or_, select
+
+from lehr.errors import NotFound, nearest
+from lehr.store.tables import Run, Sweep
+
+Row = TypeVar("Row", Run, Sweep)
+_NAMES_COMPARED = 2000
+
+
+def find(session: Session, table: type[Row], ref: str, noun: str) -> Row:
+    """An id, else the newest of that name, else the only id that begins so.
+
+    What is archived gives way to what is not.
+
+    Raises:
+        NotFound: none is meant, or several are.
+    """
+    newest = col(table.number).desc()
+    exact = session.exec(
+        select(table)
+        .where(or_(col(table.id) == ref, col(table.name) == ref))
+        .order_by(col(table.archived), newest)
+    ).all()
+    if exact:
+        return next((row for row in exact if row.id == ref), exact[0])
+    begun: list[Row] = []
+    if ref.isalnum():
+        begun = list(
+            session.exec(
+                select(table)
+                .where(col(table.id).startswith(ref.lower(), autoescape=True))
+                .order_by(newest)
+                .limit(6)
+            ).all()
+        )
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        which = ", ".join(f"{row.id} ({row.name})" for row in begun[:5])
+        raise NotFound(
+            f"{ref} begins the id of several {noun}s: {which}{', ...' if len(begun) > 5 else ''}.",
+            hint="Give more of the id, or the name.",
+        )
+    known = session.exec(select(table.name, table.id).order_by(newest).limit(_NAMES_COMPARED)).all()
+    near = nearest(ref, dict.fromkeys(text for row in known for text in row))
+    if near is not None:
+        hint = f"Did you mean {near}?"
+    elif known:
+        hint = f"The newest {noun}s: {', '.join(dict.fromkeys(name for name, _ in known[:5]))}."
+    else:
+        hint = f"There are no {noun}s yet."
+    raise NotFound(f"There is no {noun} {ref!r}.", hint=hint)

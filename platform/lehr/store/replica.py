@@ -1,0 +1,175 @@
+"""The replica: each stream of each attempt as a file, ``<home>/replica/<attempt id>/<name>``.
+
+These files are the truth; the index (``streams.db``) follows them. They are only ever written
+at their end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lehr.errors import NotFound, StoreUnavailable, UserError
+from lehr.store.ids import split_attempt_id
+from lehr_trainer import layout
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+GAPS = ".gaps.jsonl"
+"""Not a stream's name: those begin with a letter or digit."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes of a stream that are missing and will not come."""
+
+    name: str
+    offset: int
+    """Where the stream ends, or ended when this was noted."""
+    expected: int
+    """Where it should have ended, as far as was known."""
+    cause: str
+    at: float
+
+
+def check_name(name: str) -> str:
+    """A stream's name, if it is one: a plain file name, nothing that leads elsewhere."""
+    if not is_name(name):
+        raise UserError(
+            f"{name[:100]!r} is not a stream's name.",
+            hint="Letters, digits, dots, dashes and underscores, e.g. events.jsonl, rank-0.log.",
+        )
+    return name
+
+
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and ".." not in name
+
+
+def is_events(name: str) -> bool:
+    return name == layout.EVENTS
+
+
+class Replica:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(mode=0o700, exist_ok=True)
+
+    def path(self, attempt_id: str, name: str) -> Path:
+        return self.folder(attempt_id) / check_name(name)
+
+    def folder(self, attempt_id: str) -> Path:
+        if split_attempt_id(attempt_id) is None:
+            raise NotFound(f"There is no attempt {attempt_id[:100]!r}.")
+        return self.root / attempt_id
+
+    def files(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Each attempt's streams with the sizes of their files, in order of attempt id."""
+        for folder in sorted(os.scandir(self.root), key=_attempt_order):
+            if not folder.is_dir(follow_symlinks=False) or split_attempt_id(folder.name) is None:
+                continue
+            with os.scandir(folder.path) as entries:
+                sizes = {
+                    entry.name: entry.stat(follow_symlinks=False).st_size
+                    for entry in entries
+                    if is_name(entry.name) and entry.is_file(follow_symlinks=False)
+                }
+            yield folder.name, dict(sorted(sizes.items()))
+
+    def size(self, attempt_id: str, name: str) -> int:
+        try:
+            return self.path(attempt_id, name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def read(self, attempt_id: str, name: str, offset: int, limit: int) -> bytes:
+        """At most ``limit`` bytes from ``offset`` on; none where there is no file."""
+        try:
+            descriptor = os.open(self.path(attempt_id, name), os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise StoreUnavailable(f"{attempt_id}/{name}: {error.strerror}.") from error
+        try:
+            return os.pread(descriptor, limit, offset)
+        finally:
+            os.close(descriptor)
+
+    def gaps(self, attempt_id: str) -> list[Gap]:
+        try:
+            lines = (self.folder(attempt_id) / GAPS).read_text("utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        return [Gap(**json.loads(line)) for line in lines if line.endswith("}")]
+
+    def note_gap(self, attempt_id: str, gap: Gap) -> None:
+        folder = self.folder(attempt_id)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        line = json.dumps(asdict(gap)) + "\n"
+        descriptor = os.open(folder / GAPS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_folder(folder)
+
+
+class Writing:
+    """The files of one group of appends: written, then flushed to disk together."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._files: dict[tuple[str, str], int] = {}
+        self._folders: set[Path] = set()
+
+    def write(self, attempt_id: str, name: str, offset: int, data: bytes) -> None:
+        descriptor = self._files.get((attempt_id, name))
+        if descriptor is None:
+            descriptor = self._open(attempt_id, name)
+            self._files[attempt_id, name] = descriptor
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(descriptor, view, offset)
+            offset += written
+            view = view[written:]
+
+    def flush(self) -> None:
+        """Once this returns, what was written survives a power cut."""
+        for descriptor in self._files.values():
+            os.fdatasync(descriptor)
+        for folder in sorted(self._folders, reverse=True):
+            sync_folder(folder)
+
+    def close(self) -> None:
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files.clear()
+
+    def _open(self, attempt_id: str, name: str) -> int:
+        path = self._replica.path(attempt_id, name)
+        try:
+            return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            pass
+        if not path.parent.is_dir():
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._folders.add(path.parent.parent)
+        self._folders.add(path.parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def sync_folder(folder: Path) -> None:
+    """A new file's name survives a power cut only once its folder is flushed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _attempt_order(entry: os.DirEntry[str]) -> tuple[str, int]:
+    return split_attempt_id(entry.name) or (entry.name, 0)

@@ -1,0 +1,399 @@
+"""Runs: recorded, found, listed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, text
+from sqlmodel import Session, col, or_, select
+
+from lehr.control.lifecycle import ENDED, RunState
+from lehr.errors import Conflict, NotFound, UserError
+from lehr.specs.run import RunSpec
+from lehr.store.ids import new_id
+from lehr.store.part import Part
+from lehr.store.refs import Row, find
+from lehr.store.tables import (
+    Attempt,
+    Checkpoint,
+    IdempotencyKey,
+    Run,
+    Sweep,
+    Transition,
+    Wish,
+)
+
+MAX_PAGE = 1000
+DELETE = "delete"
+"""The wish whose row says that a run's data was deleted: its tombstone."""
+
+
+@dataclass(frozen=True)
+class RunPage:
+    items: list[Run]
+    next_cursor: str | None
+    """For the next page; None on the last."""
+    total: int
+    """Of all pages."""
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """What a request was answered the first time."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class Runs(Part):
+    def create_run(
+        self,
+        spec: RunSpec,
+        *,
+        actor: str = "user",
+        provenance: Mapping[str, Any] | None = None,
+        sweep_id: str | None = None,
+        resume_from: str | None = None,
+        forked_from: str | None = None,
+    ) -> Run:
+        """Records a run and puts it in the queue."""
+        with self.db.write() as session:
+            run = insert_run(
+                session,
+                spec,
+                at=self.clock(),
+                actor=actor,
+                provenance=provenance,
+                sweep_id=sweep_id,
+                resume_from=resume_from,
+                forked_from=forked_from,
+            )
+            session.flush()
+            self._run_changed(run)
+            return run
+
+    def run(self, run_id: str) -> Run:
+        """By its whole id."""
+        with self.db.read() as session:
+            return get_run(session, run_id)
+
+    def runs_by_id(self, run_ids: Collection[str]) -> list[Run]:
+        """Those of these ids that exist, newest first."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(Run).where(col(Run.id).in_(run_ids)).order_by(col(Run.number).desc())
+            )
+            return list(rows.all())
+
+    def find_run(self, ref: str) -> Run:
+        """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
+        with self.db.read() as session:
+            return find(session, Run, ref, "run")
+
+    def runs_by_state(self, states: Collection[RunState]) -> list[Run]:
+        """All runs in these states, oldest first."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(Run)
+                .where(col(Run.state).in_([str(state) for state in states]))
+                .order_by(col(Run.number))
+            )
+            return list(rows.all())
+
+    def tracked_runs(self) -> list[Run]:
+        """Runs whose spec asks for a mirror in W&B, archived ones too, oldest first."""
+        mode = col(Run.spec)["tracking"]["wandb"]["mode"].as_string()
+        with self.db.read() as session:
+            wanted = select(Run).where(mode.in_(["online", "offline"])).order_by(col(Run.number))
+            return list(session.exec(wanted).all())
+
+    def list_runs(
+        self,
+        *,
+        project: str | None = None,
+        states: Collection[str] | None = None,
+        sweep_id: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        archived: bool | None = False,
+        search: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> RunPage:
+        """Newest first. ``search`` is a part of a name, id, project or tag; archived None: both."""
+        wanted: list[Any] = []
+        if project is not None:
+            wanted.append(Run.project == project)
+        if states is not None:
+            wanted.append(col(Run.state).in_([str(RunState(state)) for state in states]))
+        if sweep_id is not None:
+            wanted.append(Run.sweep_id == sweep_id)
+        if name is not None:
+            wanted.append(Run.name == name)
+        wanted += shared_filters(Run, tag=tag, archived=archived, search=search)
+        with self.db.read() as session:
+            total = session.exec(select(func.count()).select_from(Run).where(*wanted)).one()
+            rows, next_cursor = page(session, Run, wanted, limit, cursor)
+        return RunPage(rows, next_cursor, total)
+
+    def set_run_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> Run:
+        """Puts an ended run out of sight, or back. Asking twice is once."""
+        with self.db.write() as session:
+            run = get_run(session, run_id)
+            if archived and not RunState(run.state).ended:
+                raise Conflict(
+                    f"{run.name} ({run.id}) is {run.state}: only ended runs are archived."
+                )
+            if not archived:
+                refuse_deleted(session, run)
+            if run.archived == archived:
+                return run
+            run.archived = archived
+            session.add(run)
+            _note(session, run, "archive" if archived else "unarchive", None, actor, self.clock())
+            self._run_changed(run)
+            return run
+
+    def set_run_tags(self, run_id: str, tags: Sequence[str], *, actor: str = "user") -> Run:
+        """Puts these tags in place of the run's; its spec keeps what it was submitted with."""
+        with self.db.write() as session:
+            run = get_run(session, run_id)
+            if run.tags == list(tags):
+                return run
+            run.tags = list(tags)
+            session.add(run)
+            _note(session, run, "tag", ", ".join(tags) or None, actor, self.clock())
+            self._run_changed(run)
+            return run
+
+    def mark_deleted(self, run_id: str, *, actor: str = "user", message: str | None = None) -> Run:
+        """The record's part of a deletion: the run stays as a tombstone, archived.
+
+        Its spec, moves and attempts are kept; its checkpoints are gone for everybody from here on.
+        ``forget_streams`` does the rest. May be repeated.
+
+        Raises:
+            Conflict: it has not ended, an attempt of it still has something to say, or a fork
+                that has not ended would begin from one of its checkpoints.
+        """
+        at = self.clock()
+        with self.db.write() as session:
+            run = get_run(session, run_id)
+            name = f"{run.name} ({run.id})"
+            if not RunState(run.state).ended:
+                raise Conflict(
+                    f"{name} is {run.state}: only ended runs are deleted.",
+                    hint=f"Cancel it first: lehr cancel {run.id}",
+                )
+            attempts = select(Attempt.id).where(Attempt.run_id == run_id, col(Attempt.open))
+            if session.exec(attempts).first() is not None:
+                raise Conflict(
+                    f"{name} has ended, but its last words are still on their way.",
+                    hint="Try again in a moment.",
+                )
+            forks = waiting_forks(session, run_id)
+            if forks:
+                which = ", ".join(f"{fork.name} ({fork.id})" for fork in forks[:5])
+                raise Conflict(
+                    f"{name} has a checkpoint in use: {which} would begin from it.",
+                    hint="Wait until it has saved one of its own, or cancel it.",
+                )
+            run.archived = True
+            session.add(run)
+            for point in session.exec(
+                select(Checkpoint).where(
+                    Checkpoint.run_id == run_id, col(Checkpoint.removed_at).is_(None)
+                )
+            ):
+                point.removed_at = at
+                session.add(point)
+            if not is_deleted(session, run_id):
+                _note(session, run, DELETE, message, actor, at)
+            self._run_changed(run)
+            return run
+
+    def deleted_runs(self) -> set[str]:
+        """The ids of runs whose data was deleted."""
+        with self.db.read() as session:
+            return set(session.exec(select(Wish.run_id).where(Wish.wish == DELETE)).all())
+
+    def forks_waiting(self, run_id: str) -> list[Run]:
+        """Forks of the run that still need one of its checkpoints to begin from."""
+        with self.db.read() as session:
+            return waiting_forks(session, run_id)
+
+    # ------------------------------------------------------------------- idempotency keys
+
+    def idempotent(self, key: str, request_sha256: str) -> StoredAnswer | None:
+        """What this request was answered before; None if it is new.
+
+        Ask, act and ``remember`` inside one ``transaction()``, so that two clients with one key
+        cannot both be new.
+
+        Raises:
+            Conflict: the key was used for another request.
+        """
+        with self.db.read() as session:
+            row = session.get(IdempotencyKey, key)
+            if row is None:
+                return None
+            if row.request_sha256 != request_sha256:
+                raise Conflict(
+                    f"The idempotency key {key!r} was used for another request.",
+                    hint="Take a new key for a new request.",
+                )
+            return StoredAnswer(row.status, row.body)
+
+    def remember(self, key: str, request_sha256: str, status: int, body: dict[str, Any]) -> None:
+        with self.db.write() as session:
+            session.add(
+                IdempotencyKey(
+                    key=key,
+                    request_sha256=request_sha256,
+                    status=status,
+                    body=body,
+                    created_at=self.clock(),
+                )
+            )
+            session.flush()
+
+
+def insert_run(
+    session: Session,
+    spec: RunSpec,
+    *,
+    at: float,
+    actor: str,
+    provenance: Mapping[str, Any] | None,
+    sweep_id: str | None = None,
+    resume_from: str | None = None,
+    forked_from: str | None = None,
+) -> Run:
+    run = Run(
+        id=unused_id(session, Run),
+        name=spec.name,
+        project=spec.project,
+        sweep_id=sweep_id,
+        spec=spec.model_dump(mode="json"),
+        tags=list(spec.tags),
+        priority=spec.priority,
+        state=RunState.QUEUED.value,
+        submitted_by=actor,
+        provenance=dict(provenance or {}),
+        forked_from=forked_from,
+        resume_from=resume_from,
+        created_at=at,
+        queued_at=at,
+    )
+    session.add(run)
+    session.flush()
+    session.add(
+        Transition(
+            run_id=run.id,
+            attempt=0,
+            old=None,
+            new=run.state,
+            cause="submitted",
+            actor=actor,
+            at=at,
+        )
+    )
+    return run
+
+
+def unused_id(session: Session, table: type[Run | Sweep]) -> str:
+    while True:
+        found = new_id()
+        if session.exec(select(table.number).where(table.id == found)).first() is None:
+            return found
+
+
+def get_run(session: Session, run_id: str) -> Run:
+    run = session.exec(select(Run).where(Run.id == run_id)).one_or_none()
+    if run is None:
+        raise NotFound(f"There is no run {run_id!r}.")
+    return run
+
+
+def is_deleted(session: Session, run_id: str) -> bool:
+    wish = select(Wish.id).where(Wish.run_id == run_id, Wish.wish == DELETE)
+    return session.exec(wish).first() is not None
+
+
+def refuse_deleted(session: Session, run: Run) -> None:
+    """Raises Conflict for a run whose data is gone."""
+    if is_deleted(session, run.id):
+        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
+
+
+def waiting_forks(session: Session, run_id: str) -> list[Run]:
+    """Forks that have not ended and have no checkpoint of their own yet."""
+    own = select(Checkpoint.id).where(
+        Checkpoint.run_id == Run.id,
+        col(Checkpoint.removed_at).is_(None) | (col(Checkpoint.copy_state) == "there"),
+    )
+    query = select(Run).where(
+        Run.forked_from == run_id,
+        col(Run.state).not_in([str(state) for state in ENDED]),
+        ~own.exists(),
+    )
+    return list(session.exec(query.order_by(col(Run.number))).all())
+
+
+def _note(
+    session: Session, run: Run, wish: str, message: str | None, actor: str, at: float
+) -> None:
+    session.add(
+        Wish(run_id=run.id, attempt=run.attempt, wish=wish, message=message, actor=actor, at=at)
+    )
+
+
+def shared_filters(
+    table: type[Run | Sweep], *, tag: str | None, archived: bool | None, search: str | None
+) -> list[ColumnElement[bool]]:
+    wanted: list[ColumnElement[bool]] = []
+    name = table.__tablename__
+    if archived is not None:
+        wanted.append(col(table.archived) == archived)
+    if tag is not None:
+        wanted.append(
+            text(
+                f"EXISTS (SELECT 1 FROM json_each({name}.tags) WHERE value = :tag)"  # noqa: S608 - a table's own name
+            ).bindparams(tag=tag)  # type: ignore[arg-type]
+        )
+    if search:
+        wanted.append(
+            or_(
+                col(table.name).icontains(search, autoescape=True),
+                col(table.id).icontains(search, autoescape=True),
+                col(table.project).icontains(search, autoescape=True),
+                text(
+                    f"EXISTS (SELECT 1 FROM json_each({name}.tags)"  # noqa: S608 - a table's own name
+                    " WHERE instr(lower(value), lower(:part)) > 0)"
+                ).bindparams(part=search),
+            )
+        )
+    return wanted
+
+
+def page(
+    session: Session,
+    table: type[Row],
+    wanted: Sequence[Any],
+    limit: int,
+    cursor: str | None,
+) -> tuple[list[Row], str | None]:
+    """One page, newest first. The cursor is the number of the last row of the page before."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise UserError(f"limit is {limit}; it must be from 1 to {MAX_PAGE}.")
+    query = select(table).where(*wanted)
+    if cursor is not None:
+        if not cursor.isdecimal():
+            raise UserError(f"cursor is {cursor!r}; give back the next_cursor of the page before.")
+        query = query.where(col(table.number) < int(cursor))
+    rows = list(session.exec(query.order_by(col(table.number).desc()).limit(limit + 1)).all())
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return rows, str(rows[-1].number) if more else None

@@ -1,0 +1,137 @@
+"""Sweeps: a set of cells, each a point of the space with a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func
+from sqlmodel import col, select
+
+from lehr.errors import NotFound
+from lehr.specs.run import RunSpec
+from lehr.specs.sweep import SweepSpec
+from lehr.store.changes import Change
+from lehr.store.part import Part
+from lehr.store.refs import find
+from lehr.store.runs import insert_run, page, shared_filters, unused_id
+from lehr.store.tables import Cell, Run, Sweep
+
+
+@dataclass(frozen=True)
+class SweepPage:
+    items: list[Sweep]
+    next_cursor: str | None
+    total: int
+
+
+class Sweeps(Part):
+    def create_sweep(
+        self,
+        spec: SweepSpec,
+        cells: Sequence[tuple[dict[str, Any], RunSpec]],
+        *,
+        actor: str = "user",
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Sweep:
+        """Records the sweep, its cells and their runs: all of them, or nothing."""
+        at = self.clock()
+        with self.db.write() as session:
+            sweep = Sweep(
+                id=unused_id(session, Sweep),
+                name=spec.name,
+                project=spec.project,
+                spec=spec.model_dump(mode="json"),
+                tags=list(spec.tags),
+                created_at=at,
+            )
+            session.add(sweep)
+            session.flush()
+            for number, (parameters, run_spec) in enumerate(cells, start=1):
+                run = insert_run(
+                    session,
+                    run_spec,
+                    at=at,
+                    actor=actor,
+                    provenance=provenance,
+                    sweep_id=sweep.id,
+                )
+                session.add(
+                    Cell(sweep_id=sweep.id, number=number, parameters=parameters, run_id=run.id)
+                )
+                self.db.changed(Change("run", run.id))
+            session.flush()
+            self.db.changed(Change("sweep", sweep.id))
+            return sweep
+
+    def sweep(self, sweep_id: str) -> Sweep:
+        """By its whole id."""
+        with self.db.read() as session:
+            found = session.exec(select(Sweep).where(Sweep.id == sweep_id)).one_or_none()
+            if found is None:
+                raise NotFound(f"There is no sweep {sweep_id!r}.")
+            return found
+
+    def find_sweep(self, ref: str) -> Sweep:
+        """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
+        with self.db.read() as session:
+            return find(session, Sweep, ref, "sweep")
+
+    def list_sweeps(
+        self,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        archived: bool | None = False,
+        search: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> SweepPage:
+        """Newest first."""
+        wanted: list[Any] = []
+        if project is not None:
+            wanted.append(Sweep.project == project)
+        if name is not None:
+            wanted.append(Sweep.name == name)
+        wanted += shared_filters(Sweep, tag=tag, archived=archived, search=search)
+        with self.db.read() as session:
+            total = session.exec(select(func.count()).select_from(Sweep).where(*wanted)).one()
+            rows, next_cursor = page(session, Sweep, wanted, limit, cursor)
+        return SweepPage(rows, next_cursor, total)
+
+    def cells(self, sweep_id: str) -> list[Cell]:
+        """In the sweep's order."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(Cell).where(Cell.sweep_id == sweep_id).order_by(col(Cell.number))
+            )
+            return list(rows.all())
+
+    def cell_of_run(self, run_id: str) -> Cell | None:
+        with self.db.read() as session:
+            return session.exec(select(Cell).where(Cell.run_id == run_id)).first()
+
+    def cells_of_runs(self, run_ids: Sequence[str]) -> dict[str, Cell]:
+        """The cells that these runs belong to, by run id."""
+        with self.db.read() as session:
+            rows = session.exec(select(Cell).where(col(Cell.run_id).in_(run_ids)))
+            return {cell.run_id: cell for cell in rows.all()}
+
+    def runs_of_sweep(self, sweep_id: str) -> list[Run]:
+        """Oldest first."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(Run).where(Run.sweep_id == sweep_id).order_by(col(Run.number))
+            )
+            return list(rows.all())
+
+    def set_sweep_archived(self, sweep_id: str, archived: bool) -> Sweep:
+        """Puts a sweep out of sight, or back; its runs are their own matter."""
+        with self.db.write() as session:
+            found = self.sweep(sweep_id)
+            found.archived = archived
+            session.add(found)
+            self.db.changed(Change("sweep", found.id))
+            return found

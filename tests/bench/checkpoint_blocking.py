@@ -1,0 +1,152 @@
+"""How long a save holds training up: asynchronous beside blocking, in one run, on the same state.
+
+The two take turns. Every save is the trainer's own, of a model with its AdamW moments, written,
+hashed, fsynced and told; the loop's wait and the whole time are those of its ``checkpoint``
+record. Between asking and the end of an asynchronous save the loop takes steps, as in training.
+
+    python tests/bench/checkpoint_blocking.py [--million-parameters 60] [--rounds 5] [--device cpu]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from lehr_trainer import layout, machine
+from lehr_trainer.config import TrainConfig
+from lehr_trainer.distributed import Ranks
+from lehr_trainer.launch import Place
+from lehr_trainer.models import build_model
+from lehr_trainer.models.counts import parameter_counts
+from lehr_trainer.optim import build_optimizer
+from lehr_trainer.orders import LaunchNote
+from lehr_trainer.saver import Saver
+from lehr_trainer.session import Session
+from lehr_trainer.state import Progress
+from lehr_trainer.streams import EventStream
+from lehr_trainer.updates import Updates
+
+GOAL = 0.1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--million-parameters", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--folder", type=Path, help="the disk to write to; a temporary one else")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        device = torch.device(given.device)
+        print(json.dumps(compare(Path(folder), device, given), indent=1))
+
+
+def compare(folder: Path, device: torch.device, given: argparse.Namespace) -> dict[str, Any]:
+    config = config_of(given.million_parameters * 10**6)
+    model = build_model(config.model, device=device, seed=0)
+    optimizer = build_optimizer(model, config.optimizer)
+    take_step(model, optimizer)
+    savers = {
+        how: saver_of(folder / how, config, how == "async", model, optimizer, device)
+        for how in ("sync", "async")
+    }
+    savers["async"].attend()  # As the loop does after its first step: memory for the copy.
+    savers["async"].wait()
+    steps_beside = 0
+    for step in range(1, given.rounds + 1):
+        for saver in savers.values():
+            saver.save(Progress(step=step, tokens=step), "interval", None)
+            while saver.saving:
+                take_step(model, optimizer)
+                steps_beside += 1
+            saver.wait()
+    told = {how: records(folder / how) for how in savers}
+    ratios = [
+        beside["blocked_s"] / blocking["seconds"]
+        for beside, blocking in zip(told["async"], told["sync"], strict=True)
+    ]
+    return {
+        "what": "how long the loop waits for an asynchronous save, over a blocking save",
+        "ratio": statistics.median(ratios),
+        "ratios": [round(ratio, 4) for ratio in ratios],
+        "goal": f"under {GOAL}",
+        "blocked_s": round(statistics.median(one["blocked_s"] for one in told["async"]), 4),
+        "async_total_s": round(statistics.median(one["seconds"] for one in told["async"]), 3),
+        "sync_s": round(statistics.median(one["seconds"] for one in told["sync"]), 3),
+        "steps_beside_the_saves": steps_beside,
+        "checkpoint_bytes": told["async"][-1]["size_bytes"],
+        "copy_bytes": savers["async"].copy_bytes,
+        "parameters": parameter_counts(config.model).total,
+        "device": machine.device_name(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+
+
+def config_of(parameters: int) -> TrainConfig:
+    """A Llama about that large: 11.8 M parameters a layer and a small vocabulary."""
+    return TrainConfig.model_validate(
+        {
+            "model": {
+                "preset": "tiny",
+                "hidden_size": 1024,
+                "intermediate_size": 2816,
+                "num_hidden_layers": max(1, round(parameters / 11.3e6)),
+                "num_attention_heads": 16,
+                "num_key_value_heads": 8,
+            },
+            "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},
+            "batch": {"sequences": 1, "sequence_length": 64},
+            "steps": 10**6,
+            "checkpoint": {"every": 1},
+        }
+    )
+
+
+def saver_of(
+    run_dir: Path,
+    config: TrainConfig,
+    asynchronous: bool,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+) -> Saver:
+    policy = config.checkpoint.model_copy(update={"asynchronous": asynchronous})
+    attempt = layout.attempt_dir(run_dir, 1)
+    attempt.mkdir(parents=True)
+    nothing: Any = None
+    session = Session(
+        config=config.model_copy(update={"checkpoint": policy}),
+        place=Place(run_dir, attempt, LaunchNote(), standalone=True),
+        ranks=Ranks(rank=0, world_size=1, device=device),
+        events=EventStream(attempt / layout.EVENTS),
+        signals=nothing,
+        timeline=nothing,
+        say=lambda line: None,
+    )
+    data: Any = SimpleNamespace(digest="none", validation_digest="none")
+    return Saver(session, data, model, optimizer, Updates(device))
+
+
+def take_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    device = next(model.parameters()).device
+    hidden = model(torch.arange(64, device=device)[None])
+    hidden.float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def records(run_dir: Path) -> list[dict[str, Any]]:
+    lines = (layout.attempt_dir(run_dir, 1) / layout.EVENTS).read_text().splitlines()
+    return [one for one in map(json.loads, lines) if one["kind"] == "checkpoint"]
+
+
+if __name__ == "__main__":
+    main()

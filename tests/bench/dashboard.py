@@ -1,0 +1,198 @@
+"""How soon the dashboard's pages can be used, in Chromium, with many runs and many points.
+
+    python tests/bench/dashboard.py [--runs 1000 10000] [--curves 50] [--points 100000] [--tries 5]
+                                    [--opens 1000]
+
+Prints JSON. For the runs table: milliseconds from navigation to the first row, and to a checked
+box (interactive); bytes of API answers; table rows in the page. For the chart: from navigation to
+all curves drawn, with the server's own part (p95 of a series request) and the payload. For the
+opens: one tab goes round the pages so many times; what the server's process and the tab's
+JavaScript hold after a tenth of it, when all is warm, and at the end. 0 leaves a part out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import psutil
+from playwright.sync_api import sync_playwright
+
+from lehr_trainer import records
+from support import seeding
+from support.api import TOKEN, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from lehr.store import Store
+
+CHROMIUM = os.environ.get("LEHR_TEST_CHROMIUM", "/usr/bin/chromium")
+API_CALLS = """() => performance.getEntriesByType("resource")
+    .filter((one) => one.name.includes("/api/v1/") && one.initiatorType === "fetch")
+    .map((one) => [one.name, one.responseEnd - one.requestStart, one.encodedBodySize])"""
+
+
+def median(values: list[float]) -> float:
+    return round(statistics.median(values), 1)
+
+
+def p95(values: list[float]) -> float:
+    return round(sorted(values)[math.ceil(0.95 * len(values)) - 1], 1)
+
+
+def log_in(page: Page, url: str) -> None:
+    page.goto(f"{url}/login")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(f"{url}/")
+
+
+def runs_table(page: Page, url: str, newest: str, tries: int) -> dict[str, Any]:
+    shown, usable, size = [], [], []
+    for _ in range(tries):
+        began = time.perf_counter()
+        page.goto(f"{url}/", wait_until="commit")
+        box = page.get_by_label(f"Select {newest}")
+        box.wait_for()
+        shown.append(1000 * (time.perf_counter() - began))
+        box.check()
+        usable.append(1000 * (time.perf_counter() - began))
+        size.append(sum(call[2] for call in page.evaluate(API_CALLS)))
+    return {
+        "first_row_ms": median(shown),
+        "interactive_ms": median(usable),
+        "api_bytes": max(size),
+        "rows_in_page": page.locator("tbody tr").count(),
+    }
+
+
+def long_runs(store: Store, count: int, points: int) -> list[str]:
+    """Runs with one metric of so many points each."""
+    ids = []
+    for n in range(count):
+        run = store.create_run(seeding.run_spec(f"long-{n}", steps=points))
+        attempt = seeding.start(store, run)
+        for step in range(1, points + 1):
+            attempt.say(
+                records.Metrics(
+                    time=attempt.at + step,
+                    step=step,
+                    tokens=step,
+                    values={"train/loss": 3 + 9 / math.sqrt(step) + 0.1 * math.sin(step * (n + 1))},
+                )
+            )
+        attempt.flush()
+        ids.append(run.id)
+    return ids
+
+
+def chart(page: Page, url: str, ids: list[str], tries: int) -> dict[str, Any]:
+    drawn, series, size = [], [], []
+    for _ in range(tries):
+        began = time.perf_counter()
+        page.goto(f"{url}/compare?runs={','.join(ids)}&metric=train/loss", wait_until="commit")
+        page.wait_for_function(
+            """(count) => {
+              const plot = document.querySelector('[data-metric="train/loss"] .plot');
+              return plot?.data?.filter((t) => t.fill === undefined && t.line.width > 1).length === count;
+            }""",
+            arg=len(ids),
+            timeout=120_000,
+        )
+        drawn.append(1000 * (time.perf_counter() - began))
+        calls = [call for call in page.evaluate(API_CALLS) if "/series" in call[0]]
+        series += [call[1] for call in calls]
+        size.append(sum(call[2] for call in calls))
+    return {
+        "drawn_ms": median(drawn),
+        "series_p95_ms": p95(series),
+        "series_bytes": max(size),
+    }
+
+
+def opens(page: Page, url: str, count: int) -> dict[str, Any]:
+    """Memory in MB after a tenth of the opens and at the end."""
+    runs = page.request.get(f"{url}/api/v1/runs?limit=4").json()["items"]
+    ids = [run["id"] for run in runs]
+    first = f"/runs/{ids[0]}"
+    paths = ["/", first, f"{first}?tab=config", f"/compare?runs={','.join(ids)}", "/sweeps"]
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable")
+    process = psutil.Process()
+
+    def held() -> dict[str, float]:
+        devtools.send("HeapProfiler.collectGarbage")
+        found = {m["name"]: m["value"] for m in devtools.send("Performance.getMetrics")["metrics"]}
+        return {
+            "server_rss_mb": round(process.memory_info().rss / 1e6, 1),
+            "page_heap_mb": round(found["JSHeapUsedSize"] / 1e6, 1),
+            "page_nodes": int(found["Nodes"]),
+        }
+
+    result: dict[str, Any] = {}
+    for n in range(1, count + 1):
+        page.goto(url + paths[n % len(paths)])
+        page.locator("#pulse strong").first.wait_for()
+        if n % max(1, count // 10) == 0:
+            page.goto(f"{url}/")
+            page.locator("tbody tr").first.wait_for()
+            now = held()
+            print(f"{n} opens: {now}", file=sys.stderr, flush=True)
+            if n in {count // 10, count}:
+                result[f"after {n}"] = now
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, nargs="*", default=[1000, 10000])
+    parser.add_argument("--curves", type=int, default=50)
+    parser.add_argument("--points", type=int, default=100_000)
+    parser.add_argument("--tries", type=int, default=5)
+    parser.add_argument("--opens", type=int, default=1000)
+    args = parser.parse_args()
+    result: dict[str, Any] = {"load": [round(one, 1) for one in os.getloadavg()]}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        for count in args.runs:
+            with tempfile.TemporaryDirectory() as home, served(Path(home)) as (api, url):
+                with api.store.transaction():
+                    for n in range(count):
+                        api.store.create_run(seeding.run_spec(f"bulk-{n:05d}"))
+                for run in api.store.list_runs(limit=100).items:
+                    seeding.start(api.store, run).train(range(1, 25), logs=False)
+                page = browser.new_page(viewport={"width": 1400, "height": 900})
+                log_in(page, url)
+                newest = f"bulk-{count - 1:05d}"
+                result[f"runs table, {count}"] = runs_table(page, url, newest, args.tries)
+                if count == min(args.runs) and args.opens:
+                    result[f"{args.opens} page opens"] = opens(page, url, args.opens)
+                page.close()
+        if args.curves:
+            with tempfile.TemporaryDirectory() as home, served(Path(home)) as (api, url):
+                ids = long_runs(api.store, args.curves, args.points)
+                page = browser.new_page(viewport={"width": 1400, "height": 900})
+                log_in(page, url)
+                name = f"chart, {args.curves} runs x {args.points} points"
+                result[name] = chart(page, url, ids, args.tries)
+        browser.close()
+    result["load_after"] = [round(one, 1) for one in os.getloadavg()]
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""How fast the store takes metrics in and gives series out, in one process, no HTTP.
+
+    python tests/bench/store_ingest.py [--calls 200] [--points 1000000] [--json]
+
+Ingestion: some clients (threads) append calls of 1,000 points each, every call flushed to disk
+before it returns; beside it, a bare SQLite insert of the same points into one clustered table,
+in transactions of a call each, on the same disk. Reading: one metric of so many points, reduced
+to 500 buckets; best and median of several, from a cold process and a warm one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sqlite3
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from lehr.store import Store
+from support.stores import begin, run_spec
+
+POINTS_A_CALL = 1000
+METRICS = 10
+
+
+def call(step: int, metrics: int) -> bytes:
+    """1,000 points as a trainer writes them: records of ``metrics`` values."""
+    rng = random.Random(step)
+    lines = []
+    for place in range(POINTS_A_CALL // metrics):
+        at = step + place
+        values = {f"train/metric_{number}": rng.random() for number in range(metrics)}
+        record = {"kind": "metrics", "time": 1.7e9 + at, "step": at, "tokens": at, "values": values}
+        lines.append(json.dumps(record))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def ingest(folder: Path, clients: int, calls: int, metrics: int) -> dict[str, Any]:
+    """Points a second with so many clients, each on its own run."""
+    a_call = POINTS_A_CALL // metrics
+    data = [call(1 + number * a_call, metrics) for number in range(calls)]
+    with Store.open(folder / f"home-{clients}-{metrics}") as store:
+        attempts = [
+            begin(store, store.create_run(run_spec(f"r{number}")).id) for number in range(clients)
+        ]
+        waits: list[float] = []
+
+        def send(attempt_id: str) -> None:
+            offset = 0
+            for chunk in data:
+                begun = time.perf_counter()
+                offset = store.append_stream(attempt_id, "events.jsonl", offset, chunk)
+                waits.append(time.perf_counter() - begun)
+
+        threads = [threading.Thread(target=send, args=(attempt.id,)) for attempt in attempts]
+        begun = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wall = time.perf_counter() - begun
+        stored = sum(
+            info.points for attempt in attempts for info in store.metric_names(attempt.run_id)
+        )
+        store._appender.call(lambda indexer: indexer.seal_all()).result()
+        size = (store.home / "streams.db").stat().st_size
+    sent = clients * calls * POINTS_A_CALL
+    if stored != sent:
+        raise AssertionError(f"{stored} points stored of {sent}")
+    return {
+        "clients": clients,
+        "metrics_a_record": metrics,
+        "points": sent,
+        "points_per_s": round(sent / wall),
+        "call_ms_p50": round(statistics.median(waits) * 1e3, 2),
+        "call_ms_p99": round(statistics.quantiles(waits, n=100)[98] * 1e3, 2),
+        "index_bytes_per_point": round(size / sent, 1),
+    }
+
+
+def bare_sqlite(folder: Path, calls: int) -> dict[str, Any]:
+    """The same points as rows of one clustered table: what plain SQLite does here."""
+    connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(
+        "CREATE TABLE metrics (run INTEGER, metric INTEGER, attempt INTEGER, step INTEGER,"
+        " value REAL, PRIMARY KEY (run, metric, attempt, step)) WITHOUT ROWID"
+    )
+    a_call = POINTS_A_CALL // METRICS
+    groups = [
+        [
+            (1, metric, 1, number * a_call + place, random.random())
+            for metric in range(METRICS)
+            for place in range(a_call)
+        ]
+        for number in range(calls)
+    ]
+    begun = time.perf_counter()
+    for rows in groups:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO metrics VALUES (?,?,?,?,?)", rows)
+        connection.execute("COMMIT")
+    wall = time.perf_counter() - begun
+    connection.close()
+    return {"points_per_s": round(calls * POINTS_A_CALL / wall)}
+
+
+def series(folder: Path, count: int) -> dict[str, Any]:
+    """A long series read in each of the ways that a chart asks for it."""
+    home = folder / "home-series"
+    with Store.open(home) as store:
+        attempt = begin(store, store.create_run(run_spec("long")).id)
+        offset, step = 0, 1
+        begun = time.perf_counter()
+        while step <= count:
+            lines = [
+                b'{"kind":"metrics","time":%d.5,"step":%d,"tokens":%d,"values":{"train/loss":%.9f}}'
+                % (at, at, at * 100, 3.0 + random.random())
+                for at in range(step, min(step + 5000, count + 1))
+            ]
+            data = b"\n".join(lines) + b"\n"
+            offset = store.append_stream(attempt.id, "events.jsonl", offset, data)
+            step += len(lines)
+        wrote = time.perf_counter() - begun
+    found: dict[str, Any] = {"points": count, "written_s": round(wrote, 2)}
+    with Store.open(home) as store:
+        ways: dict[str, dict[str, Any]] = {
+            "steps": {},
+            "tokens": {"x_axis": "tokens"},
+            "seconds": {"x_axis": "time"},
+            "smoothed": {"smoothing": 0.9},
+            "zoomed_to_a_tenth": {"first": count * 0.4, "last": count * 0.5},
+        }
+        for way, options in ways.items():
+            found[way] = timed(
+                lambda options=options: store.series(attempt.run_id, "train/loss", **options)  # type: ignore[misc]
+            )
+        if store.series(attempt.run_id, "train/loss").total_points != count:
+            raise AssertionError("points are missing")
+    return found
+
+
+def timed(act: Callable[[], Any], repeats: int = 9) -> dict[str, float]:
+    seconds = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        act()
+        seconds.append(time.perf_counter() - begun)
+    return {
+        "first_ms": round(seconds[0] * 1e3, 1),
+        "median_ms": round(statistics.median(seconds) * 1e3, 1),
+        "best_ms": round(min(seconds) * 1e3, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=200, help="calls of 1,000 points a client")
+    parser.add_argument("--points", type=int, default=1_000_000, help="points of the long series")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="lehr-bench-") as name:
+        folder = Path(name)
+        bare = bare_sqlite(folder, asked.calls)
+        runs = [
+            ingest(folder, clients, asked.calls, metrics)
+            for clients, metrics in ((1, 1), (1, METRICS), (4, METRICS))
+        ]
+        found = {
+            "cpus": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
+            "bare_sqlite": bare,
+            "ingest": runs,
+            "ratio_to_bare_sqlite": round(runs[-1]["points_per_s"] / bare["points_per_s"], 2),
+            "series": series(folder, asked.points),
+        }
+    if asked.json:
+        print(json.dumps(found, indent=1))
+        return
+    print(f"bare SQLite              {bare['points_per_s']:>9,} points/s")
+    for run in runs:
+        print(
+            f"{run['clients']} clients x {run['metrics_a_record']:>2} metrics"
+            f"   {run['points_per_s']:>9,} points/s"
+            f"   p50 {run['call_ms_p50']} ms   p99 {run['call_ms_p99']} ms"
+            f"   {run['index_bytes_per_point']} bytes a point"
+        )
+    for way, times in found["series"].items():
+        print(f"series: {way:<22} {times}")
+    print(f"load average {found['load']} on {found['cpus']} CPUs")
+
+
+if __name__ == "__main__":
+    main()

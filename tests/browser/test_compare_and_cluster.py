@@ -1,0 +1,94 @@
+"""Runs side by side; who holds which GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from support import seeding
+
+from .conftest import Lehr, Visit, World
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
+
+pytestmark = pytest.mark.browser
+
+
+def test_runs_are_compared_where_all_have_a_value(look: Visit, world: World):
+    ids = [world.runs[f"lr-grid-{n}"].id for n in (1, 3, 4)]
+    page = look.open(f"/compare?runs={','.join(ids)}")
+    results = page.get_by_role("table", name="Results")
+    expect(results).to_contain_text("val/loss at step 200")
+    expect(results.locator("tbody tr").first).to_contain_text("baseline")
+    expect(results.locator("tbody tr").nth(1)).to_contain_text("\u22122.")
+    page.get_by_role("button", name="FLOPs").click()
+    expect(results).to_contain_text("val/loss at FLOPs")
+    expect(results.locator("tbody tr").nth(1)).to_contain_text("\u22122.")
+    differences = page.get_by_role("table", name="Config differences")
+    expect(differences).to_contain_text("train.optimizer.lr")
+    page.get_by_role("checkbox", name="only what may change the outcome").check()
+    expect(differences.locator("tbody tr")).to_have_count(1)
+
+    page.get_by_role("button", name="Make baseline").first.click()
+    expect(results.locator("tbody tr").first).to_contain_text("lr-grid-3")
+    expect(results.locator("tbody tr").nth(1)).to_contain_text("+2.")
+
+
+def test_runs_that_differ_in_two_factors_are_called_out(look: Visit, world: World):
+    page = look.open(f"/compare?runs={world.runs['lr-grid-1'].id},{world.runs['big-run'].id}")
+    expect(page.locator(".alarm").first).to_contain_text("differ in 2 factors")
+
+
+def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: World):
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if len(held) < 2:
+            held.append(route)
+        else:
+            route.continue_()
+
+    look.page.route("**/api/v1/runs/*/metrics", hold)
+    page = look.open(f"/compare?runs={world.runs['lr-grid-1'].id},{world.runs['lr-grid-2'].id}")
+    box = page.get_by_role("searchbox", name="Add a run")
+    box.fill("lr-grid-3")
+    while len(held) < 2:
+        page.wait_for_timeout(50)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="3 runs compared")).to_be_visible()
+    expect(page.get_by_role("table", name="Results").locator("tbody tr")).to_have_count(3)
+
+    # What was asked for two runs comes last, and must not undo the choice.
+    box.fill("lr-grid-1")
+    for route in held:
+        with page.expect_response(route.request.url):
+            route.continue_()
+    expect(page.get_by_role("table", name="Results").locator("tbody tr")).to_have_count(3)
+    expect(page.get_by_role("heading", name="3 runs compared")).to_be_visible()
+    expect(box).to_have_value("lr-grid-1")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("lr-grid-1 is compared already.")
+
+
+def test_comparing_nothing_says_how(look: Visit):
+    page = look.open("/compare")
+    expect(page.get_by_role("heading", name="Nothing to compare")).to_be_visible()
+
+
+def test_the_cluster_tells_who_holds_what_and_why_others_wait(visit: Visit, lehr: Lehr):
+    page = visit.open("/cluster")
+    node = page.get_by_role("region", name="Node n1")
+    expect(node.locator(".gpu.free")).to_have_count(8)
+    expect(page.get_by_text("Nothing waits.")).to_be_visible()
+
+    run = lehr.store.create_run(seeding.run_spec("big", gpus=2))
+    lehr.store.set_pending_reasons({run.id: "waits for 2 GPUs; next in line"})
+    queue = page.get_by_role("table", name="Queue")
+    expect(queue).to_contain_text("waits for 2 GPUs; next in line")
+    seeding.start(lehr.store, run, gpus=[3, 4])
+    expect(node.locator(".gpu.busy")).to_have_count(2)
+    expect(node.get_by_role("link", name="big")).to_have_count(2)
+    expect(page.get_by_text("Nothing waits.")).to_be_visible()

@@ -1,0 +1,76 @@
+"""Runs that are tagged, put away and deleted from their pages."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from lehr.control.lifecycle import RunState
+from lehr.home import runs_dir
+from support import seeding
+
+from .conftest import Lehr, Visit
+
+pytestmark = pytest.mark.browser
+
+
+def test_tags_are_edited_on_the_page_and_found_by_the_filter(visit: Visit, lehr: Lehr):
+    run = lehr.store.create_run(seeding.run_spec("tagged", tags=["omk"]))
+    lehr.store.create_run(seeding.run_spec("plain"))
+    page = visit.open(f"/runs/{run.id}")
+    page.get_by_role("button", name="Edit tags").click()
+    box = page.get_by_role("textbox", name="tags")
+    expect(box).to_have_value("omk")
+    box.fill("fp8, baseline fp8")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("link", name="baseline").click()
+    rows = page.get_by_role("table", name="Runs").locator("tbody tr[data-run]")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("fp8")
+    assert lehr.store.run(run.id).tags == ["fp8", "baseline"]
+
+
+def test_selected_runs_are_tagged_and_archived_together(visit: Visit, lehr: Lehr):
+    for name in ("first", "second"):
+        run = lehr.store.create_run(seeding.run_spec(name, tags=[name]))
+        attempt = seeding.start(lehr.store, run)
+        attempt.end(RunState.COMPLETED, 1)
+    page = visit.open("/")
+    for name in ("first", "second"):
+        page.get_by_role("checkbox", name=f"Select {name}").check()
+    page.locator("#selection").get_by_role("button", name="Tag").click()
+    page.get_by_role("textbox", name="tags").fill("both")
+    page.get_by_role("dialog").get_by_role("button", name="Tag").click()
+    expect(page.locator(".tag", has_text="both")).to_have_count(2)
+    assert lehr.store.find_run("first").tags == ["first", "both"]
+    page.get_by_role("button", name="Archive").click()
+    page.get_by_role("dialog").get_by_role("button", name="Archive").click()
+    expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    visit.open("/?filter=archived:yes")
+    expect(page.get_by_role("link", name="second")).to_be_visible()
+
+
+def test_deleting_says_first_what_it_frees(visit: Visit, lehr: Lehr):
+    run = lehr.store.create_run(seeding.run_spec("old"))
+    attempt = seeding.start(lehr.store, run)
+    attempt.train(range(1, 11))
+    attempt.checkpoint(10)
+    attempt.end(RunState.COMPLETED, 10)
+    folder = runs_dir(lehr.store.home) / run.id / "attempt-1"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_bytes(bytes(5_000_000))
+    page = visit.open(f"/runs/{run.id}")
+    page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Frees 5.0")
+    expect(dialog).to_contain_text("1 checkpoint among them")
+    dialog.get_by_role("button", name="Back").click()
+    assert folder.exists()
+    page.get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete for good").click()
+    expect(page.locator("#toasts")).to_contain_text("old is deleted: 5.0")
+    assert not folder.exists()
+    visit.open(f"/runs/{run.id}")
+    expect(page.locator(".head-line")).to_contain_text("archived")
+    # What the page still asked of the run while it went; browsers log it.
+    visit.watch.console = [line for line in visit.watch.console if "404" not in line]

@@ -1,0 +1,77 @@
+"""The whole of it, for real: a sweep trains, and the browser follows it to its best cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from support.server import Server
+from support.specs import lr_sweep, text_corpus
+
+from .conftest import Watch, log_in, new_context
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+LAST_STEP = """() => document.querySelector('[data-metric="train/loss"] .plot')
+    ?.data?.at(-1).x.at(-1) ?? 0"""
+WITHIN_MS = 120_000
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "home", gpus=2)
+    server.up()
+    try:
+        server.cluster_ready()
+        yield server
+    finally:
+        server.down()
+
+
+def grows_past(page: Page, step: float) -> float:
+    page.wait_for_function(f"(step) => ({LAST_STEP})() > step", arg=step, timeout=WITHIN_MS)
+    return page.evaluate(LAST_STEP)
+
+
+def test_a_real_sweep_is_followed_from_login_to_its_best_cell(
+    server: Server, browser: Browser, tmp_path: Path
+):
+    corpus = text_corpus(tmp_path / "texts")
+    spec = lr_sweep(corpus, "live-grid", [1e-5, 3e-3], steps=3000)
+    spec["run"]["train"]["validation"]["every"] = 1000
+    spec["run"]["train"]["checkpoint"]["every"] = 1000
+    sweep = server.client().sweep(spec)
+    url = f"http://127.0.0.1:{server.port}"
+    context = new_context(browser)
+    page = context.new_page()
+    watch = Watch(url)
+    watch.follow(page)
+    log_in(page, url, (server.home / "token").read_text().strip())
+
+    page.get_by_role("link", name="live-grid-2").click()
+    expect(page.locator(".status-line").first).to_contain_text("running", timeout=WITHIN_MS)
+    seen = grows_past(page, 0)
+    grows_past(page, grows_past(page, seen))
+    expect(page.get_by_role("log")).to_contain_text(re.compile(r"step \d+/3000"))
+
+    page.get_by_role("link", name="live-grid", exact=True).click()
+    expect(page.locator("#verdict")).to_contain_text(
+        re.compile(r"^Best lr 3\.0e-3: val/loss \d\.\d+\.$"), timeout=2 * WITHIN_MS
+    )
+    best = page.evaluate(
+        """() => document.getElementById("sweep-figure").data
+            .find((trace) => trace.meta.role === "best").x[0]"""
+    )
+    assert best == 3e-3
+    assert page.evaluate("document.getElementById('sweep-figure').layout.xaxis.type") == "log"
+    assert sweep.wait(timeout_s=60).best().id == page.locator("tr.best").get_attribute("data-run")
+    watch.assert_clean()
+    context.close()

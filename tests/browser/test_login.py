@@ -1,0 +1,76 @@
+"""Logging in, and what happens without."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from support.api import TOKEN
+
+from .conftest import Visit, Watch, World, log_in, new_context
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_stranger_sees_the_login_page_and_then_what_he_asked_for(world: World, browser):
+    context = new_context(browser)
+    page = context.new_page()
+    run = world.runs["big-run"]
+
+    answer = page.goto(f"{world.lehr.url}/runs/{run.id}?x=tokens")
+    assert answer.status == 401
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Log in").click()
+
+    expect(page).to_have_url(f"{world.lehr.url}/runs/{run.id}?x=tokens")
+    expect(page.get_by_role("heading", name="big-run")).to_be_visible()
+    context.close()
+
+
+def test_a_wrong_token_says_so_and_lets_nobody_in(world: World, browser):
+    context = new_context(browser)
+    page = context.new_page()
+    page.goto(f"{world.lehr.url}/login")
+    page.get_by_label("Token").fill("not-the-token")
+    with page.expect_response("**/login") as answer:
+        page.get_by_role("button", name="Log in").click()
+
+    assert answer.value.status == 401
+    expect(page.get_by_role("alert")).to_contain_text("not this server's token")
+    expect(page.get_by_label("Token")).to_be_focused()
+    assert context.cookies() == []
+    context.close()
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(world: World, browser):
+    context = new_context(browser)
+    page = context.new_page()
+    log_in(page, world.lehr.url)
+    [cookie] = context.cookies()
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] in {"Strict", "Lax"}
+    assert TOKEN not in cookie["value"]
+    assert page.evaluate("document.cookie") == ""
+    context.close()
+
+
+def test_logging_out_ends_it(look: Visit):
+    page = look.page
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_url(re.compile("/login$"))
+    assert page.request.get(f"{look.url}/api/v1/runs").status == 401
+
+
+def test_a_login_leads_to_this_server_only(world: World, browser):
+    context = new_context(browser)
+    page = context.new_page()
+    watch = Watch(world.lehr.url)
+    watch.follow(page)
+    page.goto(f"{world.lehr.url}/login?next=//evil.example/")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Log in").click()
+    expect(page).to_have_url(f"{world.lehr.url}/")
+    watch.assert_clean()
+    context.close()

@@ -1,0 +1,160 @@
+"""What holds for every page: the policy, the theme, small screens, accessibility."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from lehr.analysis import colours
+
+from .conftest import Visit, World, visiting
+
+pytestmark = pytest.mark.browser
+
+
+def pages(world: World) -> dict[str, str]:
+    """Every page, each by an address that shows much of it."""
+    big = world.runs["big-run"].id
+    cells = ",".join(world.runs[f"lr-grid-{n}"].id for n in (1, 3, 5))
+    tabs = ("samples", "checkpoints", "logs", "config", "events", "system")
+    return {
+        "runs": f"/?open={world.sweep.id}",
+        "run": f"/runs/{big}?smooth=0.8",
+        **{f"run-{tab}": f"/runs/{big}?tab={tab}" for tab in tabs},
+        "failed-run": f"/runs/{world.runs['lr-grid-5'].id}",
+        "sweeps": "/sweeps",
+        "sweep": f"/sweeps/{world.sweep.id}",
+        "compare": f"/compare?runs={cells}",
+        "cluster": "/cluster",
+    }
+
+
+def settle(page: Page) -> None:
+    """Until the page has its data and its charts in sight are drawn."""
+    expect(page.locator("#pulse")).to_contain_text("GPUs busy")
+    page.wait_for_function(
+        """() => ![...document.querySelectorAll('.plot')].some((plot) => {
+          const box = plot.getBoundingClientRect();
+          return box.height > 0 && box.bottom > 0 && box.top < innerHeight
+            && !plot.querySelector('.main-svg') && plot.textContent === '…';
+        })"""
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 375])
+def test_every_page_is_silent_accessible_and_fits(world: World, browser, width: int, dark: bool):
+    """Also no console error and no request elsewhere: ``visiting`` sees to both."""
+    axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    with visiting(browser, world.lehr.url, width=width, dark=dark) as visit:
+        for name, path in pages(world).items():
+            page = visit.open(path)
+            settle(page)
+            wide = page.evaluate(
+                "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+            assert wide <= 0, f"{name} is {wide} px wider than {width}"
+            page.evaluate(axe)
+            found = page.evaluate(
+                """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
+                    .filter((v) => ['serious', 'critical'].includes(v.impact))
+                    .map((v) => [v.id, v.nodes.slice(0, 3).map((n) => n.html + ' ' + n.failureSummary)])"""
+            )
+            assert found == [], f"{name} at {width}"
+
+
+def test_pages_carry_the_strict_policy_and_nothing_inline(look: Visit, world: World):
+    for path in pages(world).values():
+        answer = look.page.request.get(look.url + path)
+        policy = answer.headers["content-security-policy"]
+        assert "script-src 'self';" in policy
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        html = answer.text()
+        assert not re.search(r"<script(?![^>]*\bsrc=)", html), "no inline script"
+        assert not re.search(r"<style|\sstyle=|\son\w+=", html)
+        assert not re.search(r"(src|href)=\"(https?:)?//", html)
+
+
+def test_files_are_cached_for_good_and_plotly_comes_from_its_wheel(look: Visit):
+    html = look.page.request.get(look.url).text()
+    plotly = re.search(r'data-plotly="([^"]+)"', html)[1]
+    sheet = re.search(r'href="([^"]+tokens\.css)"', html)[1]
+    for path in (plotly, sheet):
+        answer = look.page.request.get(look.url + path)
+        assert answer.ok
+        assert "immutable" in answer.headers["cache-control"]
+    assert look.page.request.get(look.url + plotly).headers["content-encoding"] == "gzip"
+    for bad in ("/static/x/../../app.py", "/static/x/js/%2e%2e/%2e%2e/pages.py", "/static/x/no.js"):
+        assert look.page.request.get(look.url + bad).status == 404
+
+
+def test_the_theme_follows_the_system_until_it_is_switched(world: World, browser):
+    with visiting(browser, world.lehr.url, dark=True) as visit:
+        root = visit.page.locator("html")
+        expect(root).to_have_attribute("data-theme", "dark")
+        visit.page.get_by_role("button", name="Dark or light").click()
+        expect(root).to_have_attribute("data-theme", "light")
+        visit.open("/sweeps")
+        expect(root).to_have_attribute("data-theme", "light")
+
+
+def test_runs_have_one_colour_in_pages_and_notebooks(look: Visit):
+    ids = [f"run{n:05d}" for n in range(60)]
+    base = re.search(r"/static/\w+/", look.page.content())[0]
+    theirs = look.page.evaluate(
+        """async ([base, ids]) => {
+          const colour = await import(`${base}js/colour.js`);
+          return [ids.map(colour.slot), [...colour.slots(ids).values()],
+            ids.map((_, i) => colour.stroke(i))];
+        }""",
+        [base, ids],
+    )
+    assert theirs[0] == [colours.slot(one) for one in ids]
+    assert theirs[1] == list(colours.slots(ids).values())
+    assert theirs[2] == [
+        {"colour": colours.stroke(i).colour, "dash": colours.stroke(i).dash} for i in range(60)
+    ]
+
+
+def test_many_tabs_share_one_stream(world: World, browser):
+    """A browser opens six connections to a server: with a stream each, a seventh stays empty."""
+    with visiting(browser, world.lehr.url) as visit:
+        context = visit.page.context
+        others = [context.new_page() for _ in range(9)]
+        for page in others:
+            page.goto(f"{world.lehr.url}/")
+        for page in others:
+            expect(page.get_by_role("link", name="big-run")).to_be_visible()
+            expect(page.locator("#connection")).to_have_text("live")
+
+
+def test_times_numbers_and_units_are_written_as_people_read_them(look: Visit):
+    base = re.search(r"/static/\w+/", look.page.content())[0]
+    shown = look.page.evaluate(
+        """async (base) => {
+          const f = await import(`${base}js/format.js`);
+          return [
+            f.number(2.91412), f.number(12.2649), f.number(null), f.number("NaN"), f.number(8214.4),
+            f.number(-0.5), f.scientific(3e-4), f.scientific(3.16e-4), f.scientific(1e-3),
+            f.si(402123), f.si(31249), f.si(999.96), f.si(1241581568), f.si(0), f.bytes(61.3e9), f.bytes(999),
+            f.percent(0.421), f.percent(0.0012), f.duration(33120), f.duration(59.6), f.duration(125),
+            f.duration(400000), f.duration(null), f.duration(0.25), f.integer(1241581568),
+            f.metric("step_time_s", 0.0324), f.metric("tokens_per_s", 402123),
+          ];
+        }""",
+        base,
+    )
+    assert shown == [
+        *("2.914", "12.26", "—", "NaN", "8,214"),
+        *("\u22120.5000", "3.0e-4", "3.16e-4", "1.0e-3"),
+        *("402k", "31.2k", "1.00k", "1.24G", "0", "61.3 GB", "999 B"),
+        *("42 %", "0.12 %", "9 h 12 m", "1 m", "2 m 5 s"),
+        *("4 d 15 h", "—", "250 ms", "1,241,581,568"),
+        *("32.4 ms", "402k tok/s"),
+    ]

@@ -1,0 +1,172 @@
+"""The runs table: live, grouped, filtered, by keyboard, and with very many runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from lehr.control.lifecycle import RunState
+from support import seeding
+
+from .conftest import Lehr, Visit, World
+
+pytestmark = pytest.mark.browser
+
+
+def row(page, name: str):
+    return page.locator("tbody tr", has=page.get_by_role("link", name=name, exact=True))
+
+
+def test_an_empty_server_says_what_to_do(visit: Visit):
+    expect(visit.page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    expect(visit.page.locator("#main")).to_contain_text("lehr submit")
+
+
+def test_rows_tell_state_reason_and_figures(look: Visit):
+    page = look.page
+    expect(row(page, "probe-fp8")).to_contain_text("waits for 1 x H100")
+    big = row(page, "big-run")
+    expect(big.locator(".col-state")).to_contain_text("running")
+    expect(big.locator(".col-step")).to_have_text("400/1,000")
+    expect(big.locator(".col-mfu")).to_have_text(re.compile(r"^\d\d %$"))
+    expect(big.locator(".col-trend svg path")).to_have_count(1)
+    expect(big.locator(".col-tags")).to_have_text("omk")
+    expect(row(page, "probe-fp8").locator(".col-loss")).to_have_text("—")
+    expect(page.locator("#pulse")).to_contain_text("8/8 GPUs busy")
+
+
+def test_a_sweep_is_one_row_that_unfolds(look: Visit, world: World):
+    page = look.page
+    group = row(page, "lr-grid")
+    expect(group).to_contain_text("4 completed")
+    expect(group).to_contain_text("1 failed")
+    expect(group).to_contain_text("at lr 2.0e-3")
+    # The newest stands open.
+    expect(row(page, "lr-grid-1")).to_be_visible()
+    expect(row(page, "lr-grid-5")).to_contain_text("loss became NaN")
+
+    page.get_by_role("button", name="Fold lr-grid").click()
+
+    expect(row(page, "lr-grid-1")).to_have_count(0)
+    expect(page).to_have_url(re.compile(f"fold={world.sweep.id}"))
+    page.reload()
+    expect(row(page, "lr-grid")).to_be_visible()
+    expect(row(page, "lr-grid-1")).to_have_count(0)
+    page.get_by_role("button", name="Unfold lr-grid").click()
+    expect(row(page, "lr-grid-1")).to_be_visible()
+
+
+def test_what_trains_moves_and_what_is_submitted_appears(visit: Visit, lehr: Lehr):
+    page = visit.page
+    run = lehr.store.create_run(seeding.run_spec("live", steps=500))
+    expect(row(page, "live").locator(".col-state")).to_contain_text("waits")
+
+    attempt = seeding.start(lehr.store, run)
+    expect(row(page, "live").locator(".col-state")).to_contain_text("running")
+    for step in range(1, 6):
+        attempt.train([step])
+        expect(row(page, "live").locator(".col-step")).to_have_text(f"{step}/500")
+    attempt.end(RunState.FAILED, 5, cause="out_of_memory", message="CUDA ran out of memory")
+    expect(row(page, "live").locator(".col-state")).to_contain_text("CUDA ran out of memory")
+
+
+def test_filters_ask_the_server_and_live_in_the_address(look: Visit):
+    page = look.page
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox", name="Filter runs")).to_be_focused()
+    page.keyboard.type("state:queued")
+    expect(row(page, "big-run")).to_have_count(0)
+    expect(row(page, "probe-fp8")).to_be_visible()
+    expect(page).to_have_url(re.compile("filter=state:queued"))
+    assert any("state=queued" in path for path in look.watch.requests)
+
+    look.open("/?filter=tag:omk")
+    expect(row(page, "big-run")).to_be_visible()
+    expect(page.locator("tbody tr[data-run]")).to_have_count(1)
+
+    look.open("/?flat=1&filter=val<4.5")
+    expect(row(page, "lr-grid-4")).to_be_visible()
+    expect(row(page, "lr-grid-1")).to_have_count(0)
+
+    page.get_by_role("searchbox", name="Filter runs").fill("stat:running")
+    expect(page.get_by_role("alert")).to_contain_text("Keys: project, state, tag")
+
+
+def test_sorting_puts_unknown_values_last(look: Visit):
+    page = look.page
+    page.get_by_role("button", name="loss").click()
+    names = page.locator("tbody tr[data-run] .col-name")
+    expect(names.first).to_have_text("lr-grid-4")
+    expect(names.last).to_have_text("probe-fp8")
+    expect(page.locator("th.col-loss")).to_have_attribute("aria-sort", "ascending")
+    page.get_by_role("button", name="loss").click()
+    expect(names.first).to_have_text("lr-grid-1")
+    expect(names.last).to_have_text("probe-fp8")
+
+
+def test_the_keyboard_alone_finds_selects_and_compares(look: Visit):
+    page = look.page
+    expect(row(page, "big-run")).to_be_visible()
+    page.goto(f"{look.url}/?flat=1")
+    expect(row(page, "lr-grid-5")).to_be_visible()
+    for key in ("j", "j", "x", "j", "x"):
+        page.keyboard.press(key)
+    expect(page.locator("#selection")).to_contain_text("2 selected")
+    page.keyboard.press("c")
+    expect(page.get_by_role("heading", name="2 runs compared")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    expect(page).to_have_url(f"{look.url}/sweeps")
+    expect(row(page, "lr-grid")).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("o")
+    expect(page.get_by_role("heading", name="lr-grid")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("dark or light")
+
+
+def test_columns_are_chosen_and_remembered(look: Visit):
+    page = look.page
+    expect(page.locator("th.col-id")).to_have_count(0)
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_role("checkbox", name="id", exact=True).check()
+    page.get_by_role("checkbox", name="MFU").uncheck()
+    expect(page.locator("th.col-id")).to_be_visible()
+    look.open("/")
+    expect(page.locator("th.col-id")).to_be_visible()
+    expect(page.locator("th.col-mfu")).to_have_count(0)
+
+
+def test_cancelling_a_selection_asks_first(visit: Visit, lehr: Lehr):
+    page = visit.page
+    run = lehr.store.create_run(seeding.run_spec("unwanted"))
+    page.get_by_role("checkbox", name="Select unwanted").check()
+    page.get_by_role("button", name="Cancel 1 run").click()
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
+    assert lehr.store.run(run.id).desired == "run"
+    page.get_by_role("button", name="Cancel 1 run").click()
+    with page.expect_response("**/cancel"):
+        page.get_by_role("dialog").get_by_role("button", name="Cancel them").click()
+    assert lehr.store.run(run.id).desired == "cancel"
+
+
+@pytest.mark.slow
+def test_a_thousand_runs_cost_a_screenful(visit: Visit, lehr: Lehr):
+    with lehr.store.transaction():
+        for i in range(1000):
+            lehr.store.create_run(seeding.run_spec(f"bulk-{i:04d}"))
+    page = visit.open("/")
+    expect(row(page, "bulk-0999")).to_be_visible()
+    expect(page.locator("#runs-foot")).to_have_text("1,000 runs")
+    assert page.locator("tbody tr").count() < 80
+    while page.locator("tbody tr", has_text="bulk-0000").count() == 0:
+        before = page.evaluate("document.documentElement.scrollHeight")
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait_for_function(
+            """(before) => document.documentElement.scrollHeight > before
+                || [...document.querySelectorAll('.col-name')].some(e => e.textContent === 'bulk-0000')""",
+            arg=before,
+        )
+    assert page.locator("tbody tr").count() < 80

@@ -1,0 +1,156 @@
+"""The sweep page: the verdict, loss against learning rate, curves, cells."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from lehr.control.lifecycle import RunState
+from support import seeding
+
+from .conftest import RATES, Lehr, Visit, World
+
+pytestmark = pytest.mark.browser
+
+
+def figure(page: Page) -> dict:
+    page.wait_for_function("() => document.getElementById('sweep-figure')?.data?.length > 0")
+    return page.evaluate(
+        """() => {
+          const plot = document.getElementById("sweep-figure");
+          return {x: plot.layout.xaxis.type, y: plot.layout.yaxis.type,
+            traces: Object.fromEntries(plot.data.map((t) => [t.meta.role, {x: [...t.x], y: [...t.y], text: t.text}]))};
+        }"""
+    )
+
+
+def test_loss_against_learning_rate_with_the_best_marked(look: Visit, world: World):
+    page = look.open(f"/sweeps/{world.sweep.id}")
+    drawn = figure(page)
+    assert (drawn["x"], drawn["y"]) == ("log", "log")
+    assert drawn["traces"]["points"]["x"] == RATES[:-1]
+    assert drawn["traces"]["best"]["x"] == [2e-3]
+    assert drawn["traces"]["diverged"]["x"] == [1e-2]
+    expect(page.locator("#verdict")).to_contain_text("Best lr 2.0e-3: val/loss 4.")
+    cells = page.get_by_role("table", name="Cells").locator("tbody tr")
+    expect(cells.first).to_contain_text("2.0e-3")
+    expect(cells.first).to_contain_text("best")
+    expect(cells.last).to_contain_text("loss became NaN")
+    expect(cells.last.get_by_role("button", name="Run again")).to_be_visible()
+
+
+def test_curves_are_coloured_by_the_parameter_and_hidden_by_a_click(look: Visit, world: World):
+    page = look.open(f"/sweeps/{world.sweep.id}")
+    page.locator(".charts").first.scroll_into_view_if_needed()
+    count = """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
+        ?.filter((t) => t.fill === undefined && t.marker?.symbol === undefined && t.line.width > 1).length"""
+    page.wait_for_function(f"() => ({count})() === 5")
+    colours = page.evaluate(
+        """() => [...new Set(document.querySelector('[data-metric="train/loss"] .plot').data
+            .filter((t) => t.line?.width > 1.5).map((t) => t.line.color))]"""
+    )
+    assert len(colours) == 5
+    page.get_by_role("button", name="lr 1.0e-4").click()
+    page.wait_for_function(f"() => ({count})() === 4")
+    expect(page).to_have_url(re.compile(f"hide={world.runs['lr-grid-1'].id}"))
+
+
+def test_a_sweep_that_runs_is_compared_at_equal_step(visit: Visit, lehr: Lehr):
+    sweep, runs = seeding.create_sweep(
+        lehr.store, seeding.lr_sweep("live-grid", [1e-4, 1e-3], steps=400)
+    )
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator("#verdict")).to_contain_text("No cell has a val/loss to compare yet")
+    attempts = [seeding.start(lehr.store, run, gpus=[i]) for i, run in enumerate(runs)]
+    attempts[0].train(range(1, 201))
+    attempts[1].train(range(1, 101))
+    expect(page.locator("#verdict")).to_contain_text("still running")
+    attempts[1].train(range(101, 401))
+    attempts[0].train(range(201, 401))
+    for attempt in attempts:
+        attempt.end(RunState.COMPLETED, 400)
+    expect(page.locator("#verdict")).to_have_text(
+        re.compile(r"^Best lr 1.0e-3: val/loss \d.\d+\.$")
+    )
+    expect(page.locator("td b", has_text=re.compile(r"^\d\.\d+$"))).to_have_count(2)
+
+
+def test_failed_cells_run_again(visit: Visit, lehr: Lehr):
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 1e-3], steps=50))
+    for run in runs:
+        attempt = seeding.start(lehr.store, run)
+        attempt.end(RunState.FAILED, 0, cause="node_lost", message="the node was lost")
+    page = visit.open(f"/sweeps/{sweep.id}")
+    page.get_by_role("button", name="Run again").first.click()
+    expect(page.locator(".status-line").first).to_contain_text("1 wait")
+    assert lehr.store.run(runs[0].id).state == RunState.QUEUED
+
+
+def test_several_parameters_give_a_choice_and_parallel_coordinates(visit: Visit, lehr: Lehr):
+    spec = seeding.lr_sweep("many", [3e-4, 1e-3], steps=100, **{"train.seed": {"values": [0, 1]}})
+    sweep, runs = seeding.create_sweep(lehr.store, spec)
+    for run in runs:
+        attempt = seeding.start(lehr.store, run)
+        attempt.train(range(1, 101))
+        attempt.end(RunState.COMPLETED, 100)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator(".parallel path")).to_have_count(4)
+    # One curve a point: the mean of its seeds, and a band of their noise.
+    bands = """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
+        ?.filter((t) => t.fill === "tonexty").length"""
+    page.wait_for_function(f"() => ({bands})() === 2")
+    page.get_by_role("checkbox", name="one curve for all seeds").uncheck()
+    page.wait_for_function(f"() => ({bands})() === 0")
+    expect(page).to_have_url(re.compile("seeds=each"))
+    figure(page)
+    page.get_by_role("combobox", name="Parameter on the x axis").select_option("train.seed")
+    page.wait_for_function(
+        "() => document.getElementById('sweep-figure').layout.xaxis.title.text === 'train.seed'"
+    )
+    expect(page).to_have_url(re.compile("parameter=train.seed"))
+
+
+def test_all_sweeps_are_listed_with_their_best(look: Visit):
+    page = look.open("/sweeps")
+    listed = page.get_by_role("table", name="Sweeps").locator("tbody tr")
+    expect(listed).to_contain_text("4 completed")
+    expect(listed).to_contain_text("at lr 2.0e-3")
+
+
+def test_values_are_added_and_failed_cells_run_again_together(visit: Visit, lehr: Lehr):
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 1e-3], steps=50))
+    for run in runs:
+        attempt = seeding.start(lehr.store, run)
+        attempt.end(RunState.FAILED, 0, cause="node_lost", message="the node was lost")
+    page = visit.open(f"/sweeps/{sweep.id}")
+    page.get_by_role("button", name="Run failed again").click()
+    expect(page.locator(".status-line").first).to_contain_text("2 wait")
+
+    page.get_by_role("button", name="Add values").click()
+    page.get_by_role("textbox", name="values").fill("fast")
+    page.get_by_role("dialog").get_by_role("button", name="Add").click()
+    expect(page.get_by_role("alert")).to_contain_text("train.optimizer.lr")
+    page.get_by_role("textbox", name="values").fill("1e-2, 3e-2")
+    page.get_by_role("dialog").get_by_role("button", name="Add").click()
+    expect(page.get_by_role("table", name="Cells").locator("tbody tr")).to_have_count(4)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    # The refusal is what the test is about; browsers log it.
+    visit.watch.console = [line for line in visit.watch.console if "422" not in line]
+
+
+def test_a_pruned_cell_shows_where_it_was_cut_off(visit: Visit, lehr: Lehr):
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("asha", [1e-4, 1e-3], steps=50))
+    for run, last in zip(runs, (10, 50), strict=True):
+        attempt = seeding.start(lehr.store, run)
+        attempt.train(range(1, last + 1))
+        attempt.end(RunState.PRUNED if last == 10 else RunState.COMPLETED, last)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator(".legend")).to_contain_text("lr 1.0e-4 pruned")
+    page.wait_for_function(
+        """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
+            ?.some((t) => t.marker?.symbol === "line-ns-open" && t.x[0] === 10)"""
+    )
+    cells = page.get_by_role("table", name="Cells").locator("tbody tr")
+    expect(cells.last).to_contain_text("pruned")

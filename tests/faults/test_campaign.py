@@ -1,0 +1,160 @@
+"""Random deaths at random moments, judged by the same rules as every other history.
+
+``LEHR_FAULTS_SEED`` repeats a campaign, ``LEHR_FAULTS_RUNS`` makes it longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from lehr.cluster import procfs
+from lehr.errors import LehrError
+from support.ordeal import Ordeal, ordeal
+from support.server import marked_processes
+from support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+SEED = int(os.environ.get("LEHR_FAULTS_SEED") or secrets.randbits(32))
+RUNS = int(os.environ.get("LEHR_FAULTS_RUNS") or 20)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    yield from ordeal(tmp_path_factory.mktemp("campaign"), gpus=4)
+
+
+class Assassin:
+    """Kills or freezes one process after another, drawn from the seed."""
+
+    def __init__(self, server: Ordeal, chance: random.Random) -> None:
+        self.server = server
+        self.chance = chance
+        self.done: list[str] = []
+        self.kinds: dict[str, Callable[[], list[int]]] = {
+            "server": lambda: [server.pid],
+            "bridge": lambda: [server.bridge()],
+            "agent": lambda: server.ray_processes("ray::Agent"),
+            "raylet": lambda: server.ray_processes("raylet/raylet"),
+            "shim": self.shims,
+            "shipper": lambda: self.of_shims(b"shipper.py"),
+            "torchrun": lambda: self.trainings("torch.distributed.run", wanted=True),
+            "rank": lambda: self.trainings("torch.distributed.run", wanted=False),
+        }
+        self.weights = [5, 3, 3, 1, 3, 4, 2, 4]
+
+    def shims(self) -> list[int]:
+        found = [procfs.read_json(entry.file("shim.json")) for entry in self.server.entries()]
+        return [int(one["pid"]) for one in found if one and procfs.start_time(int(one["pid"]))]
+
+    def of_shims(self, name: bytes) -> list[int]:
+        from support.fakes import command
+
+        return [p for shim in self.shims() for p in procfs.children(shim) if name in command(p)]
+
+    def trainings(self, text: str, *, wanted: bool) -> list[int]:
+        attempts = [entry.attempt_id for entry in self.server.entries()]
+        return [
+            pid
+            for attempt in attempts
+            for pid, line in marked_processes(attempt).items()
+            if "fake_trainer" in line and (text in line) is wanted
+        ]
+
+    def let_recover(self, over: threading.Event) -> None:
+        """Until every GPU can be had again, on however slow a machine."""
+        while not over.wait(0.5):
+            with contextlib.suppress(LehrError, OSError, ValueError):
+                if self.server.client().cluster().gpus_total == self.server.gpus:
+                    return
+
+    def strike(self) -> None:
+        kind = self.chance.choices(list(self.kinds), self.weights)[0]
+        freeze_s = self.chance.uniform(0.5, 6.0) if self.chance.random() < 0.25 else None
+        draw = self.chance.random()
+        victims: list[int] = []
+        # What was there a moment ago may be gone, or not be back yet.
+        with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):
+            victims = self.kinds[kind]()
+        if not victims:
+            return
+        pid = sorted(victims)[int(draw * len(victims))]
+        if freeze_s is None:
+            hit = self.server.signal(pid)
+        else:
+            hit = self.server.signal(pid, signal.SIGSTOP)
+            time.sleep(freeze_s)
+            self.server.signal(pid, signal.SIGCONT)
+        if hit:
+            how = "killed" if freeze_s is None else f"frozen for {freeze_s:.1f} s"
+            self.done.append(f"{kind} {how}")
+
+
+def spec_of(server: Ordeal, number: int, chance: random.Random) -> dict:
+    plenty = {"infrastructure": 100, "preemption": 100, "user": 100}
+    return server.spec(
+        f"campaign-{number}",
+        gpus=chance.choice([1, 1, 1, 2]),
+        steps=chance.randint(20, 80),
+        step_s=0.1,
+        CHECKPOINT_EVERY=chance.choice([3, 7]),
+        CHILDREN=chance.choice([0, 0, 1]),
+        retries=plenty,
+    )
+
+
+def test_whatever_dies_whenever_every_run_ends_rightly_and_nothing_is_left(server: Ordeal, capsys):
+    chance = random.Random(SEED)
+    with capsys.disabled():
+        print(f"\ncampaign: LEHR_FAULTS_SEED={SEED} LEHR_FAULTS_RUNS={RUNS}")
+    assassin = Assassin(server, random.Random(chance.random()))
+    over = threading.Event()
+
+    def strikes() -> None:
+        while not over.wait(assassin.chance.uniform(0.3, 4.0)):
+            assassin.strike()
+            # Often the next one comes before all stands again, but not always: or nothing would.
+            if assassin.chance.random() < 0.6:
+                assassin.let_recover(over)
+
+    def enough() -> bool:
+        server.revive()  # Nobody asks it for anything meanwhile.
+        return len(assassin.done) >= RUNS
+
+    runs = []
+    thread = threading.Thread(target=strikes, daemon=True)
+    thread.start()
+    try:
+        for number in range(RUNS):
+            run = server.submit(spec_of(server, number, chance))
+            runs.append((run, chance.choice(["", "", "", "cancel", "pause"])))
+        for run, wish in runs:
+            if wish:
+                time.sleep(chance.uniform(0.0, 2.0))
+                server.verb(run, wish)
+            if wish == "pause":
+                state = server.reaches(run, "paused", "completed", "failed", within_s=600)
+                if state == "paused":
+                    server.verb(run, "resume")
+        until(enough, within_s=900, what="enough deaths", every_s=0.5)
+    finally:
+        over.set()
+        thread.join()
+    with capsys.disabled():
+        print(f"campaign: {len(assassin.done)} strikes: {', '.join(assassin.done)}")
+    server.revive()
+    for run, wish in runs:
+        allowed = {"cancelled", "completed"} if wish == "cancel" else {"completed"}
+        state = server.ends(run, within_s=600)[0]
+        assert state in allowed, (run.name, wish, state, server.client().run(run.id).reason)
+    server.cluster_ready()
+    server.verdict(within_s=120)

@@ -1,0 +1,106 @@
+"""A disk is full: what was acknowledged is kept, the reason is said, and it goes on with space."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.errors import LehrError
+from support.disks import small_disk
+from support.ordeal import Ordeal
+from support.specs import text_corpus
+from support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def server_at(folder, *, runs=None) -> Ordeal:
+    corpus = text_corpus(folder / "corpus", documents=3)
+    server = Ordeal(folder / "home", gpus=2, corpus=corpus)
+    if runs is not None:
+        server.environment["LEHR_RUNS"] = str(runs)
+    return server
+
+
+def test_the_replica_is_full_and_the_streams_wait_until_there_is_space(tmp_path):
+    server = server_at(tmp_path)
+    with small_disk(tmp_path / "home" / "replica", megabytes=2) as disk:
+        server.up()
+        try:
+            server.cluster_ready()
+            run = server.submit(server.spec("full-replica", steps=600, step_s=0.1))
+            until(lambda: server.step(f"{run.id}-1") >= 5, within_s=90, what="it to train")
+            disk.fill()
+            now = server.step(f"{run.id}-1")
+            [entry] = server.entries()
+            log = tmp_path / "home" / "node" / entry.path.split("/node/")[1] / "shim.log"
+            until(
+                lambda: "No space left on device" in log.read_text(),
+                within_s=60,
+                what="the shipper to be told why",
+            )
+            until(lambda: server.step(f"{run.id}-1") > now + 20, within_s=60, what="it to train on")
+            assert server.state(run) == "running"
+            disk.free()
+            assert server.ends(run) == ["completed"]
+            assert server.client().run(run.id).attempt == 1
+            server.verdict()
+        finally:
+            server.down()
+
+
+def test_the_home_is_full_and_submissions_are_refused_with_the_reason_until_there_is_space(
+    tmp_path,
+):
+    server = server_at(tmp_path, runs=tmp_path / "runs")
+    server.runs = tmp_path / "runs"
+    with small_disk(tmp_path / "home", megabytes=48) as disk:
+        server.up()
+        try:
+            server.cluster_ready()
+            run = server.submit(server.spec("full-home", steps=120, step_s=0.1))
+            until(lambda: server.step(f"{run.id}-1") >= 5, within_s=90, what="it to train")
+            disk.fill()
+            with pytest.raises(LehrError, match="full") as refused:
+                server.client().submit(server.spec("refused", steps=3))
+            assert "lehr.db" in str(refused.value)
+            assert [r.name for r in server.client().runs()] == ["full-home"]
+            until(
+                lambda: server.step(f"{run.id}-1") == 120,
+                within_s=120,
+                what="it to train to its end",
+            )
+            disk.free()
+            assert server.ends(run) == ["completed"]
+            again = server.submit(server.spec("accepted", steps=3))
+            assert server.ends(again) == ["completed"]
+            assert server.client().run(run.id).attempt == 1
+            server.verdict()
+        finally:
+            server.down()
+
+
+def test_the_run_directory_is_full_and_the_run_says_so_and_goes_on_when_it_is_retried(tmp_path):
+    runs = tmp_path / "runs"
+    server = server_at(tmp_path, runs=runs)
+    server.runs = runs
+    with small_disk(runs, megabytes=4) as disk:
+        server.up()
+        try:
+            server.cluster_ready()
+            spec = server.spec("full-runs", steps=100, step_s=0.1, CHECKPOINT_EVERY=5)
+            run = server.submit(spec)
+            until(lambda: server.step(f"{run.id}-1") >= 11, within_s=90, what="checkpoints")
+            disk.fill()
+            assert server.ends(run) == ["failed"]
+            view = server.client().run(run.id)
+            assert (view.view.cause, view.attempt) == ("disk_full", 1)
+            assert "disk is full" in view.reason
+            disk.free()
+            server.client().run(run.id).retry()
+            assert server.ends(run) == ["completed"]
+            resumed = [e.step for e in server.client().run(run.id).events() if e.kind == "resumed"]
+            assert len(resumed) == 1
+            assert resumed[0] >= 10
+            server.verdict()
+        finally:
+            server.down()

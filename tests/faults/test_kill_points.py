@@ -1,0 +1,55 @@
+"""Every process of the control plane is killed at every named point of a run's life.
+
+Before and after each commit, each call through Ray and each acknowledgement: the server is
+started again, the run comes to the end that it should, and the history breaks no rule.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from support.kill_points import POINTS, QUICK
+from support.ordeal import Ordeal, ordeal
+from support.scenarios import COURSES
+from support.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+_names = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    yield from ordeal(tmp_path_factory.mktemp("ordeal"), gpus=4)
+
+
+def parameters():
+    for scenario, point in POINTS:
+        marks = [] if (scenario, point) in QUICK else [pytest.mark.faults]
+        yield pytest.param(scenario, point, marks=marks, id=f"{scenario} - {point}")
+
+
+@pytest.mark.parametrize(("scenario", "point"), list(parameters()))
+def test_whoever_dies_there_the_run_ends_rightly(server: Ordeal, scenario: str, point: str):
+    server.revive()
+    server.cluster_ready()
+    server.arm(point)
+    try:
+        COURSES[scenario](server, f"{scenario}-{next(_names)}")
+        # What comes after the end that people see is reached a moment later.
+        until(lambda: server.fired, within_s=30, what=f"somebody to reach {point!r}")
+    finally:
+        server.disarm()
+    server.revive()
+    server.verdict()
+
+
+def test_the_scenarios_end_so_when_nothing_dies(server: Ordeal):
+    """Or the tests above would show nothing."""
+    server.disarm()
+    before = server.restarts
+    for scenario in ("run", "requeue"):
+        COURSES[scenario](server, f"{scenario}-undisturbed")
+    server.verdict()
+    assert server.restarts == before

@@ -1,0 +1,314 @@
+"""Whatever is killed, at whatever moment: the training goes on or is begun again, and never twice.
+
+One history is judged after each: the attempts that were made, what the trainers' own files say,
+and that no process is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from lehr import home as homes
+from lehr.cluster import procfs, ray_head
+from lehr.cluster.tokens import AttemptTokens
+from lehr.errors import HomeUnusable
+from lehr.specs import parse_spec
+from lehr.store import Store
+from support.fakes import FakeServer, fake_server, gone
+from support.server import alive, marked_processes
+from support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def fakes(tmp_path_factory):
+    yield from fake_server(tmp_path_factory.mktemp("fakes"), gpus=4)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    os.kill(pid, number)
+    gone(pid)
+
+
+def started(fakes: FakeServer, name: str, *, steps: int = 150, step: int = 6, **more):
+    """A run that trains, past ``step``, with a checkpoint at 5."""
+    run = fakes.client().submit(
+        fakes.spec(name, steps=steps, step_s=0.1, CHECKPOINT_EVERY=5, **more)
+    )
+    until(lambda: fakes.step(f"{run.id}-1") >= step, within_s=90, what=f"{name} at step {step}")
+    return run
+
+
+def goes_on(fakes: FakeServer, attempt_id: str, *, steps: int = 5) -> None:
+    now = fakes.step(attempt_id)
+    until(lambda: fakes.step(attempt_id) >= now + steps, within_s=60, what=f"{attempt_id} to go on")
+
+
+def judge(fakes: FakeServer, run, *, attempts: int, steps: int = 150) -> None:
+    """It completed in so many attempts, with a whole series, on GPUs of its own, leaving nothing."""
+    run = fakes.client().run(run.id)
+    run.wait(timeout_s=240)
+    assert run.state == "completed", run.reason
+    assert run.attempt == attempts
+    assert list(run.history("train/loss")["step"]) == list(range(1, steps + 1))
+    assert fakes.violations() == ""
+    for number in range(1, attempts + 1):
+        until(
+            lambda n=number: not marked_processes(f"{run.id}-{n}"),
+            within_s=30,
+            what="no process of the run to be left",
+        )
+    moves = [(e.data.get("from"), e.data.get("to")) for e in run.events() if e.kind == "transition"]
+    assert moves.count(("queued", "starting")) == attempts, moves
+
+
+def test_the_server_is_killed_and_the_training_never_notices(fakes):
+    run = started(fakes, "server-killed")
+    trainer = fakes.trainer(f"{run.id}-1")
+    fakes.kill()
+    goes_on(fakes, f"{run.id}-1")
+    fakes.up()
+    assert alive(trainer)
+    judge(fakes, run, attempts=1)
+
+
+def test_the_bridge_is_killed_and_another_takes_its_place(fakes):
+    run = started(fakes, "bridge-killed")
+    before = fakes.bridge()
+    kill(before)
+    until(lambda: not gone_or_same(fakes, before), within_s=60, what="another bridge")
+    fakes.cluster_ready()
+    other = fakes.client().submit(fakes.spec("after-the-bridge", steps=3))
+    other.wait(timeout_s=90)
+    assert other.state == "completed"
+    judge(fakes, run, attempts=1)
+
+
+def gone_or_same(fakes: FakeServer, before: int) -> bool:
+    with contextlib.suppress(ValueError):
+        return fakes.bridge() == before
+    return True
+
+
+def test_the_agent_is_killed_and_its_successor_adopts_what_lives(fakes):
+    run = started(fakes, "agent-killed")
+    [agent] = fakes.ray_processes("ray::Agent")
+    kill(agent)
+    goes_on(fakes, f"{run.id}-1")
+    other = fakes.client().submit(fakes.spec("after-the-agent", steps=3))
+    other.wait(timeout_s=120)
+    assert other.state == "completed"
+    judge(fakes, run, attempts=1)
+
+
+@pytest.mark.parametrize("what", ["raylet/raylet", "gcs_server"])
+def test_ray_is_killed_and_the_training_goes_on_and_is_adopted(fakes, what):
+    run = started(fakes, "ray-killed", steps=600)
+    trainer = fakes.trainer(f"{run.id}-1")
+    head = ray_head.recorded(fakes.home)
+    [pid] = fakes.ray_processes(what)
+    kill(pid)
+    until(lambda: ray_head.recorded(fakes.home) != head, within_s=120, what="another Ray head")
+    assert alive(trainer)
+    goes_on(fakes, f"{run.id}-1")
+    other = fakes.client().submit(fakes.spec("after-ray", steps=3))
+    other.wait(timeout_s=120)
+    assert other.state == "completed"
+    judge(fakes, run, attempts=1, steps=600)
+
+
+def test_server_bridge_agent_and_all_of_ray_are_killed_and_the_training_goes_on(fakes):
+    run = started(fakes, "all-killed")
+    trainer = fakes.trainer(f"{run.id}-1")
+    victims = [*ray_head.recorded(fakes.home).processes(), fakes.bridge()]
+    fakes.kill()
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in victims:
+        gone(pid)
+    goes_on(fakes, f"{run.id}-1")
+    assert alive(trainer)
+    fakes.up()
+    fakes.cluster_ready()
+    judge(fakes, run, attempts=1)
+
+
+def test_the_shipper_is_killed_and_nothing_is_missing_or_doubled(fakes):
+    run = started(fakes, "shipper-killed")
+    for _ in range(3):
+        kill(fakes.shipper(f"{run.id}-1"))
+        until(lambda: has_shipper(fakes, f"{run.id}-1"), within_s=30, what="another shipper")
+    judge(fakes, run, attempts=1)
+
+
+def has_shipper(fakes: FakeServer, attempt_id: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(fakes.shipper(attempt_id))
+    return False
+
+
+def test_the_shim_is_killed_and_its_training_dies_with_it_and_begins_again(fakes):
+    run = started(fakes, "shim-killed", CHILDREN=2)
+    processes = marked_processes(f"{run.id}-1")
+    kill(fakes.shim(f"{run.id}-1"))
+    for pid in processes:
+        gone(pid, within_s=60)
+    judge(fakes, run, attempts=2)
+    resumed = [e.step for e in fakes.client().run(run.id).events() if e.kind == "resumed"]
+    assert len(resumed) == 1
+    assert resumed[0] >= 5
+
+
+def test_the_trainer_is_killed_and_the_run_resumes_from_its_last_checkpoint(fakes):
+    run = started(fakes, "trainer-killed")
+    kill(fakes.trainer(f"{run.id}-1"))
+    judge(fakes, run, attempts=2)
+    reasons = [e.message for e in fakes.client().run(run.id).events() if e.kind == "transition"]
+    assert any("SIGKILL" in (reason or "") for reason in reasons)
+
+
+@pytest.mark.parametrize("what", ["torchrun", "a rank"])
+def test_a_gang_that_loses_a_process_begins_again_whole(fakes, what):
+    run = started(fakes, "gang", gpus=2)
+    processes = marked_processes(f"{run.id}-1")
+    launcher = [p for p, line in processes.items() if "torch.distributed.run" in line]
+    ranks = [p for p in processes if p not in launcher]
+    assert (len(launcher), len(ranks)) == (1, 2)
+    kill(launcher[0] if what == "torchrun" else ranks[1])
+    for pid in processes:
+        gone(pid, within_s=60)
+    judge(fakes, run, attempts=2)
+
+
+def test_a_run_whose_budget_is_spent_fails_and_says_so(fakes):
+    run = started(fakes, "no-budget", retries={"infrastructure": 0})
+    kill(fakes.trainer(f"{run.id}-1"))
+    run.wait(timeout_s=90)
+    assert (run.state, run.attempt) == ("failed", 1)
+    assert "SIGKILL" in run.reason
+    assert "no retry is left" in run.reason
+
+
+def test_a_cancel_that_was_asked_for_while_nobody_listened_is_carried_out(fakes):
+    run = started(fakes, "cancelled-meanwhile", steps=10_000)
+    pid = fakes.shim(f"{run.id}-1")
+    shipper = fakes.shipper(f"{run.id}-1")
+    os.kill(shipper, signal.SIGSTOP)  # Orders cannot come by the beat: Ray's way must do.
+    try:
+        run.cancel()
+        run.wait(timeout_s=90)
+        assert run.state == "cancelled"
+        assert not marked_processes(f"{run.id}-1")
+    finally:
+        os.kill(shipper, signal.SIGCONT)
+    gone(pid, within_s=60)
+
+
+def test_a_training_whose_server_is_away_when_it_ends_is_recorded_whole_when_it_is_back(fakes):
+    run = started(fakes, "ends-alone", steps=30)
+    fakes.kill()
+    note = fakes.home / "runs" / run.id / "attempt-1" / "exit.json"
+    until(note.exists, within_s=60, what="the training to end")
+    fakes.up()
+    judge(fakes, run, attempts=1, steps=30)
+
+
+def test_a_shim_killed_after_the_end_of_its_training_loses_nothing(fakes):
+    run = started(fakes, "undelivered", steps=30)
+    fakes.kill()
+    note = fakes.home / "runs" / run.id / "attempt-1" / "exit.json"
+    until(note.exists, within_s=60, what="the training to end")
+    kill(fakes.shim(f"{run.id}-1"))
+    fakes.up()
+    judge(fakes, run, attempts=1, steps=30)
+
+
+def reopened(fakes: FakeServer) -> Store:
+    """The store of a killed server: its threads may take a moment to let go of it."""
+
+    def attempt() -> Store | None:
+        with contextlib.suppress(HomeUnusable):
+            return Store.open(fakes.home)
+        return None
+
+    return until(attempt, within_s=30, what="the killed server's lock to be free")
+
+
+def test_an_attempt_recorded_by_a_server_that_died_before_starting_it_is_started_once(fakes):
+    fakes.kill()
+    with reopened(fakes) as store:
+        run = store.create_run(parse_spec(fakes.spec("recorded-only", steps=20)))
+        node = next(iter(fakes.home.glob("node/*"))).name
+        begun = store.begin_attempt(
+            run.id,
+            placement=[{"node": node, "gpus": [0]}],
+            resume_from=None,
+            token_sha256=AttemptTokens(fakes.home).sha256(f"{run.id}-1"),
+        )
+        assert begun is not None
+    fakes.up()
+    judge(fakes, run, attempts=1, steps=20)
+
+
+def test_a_superseded_attempt_is_fenced_and_ended(fakes):
+    """The server gave an attempt up for lost; it lives, comes back, and may not go on."""
+    run = started(fakes, "superseded", steps=100_000)
+    shim, trainer = fakes.shim(f"{run.id}-1"), fakes.trainer(f"{run.id}-1")
+    # As after a partition: neither the shim nor its shipper can be heard, nor can they act.
+    shipper = fakes.shipper(f"{run.id}-1")
+    for pid in (shipper, shim):
+        os.kill(pid, signal.SIGSTOP)
+    fakes.kill()
+    with reopened(fakes) as store:
+        stand_in = {"code": None, "signal": None, "reason": "node_lost", "stand_in": True}
+        store.update_attempt(f"{run.id}-1", exit=stand_in, exited_at=time.time())
+    fakes.up()
+    until(lambda: fakes.client().run(run.id).attempt == 2, within_s=90, what="the second attempt")
+    for pid in (shipper, shim):
+        os.kill(pid, signal.SIGCONT)
+    gone(trainer, within_s=60)
+    gone(shim, within_s=90)
+    again = fakes.client().run(run.id)
+    until(lambda: again.refresh().state == "running", within_s=90, what="the second to run")
+    assert again.attempt == 2
+    assert fakes.violations() == ""
+    again.cancel()
+    again.wait(timeout_s=60)
+
+
+def test_down_ends_only_what_it_started(fakes, tmp_path_factory):
+    stranger = next(fake_server_stays := fake_server(tmp_path_factory.mktemp("other"), gpus=1))
+    try:
+        run = started(stranger, "strangers-run", steps=100_000)
+        others = ray_head.recorded(stranger.home).processes()
+        fakes.down()
+        assert ray_head.recorded(fakes.home) is None
+        assert all(alive(pid) for pid in others)
+        goes_on(stranger, f"{run.id}-1")
+        run.cancel()
+        run.wait(timeout_s=60)
+    finally:
+        with contextlib.suppress(StopIteration):
+            next(fake_server_stays)
+    fakes.up()
+    fakes.cluster_ready()
+
+
+def test_nothing_of_all_this_is_left(fakes):
+    fakes.down()
+    home = str(fakes.home).encode()
+    left = [
+        pid
+        for pid in procfs.pids()
+        if home in Path(f"/proc/{pid}/cmdline").read_bytes() and alive(pid)
+    ]
+    assert left == []
+    assert not homes.ray_dir(fakes.home).exists()

@@ -1,0 +1,106 @@
+"""Processes that freeze, hang or are locked out: nothing is lost, and nothing runs twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from lehr.control.reconcile import Patience
+from lehr.errors import LehrError
+from support.ordeal import Ordeal, ordeal
+from support.server import marked_processes
+from support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
+LONGER_THAN_THE_LEASE_S = Patience().lease_s + 8
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    yield from ordeal(tmp_path_factory.mktemp("outages"), gpus=2)
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def trains(server: Ordeal, name: str, *, steps: int):
+    run = server.submit(server.spec(name, steps=steps, step_s=0.2, CHECKPOINT_EVERY=5))
+    until(lambda: server.step(f"{run.id}-1") >= 5, within_s=90, what=f"{name} to train")
+    return run
+
+
+@pytest.mark.parametrize("who", ["server", "agent"])
+def test_one_that_is_frozen_for_longer_than_the_lease_goes_on_where_it_was(server, who):
+    run = trains(server, f"frozen-{who}", steps=450)
+    pid = server.pid if who == "server" else server.ray_processes("ray::Agent")[0]
+    with frozen(pid):
+        before = server.step(f"{run.id}-1")
+        threading.Event().wait(LONGER_THAN_THE_LEASE_S)  # The lease itself is what is waited for.
+        assert server.step(f"{run.id}-1") > before + 100
+    other = server.submit(server.spec(f"after-{who}", steps=3))
+    assert server.ends(other, run) == ["completed", "completed"]
+    assert server.client().run(run.id).attempt == 1
+    server.verdict()
+
+
+def test_a_rank_that_hangs_while_its_heart_beats_is_ended_by_its_stall_limit(server):
+    spec = server.spec("hangs", steps=20, HANG_AT=12, FAIL_TIMES=1, CHECKPOINT_EVERY=5)
+    run = server.submit(spec | {"stall_limit_s": 6})
+    assert server.ends(run) == ["completed"]
+    view = server.client().run(run.id)
+    assert view.attempt == 2
+    moves = [e for e in run.events() if e.kind == "transition"]
+    [back] = [e for e in moves if e.data.get("to") == "queued" and e.data.get("from") == "running"]
+    assert "stall_limit_s is 6" in (back.message or "")
+    assert not marked_processes(f"{run.id}-1")
+    server.verdict()
+
+
+def test_a_database_that_another_process_locks_refuses_and_comes_back(server):
+    run = trains(server, "locked-out", steps=150)
+    stranger = sqlite3.connect(server.home / "lehr.db", isolation_level=None)
+    stranger.execute("BEGIN IMMEDIATE")
+    try:
+        # It waits ten seconds for a lock, and fifteen for its turn to; then it says so.
+        with pytest.raises(LehrError, match=r"lehr\.db could not be written"):
+            server.client().submit(server.spec("refused", steps=3))
+        assert server.client().run(run.id).state == "running"  # Readers do not wait.
+    finally:
+        stranger.execute("ROLLBACK")
+        stranger.close()
+    again = server.submit(server.spec("accepted", steps=3))
+    assert server.ends(run, again) == ["completed", "completed"]
+    assert "refused" not in [r.name for r in server.client().runs()]
+    server.verdict()
+
+
+def test_the_whole_machine_freezes_and_goes_on(server):
+    """As a laptop does when it sleeps: every process at once, longer than any of them waits."""
+    run = trains(server, "asleep", steps=150)
+    everybody = [
+        *marked_processes(f"{run.id}-1"),
+        *(server.shim(f"{run.id}-1"), server.shipper(f"{run.id}-1")),
+        *(server.bridge(), server.pid),
+        *server.ray_processes(""),
+    ]
+    with contextlib.ExitStack() as asleep:
+        for pid in everybody:
+            with contextlib.suppress(ProcessLookupError):
+                asleep.enter_context(frozen(pid))
+        threading.Event().wait(40.0)  # Ray's health checks give up after some 20.
+    assert server.ends(run, within_s=300) == ["completed"]
+    assert server.client().run(run.id).attempt == 1
+    server.verdict()

@@ -1,0 +1,136 @@
+"""A node whose network goes away: for a while, or for so long that it is given up for lost.
+
+Two raylets on one machine, the second in a network namespace of its own: to pull its cable cuts
+it off from Ray and from the server at once, and nobody is told.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support.fakes import gone
+from support.network import Proxy, namespace
+from support.networked import nodes_in_use, with_second_node
+from support.ordeal import Ordeal
+from support.server import alive
+from support.specs import text_corpus
+from support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """(server, second node): one GPU each."""
+    with namespace() as network:
+        folder = tmp_path_factory.mktemp("partition")
+        server = Ordeal(folder / "home", gpus=1, corpus=text_corpus(folder / "corpus"))
+        for node in with_second_node(server, network, gpus=1):
+            yield server, node
+
+
+def on_the_second_node(server: Ordeal, name: str, *, steps: int):
+    """A run there, with the first node's GPU free."""
+    both = [
+        server.submit(server.spec(f"{name}-{n}", steps=steps, step_s=0.2, CHECKPOINT_EVERY=5))
+        for n in (1, 2)
+    ]
+    for run in both:
+        until(lambda i=run.id: server.step(f"{i}-1") >= 6, within_s=90, what="both to train")
+    here, there = sorted(both, key=lambda run: placed_on(server, run) == "n2")
+    assert placed_on(server, there) == "n2"
+    server.verb(here, "cancel")
+    server.ends(here)
+    return there
+
+
+def placed_on(server: Ordeal, run) -> str:
+    return server.client().run(run.id).detail.placement[0].node
+
+
+def join_again(server: Ordeal, node) -> None:
+    """What that machine's service manager would do when its raylet has ended."""
+    node.kill()
+    node.start()
+    until(lambda: nodes_in_use(server) == 2, within_s=180, what="two nodes that answer")
+
+
+def test_a_node_that_is_cut_off_for_a_while_is_shown_so_and_everything_arrives_once(pair):
+    server, node = pair
+    run = on_the_second_node(server, "cut-off", steps=400)
+    before = server.step(f"{run.id}-1")
+    node.network.cut()
+    try:
+        until(
+            lambda: server.client().run(run.id).view.silence == "unreachable",
+            within_s=60,
+            what="the run to be shown as unreachable",
+        )
+        assert server.state(run) == "running"
+    finally:
+        node.network.heal()
+    assert server.step(f"{run.id}-1") > before + 5  # It trained on, all that while.
+    assert server.ends(run) == ["completed"]
+    assert server.client().run(run.id).attempt == 1
+    join_again(server, node)
+    server.verdict()
+
+
+def test_a_node_that_is_cut_off_too_long_is_lost_and_what_it_ran_may_not_come_back(pair):
+    server, node = pair
+    run = on_the_second_node(server, "given-up", steps=2_000)
+    trainer = server.trainer(f"{run.id}-1")
+    node.network.cut()
+    try:
+        until(
+            lambda: server.client().run(run.id).attempt == 2,
+            within_s=180,
+            what="the run to begin again elsewhere",
+        )
+        until(lambda: server.state(run) == "running", within_s=90, what="it to run there")
+        assert placed_on(server, run) != "n2"
+        assert alive(trainer)  # Nobody could tell it.
+    finally:
+        node.network.heal()
+    gone(trainer, within_s=90)
+    join_again(server, node)
+    moves = [e.message for e in run.events() if e.kind == "transition"]
+    assert any("node n2 was lost" in (words or "") for words in moves)
+    server.verb(run, "cancel")
+    assert server.ends(run) == ["cancelled"]
+    server.verdict()
+
+
+def test_a_server_that_workers_cannot_reach_loses_nothing_however_long(tmp_path):
+    """Longer than the lease: silence alone never ends a run. The proxy hangs up on everybody."""
+    server = Ordeal(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
+    proxy = Proxy(server.port)
+    server.up_arguments = ("--public-url", proxy.url)
+    server.up()
+    try:
+        server.cluster_ready()
+        run = server.submit(server.spec("unheard", steps=450, step_s=0.2))
+        until(lambda: server.step(f"{run.id}-1") >= 5, within_s=90, what="the run to train")
+        proxy.cut()
+        recorded = server.client().run(run.id).step or 0
+        until(
+            lambda: server.client().run(run.id).view.silence == "unreachable",
+            within_s=60,
+            what="the run to be shown as unreachable",
+        )
+        # 75 s in all: the lease is 60.
+        until(
+            lambda: server.step(f"{run.id}-1") > recorded + 300,
+            within_s=240,
+            what="it to train on for longer than the lease",
+        )
+        assert server.state(run) == "running"
+        assert (server.client().run(run.id).step or 0) < recorded + 100
+        proxy.heal()
+        assert server.ends(run) == ["completed"]
+        assert server.client().run(run.id).attempt == 1
+        server.verdict()
+    finally:
+        proxy.heal()
+        server.down()
+        proxy.close()

@@ -1,0 +1,166 @@
+"""Whatever ends a training, and however it saves, resumed it ends as if nothing had happened.
+
+Compared bitwise, over weights and optimizer, with one undisturbed run for each number of ranks:
+that the ways to save agree is part of the claim. Kinds of optimizers and numbers are in
+tests/integration/test_trainer_switches.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lehr_trainer import layout
+from lehr_trainer.checkpoint import verify
+from support.specs import text_corpus
+from support.trainer import (
+    KILL,
+    NO_SPACE,
+    TERMINATE,
+    different_tensors,
+    digests,
+    finish,
+    losses,
+    make_run,
+    records,
+    sabotage,
+    sabotage_save,
+    train_to_end,
+    training,
+)
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
+
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return text_corpus(tmp_path_factory.mktemp("corpus") / "texts")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("prepared")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path
+) -> Callable[[int], Path]:
+    """By the number of ranks, the attempt that the others are compared with."""
+
+    @cache
+    def attempt(ranks: int) -> Path:
+        run = make_run(tmp_path_factory.mktemp("undisturbed"), corpus, steps=STEPS)
+        train_to_end(run, ranks=ranks, data=data)
+        return run / "attempt-1"
+
+    return attempt
+
+
+@pytest.mark.parametrize("ending", ["killed in a step", "killed in a save", "SIGTERM"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_resumed_it_is_bitwise_the_undisturbed_run(
+    ranks: int,
+    asynchronous: bool,
+    ending: str,
+    tmp_path: Path,
+    corpus: Path,
+    data: Path,
+    undisturbed: Callable[[int], Path],
+) -> None:
+    saving = {"every": 5, "asynchronous": asynchronous}
+    run = make_run(tmp_path / "run", corpus, steps=STEPS, checkpoint=saving)
+    first, resumed_at = run / "attempt-1", 5
+    harm = tmp_path / "harm"
+    if ending == "killed in a step":
+        saved = layout.checkpoint_dir(first, 5)
+        path = sabotage(harm, at_step=8, act=KILL, after=saved)
+    elif ending == "killed in a save":
+        path = sabotage_save(harm, layout.checkpoint_dir(first, 10), call=3, act=KILL)
+    else:
+        # The last rank alone gets it: rank 1 of two.
+        path, resumed_at = sabotage(harm, at_step=7, act=TERMINATE, ranks=(ranks - 1,)), 7
+    with training(run, ranks=ranks, data=data, PYTHONPATH=path) as process:
+        code, said = finish(process, within_s=300)
+    assert (code == 0) == (ending == "SIGTERM"), said
+    if ending == "killed in a save":
+        torn = layout.checkpoint_dir(first, 10)
+        assert torn.with_name(torn.name + ".tmp").is_dir(), "it was not killed in the save"
+        assert not torn.exists()
+    if ending == "SIGTERM":
+        assert [r["step"] for r in records(first, "checkpoint")] == [5, 7]
+        assert records(first, "finished")[0]["outcome"] == "stopped"
+
+    train_to_end(run, ranks=ranks, data=data)
+    second, want = run / "attempt-2", undisturbed(ranks)
+    assert records(second, "resumed")[0]["step"] == resumed_at
+    assert losses(first, second) == losses(want)
+    assert different_tensors(second, want) == []
+    assert digests(second) == digests(want)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_disk_that_fills_up_ends_both_ranks_with_that_reason(
+    asynchronous: bool, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    saving = {"every": 5, "asynchronous": asynchronous}
+    run = make_run(tmp_path / "run", corpus, steps=100_000, checkpoint=saving)
+    attempt = run / "attempt-1"
+    torn = layout.checkpoint_dir(attempt, 10)
+    path = sabotage_save(tmp_path / "harm", torn, call=3, act=NO_SPACE)
+    with training(run, ranks=2, data=data, PYTHONPATH=path) as process:
+        code, said = finish(process, within_s=300)
+    assert code == 1
+    finished = records(attempt, "finished")[0]
+    assert (finished["outcome"], finished["cause"]) == ("failed", "disk_full"), said
+    assert "no space left for checkpoint step-00000010" in finished["message"]
+    assert [record["step"] for record in records(attempt, "checkpoint")] == [5]
+    assert [path.name for path in (attempt / layout.CHECKPOINTS).iterdir()] == ["step-00000005"]
+    verify(layout.checkpoint_dir(attempt, 5))
+
+
+def test_killed_50_times_in_a_save_it_always_goes_on_from_a_whole_one(
+    tmp_path: Path, corpus: Path
+) -> None:
+    """A21. One process forks each attempt, so that torch is imported once."""
+    steps = 120
+    whole = make_run(tmp_path / "whole", corpus, steps=steps, checkpoint={"every": 1})
+    killed = make_run(tmp_path / "killed", corpus, steps=steps, checkpoint={"every": 1})
+    data = tmp_path / "data"
+    train_to_end(whole, data=data)
+    script = Path(__file__).parents[1] / "support" / "forked_trainings.py"
+    done = subprocess.run(
+        [sys.executable, script, killed, "50"],
+        env={**os.environ, "LEHR_DATA": str(data), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    deaths = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(deaths) == 50
+    assert all(death["signal"] == 9 for death in deaths), deaths
+    # Before the rename nothing of that save counts, after it all of it.
+    assert {death["whole"] for death in deaths} == {False, True}
+    train_to_end(killed, data=data)
+    attempts = layout.attempts(killed)
+    resumed = [records(attempt, "resumed")[0] for attempt in attempts[1:]]
+    assert len(resumed) == 50
+    assert [r["step"] for r in resumed] == [death["newest"] for death in deaths]
+    assert all(r["skipped"] == [] for r in resumed)
+    assert records(attempts[-1], "finished")[0]["outcome"] == "completed"
+    verify(layout.checkpoints(attempts[-1])[-1])
+    assert different_tensors(attempts[-1], whole / "attempt-1") == []
+    assert losses(*attempts) == losses(whole / "attempt-1")
+    assert {death["asynchronous"] for death in deaths} == {False, True}

@@ -1,0 +1,64 @@
+"""Two nodes with a network each: a real gang of two trains over the cable between them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.network import namespace
+from support.networked import with_second_node
+from support.server import Server, marked_processes
+from support.specs import run as run_spec
+from support.specs import text_corpus
+from support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
+STEPS = 20
+
+
+def weights(server: Server, run_id: str) -> dict[str, str]:
+    """SHA-256 by file of the last checkpoint's tensors."""
+    folder = server.home / "runs" / run_id / "attempt-1" / "checkpoints" / f"step-{STEPS:08d}"
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    return {n: entry["sha256"] for n, entry in files.items() if n.endswith(".safetensors")}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Two nodes of two GPUs, each with a network of its own."""
+    with namespace() as network:
+        server = Server(tmp_path_factory.mktemp("two-networks") / "home", gpus=2)
+        for node in with_second_node(server, network, gpus=2):
+            yield server, node.network
+
+
+def test_a_gang_of_two_over_two_networks_ends_with_the_weights_of_two_ranks_on_one_node(
+    server, tmp_path
+):
+    server, network = server
+    corpus = text_corpus(tmp_path / "corpus")
+    client = server.client()
+    together = client.submit(run_spec(corpus, "one-node", gpus=2, steps=STEPS))
+    spec = run_spec(corpus, "two-nodes", gpus=2, steps=STEPS)
+    spec["resources"]["nodes"] = 2
+    # Both ends of the cable have one name: gloo is to meet over it and nothing else.
+    spec["env"] = {"GLOO_SOCKET_IFNAME": network.device}
+    apart = client.submit(spec)
+    launchers: set[int] = set()
+
+    def ended() -> bool:
+        found = marked_processes(f"{apart.id}-1").items()
+        launchers.update(pid for pid, line in found if "torch.distributed.run" in line)
+        return apart.refresh().state in {"completed", "failed"}
+
+    until(ended, within_s=300, what="the gang over two networks to end")
+    assert apart.state == "completed", apart.reason
+    assert len(launchers) == 2
+    together.wait(timeout_s=240)
+    assert together.state == "completed", together.reason
+    assert len({gpu.node for gpu in apart.detail.placement}) == 2
+    assert len({gpu.node for gpu in together.refresh().detail.placement}) == 1
+    assert weights(server, apart.id) == weights(server, together.id)
+    names = {stream.name for stream in apart.log_streams()}
+    assert {"rank-0.log", "rank-1.log"} <= names

@@ -1,0 +1,172 @@
+"""A Ray cluster of two nodes on one machine: gangs across both, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lehr.cluster import procfs
+from lehr.cluster.entry import Entry
+from support.fakes import FakeServer, fake_server, gone
+from support.networked import nodes_in_use as usable
+from support.second_node import SecondNode
+from support.server import alive, marked_processes
+from support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def fakes(tmp_path_factory) -> Iterator[FakeServer]:
+    yield from fake_server(tmp_path_factory.mktemp("fakes"), gpus=2)
+
+
+@pytest.fixture
+def second(fakes) -> Iterator[SecondNode]:
+    node = SecondNode(fakes, "n2")
+    node.start()
+    try:
+        until(lambda: usable(fakes) == 2, within_s=120, what="two nodes that answer")
+        yield node
+    finally:
+        node.kill()
+        until(lambda: usable(fakes) == 1, within_s=120, what="the second node to be gone")
+
+
+def gang(fakes: FakeServer, name: str, **more):
+    return fakes.client().submit(
+        fakes.spec(name, gpus=4, resources={"nodes": 2}, step_s=0.1, CHECKPOINT_EVERY=5, **more)
+    )
+
+
+def test_a_gang_over_two_nodes_has_one_shim_a_node_and_ends_as_one(fakes, second):
+    run = gang(fakes, "across", steps=60)
+    until(lambda: fakes.step(f"{run.id}-1") >= 3, within_s=120, what="the gang to train")
+    processes = marked_processes(f"{run.id}-1")
+    assert sum("torch.distributed.run" in line for line in processes.values()) == 2
+    assert len(processes) == 6  # Two launchers, four ranks.
+    assert {(gpu.node, gpu.gpu) for gpu in run.refresh().detail.placement} == {
+        (name, index) for name in (node_names(fakes)) for index in (0, 1)
+    }
+    run.wait(timeout_s=120)
+    assert run.state == "completed", run.reason
+    folder = fakes.home / "runs" / run.id / "attempt-1"
+    assert (folder / "exit.json").exists()
+    assert (folder / "exit-1.json").exists()
+    assert {"launcher.log", "launcher-1.log"} <= {stream.name for stream in run.log_streams()}
+    assert list(run.history("train/loss")["step"]) == list(range(1, 61))
+    fakes.nothing_left()
+
+
+def node_names(fakes: FakeServer) -> list[str]:
+    return [node.name for node in fakes.client().cluster().nodes if node.alive]
+
+
+def test_a_gang_waits_whole_while_one_of_its_nodes_is_full(fakes, second):
+    client = fakes.client()
+    small = client.submit(fakes.spec("small", steps=10_000))
+    until(lambda: small.refresh().state == "running", within_s=60, what="the small run")
+    big = gang(fakes, "big", steps=3)
+    until(lambda: "waits for 4 GPUs on 2 nodes" in (pending(big) or ""), within_s=30, what="why")
+    assert big.refresh().attempt == 0
+    small.cancel()
+    big.wait(timeout_s=120)
+    assert big.state == "completed"
+
+
+def pending(run) -> str | None:
+    return run.refresh().detail.pending_reason
+
+
+def test_a_rank_lost_on_one_node_ends_the_gang_on_both_and_it_begins_again(fakes, second):
+    run = gang(fakes, "rank-lost", steps=100)
+    until(lambda: fakes.step(f"{run.id}-1") >= 6, within_s=120, what="the gang to train")
+    before = marked_processes(f"{run.id}-1")
+    [far] = [
+        pid
+        for pid in before
+        if b"RANK=3\0" in Path(f"/proc/{pid}/environ").read_bytes()
+        and b"\0LOCAL_RANK=1" in Path(f"/proc/{pid}/environ").read_bytes()
+    ]
+    os.kill(far, signal.SIGKILL)
+    for pid in before:
+        gone(pid, within_s=90)
+    run.wait(timeout_s=180)
+    assert (run.state, run.attempt) == ("completed", 2), run.reason
+    assert list(run.history("train/loss")["step"]) == list(range(1, 101))
+
+
+def shim_of(entry: Entry) -> int:
+    return int(procfs.read_json(entry.file("shim.json"))["pid"])
+
+
+def test_a_lost_node_loses_the_gang_everywhere_and_nothing_of_it_goes_on(fakes, second):
+    run = gang(fakes, "node-lost", steps=100_000)
+    until(lambda: fakes.step(f"{run.id}-1") >= 6, within_s=120, what="the gang to train")
+    processes = marked_processes(f"{run.id}-1")
+    [entry] = [e for e in fakes.entries() if e.attempt_id == f"{run.id}-1" and "/n2/" in e.path]
+    second.kill()
+    # The node's power takes the shim and all that it started along.
+    os.kill(shim_of(entry), signal.SIGKILL)
+    for pid in procfs.marked(procfs.MARK, entry.launch()["nonce"]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: run.refresh().state == "queued", within_s=200, what="the run to wait again")
+    for pid in processes:
+        gone(pid, within_s=90)
+    assert "node n2 was lost" in [e.message for e in run.events() if e.kind == "transition"][-1]
+    # It comes back: the gang is placed again, and resumes.
+    second.start()
+    until(lambda: run.refresh().attempt == 2, within_s=200, what="the second attempt")
+    until(lambda: fakes.step(f"{run.id}-2") > 6, within_s=120, what="the gang to train again")
+    launch = procfs.read_json(str(fakes.home / "runs" / run.id / "attempt-2" / "launch.json"))
+    assert launch["resume_from"].startswith("attempt-1/checkpoints/")
+    run.cancel()
+    run.wait(timeout_s=90)
+    assert run.state == "cancelled"
+    assert not [pid for pid in processes if alive(pid)]
+
+
+def test_a_node_that_fails_what_it_gets_is_taken_out_of_use_until_it_is_readmitted(fakes, second):
+    client = fakes.client()
+    here = client.submit(fakes.spec("here", gpus=2, steps=100_000))
+    until(lambda: here.refresh().state == "running", within_s=90, what="the first node to be full")
+    first = here.detail.placement[0].node
+    other = next(name for name in node_names(fakes) if name != first)
+    run = client.submit(
+        fakes.spec(
+            "broken-gpu",
+            steps=20,
+            FAIL_AT=3,
+            FAIL_TIMES=2,
+            FAIL_TEXT="CUDA error: uncorrectable ECC error encountered",
+        )
+    )
+    until(lambda: excluded(fakes, other), within_s=90, what="the node to be excluded")
+    assert f"{run.id}-1 (ecc_error), {run.id}-2 (ecc_error)" in excluded(fakes, other)
+    until(
+        lambda: f"node {other} is excluded" in (pending(run) or ""), within_s=30, what="the reason"
+    )
+    assert run.refresh().attempt == 2
+    # It is remembered by the record, not by the process.
+    fakes.kill()
+    fakes.up()
+    assert excluded(fakes, other)
+    assert run.refresh().state == "queued"
+    fakes.cli("cluster", "readmit", other)
+    run.wait(timeout_s=120)
+    assert (run.state, run.attempt) == ("completed", 3), run.reason
+    assert run.detail.placement == [] or run.detail.placement[0].node == other
+    assert excluded(fakes, other) is None
+    here.cancel()
+    here.wait(timeout_s=60)
+
+
+def excluded(fakes: FakeServer, name: str) -> str | None:
+    [node] = [node for node in fakes.client().cluster().nodes if node.name == name]
+    return node.excluded

@@ -1,0 +1,215 @@
+"""What the techniques do on a CUDA device: kernels that a CPU has not, and no hidden waiting."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lehr_trainer.compiling import Accumulation, compile_model
+from lehr_trainer.config import LlamaConfig
+from lehr_trainer.config_parts.attention import AttentionConfig
+from lehr_trainer.config_parts.compile import CompileConfig
+from lehr_trainer.config_parts.fp8 import Fp8Config
+from lehr_trainer.config_parts.loss import LossConfig
+from lehr_trainer.config_parts.optimizer import MuonConfig
+from lehr_trainer.config_parts.updates import LossScaleConfig, SkipStepConfig
+from lehr_trainer.diagnostics import PartWatch
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.losses import cross_entropy
+from lehr_trainer.losses_variants import build_loss
+from lehr_trainer.models.attention import (
+    AttentionCall,
+    attend,
+    attention_backend,
+    chosen_kernel,
+    math_fallback,
+)
+from lehr_trainer.models.documents import block_mask, dense_mask, document_ids
+from lehr_trainer.models.fp8 import convert_to_fp8
+from lehr_trainer.models.init import initialise
+from lehr_trainer.models.llama import Llama
+from lehr_trainer.optim.muon import build_muon
+from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.updates import Updates
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+CUDA = torch.device("cuda")
+LOSSES = ["chunked", "standard", "torch_chunked", "liger", "cce", "cce_fp32", "cce_kahan"]
+
+
+def loss_or_skip(name: str):
+    try:
+        return build_loss(LossConfig(name=name), torch.bfloat16, CUDA)
+    except BadConfig as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_each_loss_on_bf16_operands_is_near_float64(name: str) -> None:
+    loss_of = loss_or_skip(name)
+    generator = torch.Generator("cuda").manual_seed(0)
+    hidden = torch.randn(512, 256, generator=generator, device=CUDA).bfloat16().float()
+    weight = (torch.randn(8192, 256, generator=generator, device=CUDA) * 0.2).bfloat16().float()
+    targets = torch.randint(0, 8192, (512,), generator=generator, device=CUDA)
+    wide = [t.double().requires_grad_() for t in (hidden, weight)]
+    want = F.cross_entropy(wide[0] @ wide[1].T, targets)
+    wanted = torch.autograd.grad(want, wide)
+    hidden.requires_grad_()
+    weight.requires_grad_()
+    loss = loss_of(hidden, weight, targets)
+    assert loss.dtype == torch.float32
+    assert abs(loss.item() - want.item()) < 1e-3
+    # Cut Cross Entropy as it comes drops small gradients; the others round the slope to bf16.
+    bound = 5e-2 if name in {"cce", "cce_fp32"} else 1e-2
+    for got, exact in zip(torch.autograd.grad(loss, (hidden, weight)), wanted, strict=True):
+        assert (got.double() - exact).norm() < bound * exact.norm()
+
+
+def attention_operands(dtype=torch.bfloat16, kv_heads: int = 2):
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def operand(heads: int) -> torch.Tensor:
+        return torch.randn(2, heads, 256, 64, generator=generator, device=CUDA, dtype=dtype)
+
+    return [operand(heads).requires_grad_() for heads in (8, kv_heads, kv_heads)]
+
+
+@pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn", "fa3", "fa4"])
+def test_each_attention_kernel_equals_the_math_one(backend: str) -> None:
+    inputs = attention_operands()
+    with attention_backend(AttentionConfig(backend="math"), CUDA):
+        want = attend(*inputs)
+        wanted = torch.autograd.grad(want.float().square().sum(), inputs)
+    try:
+        with attention_backend(AttentionConfig(backend=backend), CUDA):
+            out = attend(*inputs)
+            got = torch.autograd.grad(out.float().square().sum(), inputs)
+    except BadConfig as error:
+        pytest.skip(str(error))
+    assert (out - want).float().norm() < 1e-2 * want.float().norm()
+    for a, b in zip(got, wanted, strict=True):
+        assert (a - b).float().norm() < 2e-2 * b.float().norm()
+
+
+def test_flex_attention_keeps_documents_apart_in_backward_too() -> None:
+    tokens = torch.randint(0, 40, (2, 256), device=CUDA)
+    ids = document_ids(tokens, eos_id=0)
+    inputs = attention_operands()
+    results = []
+    for mask in (block_mask(ids), dense_mask(ids)):
+        out = attend(*inputs, mask)
+        results.append([out, *torch.autograd.grad(out.float().square().sum(), inputs)])
+    for a, b in zip(*results, strict=True):
+        assert (a - b).float().norm() < 2e-2 * b.float().norm()
+
+
+def test_the_math_fallback_is_warned_of_and_only_then() -> None:
+    good = AttentionCall(CUDA, torch.bfloat16, 2, 8, 2, 256, 64)
+    assert chosen_kernel(good) in {"flash", "cudnn"}
+    assert math_fallback(good) is None
+    # fp32 with shared heads: flash wants 16 bits and efficient wants every head.
+    message = math_fallback(AttentionCall(CUDA, torch.float32, 2, 8, 2, 256, 64))
+    assert message is not None
+    assert "precision.compute: bf16" in message
+
+
+def test_attend_itself_never_falls_to_math_in_fp32() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        attend(*attention_operands(torch.float32))
+    names = {event.key for event in profile.key_averages()}
+    assert "aten::_scaled_dot_product_attention_math" not in names
+
+
+def llama(layers: int = 2) -> Llama:
+    values = {**MODEL_PRESETS["tiny"].values, "num_hidden_layers": layers}
+    with torch.device(CUDA):
+        model = Llama(LlamaConfig(**values))
+    initialise(model, seed=0)
+    return model
+
+
+def step(model, tokens, divide: int = 1) -> torch.Tensor:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        hidden = model(tokens[:, :-1])
+    loss = cross_entropy(hidden, model.head_weight, tokens[:, 1:], operands=torch.bfloat16)
+    (loss / divide).backward()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
+def test_accumulation_under_each_compile_mode_is_one_large_batch(mode: str) -> None:
+    config = CompileConfig(scope="block", mode=mode, fullgraph=True)
+    tokens = torch.randint(0, 512, (8, 129), device=CUDA)
+    eager = llama()
+    step(eager, tokens)
+    model = llama()
+    compile_model(model, config)
+    accumulation = Accumulation(model, config)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    for _ in range(4):  # CUDA graphs are recorded in the second and replayed from the third on
+        accumulation.clear(optimizer)
+        for part in tokens.split(2):
+            accumulation.begin_micro_step()
+            step(model, part, divide=4)
+    for (name, a), b in zip(model.named_parameters(), eager.parameters(), strict=True):
+        assert (a.grad - b.grad).norm() < 2e-2 * b.grad.norm(), name
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "te_delayed"])
+def test_fp8_trains_on_the_device(recipe: str) -> None:
+    model = llama()
+    try:
+        convert_to_fp8(model, Fp8Config(recipe=recipe))
+    except BadConfig as error:
+        pytest.skip(str(error))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
+    tokens = torch.randint(0, 512, (8, 129), device=CUDA)
+    losses = []
+    for _ in range(20):
+        losses.append(step(model, tokens).item())
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0] - 1.0
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
+    model = llama()
+    if name == "muon":
+        optimizer: torch.optim.Optimizer = build_muon(model, MuonConfig())
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    updates = Updates(CUDA, loss_scale=LossScaleConfig(), skip_step=SkipStepConfig(enabled=True))
+    watch = PartWatch(model)
+    tokens = torch.randint(0, 512, (4, 129), device=CUDA)
+    try:
+        for index in range(4):
+            if index == 2:  # lazy state and kernels stand by now
+                torch.cuda.synchronize()
+                torch.cuda.set_sync_debug_mode("error")
+            loss = step(model, tokens)
+            watch.before_update(updates.loss_scale)
+            norm = updates.clip(model.parameters(), 1.0)
+            updates.step(optimizer, loss, norm)
+            watch.after_update()
+            optimizer.zero_grad()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_flash_is_what_the_model_runs() -> None:
+    from lehr_trainer.memory_by_layer import memory_by_layer
+
+    model = llama()
+    tokens = torch.zeros(2, 128, dtype=torch.int64, device=CUDA)
+    with warnings.catch_warnings(), torch.autocast("cuda", dtype=torch.bfloat16):
+        table = memory_by_layer(model, lambda: model(tokens))
+    kernels = {row.attention_kernel for row in table.rows if row.attention_kernel}
+    assert kernels <= {"flash", "cudnn"}
+    assert table.warnings == ()

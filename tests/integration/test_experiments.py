@@ -1,0 +1,134 @@
+"""`lehr bench`: the logs' tables, at the size of a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr_trainer.experiments.gpu_rows import SECTIONS
+
+LEHR = str(Path(sys.executable).parent / "lehr")
+TINY = ("--size", "tiny", "--device", "cpu")
+
+pytestmark = pytest.mark.timeout(900)  # Rows are processes: minutes, where the machine is busy.
+
+
+@pytest.fixture(scope="module")
+def lehr(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+
+    def call(*args: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "LEHR_HOME": str(home), "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            [LEHR, "bench", *args], env=env, capture_output=True, text=True, check=False
+        )
+
+    return call
+
+
+def table(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    keys = {column["key"] for column in found["columns"]}
+    for column in found["columns"]:
+        assert column["how"], column
+    for row in found["rows"]:
+        figures = {k for k, v in row["values"].items() if v is not None}
+        # A row has figures or says why it has none.
+        assert figures & keys or row["note"] or row["name"] in SECTIONS.values(), row
+    return found
+
+
+def figures(found: dict[str, Any], key: str) -> dict[str, float]:
+    return {
+        row["name"]: row["values"][key]
+        for row in found["rows"]
+        if row["values"].get(key) is not None
+    }
+
+
+def test_the_ladder_climbs_at_equal_tokens_and_says_what_does_not_apply(lehr) -> None:
+    found = table(lehr("ladder", *TINY, "--eager", "--json"))
+    losses = figures(found, "loss")
+    assert len(losses) >= 8
+    # Batches made in any way hold the same tokens, and no rung changes what is learned.
+    assert max(losses.values()) - min(losses.values()) < 1e-3
+    notes = {row["name"]: row["note"] for row in found["rows"]}
+    assert "CPU has none" in notes["+ TF32"]
+    assert "needs a GPU" in notes["+ FP8"]
+    memory = figures(found, "memory")
+    assert all(0 < value < 1000 for value in memory.values())
+    assert figures(found, "speedup")["naive, memmap, fp32, eager"] == 1.0
+
+
+def test_every_loss_is_judged_against_float64(lehr) -> None:
+    found = table(lehr("losses", *TINY, "--json"))
+    off = figures(found, "value_error")
+    assert set(off) == {"chunked", "standard", "torch_chunked", "in_autocast", "bf16_softmax"}
+    assert off["chunked"] < 5
+    assert off["bf16_softmax"] > 100 * max(off["chunked"], 1)
+    notes = {row["name"]: row["note"] for row in found["rows"]}
+    assert "needs a CUDA GPU" in notes["liger"]
+    assert figures(found, "weight_error")["torch_chunked"] < 5
+
+
+def test_a_tables_rows_stand_on_the_terminal_with_units(lehr) -> None:
+    done = lehr("loader", *TINY)
+    assert done.returncode == 0, done.stderr
+    assert "batch (ms)" in done.stdout
+    assert "the loader, memory, one thread" in done.stdout
+    assert "Machine: torch" in done.stdout
+    assert "setting up" in done.stderr
+
+
+def test_the_gpu_bench_goes_on_where_it_stopped(lehr, tmp_path) -> None:
+    out = ("--out", str(tmp_path), "--only", "attention", "--eager", "--json")
+    nothing = table(lehr("gpu", *TINY, *out, "--budget-s", "0"))
+    assert {row["note"] for row in nothing["rows"][1:]} == {"not measured yet"}
+    whole = table(lehr("gpu", *TINY, *out))
+    assert set(figures(whole, "step")) == {"auto", "flash", "math"}
+    notes = {row["name"]: row["note"] for row in whole["rows"]}
+    assert "needs a CUDA GPU" in notes["fa3"]  # it failed; the others went on
+    assert "| auto |" in (tmp_path / "results.md").read_text()
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
+    assert len(files) == 7
+    again = table(lehr("gpu", *TINY, *out))
+    assert figures(again, "step") == figures(whole, "step")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == files
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("laddr",), "there is no experiment 'laddr'. Did you mean ladder?"),
+        (("ladder", "--size", "smal"), "there is no size 'smal'. Did you mean small?"),
+        (("ladder", "--device", "cudaa"), "there is no device 'cudaa'. Did you mean cuda?"),
+        (("ladder", *TINY, "--sequence-length", "9999"), "longer than the model's 2048"),
+        (("losses", "--size", "P2", "--device", "cpu"), "takes minutes on a CPU"),
+        (("gpu", *TINY, "--only", "fp9"), "there is no section 'fp9'. Did you mean fp8?"),
+    ],
+)
+def test_what_does_not_exist_is_said_with_the_nearest_that_does(lehr, args, said) -> None:
+    done = lehr(*args)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ["compile", "checkpointing", "precision", "optimizers", "batch"])
+def test_the_other_tables_fill_too(lehr, name: str) -> None:
+    options = ("--memory-gb", "0.01") if name == "batch" else ()
+    found = table(lehr(name, *TINY, *options, "--json"))
+    assert len(figures(found, "step")) >= 2
+    if name == "compile":
+        kernels = figures(found, "kernels")
+        assert kernels["block, default"] < kernels["eager"]
+    if name == "batch":
+        assert "The largest batch that fits" in found["notes"][0]

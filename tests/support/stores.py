@@ -1,0 +1,149 @@
+"""Stores to test with: fresh homes, attempts begun, and what trainers would say."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lehr.control.lifecycle import RunState
+from lehr.specs.run import RunSpec
+from lehr.store import Store
+from lehr.store.tables import Attempt
+
+
+def run_spec(name: str = "a", **changes: Any) -> RunSpec:
+    return RunSpec.model_validate(
+        {
+            "name": name,
+            "train": {
+                "model": "tiny",
+                "data": {"corpus": {"kind": "stdlib"}},
+                "batch": {"sequences": 4, "sequence_length": 64},
+                "steps": 10,
+            },
+            **changes,
+        }
+    )
+
+
+@cache
+def _template() -> Path:
+    """An empty home, made once: its tables take longer than the tests that want them."""
+    folder = Path(tempfile.mkdtemp(prefix="lehr-template-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    Store.open(folder).close()
+    return folder
+
+
+def fresh_store(home: Path, **options: Any) -> Store:
+    home.mkdir(parents=True, exist_ok=True)
+    for name in ("lehr.db", "streams.db"):
+        shutil.copy(_template() / name, home / name)
+    return Store.open(home, **options)
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder without a disk behind it, for tests that open a hundred stores."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def crashed_copy(store: Store, home: Path) -> Path:
+    """The home's files as they lie now, as if the process had ended here."""
+    shutil.copytree(store.home, home, ignore=shutil.ignore_patterns("lehr.lock"))
+    return home
+
+
+def begin(store: Store, run_id: str, **changes: Any) -> Attempt:
+    """The next attempt of a queued run."""
+    attempt = store.begin_attempt(
+        run_id,
+        placement=changes.get("placement", [{"node": "n1", "gpus": [0]}]),
+        resume_from=changes.get("resume_from"),
+        token_sha256="0" * 64,
+    )
+    assert attempt is not None
+    return attempt
+
+
+def new_attempt(store: Store, name: str = "a") -> Attempt:
+    return begin(store, store.create_run(run_spec(name)).id)
+
+
+def next_attempt(store: Store, run_id: str) -> Attempt:
+    """Requeues a run whose attempt was lost, and begins another."""
+    run = store.run(run_id)
+    moved = store.move(
+        run_id,
+        old=RunState(run.state),
+        new=RunState.QUEUED,
+        attempt=run.attempt,
+        cause="node_lost",
+        actor="dispatcher",
+    )
+    assert moved
+    return begin(store, run_id)
+
+
+def line(kind: str, time: float = 0.0, **fields: Any) -> bytes:
+    return (json.dumps({"kind": kind, "time": time, **fields}) + "\n").encode()
+
+
+def metrics(
+    step: int, time: float | None = None, tokens: int | None = None, **values: Any
+) -> bytes:
+    """One metrics record; ``train_loss=...`` means ``train/loss``."""
+    return line(
+        "metrics",
+        float(step) if time is None else time,
+        step=step,
+        tokens=step * 100 if tokens is None else tokens,
+        values={name.replace("_", "/", 1): value for name, value in values.items()},
+    )
+
+
+def say(store: Store, attempt_id: str, *lines: bytes, name: str = "events.jsonl") -> int:
+    """Appends at the end of a stream."""
+    offset = store.stream_sizes(attempt_id).get(name, 0)
+    return store.append_stream(attempt_id, name, offset, b"".join(lines))
+
+
+def picture(store: Store, run_id: str) -> dict[str, Any]:
+    """Everything that can be read of what a run's trainers said, to compare; NaN made equal."""
+    names = [info.name for info in store.metric_names(run_id)]
+    series = {
+        f"{name} over {x_axis}": store.series(
+            run_id, name, x_axis=x_axis, exact=True, with_superseded=True
+        ).model_dump()
+        for name in names
+        for x_axis in ("step", "tokens", "time")
+    }
+    found = {
+        "metrics": [info.model_dump() for info in store.metric_names(run_id)],
+        "series": series,
+        "latest": {
+            name: latest.model_dump() for name, latest in store.latest([run_id])[run_id].items()
+        },
+        "trend": store.trend([run_id])[run_id],
+        "records": [
+            (attempt, record.model_dump_json()) for attempt, record in store.records(run_id)
+        ],
+        "streams": {
+            attempt.id: [vars(stream) for stream in store.streams(attempt.id)]
+            for attempt in store.attempts(run_id)
+        },
+    }
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
+
+
+def same(one: Any, other: Any) -> bool:
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

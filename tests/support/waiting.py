@@ -1,0 +1,25 @@
+"""Waiting for something to become true, with a deadline and a reason when it does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], *, within_s: float, what: str, every_s: float = 0.1) -> T:
+    """The first truthy value of ``condition``.
+
+    Raises:
+        AssertionError: it did not come true in time; the message says what was awaited.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {within_s:g} s for {what}; last seen: {value!r}")
+        time.sleep(every_s)

@@ -1,0 +1,184 @@
+"""The event stream's hub: built once for all, coalesced, bounded; nobody holds up anybody."""
+
+import asyncio
+import json
+
+from lehr.store import Change
+from lehr_api.stream import HEARTBEAT, MAX_PENDING, Event, Hub, Listener
+
+
+def event(kind="run", id_="a", data=b"{}", run_id=None, name=""):
+    return Event(kind, id_, name, data, run_id)
+
+
+def offer(listener, *events):
+    for number, one in enumerate(events):
+        listener.offer(one, one.line(number))
+
+
+async def test_a_listener_gets_the_newest_event_of_each_thing_in_order():
+    listener = Listener(None)
+    offer(
+        listener,
+        event(id_="a", data=b'{"n":1}'),
+        event(id_="b", data=b'{"n":2}'),
+        event(id_="a", data=b'{"n":3}'),
+        event("metrics", "a", data=b'{"n":4}'),
+    )
+    lines = (await listener.take(5)).decode()
+    assert [
+        json.loads(part[6:])["n"] for part in lines.split("\n") if part.startswith("data: ")
+    ] == [
+        2,
+        3,
+        4,
+    ]
+
+
+async def test_a_listener_of_one_run_hears_of_that_run_alone():
+    listener = Listener("a")
+    offer(
+        listener,
+        event(id_="b", run_id="b"),
+        event("cluster", ""),
+        event(id_="a", run_id="a", data=b'"mine"'),
+    )
+    lines = await listener.take(5)
+    assert lines.count(b"data:") == 1
+    assert b'"mine"' in lines
+
+
+async def test_silence_is_a_heartbeat_and_the_end_is_the_end():
+    listener = Listener(None)
+    assert await listener.take(0.01) == HEARTBEAT
+    listener.close()
+    assert await listener.take(5) is None
+
+
+async def test_a_listener_too_far_behind_is_told_to_read_anew_and_stays_small():
+    listener = Listener(None)
+    for n in range(3 * MAX_PENDING):
+        offer(listener, event(id_=str(n)))
+    assert len(listener._pending) <= MAX_PENDING
+    lines = await listener.take(5)
+    assert b"event: hello" in lines
+    assert b'"missed":true' in lines
+
+
+class Views:
+    """Stands in for the presenter, and counts what is built."""
+
+    def __init__(self):
+        self.built = 0
+        self.fail = False
+        self.runs = self
+
+    def views(self, runs):
+        self.built += 1
+        if self.fail:
+            raise RuntimeError("broken view")
+        return runs
+
+    def latest(self, run_ids):
+        return {run_id: {} for run_id in run_ids}
+
+
+class Runs:
+    """Stands in for the store."""
+
+    def __init__(self):
+        self.callbacks = []
+
+    def subscribe(self, callback):
+        self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback)
+
+    def runs_by_id(self, ids):
+        from lehr_api.examples import RUN
+
+        return [RUN.model_copy(update={"id": one}) for one in sorted(ids)]
+
+
+async def hub_of(views, store):
+    hub = Hub(store, views, lambda: None, heartbeat_s=30)
+    hub.start()
+    return hub
+
+
+async def true(condition):
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.01)
+
+
+async def next_text(stream):
+    async with asyncio.timeout(20):
+        return (await anext(stream)).decode()
+
+
+async def test_many_changes_are_built_once_and_told_to_all():
+    views, store = Views(), Runs()
+    hub = await hub_of(views, store)
+    streams = [hub.listen(None) for _ in range(100)]
+    for stream in streams:
+        assert "event: hello" in await next_text(stream)
+    for _ in range(50):
+        for run in ("aaaa", "bbbb"):
+            store.callbacks[0](Change("run", run))
+        store.callbacks[0](Change("log", "aaaa", 1, "rank-0.log", 10))
+        store.callbacks[0](Change("log", "aaaa", 1, "rank-0.log", 20))
+    texts = [await next_text(stream) for stream in streams]
+    assert len(set(texts)) == 1
+    assert texts[0].count("event: run") == 2
+    assert texts[0].count("event: log") == 1
+    assert '"size":20' in texts[0]
+    assert views.built == 1
+    await hub.stop()
+    assert store.callbacks == []
+
+
+async def test_nothing_is_built_when_nobody_listens():
+    views, store = Views(), Runs()
+    hub = await hub_of(views, store)
+    for _ in range(3):
+        store.callbacks[0](Change("run", "aaaa"))
+        await true(lambda: not hub._changes)
+    stream = hub.listen(None)
+    await next_text(stream)
+    assert views.built == 0
+    await hub.stop()
+
+
+async def test_a_view_that_cannot_be_built_does_not_silence_the_stream(caplog):
+    views, store = Views(), Runs()
+    hub = await hub_of(views, store)
+    stream = hub.listen(None)
+    await next_text(stream)
+    views.fail = True
+    store.callbacks[0](Change("run", "aaaa"))
+    await true(lambda: caplog.records)
+    views.fail = False
+    store.callbacks[0](Change("run", "bbbb"))
+    assert '"id":"bbbb"' in await next_text(stream)
+    await hub.stop()
+
+
+async def test_stopping_ends_every_open_stream():
+    hub = await hub_of(Views(), Runs())
+    stream = hub.listen(None)
+    await next_text(stream)
+    assert hub.listening == 1
+    rest = asyncio.ensure_future(anext(stream, None))
+    await asyncio.sleep(0)
+    await hub.stop()
+    assert await asyncio.wait_for(rest, 10) is None
+    assert hub.listening == 0
+
+
+async def test_who_hangs_up_is_forgotten():
+    hub = await hub_of(Views(), Runs())
+    stream = hub.listen(None)
+    await next_text(stream)
+    await stream.aclose()
+    assert hub.listening == 0
+    await hub.stop()

@@ -1,0 +1,94 @@
+"""Numbers as people read them."""
+
+import math
+
+import pytest
+
+from lehr.cli import formats
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (31234.0, "31.2k"),
+        (402000.0, "402k"),
+        (999.96, "1.00k"),
+        (999950.0, "1.00M"),
+        (7.0, "7.00"),
+        (0.0, "0.00"),
+        (None, "—"),
+        (math.nan, "—"),
+    ],
+)
+def test_rates(value, text):
+    assert formats.si(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (2.44, "2.4 s"),
+        (12, "12 s"),
+        (99, "99 s"),
+        (2100, "35 m"),
+        (3570, "1 h"),
+        (33120, "9 h 12 m"),
+        (86400, "1 d"),
+        (97200, "1 d 3 h"),
+        (None, "—"),
+        (-3, "0.0 s"),
+    ],
+)
+def test_durations(seconds, text):
+    assert formats.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5.2041, "5.204"),
+        (12.2649, "12.26"),
+        (0.41999, "0.420"),
+        (131.2, "131.2"),
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        (None, "—"),
+        (0.0123456, "0.01235"),
+    ],
+)
+def test_losses_have_four_digits(value, text):
+    assert formats.loss(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(755_009_536, "755.0 M"), (1_241_581_568, "1.24 B"), (65_536_000, "65.5 M"), (512, "512")],
+)
+def test_parameters(value, text):
+    assert formats.millions(value) == text
+
+
+def test_a_column_of_learning_rates_has_one_notation():
+    assert formats.learning_rates([1e-4, 1.5e-3, 1e-2, 0.3]) == [
+        "1.0e-4",
+        "1.5e-3",
+        "1.0e-2",
+        "3.0e-1",
+    ]
+    assert formats.learning_rates([0.1, 0.25]) == ["0.1", "0.25"]
+    assert formats.learning_rates([8, 16, "adamw", True]) == ["8", "16", "adamw", "true"]
+
+
+def test_a_sparkline_shows_where_the_loss_went():
+    assert formats.sparkline([8, 7, 6, 5, 4, 3, 2, 1]) == "█▇▆▅▄▃▂▁"
+    assert formats.sparkline([4.0, 3.0, math.nan]) == "█▁█"
+    assert formats.sparkline([]) == ""
+    assert formats.sparkline([2.0, 2.0]) == "▁▁"
+    assert len(formats.sparkline(list(range(1000)), 8)) == 8
+    assert formats.sparkline([2.0, 1.0], unicode=False).isascii()
+
+
+def test_paths_are_cut_to_what_tells_them_apart():
+    assert formats.short_paths(["train.optimizer.lr", "train.seed"]) == ["lr", "seed"]
+    assert formats.short_paths(["train.a.name", "train.b.name"]) == ["a.name", "b.name"]

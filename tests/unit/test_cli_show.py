@@ -1,0 +1,40 @@
+"""What ``lehr show`` picks out of a run's history."""
+
+from __future__ import annotations
+
+from lehr.cli.show import telling
+from lehr.views import EventView
+
+
+def event(at: int, kind: str, message: str = "", **data: str | None) -> EventView:
+    return EventView(at=float(at), kind=kind, message=message, attempt=1, data=data)
+
+
+def test_a_lost_attempt_stays_in_sight_and_routine_removals_do_not_crowd_it_out():
+    lost = event(
+        0,
+        "transition",
+        "running -> queued: its launcher was killed",
+        **{"from": "running"},
+        to="queued",
+    )
+    later = []
+    for step in range(1, 31):
+        later += [event(step, "checkpoint"), event(step, "checkpoint_removed")]
+    shown = telling([lost, *later])
+    assert shown[0] == lost
+    assert [e.at for e in shown[1:]] == [float(step) for step in range(19, 31)]
+    assert {e.kind for e in shown[1:]} == {"checkpoint"}
+
+
+def test_a_failure_that_was_retried_by_hand_is_told_and_the_first_queueing_is_not():
+    submitted = event(0, "transition", **{"from": None}, to="queued")
+    failed = event(1, "transition", **{"from": "running"}, to="failed")
+    retried = event(2, "transition", **{"from": "failed"}, to="queued")
+    later = [event(3 + n, "evaluation") for n in range(20)]
+    assert telling([submitted, failed, retried, *later]) == [failed, *later[-12:]]
+
+
+def test_a_short_history_is_shown_whole():
+    history = [event(n, "notice") for n in range(5)]
+    assert telling(history) == history

@@ -1,0 +1,90 @@
+"""Comparisons say what differs, and when a difference means nothing."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lehr.analysis.compare import ComparedRun, compare, differences, flatten
+
+
+def spec(lr=3e-4, optimizer="adamw", seed=0, **more):
+    named = optimizer if isinstance(optimizer, dict) else {"name": optimizer, "lr": lr}
+    return {
+        "name": "x",
+        "train": {"optimizer": named, "seed": seed, **more},
+        "resources": {"gpus": 1},
+    }
+
+
+def run(name, values, *, every=10, **kwargs):
+    curve = [((n + 1) * every, value) for n, value in enumerate(values)]
+    return ComparedRun(id=name, name=name, spec=spec(**kwargs), curve=curve)
+
+
+def test_p1s_comparison_of_8_bit_adamw_at_three_times_the_rate_is_called_out():
+    result = compare([run("fp32", [4, 3]), run("8bit", [4, 2.9], optimizer="adamw8bit", lr=9e-4)])
+    assert any("differ in 2 factors" in note for note in result.notes)
+
+
+def test_one_factor_is_a_fair_comparison():
+    result = compare([run("a", [4, 3]), run("b", [4, 2.5], lr=9e-4)])
+    assert result.notes == ()
+    assert result.standings[1].delta == pytest.approx(-0.5)
+
+
+def test_a_gap_within_the_noise_between_seeds_is_said_to_be_nothing():
+    runs = [
+        run("a", [3.00]),
+        run("a2", [3.04], seed=1),
+        run("b", [3.02], lr=9e-4),
+        run("b2", [2.98], lr=9e-4, seed=1),
+    ]
+    result = compare(runs)
+    assert result.noise == pytest.approx(0.04 / math.sqrt(2))
+    assert sum("within twice the noise" in note for note in result.notes) == 3
+
+
+def test_runs_are_compared_where_all_of_them_have_been():
+    result = compare([run("long", [4, 3, 2, 1]), run("short", [4.5, 3.5], lr=1e-3)])
+    assert result.common_x == 20
+    assert [s.value for s in result.standings] == [3, 3.5]
+
+
+def test_a_run_without_points_has_no_standing():
+    result = compare([run("a", [1.0]), run("b", [], lr=1.0)])
+    assert [s.value for s in result.standings] == [None, None]
+
+
+def test_what_changes_only_speed_is_shown_but_is_no_factor():
+    (found,) = differences([spec(threads=1), spec(threads=2)])
+    assert (found.path, found.factor) == ("train.threads", False)
+
+
+def test_a_field_that_only_one_optimizer_has_is_no_factor_of_its_own():
+    fused = {"optimizer": {"name": "adamw", "lr": 3e-4, "fused": True}}
+    other = {"optimizer": {"name": "muon", "lr": 3e-4}}
+    found = {d.path: d.factor for d in differences([spec(**fused), spec(**other)])}
+    assert found == {"train.optimizer.fused": False, "train.optimizer.name": True}
+    # The same field missing under the same name is one.
+    fewer = {"optimizer": {"name": "adamw", "lr": 3e-4}}
+    found = {d.path: d.factor for d in differences([spec(**fused), spec(**fewer)])}
+    assert found == {"train.optimizer.fused": True}
+
+
+@given(
+    st.recursive(
+        st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+        lambda leaf: st.dictionaries(st.text("abc", min_size=1, max_size=2), leaf, max_size=3),
+        max_leaves=12,
+    )
+)
+def test_a_spec_does_not_differ_from_itself(value):
+    assert differences([{"a": value}, {"a": value}]) == []
+    assert all(not isinstance(v, dict) or not v for v in flatten({"a": value}).values())
+
+
+def test_a_comparison_needs_two_runs():
+    with pytest.raises(ValueError, match="two runs"):
+        compare([run("a", [1.0])])

@@ -1,0 +1,40 @@
+"""A GPU type that was likely mistyped is told from one that Lehr merely does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.control.gpu_types import likely_meant
+
+HERE = ["logical GPU"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [
+        ("H1000", "H100"),
+        ("V1000", "V100"),
+        ("h10", "H100"),
+        ("RTX409", "RTX 4090"),
+        ("L40SS", "L40S"),
+    ],
+)
+def test_a_slip_of_the_pen_is_met_with_what_was_meant(wanted, meant):
+    assert likely_meant(wanted, HERE) == meant
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["H100", "a100 80gb", "RTX4090", "4090", "A30", "L40", "RTX 4080", "H20", "MI300X", "logical"],
+)
+def test_known_types_are_taken_in_every_spelling(wanted):
+    assert likely_meant(wanted, HERE) is None
+
+
+@pytest.mark.parametrize("wanted", ["Rubin CPX", "NVIDIA H1000", "TPU"])
+def test_a_type_that_may_be_new_is_taken(wanted):
+    assert likely_meant(wanted, HERE) is None
+
+
+def test_what_the_cluster_has_is_right_whatever_it_looks_like():
+    assert likely_meant("H1000", ["NVIDIA H1000 160GB"]) is None

@@ -1,0 +1,99 @@
+"""Nodes that fail what they are given: when they are taken out of use, and when they are not."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lehr.cluster.node_keeper import guilty
+from lehr.control.nodes import FAULTS, LIMIT, Ended, failing
+from lehr.control.retries import PATTERNS
+from lehr.store.tables import Attempt
+
+BOTH = ("n1", "n2")
+
+
+def ends(*faults: str | None, node: str = "n1") -> list[Ended]:
+    return [Ended(node, f"r{i}-1", float(i + 1), fault) for i, fault in enumerate(faults)]
+
+
+def excluded(found) -> list[str]:
+    return [verdict.node for verdict in found]
+
+
+def test_two_faults_of_its_own_in_a_row_take_a_node_out_and_the_message_says_which():
+    [verdict] = failing(ends("gpu_busy", "ecc_error"), {}, BOTH)
+    assert verdict.node == "n1"
+    assert verdict.message == "it failed 2 attempts in a row: r0-1 (gpu_busy), r1-1 (ecc_error)"
+
+
+def test_one_fault_or_two_with_another_end_between_them_are_chance():
+    assert failing(ends("gpu_busy"), {}, BOTH) == []
+    assert failing(ends("gpu_busy", None, "gpu_busy"), {}, BOTH) == []
+    assert failing(ends("gpu_busy", "gpu_busy", None), {}, BOTH) == []
+
+
+def test_the_only_node_that_is_left_is_never_taken_out():
+    assert failing(ends("gpu_busy", "gpu_busy"), {}, ("n1",)) == []
+    faults = ends("node_lost", "node_lost") + ends("node_lost", "node_lost", node="n2")
+    assert len(failing(faults, {}, BOTH)) == 1
+
+
+def test_a_readmitted_node_begins_anew():
+    faults = ends("gpu_busy", "gpu_busy", "gpu_busy")
+    assert failing(faults, {"n1": 2.0}, BOTH) == []
+    assert excluded(failing(faults, {"n1": 1.0}, BOTH)) == ["n1"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["n1", "n2", "n3"]),
+            st.sampled_from([None, "gpu_busy", "node_lost"]),
+        )
+    ),
+    st.sets(st.sampled_from(["n1", "n2", "n3"])),
+)
+def test_whatever_ended_where_somebody_is_left_and_the_order_of_reading_is_nothing(seen, usable):
+    history = [Ended(n, f"r{i}-1", float(i + 1), fault) for i, (n, fault) in enumerate(seen)]
+    found = failing(history, {}, usable)
+    assert found == failing(history[::-1], {}, usable)
+    assert not usable or usable - set(excluded(found))
+    for verdict in found:
+        mine = [end.fault for end in history if end.node == verdict.node]
+        assert None not in mine[-LIMIT:]
+
+
+def attempt(note: dict, *nodes: str) -> Attempt:
+    placement = [{"node": name, "gpus": [0]} for name in nodes]
+    return Attempt(
+        id="r-1",
+        run_id="r",
+        number=1,
+        placement=placement,
+        token_sha256="",
+        created_at=0,
+        exit=note,
+    )
+
+
+def test_who_is_guilty_is_read_from_the_exit_note():
+    assert guilty(attempt({"reason": "gpu_busy", "code": None}, "n1")) == {"n1": "gpu_busy"}
+    assert guilty(attempt({"reason": "", "code": 0}, "n1")) == {}
+    assert guilty(attempt({"reason": "", "code": 1, "log_tail": "ValueError: x"}, "n1")) == {}
+    ecc = {"reason": "", "code": 1, "log_tail": "CUDA error: uncorrectable ECC error encountered"}
+    assert guilty(attempt(ecc, "n1")) == {"n1": "ecc_error"}
+
+
+def test_in_a_gang_only_the_node_at_fault_is_guilty():
+    fine = {"reason": "stopped", "code": None, "signal": 15}
+    parts = {"0": fine, "1": {"reason": "gpu_busy", "code": None}}
+    assert guilty(attempt({**fine, "parts": parts}, "n1", "n2")) == {"n2": "gpu_busy"}
+    lost = {"reason": "node_lost", "stand_in": True, "node": "n2", "code": None}
+    assert guilty(attempt(lost, "n1", "n2")) == {"n2": "node_lost"}
+    nobody = {"reason": "shim_lost", "stand_in": True, "node": None, "code": None}
+    assert guilty(attempt(nobody, "n1", "n2")) == {}
+
+
+def test_the_hardwares_faults_are_causes_that_exist():
+    assert {"ecc_error", "gpu_lost"} <= {pattern.cause for pattern in PATTERNS} & FAULTS

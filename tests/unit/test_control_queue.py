@@ -1,0 +1,369 @@
+"""The queue: what it never does, over random histories; and what it says to who waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.control.queue import Active, Plan, Start, Waiting, plan
+from lehr.control.resources import Gpu, Need, Node, Share, can_ever_place, is_type, matching
+
+A100 = "NVIDIA A100-SXM4-80GB"
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def node(name: str, gpus: int, kind: str = H100, *, usable: bool = True) -> Node:
+    return Node(name, tuple(Gpu(i, kind) for i in range(gpus)), usable=usable)
+
+
+def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
+    return Active(run_id, tuple(Share(name, gpus) for name, gpus in shares), name=run_id, **more)
+
+
+# --- a cluster that lives: runs come, are placed by plan(), and end ----------------------------
+
+
+@dataclass
+class World:
+    nodes: list[Node]
+    waiting: list[Waiting] = field(default_factory=list)
+    running: dict[str, tuple[Waiting, Start, int]] = field(default_factory=dict)
+    """run -> (itself, where, tick at which it ends)"""
+    started_at: dict[str, int] = field(default_factory=dict)
+    submitted_at: dict[str, int] = field(default_factory=dict)
+    now: int = 0
+
+    def submit(self, run: Waiting) -> None:
+        self.waiting.append(run)
+        self.submitted_at[run.run_id] = self.now
+
+    def tick(self, durations: dict[str, int]) -> Plan:
+        for run_id in [r for r, (_, _, end) in self.running.items() if end <= self.now]:
+            del self.running[run_id]
+        held = [
+            Active(
+                run.run_id,
+                start.placement,
+                number=run.number,
+                name=run.name,
+                project=run.project,
+                sweep_id=run.sweep_id,
+                remaining_s=float(end - self.now),
+            )
+            for run, start, end in self.running.values()
+        ]
+        decided = plan(self.waiting, held, self.nodes)
+        check(decided, self.waiting, held, self.nodes)
+        by_id = {run.run_id: run for run in self.waiting}
+        for start in decided.starts:
+            run = by_id[start.run_id]
+            self.waiting.remove(run)
+            self.running[run.run_id] = (run, start, self.now + durations[run.run_id])
+            self.started_at[run.run_id] = self.now
+        self.now += 1
+        return decided
+
+
+def check(decided: Plan, waiting: list[Waiting], held: list[Active], nodes: list[Node]) -> None:
+    by_name = {n.name: n for n in nodes}
+    by_id = {run.run_id: run for run in waiting}
+    taken = {(s.node, gpu) for a in held for s in a.placement for gpu in s.gpus}
+    started = [start.run_id for start in decided.starts]
+
+    # No run is lost, none is placed twice: each starts, or waits and is told why.
+    assert len(set(started)) == len(started)
+    assert set(started) | set(decided.reasons) == set(by_id)
+    assert not set(started) & set(decided.reasons)
+    assert sorted(decided.order) == sorted(decided.reasons)
+    assert all(decided.reasons.values())
+
+    for start in decided.starts:
+        run = by_id[start.run_id]
+        # The whole gang, evenly, on different nodes.
+        assert len(start.placement) == run.need.nodes
+        assert len({share.node for share in start.placement}) == run.need.nodes
+        for share in start.placement:
+            assert len(set(share.gpus)) == len(share.gpus) == run.need.per_node
+            # On GPUs that are there, of the right type, on nodes that may be used.
+            assert set(share.gpus) <= set(matching(by_name[share.node], run.need))
+            assert by_name[share.node].usable
+            assert share.node not in run.excluded_nodes
+            for gpu in share.gpus:
+                # Never two on one GPU.
+                assert (share.node, gpu) not in taken
+                taken.add((share.node, gpu))
+
+    limits = {run.sweep_id: run.max_concurrent for run in waiting if run.sweep_id}
+    for sweep, limit in limits.items():
+        if limit is not None:
+            before = sum(a.sweep_id == sweep for a in held)
+            new = sum(by_id[run_id].sweep_id == sweep for run_id in started)
+            assert new == 0 or before + new <= limit
+
+
+needs = st.builds(
+    lambda per, nodes, kind: Need(per * nodes, nodes, kind),
+    st.sampled_from([1, 1, 1, 2, 4, 8]),
+    st.sampled_from([1, 1, 1, 2]),
+    st.sampled_from([None, None, "H100", "A100"]),
+)
+clusters = st.lists(
+    st.builds(
+        lambda gpus, kind, usable: (gpus, kind, usable),
+        st.integers(1, 8),
+        st.sampled_from([A100, H100]),
+        st.sampled_from([True, True, True, False]),
+    ),
+    min_size=1,
+    max_size=4,
+).map(lambda made: [node(f"n{i}", g, k, usable=u) for i, (g, k, u) in enumerate(made)])
+
+
+@st.composite
+def histories(draw):
+    nodes = draw(clusters)
+    arrivals = []
+    for number in range(draw(st.integers(1, 25))):
+        sweep = draw(st.sampled_from([None, None, "s1", "s2"]))
+        arrivals.append(
+            (
+                draw(st.integers(0, 20)),
+                Waiting(
+                    run_id=f"r{number}",
+                    number=number,
+                    need=draw(needs),
+                    priority=draw(st.sampled_from([0, 0, 0, 5, -5])),
+                    project=draw(st.sampled_from(["p", "p", "q", "r"])),
+                    sweep_id=sweep,
+                    max_concurrent=2 if sweep == "s1" else None,
+                    excluded_nodes=draw(
+                        st.sampled_from([frozenset(), frozenset(), frozenset({"n0"})])
+                    ),
+                ),
+                draw(st.integers(1, 6)),
+            )
+        )
+    arrivals.sort(key=lambda a: (a[0], a[1].number))
+    return nodes, arrivals
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_whatever_comes_nothing_is_doubled_parted_or_lost_and_all_that_fits_runs(history):
+    nodes, arrivals = history
+    world = World(nodes)
+    durations = {run.run_id: length for _, run, length in arrivals}
+    pending = list(arrivals)
+    # When nothing more comes, each tick either something runs or nothing that waits can run.
+    bound = 21 + sum(durations.values()) + len(arrivals)
+    for _ in range(bound + 1):
+        while pending and pending[0][0] <= world.now:
+            world.submit(pending.pop(0)[1])
+        world.tick(durations)
+    usable = [n for n in nodes if n.usable]
+    for run in world.waiting:
+        there = [n for n in usable if n.name not in run.excluded_nodes]
+        assert can_ever_place(run.need, there) is not None, run
+    ran = set(world.started_at)
+    assert ran | {run.run_id for run in world.waiting} == {run.run_id for _, run, _ in arrivals}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    big=st.sampled_from([Need(8), Need(6), Need(16, 2), Need(4)]),
+    lengths=st.lists(st.integers(1, 7), min_size=20, max_size=20),
+    projects=st.lists(st.sampled_from(["p", "q", "mine"]), min_size=20, max_size=20),
+    before=st.integers(0, 20),
+)
+def test_an_endless_stream_of_small_runs_never_starves_a_large_one(big, lengths, projects, before):
+    world = World([node("n0", 8), node("n1", 8)])
+    durations: dict[str, int] = {}
+
+    def small(number: int) -> None:
+        run = Waiting(f"s{number}", number, Need(1), project=projects[number % 20])
+        durations[run.run_id] = lengths[number % 20]
+        world.submit(run)
+
+    for number in range(before):
+        small(number)
+    durations["big"] = 3
+    world.submit(Waiting("big", before, big, name="big", project="mine"))
+    # What came before it may go first; then the longest small run has to end, once.
+    bound = sum(lengths) + 2 * max(lengths) + before
+    number = before + 1
+    while "big" not in world.started_at and world.now <= bound:
+        world.tick(durations)
+        for _ in range(4):  # More each tick than can ever run at once.
+            small(number)
+            number += 1
+    assert "big" in world.started_at
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    big=st.sampled_from([2, 4, 6, 8]),
+    busy=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 9)), max_size=8),
+    small=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), max_size=12),
+)
+def test_backfill_starts_the_large_run_no_later_than_without_it(big, busy, small):
+    """On one node: the same blockers, with and without small runs behind the large one."""
+
+    def starts(behind: list[tuple[int, int]]) -> int:
+        world = World([node("n0", 8)])
+        durations = {"big": 1}
+        for gpu, left in {gpu: left for gpu, left in busy}.items():  # noqa: C416 - later wins
+            blocker = Waiting(f"b{gpu}", -1, Need(1))
+            where = Start(blocker.run_id, (Share("n0", (gpu,)),))
+            world.running[blocker.run_id] = (blocker, where, left)
+        world.submit(Waiting("big", 0, Need(big)))
+        for number, (gpus, length) in enumerate(behind, 1):
+            durations[f"s{number}"] = length
+            world.submit(Waiting(f"s{number}", number, Need(gpus)))
+        while "big" not in world.started_at:
+            world.tick(durations)
+            assert world.now < 100
+        return world.started_at["big"]
+
+    assert starts(small) == starts([])
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def test_higher_priority_goes_first_then_first_come_first_served():
+    runs = [
+        Waiting("early", 1, Need(1)),
+        Waiting("late", 2, Need(1)),
+        Waiting("urgent", 3, Need(1), priority=10),
+    ]
+    decided = plan(runs, [], [node("n0", 2)])
+    assert [start.run_id for start in decided.starts] == ["urgent", "early"]
+    assert decided.order == ("late",)
+
+
+def test_projects_share_within_a_priority_so_a_hundred_trials_do_not_shut_out_one():
+    many = [Waiting(f"m{i}", i, Need(1), project="many") for i in range(100)]
+    one = Waiting("one", 100, Need(1), project="one")
+    held = [active(f"h{i}", ("n0", (i,)), project="many", number=-1) for i in range(7)]
+    decided = plan([*many, one], held, [node("n0", 8)])
+    assert [start.run_id for start in decided.starts] == ["one"]
+
+
+@given(st.integers(1, 16), st.integers(2, 4), st.randoms(use_true_random=False))
+def test_projects_that_all_have_enough_to_do_get_as_many_gpus_each(gpus, projects, chance):
+    """Whoever submitted first, and in whatever order: none has two more than another."""
+    names = [f"p{n}" for n in range(projects) for _ in range(gpus)]
+    chance.shuffle(names)
+    waiting = [Waiting(f"r{i}", i, Need(1), project=name) for i, name in enumerate(names)]
+    started = {s.run_id for s in plan(waiting, [], [node("n0", gpus)]).starts}
+    shares = Counter({f"p{n}": 0 for n in range(projects)})
+    shares.update(run.project for run in waiting if run.run_id in started)
+    assert sum(shares.values()) == gpus
+    assert max(shares.values()) - min(shares.values()) <= 1
+
+
+def test_later_runs_of_a_project_never_push_back_its_earlier_one():
+    held = [active("later", ("n0", (0, 1)), project="p", number=9)]
+    runs = [Waiting("p-old", 1, Need(1), project="p"), Waiting("q-new", 2, Need(1), project="q")]
+    decided = plan(runs, held, [node("n0", 3)])
+    assert [start.run_id for start in decided.starts] == ["p-old"]
+
+
+def test_runs_held_back_by_their_sweeps_limit_neither_start_nor_hold_anything():
+    held = [active("c0", ("n0", (0,)), sweep_id="s")]
+    runs = [
+        Waiting("c1", 1, Need(1), sweep_id="s", sweep_name="lr-grid", max_concurrent=2),
+        Waiting("c2", 2, Need(1), sweep_id="s", sweep_name="lr-grid", max_concurrent=2),
+        Waiting("other", 3, Need(6)),
+    ]
+    decided = plan(runs, held, [node("n0", 8)])
+    assert [start.run_id for start in decided.starts] == ["c1", "other"]
+    assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at one time"}
+
+
+def test_small_runs_are_packed_so_that_whole_nodes_stay_whole():
+    held = [active("x", ("n1", (0, 1, 2)))]
+    runs = [Waiting(f"r{i}", i, Need(1)) for i in range(5)]
+    decided = plan([*runs, Waiting("big", 9, Need(8))], held, [node("n0", 8), node("n1", 8)])
+    assert len(decided.starts) == 6
+    assert decided.starts[5].placement == (Share("n0", tuple(range(8))),)
+
+
+# --- what people are told ---------------------------------------------------------------------------
+
+
+def test_the_reason_names_the_node_what_is_missing_and_about_when():
+    held = [
+        active("big-run-k3", ("n2", (0, 1)), remaining_s=39.0 * 60),
+        active("whole", ("n1", tuple(range(8))), remaining_s=90_000.0),
+    ]
+    decided = plan([Waiting("r", 1, Need(8, 1, "H100"))], held, [node("n1", 8), node("n2", 8)])
+    assert decided.reasons["r"] == (
+        "waits for 8 x H100 (node n2 has 6 free; big-run-k3 frees 2 in about 40 m); "
+        "next in line at priority 0"
+    )
+
+
+def test_the_reason_says_when_all_are_busy_and_when_free_ones_are_kept_for_another():
+    held = [active("a", ("n0", (0, 1, 2)), remaining_s=130.0)]
+    runs = [Waiting("big", 1, Need(4), name="big"), Waiting("small", 2, Need(1), name="small")]
+    decided = plan(runs, held, [node("n0", 4)])
+    assert not decided.starts
+    assert decided.reasons["small"] == "waits for 1 GPU (1 is free, kept for big)"
+    full = plan([Waiting("s", 1, Need(1))], held, [node("n0", 3)])
+    assert full.reasons["s"] == (
+        "waits for 1 GPU (all 3 are busy; a frees 1 in about 2 m); next in line at priority 0"
+    )
+
+
+def test_what_no_node_has_is_said_with_what_there_is_and_holds_up_nobody():
+    logical = Node("n0", tuple(Gpu(i, "logical GPU") for i in range(8)))
+    runs = [Waiting("a100", 1, Need(1, 1, "A100")), Waiting("any", 2, Need(8))]
+    decided = plan(runs, [], [logical])
+    assert [start.run_id for start in decided.starts] == ["any"]
+    assert decided.reasons["a100"] == "needs 1 x A100; this cluster has 8 x logical GPU"
+
+
+def test_silent_and_excluded_nodes_are_named():
+    nodes = [node("n0", 8, usable=False), node("n1", 8)]
+    run = Waiting("r", 1, Need(8), excluded_nodes=frozenset({"n1"}))
+    assert plan([run], [], nodes).reasons["r"] == (
+        "waits for 8 GPUs (node n0 does not answer; node n1 failed it twice and is excluded for it: "
+        "lehr cluster readmit n1)"
+    )
+
+
+def test_gpu_types_match_by_whole_words():
+    assert is_type(A100, "A100")
+    assert is_type(A100, "a100 80gb")
+    assert is_type("NVIDIA GeForce RTX 4090", "RTX4090")
+    assert is_type("logical GPU", None)
+    assert not is_type("NVIDIA H1000", "H100")
+    assert not is_type(H100, "A100")
+
+
+def test_can_ever_place_says_why_not():
+    nodes = [node("n0", 8), node("n1", 8)]
+    assert can_ever_place(Need(16, 2), nodes) is None
+    assert can_ever_place(Need(16), nodes) == (
+        f"needs 16 GPUs on one node; this cluster has 16 x {H100}, at most 8 on one node"
+    )
+    assert can_ever_place(Need(32), nodes) == f"needs 32 GPUs; this cluster has 16 x {H100}"
+    assert can_ever_place(Need(1), []) == "needs 1 GPU; this cluster has no GPUs"
+
+
+def test_an_excluded_node_gets_nothing_and_who_waits_is_told_how_to_take_it_back():
+    out = Node("n1", tuple(Gpu(i, H100) for i in range(8)), excluded=True)
+    big = Waiting("big", 1, Need(8))
+    assert plan([big], [], [out]).reasons["big"] == (
+        "waits for 8 GPUs (node n1 is excluded: lehr cluster readmit n1)"
+    )
+    both = [node("n0", 8), out]
+    assert [s.placement[0].node for s in plan([big], [], both).starts] == ["n0"]
+    busy = [active("long", ("n0", tuple(range(8))))]
+    assert plan([big], busy, both).reasons["big"] == (
+        "waits for 8 GPUs (all 8 are busy; node n1 is excluded); next in line at priority 0"
+    )

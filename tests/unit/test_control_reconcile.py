@@ -1,0 +1,229 @@
+"""Desired against observed: what follows for each attempt, and what never does."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.control.lifecycle import Desired
+from lehr.control.reconcile import (
+    Abandon,
+    Adopt,
+    Collect,
+    Launch,
+    Lose,
+    NodeSeen,
+    OpenAttempt,
+    Patience,
+    Pressure,
+    Seen,
+    Stop,
+    reconcile,
+)
+
+PATIENCE = Patience()
+
+
+def attempt(**changes) -> OpenAttempt:
+    values = {"id": "r-1", "nodes": ("n1",), "wanted": True, "dispatched": True, "beaten": True}
+    return OpenAttempt(**{**values, **changes})
+
+
+def node(name: str = "n1", *, alive: bool = True, answered: bool = True, **seen: Seen) -> NodeSeen:
+    return NodeSeen(name, alive, answered, {key.replace("_", "-"): s for key, s in seen.items()})
+
+
+def decide(one: OpenAttempt, *nodes: NodeSeen, known: bool = True):
+    return reconcile([one], nodes, PATIENCE, membership_known=known)
+
+
+def test_what_lives_and_is_wanted_is_left_alone():
+    assert decide(attempt(), node(r_1=Seen.LIVE)) == []
+
+
+def test_silence_alone_never_ends_an_attempt():
+    silent = attempt(since_contact_s=1e6)
+    assert decide(silent, node(r_1=Seen.LIVE)) == []
+    assert decide(silent, node(alive=True, answered=False)) == []
+    # Ray's head is down: nobody knows who is a member.
+    assert decide(silent, node(alive=False, answered=False), known=False) == []
+
+
+def test_a_lost_node_loses_its_attempt_once_the_lease_is_over_and_not_before():
+    gone = node(alive=False, answered=False)
+    assert decide(attempt(since_contact_s=PATIENCE.lease_s - 1), gone) == []
+    [action] = decide(attempt(since_contact_s=PATIENCE.lease_s + 1), gone)
+    assert action == Lose("r-1", "node_lost", "node n1 was lost", "n1")
+
+
+def test_an_agent_that_answers_and_never_heard_of_it_settles_the_matter():
+    [action] = decide(attempt(), node())
+    assert isinstance(action, Lose)
+    assert action.cause == "shim_lost"
+
+
+def test_an_attempt_recorded_but_never_started_is_started_by_whoever_finds_it():
+    fresh = attempt(dispatched=False, beaten=False)
+    assert decide(fresh, node()) == [Launch("r-1")]
+    # But not while a call is under way, nor while its node has not said what it has.
+    assert decide(attempt(dispatched=False, beaten=False, in_flight=True), node()) == []
+    assert decide(fresh, node(answered=False)) == []
+    # The server was killed between the agent's start and its own note of it.
+    assert decide(fresh, node(r_1=Seen.LIVE)) == [Adopt("r-1")]
+
+
+def test_a_run_cancelled_before_its_start_is_settled_and_never_started():
+    [action] = decide(attempt(dispatched=False, beaten=False, desired=Desired.CANCEL), node())
+    assert isinstance(action, Lose)
+    assert action.cause == "never_started"
+
+
+def test_a_cancel_grows_harder_and_has_killed_well_within_thirty_seconds():
+    live = node(r_1=Seen.LIVE)
+    pressures = []
+    for seconds in (0, 5, 7, 13, 15, 29):
+        actions = decide(attempt(desired=Desired.CANCEL, since_wish_s=float(seconds)), live)
+        pressures.append(actions[0].pressure if actions else None)
+    assert pressures == [None, None, Pressure.TERM, Pressure.TERM, Pressure.KILL, Pressure.KILL]
+
+
+def test_a_pause_has_time_to_save():
+    live = node(r_1=Seen.LIVE)
+    assert decide(attempt(desired=Desired.PAUSE, since_wish_s=200.0), live) == []
+    [action] = decide(attempt(over_time_limit=True, since_wish_s=400.0), live)
+    assert action.pressure is Pressure.TERM
+
+
+def test_a_superseded_attempt_that_comes_back_is_killed():
+    [action] = decide(attempt(wanted=False), node(r_1=Seen.LIVE))
+    assert action == Stop("r-1", ("n1",), Pressure.KILL, "superseded by another attempt")
+    lost_before = attempt(wanted=False, exited=True, since_ended_s=100.0)
+    [action] = decide(lost_before, node(r_1=Seen.LIVE))
+    assert action.pressure is Pressure.KILL
+
+
+def test_strangers_are_killed():
+    [action] = reconcile([], [node(old_3=Seen.LIVE, done_1=Seen.ENDED)], PATIENCE)
+    assert action == Stop("old-3", ("n1",), Pressure.KILL, "no open attempt")
+
+
+def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
+    ended = node(r_1=Seen.ENDED)
+    assert decide(attempt(since_ended_s=5.0), ended) == []
+    assert decide(attempt(since_ended_s=PATIENCE.collect_s + 1), ended) == [Collect("r-1")]
+
+
+def test_nothing_heard_since_the_start_is_given_up_with_a_hint():
+    mute = attempt(beaten=False, since_contact_s=PATIENCE.first_beat_s + 1)
+    stop, lose = decide(mute, node(r_1=Seen.LIVE))
+    assert stop.pressure is Pressure.KILL
+    assert lose.cause == "no_contact"
+    assert "reach this server's address" in lose.message
+
+
+def test_a_gang_is_whole_or_it_is_nothing():
+    gang = attempt(nodes=("n1", "n2"))
+    both = [node("n1", r_1=Seen.LIVE), node("n2", r_1=Seen.LIVE)]
+    assert decide(gang, *both) == []
+    part = [node("n1", r_1=Seen.LIVE), node("n2", r_1=Seen.ENDED)]
+    [action] = decide(gang, *part)
+    assert (action.nodes, action.pressure) == (("n1",), Pressure.TERM)
+    lost = [node("n1", r_1=Seen.LIVE), node("n2", alive=False, answered=False)]
+    stop, lose = decide(attempt(nodes=("n1", "n2"), since_contact_s=100.0), *lost)
+    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), Pressure.KILL, "node_lost")
+
+
+def test_an_attempt_of_which_nothing_more_can_come_is_closed():
+    assert decide(attempt(exited=True), node()) == [Abandon("r-1")]
+    gone = node(alive=False, answered=False)
+    assert decide(attempt(exited=True, since_ended_s=60.0), gone) == []
+    late = attempt(exited=True, since_ended_s=PATIENCE.abandon_s + 1)
+    assert decide(late, gone) == [Abandon("r-1")]
+
+
+seconds = st.sampled_from([0.0, 10.0, 100.0, 1000.0, 100_000.0])
+attempts = st.builds(
+    OpenAttempt,
+    id=st.sampled_from(["a-1", "b-1", "c-2"]),
+    nodes=st.sampled_from([("n1",), ("n2",), ("n1", "n2")]),
+    wanted=st.booleans(),
+    desired=st.sampled_from(list(Desired)),
+    over_time_limit=st.booleans(),
+    dispatched=st.booleans(),
+    in_flight=st.booleans(),
+    exited=st.booleans(),
+    since_contact_s=seconds,
+    beaten=st.booleans(),
+    since_wish_s=seconds,
+    since_ended_s=seconds,
+)
+observations = st.builds(
+    NodeSeen,
+    name=st.just("n"),
+    alive=st.booleans(),
+    answered=st.booleans(),
+    attempts=st.dictionaries(
+        st.sampled_from(["a-1", "b-1", "c-2", "x-9"]), st.sampled_from(list(Seen)), max_size=4
+    ),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(attempts, max_size=3, unique_by=lambda a: a.id),
+    observations,
+    observations,
+    st.booleans(),
+)
+def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second, known):
+    nodes = [
+        NodeSeen(name, seen.alive, seen.alive and seen.answered, seen.attempts)
+        for name, seen in (("n1", first), ("n2", second))
+    ]
+    by_name = {n.name: n for n in nodes}
+    by_id = {one.id: one for one in open_ones}
+    actions = reconcile(open_ones, nodes, PATIENCE, membership_known=known)
+    for action in actions:
+        one = by_id.get(action.attempt_id)
+        match action:
+            case Launch():
+                # Only what nobody has, on nodes that have said so, while no other call is under way.
+                assert one.wanted
+                assert not one.dispatched
+                assert not one.exited
+                assert not one.in_flight
+                assert one.desired is Desired.RUN
+                assert all(by_name[name].answered for name in one.nodes)
+                # A start is harmless where it is known already; where all have it, it is needless.
+                assert any(by_name[n].attempts.get(one.id) is not Seen.LIVE for n in one.nodes)
+            case Lose():
+                assert not one.exited
+                assert not one.in_flight
+            case Collect():
+                assert all(by_name[n].attempts.get(one.id) is Seen.ENDED for n in one.nodes)
+            case Stop() if one is not None and not one.exited:
+                assert not one.in_flight
+                reasons = (
+                    not one.wanted,
+                    one.desired is not Desired.RUN,
+                    one.over_time_limit,
+                    any(isinstance(a, Lose) and a.attempt_id == one.id for a in actions),
+                    len(one.nodes) > 1,
+                )
+                assert any(reasons)
+            case Stop():
+                assert all(
+                    by_name[n].attempts[action.attempt_id] is Seen.LIVE for n in action.nodes
+                )
+            case Abandon():
+                assert one.exited
+    # Each attempt is settled at most once, and never started and settled in one tick.
+    for one in open_ones:
+        mine = [a for a in actions if a.attempt_id == one.id and not isinstance(a, Stop)]
+        assert len(mine) <= 1
+    # Every living process of no open attempt is asked to end.
+    stopped = {a.attempt_id for a in actions if isinstance(a, Stop)}
+    for n in nodes:
+        for attempt_id, state in n.attempts.items():
+            if state is Seen.LIVE and attempt_id not in by_id:
+                assert attempt_id in stopped

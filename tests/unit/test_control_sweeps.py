@@ -1,0 +1,219 @@
+"""What a sweep does next, decided from its cells as they are recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.control.search import Report, Trial, prune
+from lehr.control.sweeps import SAME_CAUSE, Cell, at_rungs, decide, wants_point
+from lehr.specs import SweepSpec, expand, load_spec
+from lehr.specs.search import AshaPruning, HyperbandPruning, point_key
+
+LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
+
+
+def sweep(**fields) -> SweepSpec:
+    train = {
+        "model": "tiny",
+        "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},
+        "batch": {"sequences": 4, "sequence_length": 64},
+        "steps": 100,
+    }
+    fields = {"parameters": {"train.seed": {"values": list(range(8))}}, **fields}
+    spec = load_spec({"kind": "sweep", "name": "s", "run": {"train": train}, **fields})
+    assert isinstance(spec, SweepSpec)
+    return spec
+
+
+def cells(spec, state=RunState.QUEUED):
+    return [
+        Cell(n, parameters, f"r{n}", state, total_steps=100)
+        for n, (parameters, _) in enumerate(expand(spec), start=1)
+    ]
+
+
+def failed(cell, cause="exception", at=1.0, reason="boom"):
+    return dataclasses.replace(
+        cell, state=RunState.FAILED, cause=cause, reason=reason, ended_at=at, attempt=1
+    )
+
+
+def ran(cell, loss, until=100, state=RunState.COMPLETED, every=10, at=0.0):
+    reports = tuple(
+        Report(step, loss + math.exp(-step / 30), at + step)
+        for step in range(every, until + 1, every)
+    )
+    return dataclasses.replace(cell, state=state, reports=reports, attempt=1, ended_at=at + until)
+
+
+# ------------------------------------------------------------------------------------- stops
+
+
+def test_a_sweep_whose_every_cell_fails_alike_stops_with_the_cause():
+    spec = sweep()
+    all_ = cells(spec)
+    two = [failed(all_[0]), failed(all_[1]), *all_[2:]]
+    assert decide(spec, two, stopped=False).stop is None
+    three = [failed(c, at=float(c.number)) for c in all_[:SAME_CAUSE]] + all_[SAME_CAUSE:]
+    why = decide(spec, three, stopped=False).stop
+    assert why == "all 3 cells that ended failed in the same way: exception: boom"
+    assert decide(spec, three, stopped=True).stop is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda cell: ran(cell, 2.0),
+        lambda cell: ran(cell, 2.0, until=20, state=RunState.RUNNING),
+        lambda cell: ran(cell, 2.0, until=20, state=RunState.PRUNED),
+        lambda cell: failed(cell, cause="out_of_memory"),
+    ],
+    ids=["completed", "training", "pruned", "failed otherwise"],
+)
+def test_one_cell_that_does_otherwise_keeps_the_sweep_going(other):
+    spec = sweep()
+    all_ = cells(spec)
+    seen = [*(failed(cell) for cell in all_[:3]), other(all_[3]), *all_[4:]]
+    assert decide(spec, seen, stopped=False).stop is None
+
+
+def test_cells_that_diverge_speak_for_themselves_only():
+    spec = sweep()
+    all_ = cells(spec)
+    seen = [*(failed(cell, cause="nan_loss") for cell in all_[:5]), *all_[5:]]
+    assert decide(spec, seen, stopped=False).stop is None
+
+
+def test_nothing_is_stopped_when_nothing_waits():
+    spec = sweep()
+    assert decide(spec, [failed(cell) for cell in cells(spec)], stopped=False).stop is None
+
+
+def test_max_failed_counts_every_cause_and_forgives_what_was_before_a_retry():
+    spec = sweep(max_failed=1)
+    all_ = cells(spec)
+    seen = [
+        failed(all_[0], at=1.0),
+        failed(all_[1], cause="nan_loss", at=2.0, reason="loss is nan"),
+        ran(all_[2], 1.0),
+        *all_[3:],
+    ]
+    why = decide(spec, seen, stopped=False).stop
+    assert why == "2 cells failed, and max_failed is 1; the last: nan_loss: loss is nan"
+    assert decide(spec, seen, stopped=False, reopened_at=1.5).stop is None
+    assert decide(sweep(max_failed=2), seen, stopped=False).stop is None
+
+
+# --------------------------------------------------------------------------------------- TPE
+
+
+def test_tpe_chooses_when_none_of_its_runs_waits_and_within_its_limit():
+    spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=12, max_concurrent=2)
+    drawn = cells(spec)
+    assert not wants_point(spec, drawn)
+    done = [ran(cell, 2.0) for cell in drawn[:8]]
+    running = [dataclasses.replace(cell, state=RunState.RUNNING) for cell in drawn[8:]]
+    assert not wants_point(spec, done + running)
+    assert wants_point(spec, [*done, ran(drawn[8], 2.0), running[1]])
+    assert decide(spec, [ran(cell, 2.0) for cell in drawn], stopped=True).points == ()
+
+
+def test_a_tpe_sweep_ends_with_as_many_different_points_as_it_was_given_and_gets_better():
+    spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
+
+    def done(cell):
+        return ran(cell, 2 + math.log10(cell.parameters["train.optimizer.lr"] / 1e-3) ** 2)
+
+    seen = [done(cell) for cell in cells(spec)]
+    while points := decide(spec, seen, stopped=False).points:
+        assert points == decide(spec, seen, stopped=False).points
+        assert [point["train.seed"] for point in points] == [0, 1]
+        for point in points:
+            n = len(seen) + 1
+            seen.append(done(Cell(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
+    assert len(seen) == 60
+    rates = [cell.parameters["train.optimizer.lr"] for cell in seen[::2]]
+    assert len(set(rates)) == 30
+    first, last = rates[:10], rates[-10:]
+
+    def away(some):
+        return sum(abs(math.log10(rate / 1e-3)) for rate in some)
+
+    assert away(last) < away(first)
+
+
+def test_tpe_over_few_values_draws_each_once():
+    values = {"train.seed": {"values": list(range(13))}}
+    spec = sweep(method="tpe", parameters=values, trials=13)
+    seen = [ran(cell, 2.0) for cell in cells(spec)]
+    while points := decide(spec, seen, stopped=False).points:
+        n = len(seen) + 1
+        seen.append(ran(Cell(n, points[0], f"r{n}", RunState.QUEUED, total_steps=100), 2.0))
+    assert sorted(cell.parameters["train.seed"] for cell in seen) == list(range(13))
+
+
+# ----------------------------------------------------------------------------------- pruning
+
+
+def test_asha_gives_up_the_worse_of_the_running_cells_and_says_why():
+    spec = sweep(pruning={"name": "asha", "min_steps": 20, "reduction": 2})
+    all_ = cells(spec)
+    good = [ran(cell, 1.0 + cell.number / 100) for cell in all_[:4]]
+    bad = ran(all_[4], 5.0, until=20, state=RunState.RUNNING, at=1000.0)
+    fine = ran(all_[5], 0.5, until=20, state=RunState.RUNNING, at=1000.0)
+    given_up = decide(spec, [*good, bad, fine], stopped=False).prune
+    assert [give.run_id for give in given_up] == ["r5"]
+    assert given_up[0].attempt == 1
+    assert given_up[0].message.startswith("val/loss, asha: 5.5")
+    wished = dataclasses.replace(bad, desired=Desired.PRUNE)
+    assert decide(spec, [*good, wished, fine], stopped=False).prune == ()
+    waits = dataclasses.replace(bad, state=RunState.QUEUED)
+    assert decide(spec, [*good, waits, fine], stopped=False).prune == ()
+
+
+def test_a_cell_at_its_last_step_is_left_to_end():
+    spec = sweep(pruning={"name": "asha", "min_steps": 20, "reduction": 2})
+    all_ = cells(spec)
+    seen = [*(ran(cell, 1.0) for cell in all_[:4]), ran(all_[4], 9.0, state=RunState.RUNNING)]
+    assert decide(spec, seen, stopped=False).prune == ()
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    rule=st.sampled_from(
+        [
+            AshaPruning(name="asha", min_steps=7, reduction=2),
+            AshaPruning(name="asha", min_steps=20, reduction=4),
+            HyperbandPruning(name="hyperband", min_steps=10, reduction=3),
+        ]
+    ),
+)
+@settings(max_examples=20, deadline=None)
+def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
+    draw = random.Random(seed)
+    trials = []
+    for number in range(1, 9):
+        until, level = draw.randrange(5, 101, 5), draw.random() * 3
+        at = draw.random() * 500
+        reports = tuple(
+            Report(step, level + draw.random(), at + step) for step in range(5, until + 1, 5)
+        )
+        state = "completed" if until == 100 else "running"
+        trials.append(Trial(number, {}, state, reports))
+    thin = [
+        dataclasses.replace(trial, reports=at_rungs(trial.reports, rule.min_steps, rule.reduction))
+        for trial in trials
+    ]
+    whole = prune(rule, trials, goal="minimize", total_steps=100)
+    assert prune(rule, thin, goal="minimize", total_steps=100) == whole
+
+
+def test_cells_of_one_point_are_known_by_it():
+    assert point_key({"a": 1, "b": "x"}) == point_key({"b": "x", "a": 1.0})

@@ -1,0 +1,190 @@
+"""What figures say of a sweep: the best, the fit, what diverged, what cannot be compared yet."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from lehr.analysis import colours
+from lehr.analysis.figures import curves_figure_data, sweep_figure, sweep_figure_data
+from lehr.analysis.sweep_result import outcome, parameter_choice, short, sweep_verdict
+from lehr.views import CellView, RunView, Series, SweepDetail
+
+LR = "train.optimizer.lr"
+
+
+def cell(number: int, value: float | None, *, compared: bool = True, **changes: Any) -> CellView:
+    parameters = changes.pop("parameters")
+    run = {"state": "completed", "cause": None, **changes}
+    return CellView(
+        number=number,
+        parameters=parameters,
+        run=RunView(
+            id=f"run{number}",
+            name=f"grid-{number}",
+            project="default",
+            total_steps=100,
+            tokens_per_step=10,
+            created_at=0.0,
+            **run,
+        ),
+        value=value,
+        step=100,
+        compared_value=value if compared and value is not None and math.isfinite(value) else None,
+    )
+
+
+def sweep(cells: list[CellView], **changes: Any) -> SweepDetail:
+    ranked = [c for c in cells if c.compared_value is not None]
+    best = min(ranked, key=lambda c: c.compared_value, default=None)
+    if best is not None:
+        best.best = True
+    fields = {
+        "id": "s1",
+        "name": "grid",
+        "project": "default",
+        "method": "grid",
+        "metric": "val/loss",
+        "goal": "minimize",
+        "parameters": list(cells[0].parameters),
+        "counts": {"completed": len(cells)},
+        "state": "finished",
+        "best_run_id": best.run.id if best else None,
+        "best_value": best.compared_value if best else None,
+        "best_parameters": best.parameters if best else None,
+        "compared_at_step": 100,
+        "created_at": 0.0,
+        "spec": {},
+        "cells": cells,
+        **changes,
+    }
+    return SweepDetail(**fields)
+
+
+def parabola(rates: list[float], at: float = 1e-3) -> list[CellView]:
+    return [
+        cell(n, 3 + 0.2 * math.log(rate / at) ** 2, parameters={LR: rate})
+        for n, rate in enumerate(rates, start=1)
+    ]
+
+
+def roles(figure: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {trace["meta"]["role"]: trace for trace in figure["data"]}
+
+
+def test_the_fit_is_drawn_and_its_minimum_is_said():
+    grid = sweep(parabola([1e-4, 3e-4, 8e-4, 3e-3, 1e-2]))
+    figure = sweep_figure_data(grid)
+    assert roles(figure)["best"]["x"] == [8e-4]
+    assert roles(figure)["fit"]["x"][0] >= 1e-4
+    [minimum] = [shape for shape in figure["layout"]["shapes"] if shape["name"] == "minimum"]
+    assert minimum["x0"] == pytest.approx(1e-3, rel=0.05)
+    assert figure["layout"]["xaxis"]["type"] == "log"
+    verdict = sweep_verdict(grid, LR)
+    assert verdict.startswith("Best lr 8.0e-4: val/loss 3.01; the fit says 1.0e-3")
+    assert verdict.endswith("not at the edge of what was tried.")
+
+
+def test_the_edge_of_the_grid_is_called_out():
+    grid = sweep(parabola([2e-3, 4e-3, 8e-3]))
+    assert "it is the lowest that was tried" in sweep_verdict(grid, LR)
+    assert "minimum" not in [shape["name"] for shape in sweep_figure_data(grid)["layout"]["shapes"]]
+
+
+def test_diverged_failed_and_unfinished_cells_are_apart():
+    cells = [
+        *parabola([3e-4, 1e-3, 3e-3]),
+        cell(4, math.nan, parameters={LR: 1e-2}),
+        cell(5, 4.0, compared=False, parameters={LR: 2e-2}, state="failed", cause="nan_loss"),
+        cell(6, None, parameters={LR: 3e-2}, state="failed", cause="out_of_memory"),
+        cell(7, 5.0, compared=False, parameters={LR: 4e-2}, state="running"),
+        cell(8, None, parameters={LR: 5e-2}, state="queued"),
+    ]
+    assert [outcome(one) for one in cells[3:]] == [
+        *("diverged", "diverged", "gave_up", "pending", "silent"),
+    ]
+    figure = sweep_figure_data(sweep(cells, state="running"))
+    drawn = {role: trace["x"] for role, trace in roles(figure).items() if role != "fit"}
+    assert drawn == {
+        "points": [3e-4, 1e-3, 3e-3],
+        "best": [1e-3],
+        "diverged": [1e-2, 2e-2],
+        "gave_up": [3e-2],
+        "pending": [4e-2],
+    }
+    assert "still running" in sweep_verdict(sweep(cells, state="running"), LR)
+
+
+def test_seeds_are_bars_and_other_parameters_lines_of_their_own():
+    cells = [
+        cell(n, 3 + seed / 10 + decay, parameters={LR: rate, "train.seed": seed, "wd": decay})
+        for n, (rate, seed, decay) in enumerate(
+            (r, s, d) for r in (1e-3, 3e-3) for s in (0, 1) for d in (0.0, 0.1)
+        )
+    ]
+    figure = sweep_figure_data(sweep(cells))
+    means = [trace for trace in figure["data"] if trace["name"] == "mean"]
+    assert [trace["error_y"]["array"] for trace in means] == [
+        pytest.approx([0.05, 0.05]),
+        pytest.approx([0.05, 0.05]),
+    ]
+    assert {trace["name"] for trace in figure["data"]} == {"mean", "wd 0", "wd 0.1", "best"}
+
+
+def test_words_are_a_category():
+    cells = [
+        cell(n, 3.0 + n, parameters={"train.optimizer.name": name})
+        for n, name in enumerate(("adamw", "muon"))
+    ]
+    figure = sweep_figure_data(sweep(cells))
+    assert figure["layout"]["xaxis"]["type"] == "category"
+
+
+def test_nothing_to_compare_yet_says_so():
+    grid = sweep([cell(1, None, parameters={LR: 1e-3}, state="queued")], state="waiting")
+    assert sweep_verdict(grid, LR) == "No cell has a val/loss to compare yet."
+    assert sweep_figure_data(grid)["data"] == []
+
+
+def test_a_parameter_that_does_not_vary_is_refused():
+    with pytest.raises(KeyError):
+        parameter_choice(sweep(parabola([1e-3, 2e-3])), "train.seed")
+
+
+def test_notebooks_get_plotly_figures():
+    figure = sweep_figure(sweep(parabola([1e-4, 1e-3, 1e-2])))
+    assert figure.layout.xaxis.type == "log"
+    assert "Best lr" in figure.layout.title.text
+    series = Series(
+        run_id="a", name="train/loss", exact=True, total_points=2, step=[1, 2], x=[1, 2],
+        y=[3.0, math.nan],
+    )  # fmt: skip
+    drawn = curves_figure_data("train/loss", [("run a", series)])
+    assert drawn["data"][0]["y"] == [3.0, None]
+
+
+def test_ten_runs_have_ten_colours_and_the_next_ten_dashes():
+    given = colours.slots(f"run{n}" for n in range(20))
+    assert len(set(given.values())) == 20
+    looks = [colours.stroke(index) for index in given.values()]
+    assert {look.dash for look in looks[:10]} == {"solid"}
+    assert {look.dash for look in looks[10:]} == {"dash"}
+    assert colours.slots(["run7"])["run7"] == colours.slot("run7")
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "shown"),
+    [
+        (3e-4, LR, "3.0e-4"),
+        (0.03, LR, "3.0e-2"),
+        (0.1, "wd", "0.1"),
+        (3.16e-4, "", "3.16e-4"),
+        (128, "hidden", "128"),
+        ("adamw", "", "adamw"),
+        (True, "fused", "True"),
+    ],
+)
+def test_values_are_written_as_people_write_them(value: object, path: str, shown: str):
+    assert short(value, path) == shown

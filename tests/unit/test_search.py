@@ -1,0 +1,105 @@
+"""Sampling and pruning, replayed from recorded trials."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.control.search import Report, Trial, ask, prune
+from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range
+
+LR = Range(min=1e-5, max=1e-1, distribution="log_uniform_values")
+
+
+def curve(level, *, until, every=10, start=0.0, worse=0.0):
+    """A loss that falls towards ``level``; reports come a second apart."""
+    return tuple(
+        Report(step=step, value=level + math.exp(-step / 50) + worse, at=start + step / every)
+        for step in range(every, until + 1, every)
+    )
+
+
+def test_tpe_comes_back_to_where_the_loss_was_low_and_is_the_same_after_a_restart():
+    trials = []
+    for number in range(1, 41):
+        lr = ask({"lr": LR}, trials, goal="minimize", seed=3, number=number)["lr"]
+        loss = 3 + math.log10(lr / 1e-3) ** 2
+        trials.append(Trial(number, {"lr": lr}, "completed", (Report(100, loss, float(number)),)))
+    again = ask({"lr": LR}, trials[:20], goal="minimize", seed=3, number=21)
+    assert again["lr"] == trials[20].parameters["lr"]
+    late = [abs(math.log10(t.parameters["lr"] / 1e-3)) for t in trials[20:]]
+    early = [abs(math.log10(t.parameters["lr"] / 1e-3)) for t in trials[:10]]
+    assert sum(late) / len(late) < sum(early) / len(early)
+
+
+RULES = [
+    AshaPruning(name="asha", min_steps=20, reduction=2),
+    MedianPruning(name="median", startup_trials=1, min_steps=10),
+    HyperbandPruning(name="hyperband", min_steps=20, reduction=2),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_the_trial_that_is_far_worse_is_given_up_and_the_best_never_is(rule):
+    trials = [
+        Trial(1, {}, "completed", curve(2.0, until=200)),
+        *(
+            Trial(n, {}, "running", curve(2.0 + n / 10, until=80, start=5.0 * n))
+            for n in range(2, 9)
+        ),
+        Trial(9, {}, "running", curve(2.0, until=80, start=100.0, worse=5.0)),
+        Trial(10, {}, "running", curve(1.0, until=80, start=120.0)),
+    ]
+    pruned = {verdict.number for verdict in prune(rule, trials, goal="minimize", total_steps=200)}
+    assert 10 not in pruned
+    if rule.name != "hyperband":  # its brackets differ in how soon they judge
+        assert 9 in pruned
+    assert 1 not in pruned
+
+
+def test_a_trial_whose_metric_is_nan_is_given_up():
+    trials = [
+        Trial(1, {}, "completed", curve(2.0, until=200)),
+        Trial(2, {}, "running", (Report(20, math.nan, 300.0),)),
+    ]
+    (verdict,) = prune(RULES[0], trials, goal="minimize", total_steps=200)
+    assert verdict.number == 2
+    assert "nan" in verdict.message
+
+
+@given(
+    levels=st.lists(st.floats(0, 10), min_size=2, max_size=8),
+    ends=st.lists(st.integers(1, 20), min_size=8, max_size=8),
+    rule=st.sampled_from(RULES),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_one(
+    levels, ends, rule
+):
+    trials = [
+        Trial(
+            n,
+            {},
+            "completed" if n == 1 else "running",
+            curve(level, until=ends[n - 1] * 10, start=n),
+        )
+        for n, level in enumerate(levels, start=1)
+    ]
+    first = prune(rule, trials, goal="minimize", total_steps=200)
+    assert first == prune(rule, list(reversed(trials)), goal="minimize", total_steps=200)
+    assert all(trials[verdict.number - 1].state == "running" for verdict in first)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"min": 1, "max": 1}, "not below"),
+        ({"min": 0, "max": 1, "distribution": "log_uniform_values"}, "no logarithm"),
+        ({"min": 0.5, "max": 2, "distribution": "int_uniform"}, "whole numbers"),
+        ({"min": 0, "max": 1, "q": 0.1}, "q goes with"),
+    ],
+)
+def test_a_range_that_makes_no_sense_is_refused(values, said):
+    with pytest.raises(ValueError, match=said):
+        Range.model_validate(values)

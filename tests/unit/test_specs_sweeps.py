@@ -1,0 +1,126 @@
+"""The cells of sweeps beyond the grid: drawn the same every time, none twice, all valid."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.specs import SweepSpec, expand, json_schema, load_spec
+from lehr.specs.search import Range, point_key, random_points, size
+from lehr.specs.sweep import STARTUP_TRIALS
+
+LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
+RUN = {
+    "train": {
+        "model": "tiny",
+        "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},
+        "batch": {"sequences": 4, "sequence_length": 64},
+        "steps": 100,
+    }
+}
+
+
+def sweep(**fields) -> SweepSpec:
+    spec = load_spec({"kind": "sweep", "name": "s", "run": RUN, **fields})
+    assert isinstance(spec, SweepSpec)
+    return spec
+
+
+def points(spec):
+    return [parameters for parameters, _ in expand(spec)]
+
+
+@given(seed=st.integers(0, 2**31 - 1), fewer=st.integers(1, 8), more=st.integers(1, 8))
+@settings(max_examples=20, deadline=None)
+def test_random_cells_are_the_same_every_time_and_more_trials_keep_the_first(seed, fewer, more):
+    def drawn(trials):
+        space = {"train.optimizer.lr": LR, "train.optimizer.weight_decay": {"values": [0.0, 0.1]}}
+        return points(sweep(method="random", parameters=space, trials=trials, seed=seed))
+
+    few, many = drawn(fewer), drawn(fewer + more)
+    assert many[:fewer] == few
+    assert len(many) == fewer + more
+    assert all(1e-5 <= point["train.optimizer.lr"] <= 1e-1 for point in many)
+
+
+CHOICES = st.one_of(
+    st.lists(st.integers(-5, 5), min_size=1, max_size=5, unique=True),
+    st.integers(-3, 3).map(lambda low: Range(min=low, max=low + 4, distribution="int_uniform")),
+)
+
+
+@given(space=st.dictionaries(st.sampled_from("abc"), CHOICES, min_size=1), seed=st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_a_countable_space_is_drawn_out_without_repetition(space, seed):
+    drawn = list(random_points(space, seed))
+    assert len(drawn) == size(space)
+    assert len({point_key(point) for point in drawn}) == len(drawn)
+
+
+@given(
+    low=st.floats(1e-6, 10),
+    factor=st.floats(1.5, 1e5),
+    kind=st.sampled_from(["uniform", "log_uniform_values", "q_uniform", "q_log_uniform_values"]),
+    share=st.floats(0, 1),
+)
+def test_a_range_keeps_its_bounds(low, factor, kind, share):
+    q = {"q": low} if kind.startswith("q_") else {}
+    made = Range(min=low, max=low * factor, distribution=kind, **q)
+    assert made.min <= made.at(share) <= made.max
+
+
+def test_a_learning_rate_is_drawn_evenly_in_its_logarithm():
+    rates = [p["lr"] for p in itertools.islice(random_points({"lr": Range(**LR)}, 1), 200)]
+    below = sum(rate < 1e-3 for rate in rates)
+    assert 70 <= below <= 130  # half, within four standard deviations
+    assert len(set(rates)) == 200
+
+
+def test_a_coarse_range_ends_when_it_is_drawn_out():
+    coarse = {"x": Range(min=1, max=3, distribution="q_uniform", q=1)}
+    assert sorted(point["x"] for point in random_points(coarse, 0)) == [1, 2, 3]
+
+
+def test_a_list_is_its_cells_in_order():
+    cells = [
+        {"train.optimizer.lr": 1e-3},
+        {"train.optimizer.lr": 1e-2, "train.optimizer.weight_decay": 0.0},
+    ]
+    spec = sweep(method="list", cells=cells)
+    assert points(spec) == cells
+    assert spec.paths == ["train.optimizer.lr", "train.optimizer.weight_decay"]
+    assert [run.name for _, run in expand(spec)] == ["s-1", "s-2"]
+    again = load_spec(spec.model_dump(mode="json"))
+    assert expand(again) == expand(spec)
+
+
+def test_each_point_runs_once_with_each_seed():
+    spec = sweep(parameters={"train.optimizer.lr": {"values": [1e-3, 1e-2]}}, seeds=[0, 7])
+    assert [(run.train.optimizer.lr, run.train.seed) for _, run in expand(spec)] == [
+        (1e-3, 0),
+        (1e-3, 7),
+        (1e-2, 0),
+        (1e-2, 7),
+    ]
+    assert spec.cell_count == 4
+    assert spec.paths == ["train.optimizer.lr", "train.seed"]
+
+
+def test_tpe_makes_the_cells_that_need_no_results():
+    space = {"train.optimizer.lr": LR}
+    spec = sweep(method="tpe", parameters=space, trials=30, seeds=[0, 1])
+    assert len(points(spec)) == STARTUP_TRIALS * 2
+    assert spec.cell_count == 60
+    assert len(points(sweep(method="tpe", parameters=space, trials=4))) == 4
+
+
+@pytest.mark.parametrize("name", ["trials", "cells", "seed", "seeds", "max_failed", "pruning"])
+def test_editors_learn_of_every_field(name):
+    schema = json_schema("sweep")
+    assert schema["properties"][name]["description"] or name == "seed"
+    parameter = schema["$defs"]["Parameter"]["anyOf"]
+    assert {"$ref": "#/$defs/Range"} in parameter
+    assert schema["$defs"]["Range"]["properties"]["distribution"]["enum"]

@@ -1,0 +1,170 @@
+"""A17: 8-bit AdamW follows AdamW closely, keeps 8-bit state, and its state survives as tensors."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lehr_trainer.config import LlamaConfig
+from lehr_trainer.config_parts.optimizer import EightBitAdamWConfig
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.models.init import initialise
+from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.stable_embedding import StableEmbedding, use_stable_embedding
+from lehr_trainer.optim.eight_bit import build_eight_bit, flat_state, own_state
+from lehr_trainer.optim.groups import set_lr_factor
+from lehr_trainer.presets import MODEL_PRESETS
+
+BITS = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+AO = pytest.importorskip("torchao", reason="torchao is not installed")
+LIBRARIES = ["bitsandbytes", "torchao"]
+
+
+@pytest.fixture(autouse=True)
+def _eager():
+    """torchao compiles its step: a quarter minute a shape here, and the same numbers eagerly."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def llama() -> Llama:
+    values = {**MODEL_PRESETS["tiny"].values, "num_hidden_layers": 1}
+    model = Llama(LlamaConfig(**values))
+    initialise(model, seed=0)
+    return model
+
+
+def backward(model, seed: int = 0) -> None:
+    tokens = torch.randint(0, 512, (2, 33), generator=torch.Generator().manual_seed(seed))
+    model.zero_grad()
+    logits = model(tokens[:, :-1]) @ model.head_weight.T
+    F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_its_steps_stay_close_to_those_of_adamw(library: str) -> None:
+    ours, theirs = llama(), llama()
+    optimizer = build_eight_bit(ours, EightBitAdamWConfig(library=library, lr=1e-3))
+    decayed = [p for n, p in theirs.named_parameters() if p.ndim == 2 and "embed" not in n]
+    kept = [p for n, p in theirs.named_parameters() if p.ndim == 1 or "embed" in n]
+    oracle = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.1}, {"params": kept, "weight_decay": 0.0}],
+        lr=1e-3,
+        betas=(0.9, 0.95),
+    )
+    start = {name: p.detach().clone() for name, p in ours.named_parameters()}
+    for step in range(4):
+        backward(theirs, step)
+        for mine, their in zip(ours.parameters(), theirs.parameters(), strict=True):
+            mine.grad = their.grad.clone()
+        optimizer.step()
+        oracle.step()
+    for (name, got), want in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        exact = want.ndim == 1 or "embed" in name
+        bound = 1e-4 if exact else 0.1
+        assert (got - want).norm() < bound * (want - start[name]).norm(), name
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_moments_of_matrices_take_a_byte_each(library: str) -> None:
+    model = llama()
+    optimizer = build_eight_bit(model, EightBitAdamWConfig(library=library))
+    backward(model)
+    optimizer.step()
+    weight = model.layers[0].mlp.up_proj.weight
+    sizes = {k: v for k, v in flat_state(optimizer.state[weight]).items() if v.dtype == torch.uint8}
+    assert len(sizes) == 2
+    assert all(v.numel() == weight.numel() for v in sizes.values())
+    table = flat_state(optimizer.state[model.embed_tokens.weight])
+    assert not any(v.dtype == torch.uint8 for v in table.values())
+
+
+def test_a_dead_models_exceptions_do_not_reach_a_new_one() -> None:
+    """The library goes by id(), which a new parameter may take up."""
+    model = llama()
+    build_eight_bit(model, EightBitAdamWConfig())
+    BITS.optim.GlobalOptimManager.get_instance().override_config(
+        list(model.parameters()), "optim_bits", 32
+    )
+    optimizer = build_eight_bit(model, EightBitAdamWConfig())
+    backward(model)
+    optimizer.step()
+    state = optimizer.state[model.layers[0].mlp.up_proj.weight]
+    assert state["state1"].dtype == torch.uint8
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_state_goes_through_plain_tensors_and_continues_bitwise(library: str) -> None:
+    config = EightBitAdamWConfig(library=library)
+    straight, resumed = llama(), llama()
+    one, two = build_eight_bit(straight, config), build_eight_bit(resumed, config)
+    for model, optimizer in ((straight, one), (resumed, two)):
+        backward(model)
+        optimizer.step()
+    parameters = [p for group in two.param_groups for p in group["params"]]
+    saved = [{k: v.clone() for k, v in flat_state(two.state[p]).items()} for p in parameters]
+    assert all(type(v) is torch.Tensor for flat in saved for v in flat.values())
+    again = build_eight_bit(resumed, config)
+    again.load_state_dict(
+        {
+            "state": {i: own_state(flat) for i, flat in enumerate(saved)},
+            "param_groups": copy.deepcopy(again.state_dict()["param_groups"]),
+        }
+    )
+    for model, optimizer in ((straight, one), (resumed, again)):
+        backward(model, 1)
+        optimizer.step()
+    for a, b in zip(straight.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_schedule_reaches_the_step(library: str) -> None:
+    model = llama()
+    optimizer = build_eight_bit(model, EightBitAdamWConfig(library=library, lr=1e-3))
+    rates = [group["lr"] for group in optimizer.param_groups]
+    set_lr_factor(optimizer, 0.0)
+    before = [p.detach().clone() for p in model.parameters()]
+    backward(model)
+    optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+    if library == "torchao":
+        assert all(g["lr"] is rate for g, rate in zip(optimizer.param_groups, rates, strict=True))
+    set_lr_factor(optimizer, 0.5)
+    assert [float(g["lr"]) for g in optimizer.param_groups] == pytest.approx([5e-4, 5e-4])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_missing_library_is_one_clear_error(library: str, monkeypatch) -> None:
+    module = "bitsandbytes" if library == "bitsandbytes" else "torchao.optim"
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(BadConfig, match=f"optimizer.library: {library} .*pip install {library}"):
+        build_eight_bit(llama(), EightBitAdamWConfig(library=library))
+
+
+def test_a_stable_embedding_is_that_of_bitsandbytes() -> None:
+    from bitsandbytes.nn import StableEmbedding as Theirs
+
+    ours = StableEmbedding(50, 16)
+    theirs = Theirs(50, 16)
+    theirs.load_state_dict(ours.state_dict())
+    tokens = torch.randint(0, 50, (3, 7))
+    assert torch.equal(ours(tokens), theirs(tokens))
+
+
+def test_a_stable_embedding_keeps_the_tie_and_is_trained() -> None:
+    model = llama()
+    use_stable_embedding(model, seed=0)
+    assert model.head_weight is model.embed_tokens.weight
+    optimizer = build_eight_bit(model, EightBitAdamWConfig())
+    backward(model)
+    optimizer.step()
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    assert {id(p) for p in held} == {id(p) for p in model.parameters()}
+    assert model.embed_tokens.norm.weight.grad.abs().sum() > 0
+    bound = (6 / (512 + 128)) ** 0.5
+    assert model.embed_tokens.weight.abs().max() < bound * 1.02

@@ -1,0 +1,166 @@
+"""A17: Muon against torch's own, AdamW groups against torch's own, and who is in which group."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+
+from lehr_trainer.config import LlamaConfig
+from lehr_trainer.config_parts.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.config_parts.optimizer import MuonConfig
+from lehr_trainer.models.gpt2 import GPT2
+from lehr_trainer.models.init import initialise
+from lehr_trainer.models.llama import Llama
+from lehr_trainer.optim.groups import roles, set_lr_factor
+from lehr_trainer.optim.muon import build_muon, orthogonalise
+from lehr_trainer.presets import MODEL_PRESETS
+
+
+def llama(tied: bool = True) -> Llama:
+    values = {**MODEL_PRESETS["tiny"].values, "tie_embeddings": tied, "num_hidden_layers": 2}
+    model = Llama(LlamaConfig(**values))
+    initialise(model, seed=0)
+    return model
+
+
+def backward(model, seed: int = 0) -> None:
+    tokens = torch.randint(0, 512, (2, 33), generator=torch.Generator().manual_seed(seed))
+    model.zero_grad()
+    logits = model(tokens[:, :-1]) @ model.head_weight.T
+    F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+
+
+@pytest.mark.parametrize("adjust_lr", ["original", "match_rms_adamw"])
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_three_steps_equal_torchs_muon_and_adamw(adjust_lr: str, nesterov: bool) -> None:
+    ours = llama(tied=False)
+    theirs = copy.deepcopy(ours)
+    config = MuonConfig(
+        adjust_lr=adjust_lr, nesterov=nesterov, embedding_lr=1e-3, head_lr=2e-3, norm_lr=5e-4
+    )
+    optimizer = build_muon(ours, config)
+    role = roles(theirs)
+
+    def members(kind):
+        return [p for name, p in theirs.named_parameters() if role[name] == kind]
+
+    oracles = [
+        torch.optim.Muon(
+            members("matrix"), lr=0.02, weight_decay=0.1, momentum=0.95,
+            nesterov=nesterov, adjust_lr_fn=adjust_lr,
+        ),
+        torch.optim.AdamW(
+            [
+                {"params": members("embedding"), "lr": 1e-3},
+                {"params": members("head"), "lr": 2e-3},
+                {"params": members("vector"), "lr": 5e-4},
+            ],
+            betas=(0.9, 0.95), weight_decay=0.0, fused=True,
+        ),
+    ]  # fmt: skip
+    start = {name: p.detach().clone() for name, p in ours.named_parameters()}
+    for step in range(3):
+        backward(ours, step)
+        for ours_p, theirs_p in zip(ours.parameters(), theirs.parameters(), strict=True):
+            theirs_p.grad = ours_p.grad.clone()  # the same gradients: only the step is compared
+        optimizer.step()
+        for oracle in oracles:
+            oracle.step()
+    for (name, got), want in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        moved = want - start[name]
+        # The iteration runs in bf16; batched products may sum in another order.
+        bound = 2e-2 if role[name] == "matrix" else 1e-6
+        assert (got - want).norm() <= bound * moved.norm(), name
+
+
+def test_a_bound_on_the_batch_changes_nothing() -> None:
+    whole, split = llama(), llama()
+    for model, batch_mb in ((whole, 256), (split, 1)):
+        optimizer = build_muon(model, MuonConfig(batch_mb=batch_mb))
+        for group in optimizer.param_groups:
+            if batch_mb == 1 and "batch_bytes" in group:
+                group["batch_bytes"] = 1  # one matrix at a time
+        backward(model)
+        optimizer.step()
+    for a, b in zip(whole.parameters(), split.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=2e-3)
+
+
+def test_orthogonalised_matrices_have_singular_values_near_one_and_the_same_vectors() -> None:
+    for shape in ((3, 48, 32), (3, 32, 48)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        out = orthogonalise(x, 5).float()
+        values = torch.linalg.svdvals(out)
+        assert values.min() > 0.3
+        assert values.max() < 1.4
+        u, _, v = torch.linalg.svd(x, full_matrices=False)
+        core = u.mT @ out @ v.mT
+        off = core - torch.diag_embed(core.diagonal(dim1=1, dim2=2))
+        assert off.norm() < 0.1 * core.norm()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_each_parameter_is_in_exactly_one_group(kind: str, tied: bool) -> None:
+    model = (
+        llama(tied)
+        if kind == "llama"
+        else GPT2(GPT2Config(**{**GPT2_TINY, "tie_embeddings": tied}))
+    )
+    groups = {g["name"]: g["params"] for g in build_muon(model, MuonConfig()).param_groups}
+    held = [id(p) for members in groups.values() for p in members]
+    assert sorted(held) == sorted(id(p) for p in model.parameters())
+    assert ("head" in groups) is not tied
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert all(
+        p.ndim == 2 and (".h." in f".{names[id(p)]}" or ".layers." in f".{names[id(p)]}")
+        for p in groups["matrix"]
+    )
+    assert {names[id(p)] for p in groups["embedding"]} == (
+        {"embed_tokens.weight"} if kind == "llama" else {"wte.weight", "wpe.weight"}
+    )
+    assert all(p.ndim == 1 for p in groups["vector"])
+
+
+def test_a_tied_head_cannot_have_a_rate_of_its_own() -> None:
+    config = MuonConfig(embedding_lr=1e-3, head_lr=2e-3)
+    with pytest.raises(
+        ValueError, match=r"head_lr 0\.002 differs .* one weight, which has one rate"
+    ):
+        build_muon(llama(tied=True), config)
+    build_muon(llama(tied=False), config)
+    build_muon(llama(tied=True), MuonConfig(embedding_lr=1e-3, head_lr=1e-3))
+
+
+def test_the_schedule_scales_every_group_from_its_own_peak() -> None:
+    optimizer = build_muon(llama(), MuonConfig(lr=0.02, embedding_lr=1e-3))
+    set_lr_factor(optimizer, 0.5)
+    set_lr_factor(optimizer, 0.25)
+    assert {g["name"]: g["lr"] for g in optimizer.param_groups} == pytest.approx(
+        {"matrix": 0.005, "embedding": 2.5e-4, "vector": 2.5e-4}
+    )
+
+
+def test_state_restored_from_a_checkpoint_continues_bitwise() -> None:
+    straight, broken = llama(), llama()
+    one, two = build_muon(straight, MuonConfig()), build_muon(broken, MuonConfig())
+    for model, optimizer in ((straight, one), (broken, two)):
+        backward(model)
+        optimizer.step()
+    again = build_muon(broken, MuonConfig())
+    again.load_state_dict(copy.deepcopy(two.state_dict()))
+    for model, optimizer in ((straight, one), (broken, again)):
+        backward(model, 1)
+        optimizer.step()
+    assert all(
+        torch.equal(a, b) for a, b in zip(straight.parameters(), broken.parameters(), strict=True)
+    )
+
+
+def test_a_rate_of_zero_is_refused() -> None:
+    with pytest.raises(ValidationError, match="greater than 0"):
+        MuonConfig(lr=0)

@@ -1,0 +1,210 @@
+"""A1, A3: this Llama is transformers' Llama, has P1's size, and starts where it should."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import LlamaConfig as TheirConfig
+from transformers import LlamaForCausalLM
+
+from lehr_trainer.config import LlamaConfig
+from lehr_trainer.losses import cross_entropy
+from lehr_trainer.models import build_model
+from lehr_trainer.models.counts import flops_per_token, parameter_counts
+from lehr_trainer.models.llama import Llama
+from lehr_trainer.presets import MODEL_PRESETS
+
+SMALL = {
+    **MODEL_PRESETS["tiny"].values,
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 3,
+    "max_sequence_length": 128,
+}
+SHAPES = {
+    "grouped query, tied": SMALL,
+    "untied": {**SMALL, "tie_embeddings": False},
+    "no grouping": {**SMALL, "num_key_value_heads": 4},
+    "with biases": {**SMALL, "attention_bias": True, "mlp_bias": True},
+    "P1's rotary base": {**SMALL, "rope_theta": 500_000.0},
+}
+
+
+def theirs(config: LlamaConfig) -> LlamaForCausalLM:
+    model = LlamaForCausalLM(
+        TheirConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.num_hidden_layers,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=config.num_key_value_heads,
+            max_position_embeddings=config.max_sequence_length,
+            rms_norm_eps=config.norm_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            tie_word_embeddings=config.tie_embeddings,
+            attention_bias=config.attention_bias,
+            mlp_bias=config.mlp_bias,
+            attn_implementation="eager",
+        )
+    )
+    return model.float()
+
+
+def their_name(name: str) -> str:
+    return name if name.startswith("lm_head") else f"model.{name}"
+
+
+def gap(got: torch.Tensor, want: torch.Tensor) -> float:
+    return float(((got - want).norm() / want.norm()).detach())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logits_and_every_gradient_equal_transformers(shape: str) -> None:
+    config = LlamaConfig.model_validate(SHAPES[shape])
+    model, other = build_model(config, device="cpu", seed=1), theirs(config)
+    with torch.no_grad():
+        # Norms and biases away from 1 and 0, or a mistake in them could not be seen.
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    state = {their_name(name): tensor for name, tensor in model.state_dict().items()}
+    if config.tie_embeddings:
+        state["lm_head.weight"] = model.embed_tokens.weight
+    other.load_state_dict(state)
+
+    tokens = torch.randint(
+        0, config.vocab_size, (3, 96), generator=torch.Generator().manual_seed(0)
+    )
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    hidden = model(inputs)
+    their_logits = other(inputs).logits
+    assert gap(hidden @ model.head_weight.t(), their_logits) < 1e-5
+
+    cross_entropy(hidden, model.head_weight, targets).backward()
+    F.cross_entropy(their_logits.flatten(0, 1), targets.flatten()).backward()
+    gradients = {name: parameter.grad for name, parameter in other.named_parameters()}
+    names = [name for name, _ in model.named_parameters()]
+    assert len(names) == len(gradients)
+    for name, parameter in model.named_parameters():
+        assert gap(parameter.grad, gradients[their_name(name)]) < 2e-5, name
+
+
+def test_a_later_token_changes_no_earlier_state() -> None:
+    model = build_model(LlamaConfig.model_validate(SMALL), device="cpu", seed=0)
+    tokens = torch.randint(0, 300, (1, 32))
+    changed = tokens.clone()
+    changed[0, 20] = (changed[0, 20] + 1) % 300
+    before, after = model(tokens), model(changed)
+    assert torch.equal(before[0, :20], after[0, :20])
+    assert not torch.allclose(before[0, 20:], after[0, 20:])
+
+
+def test_documents_packed_with_a_mask_equal_documents_alone() -> None:
+    model = build_model(LlamaConfig.model_validate(SMALL), device="cpu", seed=0)
+    first, second = torch.randint(0, 300, (1, 20)), torch.randint(0, 300, (1, 12))
+    ids = torch.tensor([[0] * 20 + [1] * 12])
+    packed = model(torch.cat([first, second], dim=1), ids)
+    assert gap(packed[:, :20], model(first)) < 1e-5
+    assert gap(packed[:, 20:], model(second)) < 1e-5
+
+
+def test_p1s_model_has_its_published_number_of_parameters() -> None:
+    config = LlamaConfig.model_validate(MODEL_PRESETS["llama-1b"].values)
+    with torch.device("meta"):
+        model = Llama(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 1_241_581_568
+    assert parameter_counts(config).total == 1_241_581_568
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_counted_parameters_are_those_of_the_model(shape: str) -> None:
+    config = LlamaConfig.model_validate(SHAPES[shape])
+    with torch.device("meta"):
+        model = Llama(config)
+    counts = parameter_counts(config)
+    assert counts.total == sum(parameter.numel() for parameter in model.parameters())
+    in_layers = sum(p.numel() for name, p in model.named_parameters() if ".layers." in f".{name}")
+    assert counts.layers == in_layers - 2 * config.num_hidden_layers * config.hidden_size
+
+
+def test_flops_of_p1s_model_are_8_25_billion_a_token() -> None:
+    config = LlamaConfig.model_validate(MODEL_PRESETS["llama-1b"].values)
+    assert flops_per_token(config, 2048) == pytest.approx(8.25e9, rel=1e-3)
+
+
+def test_flops_equal_what_torch_counts() -> None:
+    config = LlamaConfig.model_validate(SMALL)
+    model = build_model(config, device="cpu", seed=0)
+    tokens = torch.randint(0, 300, (2, 128))
+    # The math kernel's products are plain ones, each counted once.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        (model(tokens) @ model.head_weight.t()).sum().backward()
+    per_token = counter.get_total_flops() / tokens.numel()
+    norms = 6 * parameter_counts(config).norms
+    assert per_token == pytest.approx(flops_per_token(config, 128) - norms, rel=1e-6)
+
+
+# --- first weights ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_first_loss_is_ln_vocab_plus_half_the_logits_variance(tied: bool) -> None:
+    config = LlamaConfig.model_validate(
+        {**SMALL, "vocab_size": 2048, "hidden_size": 256, "tie_embeddings": tied}
+    )
+    model = build_model(config, device="cpu", seed=3)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 2048, (8, 65), generator=generator)
+    hidden = model(tokens[:, :-1])
+    variance = (hidden @ model.head_weight.t()).var().item()
+    loss = cross_entropy(hidden, model.head_weight, tokens[:, 1:]).item()
+    assert loss == pytest.approx(math.log(2048) + variance / 2, abs=0.1)
+
+
+def test_initial_spreads_are_p1s() -> None:
+    config = LlamaConfig.model_validate({**SMALL, "hidden_size": 256, "intermediate_size": 1024})
+    model = build_model(config, device="cpu", seed=0)
+    residual = 256**-0.5 / (2 * config.num_hidden_layers) ** 0.5
+    expected = {
+        "embed_tokens": 0.02,
+        "q_proj": 256**-0.5,
+        "k_proj": 256**-0.5,
+        "v_proj": 256**-0.5,
+        "o_proj": residual,
+        "gate_proj": 256**-0.5,
+        "up_proj": 256**-0.5,
+        "down_proj": residual,
+    }
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            want = expected[name.split(".")[-2]]
+            assert parameter.std().item() == pytest.approx(want, rel=0.03), name
+        else:
+            assert torch.equal(parameter, torch.ones_like(parameter))
+
+
+def test_a_seed_gives_the_same_weights_and_another_seed_others() -> None:
+    config = LlamaConfig.model_validate(SMALL)
+    one, same, other = (build_model(config, device="cpu", seed=s) for s in (5, 5, 6))
+    for (name, a), b, c in zip(
+        one.named_parameters(), same.parameters(), other.parameters(), strict=True
+    ):
+        assert torch.equal(a, b), name
+        assert a.ndim == 1 or not torch.equal(a, c), name
+
+
+def test_under_autocast_the_norm_computes_in_fp32_and_hands_on_bf16() -> None:
+    model = build_model(LlamaConfig.model_validate(SMALL), device="cpu", seed=0)
+    x = torch.randn(4, 64) * 1e4
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = model.norm(x)
+    want = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    assert got.dtype == torch.bfloat16
+    assert torch.equal(got, want.bfloat16())

@@ -1,0 +1,228 @@
+"""``torchrun -m lehr_trainer PATH``: train the run at PATH, or its attempt.
+
+PATH is a run directory, which holds a ``config.yaml`` (the next attempt is made in it and
+resumes by itself), or an attempt's directory that the platform has made.
+
+``python -m lehr_trainer export RUN_DIR OUT_DIR [--step N]``: write what was trained as a folder
+that ``transformers`` loads.
+
+``python -m lehr_trainer bench NAME``: repeat an experiment of the reference logs, as a table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lehr_trainer import launch, layout
+from lehr_trainer.errors import DiskFull, NanLoss, TrainerError
+from lehr_trainer.failures import (
+    Failure,
+    OtherRankFailed,
+    explain,
+    leave_note,
+    notes,
+    root_cause,
+    watch_others,
+)
+from lehr_trainer.orders import read_orders
+from lehr_trainer.records import Finished, Stopping
+from lehr_trainer.streams import EventStream
+
+if TYPE_CHECKING:
+    from lehr_trainer.distributed import Ranks
+    from lehr_trainer.train import Training
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["export"]:
+        from lehr_trainer import export
+
+        return export.main(sys.argv[2:])
+    if sys.argv[1:2] == ["bench"]:
+        from lehr_trainer.experiments import command
+
+        return command.main(sys.argv[2:])
+    launch.die_with_parent()
+    launch.hold_gpus()
+    rank = int(os.environ.get("RANK", "0"))
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 1
+    try:
+        place = launch.find_place(Path(sys.argv[1]), make_attempt=rank == 0)
+    except TrainerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return Process(rank, Path(sys.argv[1]).absolute(), place).run()
+
+
+class Process:
+    """One rank, from its first line of log to its exit code."""
+
+    def __init__(self, rank: int, path: Path, place: launch.Place | None) -> None:
+        self.rank, self.path, self.place = rank, path, place
+        self.terminal: int | None = None
+        self.ranks: Ranks | None = None
+        self.training: Training | None = None
+        self.events = EventStream(None)
+
+    def run(self) -> int:
+        if self.place is not None:
+            self._settle_in(self.place)
+        try:
+            finished = self._train()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run has to say how it ended
+            if not isinstance(error, TrainerError | OtherRankFailed):
+                traceback.print_exc()
+            return self._fail(explain(error, self.rank), isinstance(error, NanLoss))
+        self.events.write(finished)
+        self.events.fsync()
+        if self.ranks is not None:
+            self.ranks.leave()
+        self.say(f"{finished.outcome} at step {finished.step}")
+        return 0
+
+    def say(self, line: str) -> None:
+        """A line of progress: in the log, and on the terminal of whoever runs this alone."""
+        if self.rank != 0:
+            return
+        print(line, flush=True)
+        if self.terminal is not None:
+            os.write(self.terminal, f"{line}\n".encode())
+
+    def _settle_in(self, place: launch.Place) -> None:
+        terminal = launch.redirect_output(layout.rank_log(place.attempt_dir, self.rank))
+        if place.standalone and self.rank == 0:
+            self.terminal = terminal
+        else:
+            os.close(terminal)
+        self.place = place
+        if self.rank == 0:
+            self.events = EventStream(place.attempt_dir / layout.EVENTS)
+
+    def _train(self) -> Finished:
+        known_seq = 0
+        if self.place is not None:
+            known_seq = read_orders(self.place.attempt_dir / layout.ORDERS).checkpoint_seq
+        run_dir = self.path if self.place is None else self.place.run_dir
+        config = launch.read_config(run_dir / layout.CONFIG)
+
+        # torch from here on.
+        from lehr_trainer import machine
+        from lehr_trainer.assemble import assemble
+        from lehr_trainer.boundary import Interrupted, StopSignal
+        from lehr_trainer.distributed import Ranks
+        from lehr_trainer.session import Session
+
+        timeline = machine.Timeline()
+        timeline.mark("imports")
+        signals = StopSignal()
+        try:
+            machine.prepare_process(config)
+            self.ranks = Ranks.join(config.device)
+            attempt_dir = self.ranks.by_main(lambda: str(self._known_place().attempt_dir))
+            if self.place is None:
+                found = launch.find_place(Path(attempt_dir), make_attempt=False)
+                assert found is not None
+                self._settle_in(found)
+            place = self._known_place()
+            if self.ranks.world_size > 1:
+                # So that every rank has a log, and a reader sees which process it was.
+                where = f"pid {os.getpid()}, {self.ranks.device}"
+                print(f"rank {self.rank} of {self.ranks.world_size}: {where}", flush=True)
+                watch_others(place.attempt_dir, self.rank, self._end_for_another)
+            timeline.mark("ranks")
+            session = Session(
+                config=config,
+                place=place,
+                ranks=self.ranks,
+                events=self.events,
+                signals=signals,
+                timeline=timeline,
+                say=self.say,
+                known_checkpoint_seq=known_seq,
+            )
+            training = self.training = assemble(session)
+            signals.wait_for_boundary = True
+            with training.loader:
+                return training.run()
+        except Interrupted:
+            if self.place is not None and (others := notes(self.place.attempt_dir)):
+                # torchrun ends us because another rank failed: that is the story to tell.
+                raise OtherRankFailed(others[0]) from None
+            step, now = self.events.last_step, time.time()
+            self.events.write(Stopping(time=now, step=step, reason="signal"))
+            return Finished(time=now, step=step, outcome="stopped", cause="signal")
+
+    def _known_place(self) -> launch.Place:
+        assert self.place is not None
+        return self.place
+
+    # --- failing -----------------------------------------------------------------------------
+
+    def _fail(self, own: Failure, lost_weights: bool) -> int:
+        if self.ranks is None and self.rank != 0:
+            launch.let_rank_0_speak()
+            return 1
+        # We are ending already; torchrun's signal, when another rank was quicker, must not keep
+        # us from saying why.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        alone = self.ranks is None or self.ranks.world_size == 1
+        if self.place is None:
+            print(f"error: {own.message}", file=sys.stderr)
+            return 1
+        if not alone and own.rank == self.rank:
+            leave_note(self.place.attempt_dir, own)
+        failure = root_cause(self.place.attempt_dir, own, wait=not alone)
+        if lost_weights:
+            failure = self._name_last_good(failure)
+        self._report(failure)
+        return 1
+
+    def _end_for_another(self, failure: Failure) -> None:
+        """From the thread that looks out for the others; this process ends after it."""
+        if self.training is not None:
+            self.training.saver.end()
+        self._report(failure)
+
+    def _name_last_good(self, failure: Failure) -> Failure:
+        place = self._known_place()
+        every = [p for folder in layout.attempts(place.run_dir) for p in layout.checkpoints(folder)]
+        last = (
+            f"the last good checkpoint is {every[-1].relative_to(place.run_dir)}"
+            if every
+            else "there is no checkpoint yet"
+        )
+        message = (
+            f"{failure.message}; {last}. Most often the learning rate is too high: lower "
+            "optimizer.lr, or warm up for longer"
+        )
+        return Failure(failure.rank, failure.cause, message)
+
+    def _report(self, failure: Failure) -> None:
+        """Say it in the log, on the terminal and in the ``finished`` record."""
+        print(f"error: {failure.message}", file=sys.stderr)
+        if self.terminal is not None:
+            os.write(self.terminal, f"error: {failure.message}\n".encode())
+        step, now = self.events.last_step, time.time()
+        last = Finished(
+            time=now, step=step, outcome="failed", cause=failure.cause, message=failure.message
+        )
+        # Where the disk is too full even for this line, the log and the exit code have to do.
+        with contextlib.suppress(DiskFull):
+            if failure.cause == NanLoss.cause:
+                self.events.write(Stopping(time=now, step=step, reason="nan"))
+            self.events.write(last)
+            self.events.fsync()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

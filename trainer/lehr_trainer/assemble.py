@@ -1,0 +1,255 @@
+"""From a config to a ``Training`` that is ready for its first step.
+
+Data, model, optimizer, the checkpoint to go on from, and the records that say so. How long each
+took stands in ``Started.startup_s``.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from lehr_trainer import layout, machine, state
+from lehr_trainer.boundary import Boundary
+from lehr_trainer.compiling import Accumulation, compile_model
+from lehr_trainer.compression import overflow_count
+from lehr_trainer.data import Loader, PreparedData, ValidationSet, prepare
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.first_pass import first_pass
+from lehr_trainer.hardware import peak_flops
+from lehr_trainer.insight import Insight
+from lehr_trainer.losses_variants import build_loss
+from lehr_trainer.models import build_model
+from lehr_trainer.models.counts import flops_per_token, parameter_counts
+from lehr_trainer.models.documents import reading
+from lehr_trainer.models.fp8 import convert_to_fp8
+from lehr_trainer.models.recompute import recompute_activations
+from lehr_trainer.optim import build_optimizer
+from lehr_trainer.precision import Precision
+from lehr_trainer.profiling import Profiler
+from lehr_trainer.records import Notice, Record, Resumed, Started, Warning_
+from lehr_trainer.resume import choose_checkpoint
+from lehr_trainer.saver import Saver
+from lehr_trainer.session import Session
+from lehr_trainer.state import Progress
+from lehr_trainer.steplog import StepLog
+from lehr_trainer.train import Training
+from lehr_trainer.updates import Updates
+
+
+def assemble(session: Session) -> Training:
+    """Everything before the first step; the ``started`` record is written at its end."""
+    config, ranks, timeline = session.config, session.ranks, session.timeline
+    precision = Precision.choose(config.precision, ranks.device)
+    machine.seed_generators(config.seed, ranks.rank)
+
+    data = _prepare_data(session)
+    timeline.mark("data")
+
+    model = build_model(config.model, device=ranks.device, seed=config.seed)
+    optimizer = build_optimizer(model, config.optimizer)
+    updates = Updates(
+        ranks.device,
+        loss_scale=config.precision.loss_scale if precision.scales_loss else None,
+        skip_step=config.skip_step,
+    )
+    loss = build_loss(config.loss, precision.operands, ranks.device)
+    timeline.mark("model")
+
+    progress, how = take_up(session, data, model, optimizer, updates)
+    timeline.mark("resume")
+
+    loader = Loader(
+        data,
+        config.batch,
+        seed=config.seed,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        device=ranks.device,
+        workers=config.data.workers,
+        prefetch=config.data.prefetch,
+        loading=config.data.loading,
+        steps=config.steps,
+    )
+    try:
+        config.parallel.check_accumulation(loader.micro_steps(progress.step))
+    except ValueError as error:
+        raise BadConfig(str(error)) from error
+    if progress.step < config.steps:
+        loader.batch(progress.step)
+    timeline.mark("first_batch")
+
+    # The order matters: parts are replaced, then made to recompute, then compiled as they are.
+    convert_to_fp8(model, config.precision.fp8)
+    recompute_activations(model, config.recompute)
+    compile_model(model, config.compile)
+    accumulation = Accumulation(model, config.compile)
+    read = reading(data.eos_id if config.attention.document_masking else None)
+    first_pass(
+        session,
+        model,
+        optimizer,
+        accumulation=accumulation,
+        precision=precision,
+        loss=loss,
+        read=read,
+        step=progress.step,
+    )
+    # Wrapped last: what is wrapped already holds the weights that every rank agrees on.
+    wrapped = ranks.share_gradients(model, config.parallel, already_scaled=precision.scales_loss)
+    timeline.mark("compile")
+
+    device_name = machine.device_name(ranks.device)
+    peak = peak_flops(device_name, precision.arithmetic)
+    training = Training(
+        config=config,
+        ranks=ranks,
+        events=session.events,
+        say=session.say,
+        precision=precision,
+        data=data,
+        loader=loader,
+        held_out=_held_out(session, data),
+        model=model,
+        wrapped=wrapped,
+        read=read,
+        loss=loss,
+        optimizer=optimizer,
+        updates=updates,
+        accumulation=accumulation,
+        progress=progress,
+        boundary=Boundary(
+            session.place.attempt_dir / layout.ORDERS,
+            session.signals,
+            session.known_checkpoint_seq,
+        ),
+        saver=Saver(session, data, model, optimizer, updates),
+        steplog=StepLog(
+            config,
+            session.events,
+            ranks.device,
+            flops_per_s_at_full_use=None if peak is None else peak * ranks.world_size,
+            flops_per_token=lambda step: flops_per_token(
+                config.model, config.batch.at(step, config.steps).sequence_length
+            ),
+            say=session.say,
+            gradients_may_overflow=precision.scales_loss,
+        ),
+        insight=Insight(
+            config,
+            model,
+            read=read,
+            precision=precision,
+            speaks=ranks.is_main,
+            compression_overflows=overflow_count(wrapped),
+        ),
+        profiler=Profiler(
+            config.profile,
+            session.place.attempt_dir / layout.PROFILES,
+            rank=ranks.rank,
+            device=ranks.device,
+            say=session.say,
+        ),
+    )
+    session.events.write(_started(session, data, device_name))
+    if how is not None:
+        session.events.write(how)
+    return training
+
+
+def _prepare_data(session: Session) -> PreparedData:
+    def notify(phase: str, message: str, done: float | None) -> None:
+        session.say(f"{phase}: {message}")
+        session.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
+
+    config = session.config
+    return prepare(
+        config.data,
+        config.validation,
+        config.model.vocab_size,
+        layout.data_root(),
+        notify,
+        started_by=session.place.run_dir.name,
+    )
+
+
+def _held_out(session: Session, data: PreparedData) -> ValidationSet:
+    config, ranks = session.config, session.ranks
+    share = config.batch.sequences // ranks.world_size
+    return ValidationSet(
+        data,
+        config.batch.sequence_length,
+        config.validation.tokens,
+        ranks.rank,
+        ranks.world_size,
+        micro_batch=config.validation.micro_batch or config.batch.micro_batch or share,
+        device=ranks.device,
+    )
+
+
+def _started(session: Session, data: PreparedData, device_name: str) -> Started:
+    config, ranks = session.config, session.ranks
+    return Started(
+        time=time.time(),
+        attempt=session.place.attempt,
+        world_size=ranks.world_size,
+        device=device_name,
+        parameters=parameter_counts(config.model).total,
+        tokens_per_step=config.tokens_per_step,
+        total_steps=config.steps,
+        data_digest=data.digest,
+        validation_digest=data.validation_digest,
+        versions=machine.versions(),
+        host=machine.host(ranks.device),
+        startup_s=session.timeline.phases,
+    )
+
+
+def take_up(
+    session: Session,
+    data: PreparedData,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    updates: Updates,
+) -> tuple[Progress, Record | None]:
+    """Go on from the newest checkpoint that verifies, if there is one; and the record of it."""
+    place, say = session.place, session.say
+    chosen, skipped = session.ranks.by_main(lambda: _choose(session))
+    if chosen is None:
+        if not skipped:
+            return Progress(), None
+        message = f"no checkpoint verifies, so training starts anew: {'; '.join(skipped)}"
+        say(f"warning: {message}")
+        return Progress(), Warning_(
+            time=time.time(), code="no_valid_checkpoint", message=message, step=0
+        )
+    directory = Path(chosen)
+    progress, saved = state.restore(
+        directory,
+        model=model,
+        optimizer=optimizer,
+        updates=updates,
+        rank=session.ranks.rank,
+    )
+    if directory.is_relative_to(place.run_dir):
+        # A fork may change its data; the same run may not.
+        data.require_same(
+            digest=saved["data"]["digest"],
+            validation_digest=saved["data"]["validation_digest"],
+        )
+        chosen = str(directory.relative_to(place.run_dir))
+    say(f"resumed at step {progress.step} from {chosen}")
+    for reason in skipped:
+        say(f"warning: passed over a newer checkpoint: {reason}")
+    return progress, Resumed(
+        time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped
+    )
+
+
+def _choose(session: Session) -> tuple[str | None, list[str]]:
+    place = session.place
+    choice = choose_checkpoint(place.run_dir, place.attempt_dir, place.note)
+    return (None if choice.directory is None else str(choice.directory), list(choice.skipped))

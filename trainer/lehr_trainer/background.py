@@ -1,0 +1,71 @@
+"""One piece of work beside the training loop, at most one at a time; its error is kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import torch
+
+
+class Background:
+    """A thread, not a process: hashing and writing let go of the interpreter lock."""
+
+    def __init__(self, device: torch.device) -> None:
+        """No thread yet; the first piece of work starts it.
+
+        Args:
+            device: this rank's.
+        """
+        self._device = device
+        self._pool: ThreadPoolExecutor | None = None
+        self._work: Future[object] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the work has ended in an error that nobody was told of."""
+        work = self._work
+        return work is not None and work.done() and work.exception() is not None
+
+    @property
+    def busy(self) -> bool:
+        return self._work is not None and not self._work.done()
+
+    def start(self, act: Callable[[], object]) -> None:
+        """Do ``act``, once what was under way has ended.
+
+        Raises:
+            Exception: the one in which that ended.
+        """
+        self.wait()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "background", self._enter_thread)
+        self._work = self._pool.submit(act)
+
+    def wait(self) -> None:
+        """Until nothing is under way.
+
+        Raises:
+            Exception: the one in which it ended; it is told once.
+        """
+        work, self._work = self._work, None
+        if work is not None:
+            work.result()
+
+    def end_within(self, seconds: float) -> BaseException | str | None:
+        """For a process that ends anyway: wait, but not for ever.
+
+        Returns:
+            What is wrong with what was under way, if anything is.
+        """
+        work = self._work
+        if work is None:
+            return None
+        if not wait([work], seconds).done:
+            return f"not done within {seconds:g} s"
+        return work.exception()
+
+    def _enter_thread(self) -> None:
+        if self._device.type == "cuda":
+            # Pinning memory would otherwise open a context on GPU 0 from every rank.
+            torch.cuda.set_device(self._device)

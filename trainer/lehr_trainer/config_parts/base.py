@@ -1,0 +1,38 @@
+"""What every part of the config is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Config(BaseModel):
+    """Frozen, and strict about names: a misspelt field is an error, never ignored."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+def tagged(tag: str, default: str) -> Callable[[Any], Any]:
+    """For a union told apart by ``tag``: one that is not given is ``default``."""
+
+    def with_tag(raw: Any) -> Any:
+        return {tag: default, **raw} if isinstance(raw, dict) else raw
+
+    return with_tag
+
+
+def must_name(tag: str) -> Callable[[dict[str, Any]], None]:
+    """For the JSON schema of a union's other members, so that exactly one matches."""
+
+    def require(schema: dict[str, Any]) -> None:
+        schema["required"] = [tag, *schema.get("required", [])]
+
+    return require

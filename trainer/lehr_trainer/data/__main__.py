@@ -1,0 +1,95 @@
+"""``python -m lehr_trainer.data prepare CONFIG.yaml``: token shards before any GPU is taken."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from lehr_trainer import layout
+from lehr_trainer.config import TrainConfig
+from lehr_trainer.data.preparation import prepare
+from lehr_trainer.errors import BadConfig, TrainerError
+from lehr_trainer.records import Notice
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prepare and say where the shards lie; 1 on bad input, with one line that says why."""
+    parser = argparse.ArgumentParser(prog="python -m lehr_trainer.data", description=__doc__)
+    verbs = parser.add_subparsers(required=True, metavar="prepare")
+    verb = verbs.add_parser("prepare", help="make (or check) the token shards of a config")
+    verb.add_argument("config", type=Path, help="a training config, or a run spec with `train`")
+    verb.add_argument("--root", type=Path, help="folder of prepared data (default: LEHR_DATA)")
+    verb.add_argument(
+        "--notices", action="store_true", help="progress on stdout as Notice records, for programs"
+    )
+    verb.add_argument("--verify", action="store_true", help="check every digest, however large")
+    given = parser.parse_args(argv)
+    try:
+        config = _read(given.config)
+        prepared = prepare(
+            config.data,
+            config.validation,
+            config.model.vocab_size,
+            given.root or layout.data_root(),
+            _notice if given.notices else _progress,
+            started_by="lehr_trainer.data prepare",
+            hash_everything=given.verify,
+        )
+    except TrainerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; what is finished is reused next time", file=sys.stderr)
+        return 130
+    # Standard output is for records alone when a program reads it.
+    print(
+        f"{prepared.tokens:,} training tokens of {prepared.documents:,} documents, "
+        f"digest {prepared.digest[:12]}\n"
+        f"{prepared.validation_tokens:,} validation tokens are scored, "
+        f"digest {prepared.validation_digest[:12]}\n"
+        f"{prepared.directory}",
+        file=sys.stderr if given.notices else sys.stdout,
+    )
+    return 0
+
+
+def _read(path: Path) -> TrainConfig:
+    try:
+        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise BadConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if isinstance(values, dict) and isinstance(values.get("train"), dict):
+        values = values["train"]
+    try:
+        return TrainConfig.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()
+        )
+        raise BadConfig(f"{path}: {problems}") from None
+
+
+def _progress(phase: str, message: str, done: float | None) -> None:
+    share = "" if done is None else f"{done:4.0%} "
+    if sys.stderr.isatty():
+        end = "\n" if done == 1.0 else ""
+        print(f"\r\033[K{phase}: {share}{message}", end=end, file=sys.stderr, flush=True)
+    else:
+        print(f"{phase}: {share}{message}", file=sys.stderr, flush=True)
+
+
+def _notice(phase: str, message: str, done: float | None) -> None:
+    notice = Notice(time=time.time(), phase=phase, message=message, done=done)
+    print(notice.model_dump_json(), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

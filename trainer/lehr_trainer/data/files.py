@@ -1,0 +1,165 @@
+"""Text, JSON lines and Parquet on this machine, streamed by ``datasets``.
+
+JSON lines are read as lines and parsed here: ``datasets`` would infer one schema for all
+fields of all lines and stop at the first line whose metadata differs, where only the text
+counts. Compressed files (.gz, .zst, ...) are extracted as they are read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from lehr_trainer.config import FilesCorpus
+from lehr_trainer.data.corpora import CorpusReader
+from lehr_trainer.errors import BadData
+
+_FILES_A_SOURCE = 512
+"""Of text files that are a document each: opening a stream costs more than a small file."""
+
+_LARGEST_DOCUMENT = 256 * 2**20
+
+
+class FilesReader(CorpusReader):
+    def __init__(self, corpus: FilesCorpus, files: list[Path]) -> None:
+        self._corpus = corpus
+        self._files = files
+        whole_files = corpus.kind == "text" and corpus.document == "file"
+        step = _FILES_A_SOURCE if whole_files else 1
+        self._sources = [files[at : at + step] for at in range(0, len(files), step)]
+        self._read: Callable[[list[Path], int], Iterator[str]] = {
+            "text": self._text,
+            "jsonl": self._json_lines,
+            "parquet": self._parquet,
+        }[corpus.kind]
+
+    def identity(self) -> dict[str, Any]:
+        found = [(path, path.stat()) for path in self._files]
+        return {
+            "kind": self._corpus.kind,
+            "text_field": self._corpus.text_field,
+            "document": self._corpus.document,
+            "files": [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in found],
+        }
+
+    def description(self) -> dict[str, Any]:
+        return {"kind": self._corpus.kind, "files": [str(path) for path in self._files]}
+
+    def sources(self) -> int:
+        return len(self._sources)
+
+    def size(self, source: int) -> int | None:
+        return sum(path.stat().st_size for path in self._sources[source])
+
+    def documents(self, source: int, skip: int) -> Iterator[str]:
+        yield from self._read(self._sources[source], skip)
+
+    def _text(self, files: list[Path], skip: int) -> Iterator[str]:
+        if self._corpus.document == "file":
+            for path in files:
+                if path.stat().st_size > _LARGEST_DOCUMENT:
+                    raise BadData(
+                        f"{path} would be one document of {path.stat().st_size / 2**20:,.0f} MiB; "
+                        "set data.corpus.document to paragraph or line"
+                    )
+            yield from _rows(files, skip, sample_by="document")
+        else:
+            yield from _rows(files, skip, sample_by=self._corpus.document, keep_linebreaks=True)
+
+    def _json_lines(self, files: list[Path], skip: int) -> Iterator[str]:
+        (path,) = files
+        field = self._corpus.text_field
+        for number, line in enumerate(_rows(files, skip, sample_by="line"), skip + 1):
+            if not line.strip():
+                yield ""
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise BadData(f"{path}, line {number} is not JSON: {error}") from None
+            if not isinstance(record, dict):
+                raise BadData(
+                    f"{path}, line {number} is no JSON object but {line.strip()[:40]!r}; "
+                    'a line holds one document, such as {"text": "..."}'
+                )
+            if field not in record:
+                raise BadData(f"{path}, line {number} {_no_field(field, list(record))}")
+            text = record[field]
+            if text is not None and not isinstance(text, str):
+                raise BadData(
+                    f"{path}, line {number}: field {field!r} holds {type(text).__name__}, not text"
+                )
+            yield text or ""
+
+    def _parquet(self, files: list[Path], skip: int) -> Iterator[str]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        (path,) = files
+        field = self._corpus.text_field
+        try:
+            schema = pq.read_schema(path)
+        except (pa.ArrowException, OSError) as error:
+            raise BadData(f"{path} is no Parquet file: {_first_line(error)}") from None
+        if field not in schema.names:
+            raise BadData(f"{path} {_no_field(field, schema.names)}")
+        kind = schema.field(field).type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise BadData(f"{path}: column {field!r} holds {kind}, not text")
+        yield from _rows(files, skip, builder="parquet", field=field, columns=[field])
+
+
+def _no_field(field: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(field, names, n=1)
+    return (
+        f"has no field {field!r}; it has {', '.join(names) or 'none'}; set data.corpus.text_field"
+        + (f" to {near[0]}" if near else "")
+    )
+
+
+def _rows(
+    files: list[Path], skip: int, *, builder: str = "text", field: str = "text", **options: Any
+) -> Iterator[str]:
+    """The column ``field`` of the files, row by row, after the first ``skip`` rows."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        stream = datasets.load_dataset(
+            builder,
+            # As a URL, since a plain path is taken for a glob pattern.
+            data_files=[_literal(path) for path in files],
+            split="train",
+            streaming=True,
+            **options,
+        )
+        yield from islice(column(stream, field), skip, None)
+    except UnicodeDecodeError as error:
+        raise BadData(
+            f"{_named(files)} is not UTF-8: {error.reason} at byte {error.start}; convert it first"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise BadData(f"{_named(files)} cannot be read: {_first_line(error)}") from None
+
+
+def column(stream: Any, field: str) -> Iterator[str]:
+    """One text column of a streamed dataset, a batch of rows at a time."""
+    for table in stream.with_format("arrow").iter(batch_size=256):
+        for text in table[field].to_pylist():
+            yield text or ""
+
+
+def _literal(path: Path) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in str(path))
+
+
+def _named(files: list[Path]) -> str:
+    return str(files[0]) if len(files) == 1 else f"one of {files[0]} ... {files[-1]}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

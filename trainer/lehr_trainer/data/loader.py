@@ -1,0 +1,181 @@
+"""Batches of training data: a pure function of the step.
+
+Think of each epoch's blocks, laid end to end in that epoch's order, as one endless stream of
+tokens. Step s takes ``tokens_per_step`` tokens from ``s * tokens_per_step`` on, whatever the
+number of ranks and however long the sequences are: so the only state is the step, a run may
+resume on another world size, and a schedule that makes sequences longer neither repeats nor
+skips a token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lehr_trainer.config import BatchConfig
+from lehr_trainer.data.order import Stream
+from lehr_trainer.data.prepared import PreparedData
+from lehr_trainer.data.tokens import Loading, TrainTokens
+from lehr_trainer.errors import BadConfig
+
+Place = tuple[int, int]
+"""Step and micro-step."""
+
+
+class Loader:
+    """Makes a rank's batches, a few of them ahead of time on ``workers`` threads.
+
+    Threads, not processes: the gather lets go of the interpreter lock, takes a tenth of a
+    millisecond, and needs no copy between processes. ``workers=0`` makes each batch when it
+    is asked for. Batches may be asked for in any order; in order is what is prefetched.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedData,
+        batch: BatchConfig,
+        *,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+        workers: int = 1,
+        prefetch: int = 4,
+        loading: Loading = "auto",
+        steps: int | None = None,
+    ) -> None:
+        """Open the data.
+
+        Args:
+            prepared: the corpus.
+            batch: the shape of every step, and its stages.
+            seed: of the order.
+            rank: this process's.
+            world_size: how many ranks share each step's sequences.
+            device: where batches go.
+            workers: threads that make batches ahead; 0 for none.
+            prefetch: batches kept ready for each worker.
+            loading: memmap, preload or auto.
+            steps: of the whole run; needed where ``batch.stages`` change the length on the way.
+
+        Raises:
+            BadConfig: the ranks cannot share the sequences evenly.
+            BadData: the corpus is too short, or a shard cannot be read.
+        """
+        if problem := batch.sharing_problem(world_size):
+            raise BadConfig(problem)
+        if batch.stages and steps is None:
+            raise BadConfig("batch.stages are shares of all steps: say how many there are")
+        self._batch, self._steps = batch, steps or 1
+        self._block = batch.longest_sequence
+        self._rank, self._world_size = rank, world_size
+        self._device = torch.device(device)
+        self.data = TrainTokens.open(prepared, loading, self._block)
+        self._order = Stream(seed, self.data.blocks)
+        self._ahead = max(1, workers * prefetch)
+        self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
+        self._ready: deque[tuple[Place, Future[Tensor]]] = deque()
+        self.waited_s = 0.0
+        """Seconds in all that ``batch`` kept its caller waiting."""
+
+    def micro_steps(self, step: int = 0) -> int:
+        """Forward passes of this rank in that step."""
+        shape = self._batch.at(step, self._steps)
+        return shape.sequences // self._world_size // self._micro_batch(shape)
+
+    def batch(self, step: int, micro_step: int = 0) -> tuple[Tensor, Tensor]:
+        """Inputs and targets, int64 [B, T], after ``step`` steps have been taken (0 is the first).
+
+        Targets are the inputs shifted by one token.
+        """
+        began = time.perf_counter()
+        both = self._take((step, micro_step))
+        if both.device != self._device:
+            both = both.to(self._device, non_blocking=True)
+        self.waited_s += time.perf_counter() - began
+        return both[0], both[1]
+
+    def close(self) -> None:
+        """Stop the threads. Closing twice is harmless."""
+        self._ready.clear()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- which sequences ---------------------------------------------------------------------
+
+    def _micro_batch(self, shape: BatchConfig) -> int:
+        return shape.micro_batch or shape.sequences // self._world_size
+
+    def _sequences(self, place: Place, shape: BatchConfig) -> NDArray[np.int64]:
+        """This rank's sequences of a micro-step, counted from the start of training."""
+        step, micro_step = place
+        share = shape.sequences // self._world_size
+        micro_batch = self._micro_batch(shape)
+        first = step * shape.sequences + self._rank * share + micro_step * micro_batch
+        return np.arange(first, first + micro_batch, dtype=np.int64)
+
+    def _make(self, place: Place) -> Tensor:
+        """The batch, in host memory (pinned for CUDA): [2, B, T], inputs and targets."""
+        shape = self._batch.at(place[0], self._steps)
+        length = shape.sequence_length
+        positions, offsets = np.divmod(self._sequences(place, shape) * length, self._block)
+        first, last = int(positions[0]), int(positions[-1])
+        blocks = self._order.blocks(first, last)[positions - first]
+        rows = self.data.windows(blocks, offsets, length)
+        both = torch.empty(
+            (2, *rows[:, 1:].shape), dtype=torch.int64, pin_memory=self._device.type == "cuda"
+        )
+        filled = both.numpy()
+        filled[0] = rows[:, :-1]
+        filled[1] = rows[:, 1:]
+        return both
+
+    # --- ahead of time -----------------------------------------------------------------------
+
+    def _take(self, place: Place) -> Tensor:
+        if self._pool is None:
+            return self._make(place)
+        if not self._ready or self._ready[0][0] != place:
+            for _, future in self._ready:
+                future.cancel()
+            self._ready.clear()
+            self._submit(place)
+        _, future = self._ready.popleft()
+        batch = future.result()
+        last = self._ready[-1][0] if self._ready else place
+        while len(self._ready) < self._ahead:
+            last = self._after(last)
+            self._submit(last)
+        return batch
+
+    def _submit(self, place: Place) -> None:
+        assert self._pool is not None
+        self._ready.append((place, self._pool.submit(self._make, place)))
+
+    def _after(self, place: Place) -> Place:
+        step, micro_step = place
+        return (step, micro_step + 1) if micro_step + 1 < self.micro_steps(step) else (step + 1, 0)
+
+    def _enter_thread(self) -> None:
+        if self._device.type == "cuda":
+            # Pinning memory would otherwise open a context on GPU 0 from every rank.
+            torch.cuda.set_device(self._device)

@@ -1,0 +1,222 @@
+"""Text to tokens and back, by name: byte, tekken, a tokenizers JSON, or a hub id."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lehr_trainer.data.checks import TOKENIZER_SIZES, check_tokenizer
+from lehr_trainer.errors import BadData
+
+TokenArray = NDArray[Any]
+
+_END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
+"""What tokenizers call the end of a document, when no tokenizer_config.json says."""
+
+_PIECE_CHARACTERS = 400_000
+"""tekken's pattern overflows tiktoken's stack at a million blanks in a row: measured, a panic."""
+
+
+class Tokenizer(ABC):
+    """Safe to use from several threads; encoding lets go of the interpreter lock."""
+
+    name: str
+    vocab_size: int
+    """Every token is smaller."""
+    eos_id: int
+    """Ends a document."""
+
+    @abstractmethod
+    def encode(self, text: str) -> TokenArray:
+        """The tokens of ``text``, no special ones among them."""
+
+    def encode_all(self, texts: Sequence[str]) -> list[TokenArray]:
+        """The tokens of each text."""
+        return [self.encode(text) for text in texts]
+
+    @abstractmethod
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of ``tokens``; ends of documents vanish, broken UTF-8 shows as U+FFFD."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What decides the tokens, as part of the cache key."""
+
+
+class ByteTokenizer(Tokenizer):
+    """UTF-8 bytes, and 256 for the end of a document."""
+
+    name = "byte"
+    vocab_size = TOKENIZER_SIZES["byte"]
+    eos_id = 256
+
+    def encode(self, text: str) -> TokenArray:
+        return np.frombuffer(text.encode(), dtype=np.uint8)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return bytes(token for token in tokens if token < 256).decode(errors="replace")
+
+    def identity(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+class TekkenTokenizer(Tokenizer):
+    """Mistral's tekken, 131,072 tokens, from the file that mistral-common ships.
+
+    Its own class takes three quarters of a second to load and hands out lists; the file is
+    plain data for tiktoken, which it uses too (a test holds both equal). Special tokens come
+    first: 1,000 of them, the end of a document being 2.
+    """
+
+    name = "tekken"
+    eos_id = 2
+    FILE = "tekken_240911.json"
+
+    def __init__(self) -> None:
+        from importlib.util import find_spec
+
+        # Found, not imported: the package pulls in audio and image handling.
+        spec = find_spec("mistral_common")
+        if spec is None or not spec.submodule_search_locations:
+            raise BadData("data.tokenizer tekken needs mistral-common: pip install 'lehr[trainer]'")
+        self._path = Path(spec.submodule_search_locations[0]) / "data" / self.FILE
+        try:
+            raw = self._path.read_bytes()
+        except OSError as error:
+            raise BadData(
+                f"data.tokenizer tekken: {self._path} cannot be read ({error.strerror}); "
+                "reinstall mistral-common"
+            ) from None
+        self._sha256 = hashlib.sha256(raw).hexdigest()
+        read = json.loads(raw)
+        config = read["config"]
+        self._specials = int(config["default_num_special_tokens"])
+        self.vocab_size = int(config["default_vocab_size"])
+        self._pattern = str(config["pattern"])
+        self._vocab = read["vocab"][: self.vocab_size - self._specials]
+        # tiktoken's way through a list is faster (48 against 70 ms a MB), but a fifth of it
+        # holds the interpreter lock, so that more than eight threads gain by the other.
+        self._many_cores = len(os.sched_getaffinity(0)) > 8
+
+    @cached_property
+    def _encoding(self) -> Any:
+        import tiktoken
+
+        ranks = {base64.b64decode(entry["token_bytes"]): entry["rank"] for entry in self._vocab}
+        return tiktoken.Encoding(
+            self.FILE, pat_str=self._pattern, mergeable_ranks=ranks, special_tokens={}
+        )
+
+    def encode(self, text: str) -> TokenArray:
+        if len(text) > _PIECE_CHARACTERS:
+            return np.concatenate([self.encode(piece) for piece in _pieces(text)])
+        if self._many_cores:
+            ranks = self._encoding.encode_to_numpy(text, disallowed_special=())
+        else:
+            ranks = np.frombuffer(array("I", self._encoding.encode_ordinary(text)), dtype=np.uint32)
+        tokens: TokenArray = ranks + np.uint32(self._specials)
+        return tokens
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        ranks = [int(token) - self._specials for token in tokens if token >= self._specials]
+        text: str = self._encoding.decode(ranks, errors="replace")
+        return text
+
+    def identity(self) -> dict[str, Any]:
+        return {"name": self.name, "sha256": self._sha256}
+
+
+class JsonTokenizer(Tokenizer):
+    """A ``tokenizer.json`` of the ``tokenizers`` library."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        from tokenizers import Tokenizer as Fast
+
+        self.name = name
+        raw = path.read_bytes()
+        self._sha256 = hashlib.sha256(raw).hexdigest()
+        try:
+            self._fast = Fast.from_str(raw.decode())
+        except Exception as error:  # noqa: BLE001 - the library raises Exception itself
+            raise BadData(
+                f"data.tokenizer {name!r}: {path} is no tokenizers JSON ({error})"
+            ) from None
+        self._fast.no_padding()
+        self._fast.no_truncation()
+        self.vocab_size = max(self._fast.get_vocab(with_added_tokens=True).values()) + 1
+        self.eos_id = self._find_eos(path)
+
+    def _find_eos(self, path: Path) -> int:
+        config = path.with_name("tokenizer_config.json")
+        names = list(_END_OF_TEXT)
+        if config.is_file():
+            said = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
+            said = said.get("content") if isinstance(said, dict) else said
+            names = [said, *names] if said else names
+        for name in names:
+            if (token := self._fast.token_to_id(name)) is not None:
+                return int(token)
+        raise BadData(
+            f"data.tokenizer {self.name!r} has no token that ends a document: looked for "
+            f"eos_token in {config.name} beside it and for {', '.join(_END_OF_TEXT)}"
+        )
+
+    def encode(self, text: str) -> TokenArray:
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[TokenArray]:
+        encoded = self._fast.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.asarray(one.ids, dtype=np.uint32) for one in encoded]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        text: str = self._fast.decode(
+            [int(token) for token in tokens if token != self.eos_id], skip_special_tokens=True
+        )
+        return text
+
+    def identity(self) -> dict[str, Any]:
+        # Not the name: the same file elsewhere gives the same tokens.
+        return {"name": "json", "sha256": self._sha256, "eos": self.eos_id}
+
+
+def _pieces(text: str) -> list[str]:
+    """A very long text in parts that end with a line where they can."""
+    pieces = []
+    start = 0
+    while start < len(text):
+        end = min(start + _PIECE_CHARACTERS, len(text))
+        if end < len(text):
+            line = text.rfind("\n", start + _PIECE_CHARACTERS // 2, end)
+            end = end if line < 0 else line + 1
+        pieces.append(text[start:end])
+        start = end
+    return pieces
+
+
+def load_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer that ``data.tokenizer`` names.
+
+    Raises:
+        BadData: there is none of that name, or it cannot be had.
+    """
+    path = check_tokenizer(name)
+    if name == "byte":
+        return ByteTokenizer()
+    if name == "tekken":
+        return TekkenTokenizer()
+    if path is None:
+        from lehr_trainer.data.hub import fetch_tokenizer
+
+        path = fetch_tokenizer(name)
+    return JsonTokenizer(name, path)

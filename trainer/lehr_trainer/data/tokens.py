@@ -1,0 +1,149 @@
+"""Reading windows of tokens out of shards, many at once, from disk or from memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from lehr_trainer.data.prepared import PreparedData, read_manifest
+from lehr_trainer.errors import BadData
+
+Loading = Literal["auto", "memmap", "preload"]
+Tokens = NDArray[Any]
+"""uint16 or uint32."""
+
+
+@dataclass(frozen=True)
+class TrainTokens:
+    """The training tokens of a corpus, one array a shard, cut into blocks.
+
+    A block is ``block`` tokens to predict from, and the one after them. Blocks do not cross
+    shards, so a shard's last few tokens (fewer than a block) are left out.
+    """
+
+    shards: tuple[Tokens, ...]
+    names: tuple[str, ...]
+    vocab_size: int
+    block: int
+    first_block: NDArray[np.int64]
+    """Of each shard, and at the end the number of all blocks."""
+    loading: Literal["memmap", "preload"]
+    _views: dict[tuple[int, int], Tokens] = field(default_factory=dict, repr=False)
+    """All windows of a shard, by length: views, which cost time to make but no memory."""
+
+    @classmethod
+    def open(cls, prepared: PreparedData, loading: Loading, block: int) -> TrainTokens:
+        """Map the shards, or read them into memory.
+
+        Raises:
+            BadData: the corpus is shorter than one block, or a shard cannot be read.
+        """
+        manifest = read_manifest(prepared.directory)
+        paths = [prepared.directory / shard.name for shard in manifest.train]
+        chosen = choose_loading(loading, sum(path.stat().st_size for path in paths))
+        read = _map if chosen == "memmap" else _read
+        with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+            shards = tuple(pool.map(lambda path: read(path, prepared.dtype), paths))
+        counts = [(shard.size - 1) // block for shard in shards]
+        if sum(counts) == 0:
+            raise BadData(
+                f"the corpus has {prepared.tokens:,} training tokens, fewer than one sequence of "
+                f"{block:,} and its target; take a larger corpus or a shorter "
+                "batch.sequence_length"
+            )
+        return cls(
+            shards=shards,
+            names=tuple(str(path) for path in paths),
+            vocab_size=prepared.vocab_size,
+            block=block,
+            first_block=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            loading=chosen,
+        )
+
+    @property
+    def blocks(self) -> int:
+        return int(self.first_block[-1])
+
+    def windows(self, blocks: NDArray[np.int64], offsets: NDArray[np.int64], length: int) -> Tokens:
+        """``length + 1`` tokens from each block, starting ``offsets`` tokens into it.
+
+        One gather for each shard that is touched; no Python work per sequence.
+        """
+        if len(self.shards) == 1:
+            return self._gather(0, blocks * self.block + offsets, length)
+        homes = np.searchsorted(self.first_block, blocks, side="right") - 1
+        starts = (blocks - self.first_block[homes]) * self.block + offsets
+        rows = np.empty((blocks.size, length + 1), dtype=self.shards[0].dtype)
+        for shard in np.unique(homes):
+            here = np.flatnonzero(homes == shard)
+            rows[here] = self._gather(int(shard), starts[here], length)
+        return rows
+
+    def _gather(self, shard: int, starts: NDArray[np.int64], length: int) -> Tokens:
+        key = (shard, length)
+        if key not in self._views:
+            self._views[key] = sliding_window_view(self.shards[shard], length + 1)
+        rows: Tokens = self._views[key][starts]
+        largest = int(rows.max())
+        if largest >= self.vocab_size:
+            # On a GPU this would be a device-side assertion that names nothing.
+            raise BadData(
+                f"{self.names[shard]} holds token {largest}, outside the vocabulary of "
+                f"{self.vocab_size}; delete {Path(self.names[shard]).parent} and the data is "
+                "prepared anew"
+            )
+        return rows
+
+
+def choose_loading(loading: Loading, size: int) -> Literal["memmap", "preload"]:
+    """auto: into memory if all ranks of this machine can do so with half of what is free."""
+    if loading != "auto":
+        return loading
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return "preload" if size * ranks <= free_memory() / 2 else "memmap"
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take, by the machine and by its container's limit."""
+    free = int(psutil.virtual_memory().available)
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text(encoding="ascii").strip()
+        used = int((group / "memory.current").read_text(encoding="ascii"))
+        counts = (group / "memory.stat").read_text(encoding="ascii").split()
+        # Page cache that nobody looks at counts as used, and is given back when asked for.
+        used -= int(counts[counts.index("inactive_file") + 1])
+    except (OSError, ValueError):
+        return free
+    return free if limit == "max" else min(free, max(0, int(limit) - used))
+
+
+def _map(path: Path, dtype: str) -> Tokens:
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(mapped) > free_memory() and hasattr(mmap, "MADV_RANDOM"):
+        # Too large to stay in the page cache: reading ahead would fetch what is never used.
+        mapped.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapped, dtype=dtype)
+
+
+def _read(path: Path, dtype: str) -> Tokens:
+    tokens = np.empty(path.stat().st_size // np.dtype(dtype).itemsize, dtype=dtype)
+    with path.open("rb", buffering=0) as file:
+        view = tokens.view(np.uint8).data
+        filled = 0
+        while filled < len(view):
+            count = file.readinto(view[filled:])
+            if not count:
+                raise BadData(f"{path} ended after {filled:,} of {len(view):,} bytes")
+            filled += count
+    return tokens

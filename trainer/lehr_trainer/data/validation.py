@@ -1,0 +1,58 @@
+"""The held-out set: the same tokens in the same order for every run, step and world size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from torch import Tensor
+
+from lehr_trainer.data.prepared import VALIDATION, PreparedData
+from lehr_trainer.errors import BadData
+
+
+class ValidationSet:
+    """Sequences that lie end to end over the first held-out tokens, each token scored once.
+
+    A rank takes every ``world_size``-th sequence. Sum the losses and the counts over all
+    ranks, then divide: batches may differ in size.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedData,
+        sequence_length: int,
+        tokens: int,
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        micro_batch: int = 8,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.sequences = min(tokens, prepared.validation_tokens) // sequence_length
+        """Over all ranks."""
+        self.tokens = self.sequences * sequence_length
+        """Scored over all ranks."""
+        self.digest = prepared.validation_digest
+        if self.sequences == 0:
+            raise BadData(
+                f"the held-out set has {prepared.validation_tokens:,} tokens to score, fewer than "
+                f"one sequence of {sequence_length:,}; raise validation.share or take a larger "
+                "corpus"
+            )
+        held_out = np.fromfile(
+            prepared.directory / VALIDATION, dtype=prepared.dtype, count=self.tokens + 1
+        )
+        windows = sliding_window_view(held_out, sequence_length + 1)[::sequence_length]
+        self._rows = windows[rank::world_size]
+        self._micro_batch = micro_batch
+        self._device = torch.device(device)
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's inputs and targets, int64 [B, T]; the last batch may have fewer rows."""
+        for first in range(0, len(self._rows), self._micro_batch):
+            rows = self._rows[first : first + self._micro_batch].astype(np.int64)
+            both = torch.from_numpy(np.stack([rows[:, :-1], rows[:, 1:]])).to(self._device)
+            yield both[0], both[1]

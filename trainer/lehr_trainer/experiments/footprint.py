@@ -1,0 +1,72 @@
+"""How much memory a step takes: the allocator's figures on CUDA, the resident set on a CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+ON_CPU = (
+    "bytes of the tensors at rest, and by how much the process's resident set rises above "
+    "that in a step of its own (VmHWM, set back before it)"
+)
+ON_CUDA = "torch.cuda.max_memory_allocated over all steps after the first"
+
+_CLEAR = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+
+
+def held_bytes(tensors: Iterable[Tensor]) -> int:
+    """Of distinct storages."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
+
+
+def measure(
+    act: Callable[[], None], held: Iterable[Tensor], device: torch.device
+) -> dict[str, float]:
+    """Bytes that ``act`` has at most, with what is ``held`` through it.
+
+    On CUDA the peak since the last reset counts, and ``act`` is called once more: the keys
+    are memory (peak allocated), allocated, reserved and device (all that the driver counts as
+    taken). On a CPU without /proc there are no figures.
+    """
+    if device.type == "cuda":
+        act()
+        torch.cuda.synchronize(device)
+        free, total = torch.cuda.mem_get_info(device)
+        return {
+            "memory_bytes": float(torch.cuda.max_memory_allocated(device)),
+            "allocated_bytes": float(torch.cuda.memory_allocated(device)),
+            "reserved_bytes": float(torch.cuda.max_memory_reserved(device)),
+            "device_bytes": float(total - free),
+        }
+    if not _CLEAR.exists():
+        act()
+        return {}
+    gc.collect()
+    _give_back()
+    at_rest = _status("VmRSS")
+    _CLEAR.write_text("5")
+    act()
+    rise = max(0, _status("VmHWM") - at_rest)
+    return {"memory_bytes": float(held_bytes(held) + rise)}
+
+
+def _give_back() -> None:
+    """What the C library keeps of freed memory would hide how much a step takes."""
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):  # another C library
+        return
+
+
+def _status(name: str) -> int:
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)

@@ -1,0 +1,204 @@
+"""The whole GPU bench by one command: resumes, survives what fails, ends within a budget.
+
+Each row's result is a file of its own in the folder, so that a further call measures only what
+is still missing. The table goes to ``results.md`` there, to be pasted into docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.experiments.gpu_rows import SECTIONS, GpuRow, rows
+from lehr_trainer.experiments.plan import Plan
+from lehr_trainer.experiments.table import Column, Row, Table, ratio
+from lehr_trainer.experiments.turns import NO_ANSWER, Outcome
+
+TARGET_MFU = 55.0
+"""Percent of the dense bf16 peak."""
+TARGET_FP8 = 1.1
+TARGET_GB = 75.0
+
+
+def run(plan: Plan) -> Table:
+    folder = plan.out or Path(f"bench-{plan.device}-{plan.size.name}")
+    folder.mkdir(parents=True, exist_ok=True)
+    unknown = [name for name in plan.only if name not in SECTIONS]
+    if unknown:
+        near = get_close_matches(unknown[0], SECTIONS, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise BadConfig(
+            f"there is no section {unknown[0]!r}.{hint} There are: {', '.join(SECTIONS)}"
+        )
+    wanted = [
+        row
+        for row in rows(plan.size, plan.device, eager=plan.eager)
+        if not plan.only or row.section in plan.only
+    ]
+    machine = plan.machine()
+    began = time.monotonic()
+    left = done = 0
+    for row in wanted:
+        if _read(folder, row, machine) is not None:
+            continue
+        time_left = math.inf
+        if plan.budget_s is not None:
+            time_left = plan.budget_s - (time.monotonic() - began)
+        outcome = _measured(plan, row, time_left) if time_left > 0 else None
+        # Cut off by the budget: it is owed a slice of its own, unless this was one.
+        cut_off = outcome is not None and outcome.error.startswith(NO_ANSWER) and done
+        if outcome is None or cut_off:
+            left += 1
+            continue
+        done += 1
+        _write(folder, row, machine, outcome)
+    table = _table(plan, wanted, folder, machine, left)
+    (folder / "results.md").write_text(table.markdown() + "\n")
+    plan.say(f"results: {folder / 'results.md'}; {left} rows are left for a further call")
+    return table
+
+
+def _measured(plan: Plan, row: GpuRow, time_left: float) -> Outcome:
+    patience = min(plan.patience_s, time_left)
+    plan.say(row.key)
+    tokens = row.case.config["batch"]["sequences"] * row.case.config["batch"]["sequence_length"]
+    # About as many tokens for every row: a small step has more of them in a turn.
+    steps = max(plan.size.steps, plan.size.steps * plan.size.tokens // max(1, tokens) // 2)
+    size = replace(plan.size, steps=min(20, steps))
+    return replace(plan, size=size, patience_s=patience).measure([row.case])[0]
+
+
+# --- results that stay --------------------------------------------------------------------------
+
+
+def _path(folder: Path, row: GpuRow) -> Path:
+    plain = "".join(c if c.isalnum() else "-" for c in row.key)
+    return folder / f"{plain}.json"
+
+
+def _read(folder: Path, row: GpuRow, machine: dict[str, Any]) -> dict[str, Any] | None:
+    """The row's result, if it is of this very configuration, device and torch."""
+    try:
+        found: dict[str, Any] = json.loads(_path(folder, row).read_text())
+    except (OSError, ValueError):
+        return None
+    same = found["config"] == row.case.config and found["machine"] == _identity(machine)
+    return found if same else None
+
+
+def _write(folder: Path, row: GpuRow, machine: dict[str, Any], outcome: Outcome) -> None:
+    content = {
+        "key": row.key,
+        "config": row.case.config,
+        "machine": _identity(machine),
+        "seconds": outcome.seconds,
+        "cpu_seconds": outcome.cpu_seconds,
+        "setup_s": outcome.setup_s,
+        "facts": outcome.facts,
+        "error": outcome.error,
+    }
+    path = _path(folder, row)
+    whole = path.with_suffix(".tmp")
+    whole.write_text(json.dumps(content))
+    whole.replace(path)
+
+
+def _identity(machine: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in machine.items() if key != "load"}
+
+
+def _outcome(row: GpuRow, found: dict[str, Any]) -> Outcome:
+    names = ("seconds", "cpu_seconds", "setup_s", "facts", "error")
+    return Outcome(row.case, **{name: found[name] for name in names})
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def _table(
+    plan: Plan, wanted: list[GpuRow], folder: Path, machine: dict[str, Any], left: int
+) -> Table:
+    lines: list[Row] = []
+    figures: dict[str, dict[str, float | str | None]] = {}
+    for section, title in SECTIONS.items():
+        members = [row for row in wanted if row.section == section]
+        if not members:
+            continue
+        lines.append(Row(title, {}))
+        for row in members:
+            found = _read(folder, row, machine)
+            if found is None:
+                lines.append(Row(row.case.name, {}, "not measured yet"))
+                continue
+            outcome = _outcome(row, found)
+            values = plan.step_values(outcome)
+            losses = outcome.fact("losses")
+            values["loss"] = losses[-1] if losses else None
+            values["setup"] = outcome.setup_s
+            figures[row.key] = values
+            lines.append(Row(row.case.name, values, outcome.note))
+    return Table(
+        experiment="gpu",
+        size=plan.size.name,
+        title=f"GPU bench at sequences of {plan.size.sequence_length}",
+        machine=machine,
+        columns=(
+            *plan.step_columns(),
+            Column("setup", "first steps", "s", "the model and two steps, compilation included", 1),
+            Column("loss", "loss", "nats", "of the last step, on random tokens", 3),
+        ),
+        rows=tuple(lines),
+        notes=(
+            *verdicts(figures, on_cuda=plan.on_cuda),
+            *([f"{left} rows are left."] * (left > 0)),
+        ),
+    )
+
+
+def verdicts(figures: dict[str, dict[str, float | str | None]], *, on_cuda: bool) -> list[str]:
+    """Whether the targets are met, from what was measured and nothing else."""
+    if not on_cuda:
+        return ["A rehearsal on a CPU: the targets are a GPU's and are not judged."]
+    bf16 = {k: v for k, v in figures.items() if k.startswith("target/bf16") and v.get("step")}
+    fitting = {k: v for k, v in bf16.items() if _number(v, "reserved") < TARGET_GB}
+    if not fitting:
+        return [f"bf16: nothing measured under {TARGET_GB:.0f} GB yet."]
+    best = max(fitting, key=lambda key: _number(fitting[key], "rate"))
+    reached = fitting[best].get("mfu")
+    said = [
+        f"bf16, best under {TARGET_GB:.0f} GB reserved: {best.removeprefix('target/')}; MFU "
+        + (
+            f"{reached:.1f} % (target {TARGET_MFU:.0f} %)"
+            if isinstance(reached, float)
+            else "unknown: the GPU is not in the table of peaks"
+        )
+    ]
+    pairs = {
+        key: ratio(_number(figures[key], "rate"), _number(bf16[twin], "rate"))
+        for key in figures
+        if key.startswith("target/FP8")
+        and (twin := key.replace("target/FP8", "target/bf16")) in bf16
+        and figures[key].get("step")
+    }
+    gains = {key: gain for key, gain in pairs.items() if gain is not None}
+    if gains:
+        key = max(gains, key=lambda name: gains[name])
+        said.append(
+            f"FP8 over the same in bf16, best: {gains[key]:.2f}x (target {TARGET_FP8}x), "
+            + key.removeprefix("target/FP8, ")
+        )
+    return said
+
+
+def _number(values: dict[str, float | str | None], key: str) -> float:
+    """What is not known is no reason to call a row small or fast."""
+    value = values.get(key)
+    if isinstance(value, int | float):
+        return float(value)
+    return math.inf if key == "reserved" else 0.0

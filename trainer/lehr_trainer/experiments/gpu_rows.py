@@ -1,0 +1,137 @@
+"""The rows of the whole GPU bench: P1's and P2's configurations, and the acceptance targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lehr_trainer.experiments.case import Case, config
+from lehr_trainer.experiments.sizes import Size
+
+SECTIONS: dict[str, str] = {
+    "target": "Targets: the 1B model, 64 sequences a step",
+    "losses": "P2: losses, every block recomputed",
+    "checkpointing": "P2 and P1: activation checkpointing, 16 sequences",
+    "precision": "P1 and P2: precision, every block recomputed",
+    "fp8": "P2: FP8 linears, 64 sequences, every block recomputed",
+    "compile": "P1: eager and compiled, 16 sequences, every block recomputed",
+    "optimizers": "P1 and P2: optimizers, 16 sequences, every block recomputed",
+    "attention": "P2: attention kernels, 8 sequences, eager",
+    "batch": "P1: sequences in a forward pass, every block recomputed",
+}
+"""Titles by name, most wanted first: a slice of time may end before the last."""
+
+_BF16 = {"compute": "bf16", "tf32": True}
+_BLOCK = {"policy": "block"}
+_GRAPHS = {"scope": "block", "mode": "reduce-overhead"}
+_COMPILED = {"scope": "block"}
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    section: str
+    case: Case
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}/{self.case.name}"
+
+
+def rows(size: Size, device: str, *, eager: bool = False) -> Iterator[GpuRow]:
+    """All of them; ``size`` is P2's, or a tiny one to rehearse on. ``eager``: none compiles."""
+    for section, name, shape, changes in _all(size.sequences):
+        batch = {
+            "sequences": shape[0],
+            "sequence_length": size.sequence_length,
+            "micro_batch": shape[1],
+        }
+        values = {"precision": _BF16, "compile": _COMPILED, **changes}
+        if eager:
+            values["compile"] = {"scope": "none"}
+        yield GpuRow(section, Case(name, "training", config(size, device, batch=batch, **values)))
+
+
+Shape = tuple[int, int]
+"""Sequences a step and sequences a forward pass."""
+
+
+def _all(whole: int) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
+    quarter, eighth = max(1, whole // 4), max(1, whole // 8)
+    yield from _targets(whole, quarter, eighth)
+    for loss in (
+        "chunked", "standard", "torch_chunked", "liger", "cce", "cce_fp32", "cce_kahan",
+        "in_autocast",
+    ):  # fmt: skip
+        for count in (whole // 2 or 1, whole):
+            name = f"{loss}, {count} sequences"
+            yield "losses", name, (count, count), {"recompute": _BLOCK, "loss": {"name": loss}}
+    for name, recompute in {
+        "none": {"policy": "none"},
+        "embedding": {"policy": "embedding"},
+        "norms": {"policy": "norms"},
+        "attention": {"policy": "attention"},
+        "swiglu": {"policy": "swiglu"},
+        "block, every 2nd layer": {"policy": "block", "every": 2},
+        "block": _BLOCK,
+    }.items():
+        yield "checkpointing", name, (quarter, quarter), {"recompute": recompute}
+    for name, precision in {
+        "fp32": {"compute": "fp32", "tf32": False},
+        "tf32": {"compute": "fp32", "tf32": True},
+        "bf16": _BF16,
+        "fp16": {"compute": "fp16", "tf32": True},
+    }.items():
+        changes = {"recompute": _BLOCK, "precision": precision}
+        yield "precision", name, (quarter, quarter), changes
+    for recipe in ("none", "tensorwise", "rowwise", "te_delayed"):
+        changes = {"recompute": _BLOCK, "precision": {**_BF16, "fp8": {"recipe": recipe}}}
+        yield "fp8", recipe, (whole, whole), changes
+    for name, way in {
+        "eager": {"scope": "none"},
+        "block, default": _COMPILED,
+        "block, reduce-overhead": _GRAPHS,
+        "block, max-autotune": {"scope": "block", "mode": "max-autotune"},
+        "model, default": {"scope": "model"},
+    }.items():
+        yield "compile", name, (quarter, quarter), {"recompute": _BLOCK, "compile": way}
+    for name, optimizer in {
+        "adamw, not fused": {"name": "adamw", "fused": False},
+        "adamw": {"name": "adamw"},
+        "adamw8bit, bitsandbytes": {"name": "adamw8bit"},
+        "adamw8bit, torchao": {"name": "adamw8bit", "library": "torchao"},
+        "muon": {"name": "muon"},
+    }.items():
+        changes = {"recompute": _BLOCK, "optimizer": optimizer}
+        yield "optimizers", name, (quarter, quarter), changes
+    for backend in ("auto", "flash", "cudnn", "efficient", "math", "fa3", "fa4"):
+        changes = {
+            "recompute": _BLOCK,
+            "compile": {"scope": "none"},
+            "attention": {"backend": backend},
+        }
+        yield "attention", backend, (eighth, eighth), changes
+    for count in sorted({max(1, whole // divisor) for divisor in (64, 16, 4, 2, 1)}):
+        yield "batch", str(count), (count, count), {"recompute": _BLOCK}
+
+
+def _targets(
+    whole: int, quarter: int, eighth: int
+) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
+    """Ways to the same 64 sequences a step; each also in FP8, with nothing else changed."""
+    ways: dict[str, tuple[int, dict[str, Any]]] = {
+        f"micro-batch {eighth}, nothing recomputed": (eighth, {}),
+        f"micro-batch {quarter}, swiglu recomputed": (
+            quarter,
+            {"recompute": {"policy": "swiglu"}},
+        ),
+        f"micro-batch {whole}, blocks recomputed": (whole, {"recompute": _BLOCK}),
+        f"micro-batch {eighth}, nothing recomputed, CUDA graphs": (eighth, {"compile": _GRAPHS}),
+    }
+    for name, (micro_batch, changes) in ways.items():
+        for kind, precision in {
+            "bf16": _BF16,
+            "FP8": {**_BF16, "fp8": {"recipe": "tensorwise"}},
+        }.items():
+            shape = (whole, micro_batch)
+            yield "target", f"{kind}, {name}", shape, {**changes, "precision": precision}

@@ -1,0 +1,67 @@
+"""Every cross entropy: against float64, and its memory and time (A13; P2's chunked losses)."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from lehr_trainer.config_parts.loss import LossName
+from lehr_trainer.experiments.case import Case, config
+from lehr_trainer.experiments.hardware_checks import no_fast_bf16
+from lehr_trainer.experiments.plan import Plan, rows_against
+from lehr_trainer.experiments.table import Column, Row, Table
+from lehr_trainer.losses_variants import INSIDE_AUTOCAST
+
+_HEAD_ALONE = "norm of the difference from float64's gradient / the norm of that"
+
+
+def run(plan: Plan) -> Table:
+    size = plan.size
+    # A laptop's chunks must be smaller than its logits, or the table would show nothing.
+    chunk_mb = 1024 if plan.on_cuda else max(1, 4 * size.tokens * size.model["vocab_size"] >> 23)
+    cases = []
+    for name in get_args(LossName):
+        loss: dict[str, Any] = {"name": name}
+        if name == "chunked":
+            loss["chunk_mb"] = chunk_mb
+        precision = {"compute": "bf16", "tf32": False}
+        note = {
+            "chunked": f"in chunks of {chunk_mb} MiB of logits",
+            "torch_chunked": "on fp32 operands always",
+            "in_autocast": "for study: P2 as printed",
+            "bf16_softmax": "for study: what P2 feared",
+        }.get(name, "")
+        values = config(size, plan.device, loss=loss, precision=precision)
+        slow = name in INSIDE_AUTOCAST and bool(no_fast_bf16(plan.device))
+        note += "; bf16 emulated, one step" * slow
+        cases.append(Case(name, "loss", values, note=note, slow=slow))
+    outcomes = plan.measure(cases)
+    baseline = next(o for o in outcomes if o.case.name == "standard")
+    rows = []
+    for row, outcome in zip(rows_against(plan, outcomes, baseline), outcomes, strict=True):
+        errors = {
+            key: None if (value := outcome.fact(key)) is None else 1e6 * value
+            for key in ("value_error", "hidden_error", "weight_error")
+        }
+        rows.append(Row(row.name, {**row.values, **errors}, row.note))
+    return Table(
+        experiment="losses",
+        size=size.name,
+        title=f"The head's cross entropy on {size.tokens:,} rows of {size.model['hidden_size']:,} "
+        f"against {size.model['vocab_size']:,} tokens, bf16 operands",
+        machine=plan.machine(),
+        columns=(
+            Column("value_error", "value off", "1e-6 nats", "|loss - float64's|, same operands", 3),
+            Column("hidden_error", "gradient of hidden", "1e-6", _HEAD_ALONE, 1),
+            Column("weight_error", "gradient of head", "1e-6", _HEAD_ALONE, 1),
+            *(column for column in plan.step_columns() if column.key not in {"rate", "mfu"}),
+            Column(
+                "delta_time", "time against standard", "%", f"{plan.cost_name} / standard's - 1", 1
+            ),
+            Column("delta_memory", "memory against standard", "%", "likewise", 1),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "A step is the loss and both its gradients, of the head alone.",
+            "Errors are over the first 2,048 rows at most.",
+        ),
+    )

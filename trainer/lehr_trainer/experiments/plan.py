@@ -1,0 +1,200 @@
+"""What an experiment is asked to do, and the machine that it does it on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lehr_trainer.config import TrainConfig
+from lehr_trainer.experiments import footprint
+from lehr_trainer.experiments.case import Case
+from lehr_trainer.experiments.sizes import Size
+from lehr_trainer.experiments.table import Column, Row, change, ratio
+from lehr_trainer.experiments.turns import Outcome, Say, measure
+from lehr_trainer.hardware import peak_flops
+from lehr_trainer.models.counts import flops_per_token
+from lehr_trainer.precision import Precision
+
+
+@dataclass(frozen=True)
+class Plan:
+    size: Size
+    device: str
+    """cpu or cuda."""
+    say: Say
+    patience_s: float = 600.0
+    eager: bool = False
+    """Leave out what compiles."""
+    memory_gb: float | None = None
+    """For ``batch``: what may be taken; None is the device's own, or 2 GB of a CPU's."""
+    out: Path | None = None
+    """For ``gpu``: where results are kept between calls."""
+    budget_s: float | None = None
+    """For ``gpu``: begins no further row when it has been at work for so long."""
+    only: tuple[str, ...] = field(default=())
+    """For ``gpu``: names of sections."""
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.device == "cuda"
+
+    @property
+    def no_compiling(self) -> str:
+        """Why rows that compile are left out, if they are."""
+        return "left out by --eager" if self.eager else ""
+
+    def measure(self, cases: Iterable[Case], *, launches: bool = False) -> list[Outcome]:
+        return measure(
+            cases,
+            turns=self.size.turns,
+            steps=self.size.steps,
+            together=not self.on_cuda,
+            say=self.say,
+            launches=launches,
+            patience_s=self.patience_s,
+        )
+
+    def machine(self) -> dict[str, Any]:
+        """What the figures are of."""
+        facts: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
+        if self.on_cuda:
+            facts["gpu"] = torch.cuda.get_device_name()
+            facts["cuda"] = torch.version.cuda
+        else:
+            facts["cpu"] = _cpu_name()
+            facts["cores"] = len(os.sched_getaffinity(0))
+            facts["threads"] = torch.get_num_threads()
+            facts["load"] = round(os.getloadavg()[0], 1)
+        return facts
+
+    def step_columns(self) -> tuple[Column, ...]:
+        """What every experiment over trainings tells."""
+        turns = f"median of {self.size.turns} turns of {self.size.steps} steps"
+        shared = (
+            "rows take turns, so that other work meets all alike"
+            if not self.on_cuda
+            else "rows run one after the other; the device is waited for once a turn"
+        )
+        held = (
+            (
+                Column("memory", "peak", "GB", footprint.ON_CUDA),
+                Column("reserved", "reserved", "GB", "torch.cuda.max_memory_reserved"),
+                Column(
+                    "device",
+                    "device",
+                    "GB",
+                    "what the driver counts as taken after the last step, this command's own "
+                    "context included",
+                ),
+            )
+            if self.on_cuda
+            else (Column("memory", "memory", "MB", footprint.ON_CPU, 1),)
+        )
+        return (
+            Column("step", "step", "ms", f"{turns}, by the clock; {shared}", 1),
+            Column("cpu", "processor", "ms", "the same, processor time over all threads", 1)
+            if not self.on_cuda
+            else Column("mfu", "MFU", "%", "tokens/s x FLOPs a token / the dense peak", 1),
+            Column("rate", "tokens/s", "", "tokens of a step / its time", 0),
+            *held,
+        )
+
+    def step_values(self, outcome: Outcome) -> dict[str, float | str | None]:
+        if outcome.error:
+            return {}
+        step = outcome.step_s
+        unit = 1e9 if self.on_cuda else 1e6
+        bytes_of = {
+            "memory": "memory_bytes",
+            "reserved": "reserved_bytes",
+            "device": "device_bytes",
+        }
+        rate = ratio(_tokens(outcome), step)
+        return {
+            "step": _times(step, 1e3),
+            "cpu": _times(outcome.cpu_s, 1e3),
+            "rate": rate,
+            "mfu": mfu(outcome, rate),
+            **{key: _times(outcome.fact(name), 1 / unit) for key, name in bytes_of.items()},
+        }
+
+    def cost(self, outcome: Outcome) -> float | None:
+        """Seconds a step that rows are compared by: of a shared CPU the processor's, which other
+        work disturbs least; of a GPU the clock's.
+        """
+        return outcome.step_s if self.on_cuda else outcome.cpu_s
+
+    @property
+    def cost_name(self) -> str:
+        return "step" if self.on_cuda else "processor time"
+
+    def loss_column(self, outcomes: Iterable[Outcome]) -> Column:
+        tokens = common_steps(outcomes) * self.size.tokens
+        how = f"training loss after {tokens:,} tokens, the same for all rows"
+        return Column("loss", "loss", "nats", how, 3)
+
+
+def rows_against(
+    plan: Plan, outcomes: list[Outcome], baseline: Outcome, **more: str
+) -> tuple[Row, ...]:
+    """A row each: step, loss, and time and memory against ``baseline`` in percent."""
+    held = "reserved" if plan.on_cuda else "memory"
+    base = plan.step_values(baseline)
+    steps = common_steps(outcomes)
+    rows = []
+    for outcome in outcomes:
+        values = plan.step_values(outcome)
+        values["loss"] = outcome.loss_after(steps)
+        values["delta_time"] = change(plan.cost(outcome), plan.cost(baseline))
+        values["delta_memory"] = change(_number(values.get(held)), _number(base.get(held)))
+        values["speedup"] = ratio(plan.cost(baseline), plan.cost(outcome))
+        for key, name in more.items():
+            values[key] = outcome.fact(name)
+        rows.append(Row(outcome.case.name, values, outcome.note))
+    return tuple(rows)
+
+
+def common_steps(outcomes: Iterable[Outcome]) -> int:
+    """As far as every row with losses has come; emulated rows take few steps."""
+    return min((len(o.fact("losses")) for o in outcomes if o.fact("losses")), default=0)
+
+
+def mfu(outcome: Outcome, rate: float | None) -> float | None:
+    """In percent of the dense peak; None where the device is not in the table."""
+    if rate is None or not torch.cuda.is_available():
+        return None
+    config = TrainConfig.model_validate(outcome.case.config)
+    arithmetic = Precision.choose(config.precision, torch.device("cuda")).arithmetic
+    peak = peak_flops(torch.cuda.get_device_name(), arithmetic)
+    if peak is None or config.device == "cpu":
+        return None
+    return 100 * rate * flops_per_token(config.model, config.batch.sequence_length) / peak
+
+
+def _tokens(outcome: Outcome) -> float:
+    batch = outcome.case.config["batch"]
+    return float(batch["sequences"] * batch["sequence_length"])
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _number(value: float | str | None) -> float | None:
+    return value if isinstance(value, float | int) else None
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"

@@ -1,0 +1,112 @@
+"""One row's process: obeys orders that come through a pipe, and answers.
+
+``setup`` builds and warms up, ``turn`` works for some steps and tells their time, ``facts`` tells
+everything else. Apart from that it sleeps, so that several can take turns. It ends with its
+parent: the pipe then closes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import torch
+
+from lehr_trainer.experiments.case import Case
+
+
+class Subject(Protocol):
+    """What is measured."""
+
+    device: torch.device
+
+    def steps(self, count: int) -> None: ...
+
+    def facts(self, asked: dict[str, Any]) -> dict[str, Any]: ...
+
+
+def build(case: Case) -> Subject:
+    if case.kind == "loss":
+        from lehr_trainer.experiments.subject_loss import LossSubject
+
+        return LossSubject(case)
+    if case.kind == "batches":
+        from lehr_trainer.experiments.subject_batches import BatchesSubject
+
+        return BatchesSubject(case)
+    from lehr_trainer.experiments.subject_training import TrainingSubject
+
+    return TrainingSubject(case)
+
+
+class Worker:
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._subject: Subject | None = None
+
+    @property
+    def subject(self) -> Subject:
+        assert self._subject is not None, "setup comes first"
+        return self._subject
+
+    def setup(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Build, and take the steps that compile, allocate and fill caches."""
+        began = time.perf_counter()
+        self._subject = build(self._case)
+        self._take(int(order["warm_up"]))
+        if self.subject.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.subject.device)
+        return {"seconds": time.perf_counter() - began}
+
+    def turn(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Seconds a step: by the clock, and of processor time over all threads."""
+        count = int(order["steps"])
+        began = time.perf_counter(), time.process_time()
+        self._take(count)
+        return {
+            "seconds": (time.perf_counter() - began[0]) / count,
+            "cpu_seconds": (time.process_time() - began[1]) / count,
+        }
+
+    def facts(self, order: dict[str, Any]) -> dict[str, Any]:
+        return self.subject.facts(order)
+
+    def _take(self, count: int) -> None:
+        self.subject.steps(count)
+        if self.subject.device.type == "cuda":
+            torch.cuda.synchronize(self.subject.device)
+
+
+def serve(case: Case, pipe: Connection) -> None:
+    """Obey until the other end is closed."""
+    # Whatever libraries print must not stand in the table.
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    worker = Worker(case)
+    acts: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        "setup": worker.setup,
+        "turn": worker.turn,
+        "facts": worker.facts,
+    }
+    while True:
+        try:
+            order = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = acts[order["do"]](order)
+        except Exception as error:  # noqa: BLE001 - a row that fails says so; the others go on
+            answer = {"error": _named(error)}
+        pipe.send(answer)
+
+
+def _named(error: Exception) -> str:
+    if isinstance(error, torch.OutOfMemoryError):
+        return "out of memory"
+    first = (str(error).strip().splitlines() or ["no message"])[0]
+    named = type(error).__name__
+    return first if named in {"BadConfig", "BadData"} else f"{named}: {first}"

@@ -1,0 +1,82 @@
+"""Where things lie in a run directory: the one place that spells these names.
+
+::
+
+    <run>/
+      config.yaml                     resolved TrainConfig, complete
+      attempt-1/                      one folder a launch; never reused
+        launch.json                   LaunchNote: what this attempt resumes from
+        orders.json                   what the platform wants of it (see orders.py)
+        events.jsonl                  THE stream (see records.py)
+        rank-0.log ...                stdout and stderr, one file a rank
+        launcher.log                  torchrun's own output
+        checkpoints/step-00002500/    data files, then manifest.json last
+        profiles/
+        exit.json                     written last, by whoever waited for torchrun
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+CONFIG = "config.yaml"
+EVENTS = "events.jsonl"
+ORDERS = "orders.json"
+LAUNCH = "launch.json"
+EXIT = "exit.json"
+LAUNCHER_LOG = "launcher.log"
+CHECKPOINTS = "checkpoints"
+PROFILES = "profiles"
+MANIFEST = "manifest.json"
+
+_ATTEMPT = re.compile(r"attempt-([1-9][0-9]*)")
+_STEP = re.compile(r"step-([0-9]{8,})")
+
+
+def attempt_dir(run_dir: Path, attempt: int) -> Path:
+    return run_dir / f"attempt-{attempt}"
+
+
+def attempt_number(path: Path) -> int | None:
+    """3 for ``.../attempt-3``; None for anything else."""
+    match = _ATTEMPT.fullmatch(path.name)
+    return int(match.group(1)) if match else None
+
+
+def attempts(run_dir: Path) -> list[Path]:
+    """The attempt folders of a run, oldest first."""
+    found = [p for p in run_dir.glob("attempt-*") if p.is_dir() and attempt_number(p)]
+    return sorted(found, key=lambda p: attempt_number(p) or 0)
+
+
+def rank_log(attempt: Path, rank: int) -> Path:
+    return attempt / f"rank-{rank}.log"
+
+
+def checkpoint_dir(attempt: Path, step: int) -> Path:
+    return attempt / CHECKPOINTS / f"step-{step:08d}"
+
+
+def checkpoint_step(path: Path) -> int | None:
+    """2500 for ``.../step-00002500``; None for anything else, such as ``.tmp``."""
+    match = _STEP.fullmatch(path.name)
+    return int(match.group(1)) if match else None
+
+
+def checkpoints(attempt: Path) -> list[Path]:
+    """Finished checkpoints of one attempt (those with a manifest), oldest first."""
+    found = [
+        p
+        for p in (attempt / CHECKPOINTS).glob("step-*")
+        if checkpoint_step(p) is not None and (p / MANIFEST).is_file()
+    ]
+    return sorted(found, key=lambda p: checkpoint_step(p) or 0)
+
+
+def data_root() -> Path:
+    """Where prepared token shards lie: ``LEHR_DATA``, else ``data`` in the platform's home."""
+    if root := os.environ.get("LEHR_DATA"):
+        return Path(root)
+    return Path(os.environ.get("LEHR_HOME", "~/.lehr")).expanduser() / "data"

@@ -1,0 +1,269 @@
+"""Attention kernels: one function that the models call, one place that chooses (A14).
+
+``attend`` is causal attention with grouped queries. Which kernel computes it is
+a property of the process, switched once by ``attention_backend`` around a run:
+torch.compile then sees plain calls.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import attention as torch_attention
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from lehr_trainer.config_parts.attention import AttentionConfig
+from lehr_trainer.errors import BadConfig
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+_KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+_ON_CPU = ("auto", "flash", "math")
+
+_FLASH_PACKAGES = {
+    # impl: (least compute capability, module it comes from, how to get it)
+    "fa3": (9, "flash_attn_interface", "build flash-attention's hopper/ folder"),
+    "fa4": (9, "flash_attn.cute.interface", "pip install flash-attn-4"),
+}
+
+_switched_to = "auto"
+"""The backend of the ``attention_backend`` that is open; a plain global that compilers can read."""
+
+
+def attend(
+    query_BHTD: Tensor,
+    key_BKTD: Tensor,
+    value_BKTD: Tensor,
+    mask: Tensor | BlockMask | None = None,
+) -> Tensor:
+    """Causal attention; H query heads share K key and value heads (K divides H).
+
+    ``mask`` is a document mask (see ``models.documents``), which is causal too.
+    """
+    grouped = query_BHTD.shape[1] != key_BKTD.shape[1]
+    if grouped and not _kernel_shares_heads(query_BHTD, mask):
+        repeats = query_BHTD.shape[1] // key_BKTD.shape[1]
+        key_BKTD = key_BKTD.repeat_interleave(repeats, dim=1)
+        value_BKTD = value_BKTD.repeat_interleave(repeats, dim=1)
+        grouped = False
+    if mask is not None and not isinstance(mask, Tensor):
+        flex = _flex_attention(query_BHTD.device.type)
+        out: Tensor = flex(query_BHTD, key_BKTD, value_BKTD, block_mask=mask, enable_gqa=grouped)
+        return out
+    return F.scaled_dot_product_attention(
+        query_BHTD,
+        key_BKTD,
+        value_BKTD,
+        attn_mask=mask,
+        is_causal=mask is None,
+        enable_gqa=grouped,
+    )
+
+
+def _kernel_shares_heads(query: Tensor, mask: Tensor | BlockMask | None) -> bool:
+    """Whether the kernel takes fewer key and value heads as they are.
+
+    CPU's does, and FlexAttention, and CUDA's flash and cuDNN, which want 16-bit operands and no
+    dense mask. CUDA's efficient kernel does not, and asking it to lets SDPA fall back to the
+    math kernel, which holds all T x T scores: P1's snag, 22.5 GB where 6.2 were expected.
+    """
+    if not query.is_cuda or (mask is not None and not isinstance(mask, Tensor)):
+        return True
+    return _switched_to != "efficient" and query.dtype != torch.float32 and mask is None
+
+
+@cache
+def _flex_attention(device_type: str) -> Any:
+    """FlexAttention is one fused kernel only when compiled; on CPU it runs eagerly."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False) if device_type == "cuda" else flex_attention
+
+
+# --- choosing ------------------------------------------------------------------------------
+
+
+@contextmanager
+def attention_backend(config: AttentionConfig, device: torch.device) -> Iterator[None]:
+    """Within it ``attend`` uses the config's kernel and no other.
+
+    Raises:
+        BadConfig: this machine cannot run it.
+    """
+    global _switched_to  # noqa: PLW0603 - the kernel is a property of the process
+    require_backend(config, device)
+    before, _switched_to = _switched_to, config.backend
+    try:
+        with _only(config.backend):
+            yield
+    finally:
+        _switched_to = before
+
+
+@contextmanager
+def _only(backend: str) -> Iterator[None]:
+    if backend == "auto":
+        yield
+    elif backend in _FLASH_PACKAGES:
+        _activate(backend)
+        try:
+            # Flash alone, or PyTorch would quietly take another kernel where the package refuses.
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                yield
+        finally:
+            _restore()
+    else:
+        with sdpa_kernel(_KERNELS[backend]):
+            yield
+
+
+def require_backend(config: AttentionConfig, device: torch.device) -> None:
+    """Says at once what this machine lacks for the config's backend."""
+    name = config.backend
+    field = f"attention.backend: {name}"
+    if device.type != "cuda":
+        if name not in _ON_CPU:
+            raise BadConfig(
+                f"{field} needs a CUDA GPU; on {device.type} there are {', '.join(_ON_CPU)}"
+            )
+        return
+    if config.document_masking and name not in {"auto", "math", "efficient"}:
+        raise BadConfig(
+            f"{field} takes no document mask; with attention.document_masking use auto "
+            "(FlexAttention)"
+        )
+    if name in _FLASH_PACKAGES:
+        least, _, _ = _FLASH_PACKAGES[name]
+        major, minor = torch.cuda.get_device_capability(device)
+        if major < least:
+            raise BadConfig(
+                f"{field} needs compute capability {least}.0 (Hopper) or later; "
+                f"{torch.cuda.get_device_name(device)} has {major}.{minor}. Use auto or flash"
+            )
+
+
+def _activate(name: str) -> None:
+    """Puts FlashAttention 3 or 4 in the place of PyTorch's flash kernel."""
+    _, module, cure = _FLASH_PACKAGES[name]
+    field = f"attention.backend: {name}"
+    activate = getattr(torch_attention, "activate_flash_attention_impl", None)
+    if activate is None:
+        raise BadConfig(
+            f"{field}: torch {torch.__version__} cannot switch it on; 2.11 and later can"
+        )
+    try:
+        activate(name.upper())
+    except ModuleNotFoundError as error:
+        raise BadConfig(
+            f"{field}: the module {module} is not installed ({cure}), or use auto"
+        ) from error
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise BadConfig(f"{field} cannot be switched on: {error}. Use auto or flash") from error
+
+
+def _restore() -> None:
+    """PyTorch's own flash kernel again; a torch that cannot do so keeps the other one."""
+    restore = getattr(torch_attention, "restore_flash_attention_impl", None)
+    if restore is not None:
+        restore()
+
+
+# --- what really runs ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """The facts of a call that decide which kernel takes it."""
+
+    device: torch.device
+    dtype: torch.dtype
+    batch: int
+    heads: int
+    kv_heads: int
+    length: int
+    head_size: int
+    dense_mask: bool = False
+
+    @property
+    def grouped(self) -> bool:
+        return self.heads != self.kv_heads
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Operands of the call's layout: one sequence is enough to ask."""
+
+        def operand(heads: int) -> Tensor:
+            shape = (1, self.length, heads, self.head_size)
+            empty = torch.empty(shape, dtype=self.dtype, device=self.device)
+            return empty.transpose(1, 2).requires_grad_()
+
+        return operand(self.heads), operand(self.kv_heads), operand(self.kv_heads)
+
+    @property
+    def score_bytes(self) -> int:
+        """What the math kernel holds for one layer's scores."""
+        return self.batch * self.heads * self.length**2 * self.dtype.itemsize
+
+
+def chosen_kernel(call: AttentionCall) -> str:
+    """flash, efficient, cudnn or math: what PyTorch takes for such a call, as now switched."""
+    query, key, value = call.tensors()
+    mask = None
+    if call.dense_mask:
+        mask = torch.ones(1, 1, call.length, call.length, dtype=torch.bool, device=call.device)
+    choice = torch._fused_sdp_choice(  # noqa: SLF001 - the only way to ask without a profile
+        query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=call.grouped
+    )
+    return next((name for name, kernel in _KERNELS.items() if kernel.value == choice), "none")
+
+
+def math_fallback(call: AttentionCall) -> str | None:
+    """The warning, with its cure, when a CUDA call would fall to the math kernel."""
+    if call.device.type != "cuda" or chosen_kernel(call) != "math":
+        return None
+    return fallback_message(call, _refusals(call))
+
+
+def fallback_message(call: AttentionCall, refusals: list[str]) -> str:
+    """What falls back, what it costs, why, and what to change."""
+    if call.dtype == torch.float32:
+        cure = "set precision.compute: bf16 (flash takes bf16 and fp16 only)"
+    elif call.dense_mask:
+        cure = "use attention.backend: auto, which masks documents by FlexAttention"
+    elif call.head_size > 256 or call.head_size % 8:
+        cure = (
+            f"choose hidden_size and num_attention_heads for a head size that is a multiple of 8 "
+            f"and at most 256 (it is {call.head_size})"
+        )
+    else:
+        cure = "set attention.backend: auto, and see lehr_trainer's memory table for the kernel"
+    why = f" PyTorch says: {'; '.join(refusals)}." if refusals else ""
+    gib = call.score_bytes / 2**30
+    return (
+        f"attention runs on the math kernel, which holds {gib:.1f} GiB of scores in each layer "
+        f"instead of none.{why} Cure: {cure}"
+    )
+
+
+def _refusals(call: AttentionCall) -> list[str]:
+    """Why each fused kernel refuses the call, in PyTorch's words."""
+    query, key, value = call.tensors()
+    params = torch.backends.cuda.SDPAParams(query, key, value, None, 0.0, True, call.grouped)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.backends.cuda.can_use_flash_attention(params, debug=True)
+        torch.backends.cuda.can_use_efficient_attention(params, debug=True)
+    return [str(w.message).split(" (Triggered")[0] for w in caught]

@@ -1,0 +1,181 @@
+"""FP8 linears (A19): torchao's recipes, or Transformer Engine's delayed scaling.
+
+Only the blocks' linears are converted: the head's logits decide the loss, and
+a tied head is the embedding. Parameters stay the objects they were, under the
+same names, in fp32. Outside training mode a converted layer is a plain linear.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lehr_trainer.config_parts.fp8 import Fp8Config
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.models.anatomy import block_linears
+
+_MULTIPLE = 16
+"""FP8 matrix products want both sides of a weight to be a multiple of this."""
+
+
+def convert_to_fp8(model: nn.Module, config: Fp8Config) -> list[str]:
+    """Convert the blocks' linears; returns their names. Call it before compiling.
+
+    Raises:
+        BadConfig: the hardware, the library or the model's shape does not allow it.
+    """
+    if config.recipe == "none":
+        return []
+    linears = dict(block_linears(model))
+    device = next(model.parameters()).device
+    require_fp8(config, device)
+    for name, linear in linears.items():
+        if linear.in_features % _MULTIPLE or linear.out_features % _MULTIPLE:
+            raise BadConfig(
+                f"precision.fp8.recipe: {config.recipe} needs sizes that are multiples of "
+                f"{_MULTIPLE}; {name} is {linear.out_features} x {linear.in_features}"
+            )
+    convert = _transformer_engine() if config.recipe == "te_delayed" else _torchao(config)
+    for name, linear in linears.items():
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, convert(linear))
+    return list(linears)
+
+
+def require_fp8(config: Fp8Config, device: torch.device) -> None:
+    """Says at once when the hardware has no FP8."""
+    field = f"precision.fp8.recipe: {config.recipe}"
+    if config.emulate:
+        if config.recipe == "te_delayed":
+            raise BadConfig(f"{field} cannot be emulated; tensorwise and rowwise can")
+        return
+    if device.type != "cuda":
+        raise BadConfig(
+            f"{field} needs a GPU with FP8 (Ada, Hopper or later), not {device.type}; to rehearse "
+            "it slowly set precision.fp8.emulate: true (tensorwise, rowwise)"
+        )
+    # Ada and later have FP8 products; scales by row are Hopper's (CUTLASS) and later.
+    least = (9, 0) if config.recipe == "rowwise" else (8, 9)
+    have = torch.cuda.get_device_capability(device)
+    if have < least:
+        raise BadConfig(
+            f"{field} needs compute capability {least[0]}.{least[1]}; "
+            f"{torch.cuda.get_device_name(device)} has {have[0]}.{have[1]}. "
+            "Use precision.fp8.recipe: none"
+        )
+
+
+def _import(module: str, package: str, field: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BadConfig(
+            f"{field} needs {package}, which cannot be imported ({error}): pip install {package}"
+        ) from error
+
+
+# --- torchao -------------------------------------------------------------------------------
+
+
+def _torchao(config: Fp8Config) -> Callable[[nn.Linear], nn.Module]:
+    field = f"precision.fp8.recipe: {config.recipe}"
+    settings = _import("torchao.float8", "torchao", field).Float8LinearConfig
+    recipe = settings.from_recipe_name(config.recipe)
+    recipe = dataclasses.replace(recipe, emulate=config.emulate)
+    kind = _import("torchao.float8.float8_linear", "torchao", field).Float8Linear
+
+    def convert(linear: nn.Linear) -> nn.Module:
+        converted: nn.Module = kind.from_float(linear, recipe)
+        _only_in_training(converted)
+        return converted
+
+    return convert
+
+
+def _only_in_training(module: nn.Module) -> None:
+    """Its forward is FP8 in training mode, and a plain linear's otherwise."""
+    in_fp8 = module.forward
+    weight, bias = module.weight, module.bias
+    assert isinstance(weight, Tensor)
+
+    def forward(x: Tensor) -> Tensor:
+        if not module.training:
+            return F.linear(x, weight, bias)  # type: ignore[arg-type]
+        kind = x.device.type
+        if torch.is_autocast_enabled(kind):  # torchao looks at CUDA's autocast alone
+            x = x.to(torch.get_autocast_dtype(kind))
+        out: Tensor = in_fp8(x)
+        return out
+
+    module.forward = forward
+
+
+# --- Transformer Engine --------------------------------------------------------------------
+
+
+def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
+    field = "precision.fp8.recipe: te_delayed"
+    package = "transformer_engine[pytorch]"
+    engine = _import("transformer_engine.pytorch", package, field)
+    recipes = _import("transformer_engine.common.recipe", package, field)
+    # P2's recipe: e4m3 forward and e5m2 backward, scales from the last 16 maxima.
+    recipe = recipes.DelayedScaling(margin=1, fp8_format=recipes.Format.HYBRID, amax_history_len=16)
+
+    def convert(linear: nn.Linear) -> nn.Module:
+        converted: nn.Module = engine.Linear(
+            linear.in_features,
+            linear.out_features,
+            bias=linear.bias is not None,
+            params_dtype=linear.weight.dtype,
+            device=linear.weight.device,
+        )
+        converted.weight = linear.weight
+        if linear.bias is not None:
+            converted.bias = linear.bias
+        in_fp8 = converted.forward
+
+        def forward(x: Tensor) -> Tensor:
+            with engine.fp8_autocast(enabled=converted.training, fp8_recipe=recipe):
+                out: Tensor = in_fp8(x)
+            return out
+
+        converted.forward = forward
+        return converted
+
+    return convert
+
+
+def fp8_state(model: nn.Module) -> dict[str, Tensor]:
+    """Delayed scaling's histories and scales, by name; empty for torchao, which keeps none."""
+    state: dict[str, Tensor] = {}
+    for name, module in model.named_modules():
+        for direction, meta in _delayed(module).items():
+            state[f"{name}/{direction}/amax_history"] = meta.amax_history
+            state[f"{name}/{direction}/scale"] = meta.scale
+    return state
+
+
+def load_fp8_state(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """Put back what ``fp8_state`` gave; Transformer Engine's own form is a pickle."""
+    for name, module in model.named_modules():
+        for direction in ("scaling_fwd", "scaling_bwd"):
+            history = saved.get(f"{name}/{direction}/amax_history")
+            if history is None:
+                continue
+            if direction not in getattr(module, "fp8_meta", {}):
+                module.init_fp8_metadata()
+            meta = module.fp8_meta[direction]
+            meta.amax_history.copy_(history)
+            meta.scale.copy_(saved[f"{name}/{direction}/scale"])
+
+
+def _delayed(module: nn.Module) -> dict[str, Any]:
+    meta = getattr(module, "fp8_meta", {})
+    return {d: meta[d] for d in ("scaling_fwd", "scaling_bwd") if hasattr(meta.get(d), "scale")}

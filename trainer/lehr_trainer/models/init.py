@@ -1,0 +1,33 @@
+"""First weights (P1): 1/sqrt(fan_in) linears, 0.02 embeddings, smaller residual projections."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from lehr_trainer.models.anatomy import Decoder
+
+EMBEDDING_STD = 0.02
+
+
+@torch.no_grad()
+def initialise(model: Decoder, seed: int) -> None:
+    """Fill every parameter, in the order of the modules, from one generator.
+
+    The generator lives on the parameters' device: a billion numbers take a blink on a GPU and
+    ten seconds on a CPU core. The same seed therefore gives other weights on another kind of
+    device. A tied weight is filled once, as the embedding.
+    """
+    config = model.config
+    generator = torch.Generator(model.head_weight.device).manual_seed(seed)
+    # P1 takes hidden^-0.5 for both residual projections, the down projection's wider input too.
+    residual_std = config.hidden_size**-0.5 / (2 * config.num_hidden_layers) ** 0.5
+    residual = set(model.residual_projections())
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            std = residual_std if module in residual else module.in_features**-0.5
+            module.weight.normal_(0.0, std, generator=generator)
+            if module.bias is not None:
+                module.bias.zero_()
+        elif isinstance(module, nn.Embedding):
+            module.weight.normal_(0.0, EMBEDDING_STD, generator=generator)

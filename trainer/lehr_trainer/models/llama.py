@@ -1,0 +1,174 @@
+"""A Llama-3-style decoder (P1): RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+
+Parameters are named as in ``transformers``' LlamaModel, so a checkpoint maps on to it by the
+prefix ``model.``. The model ends at its last norm: the head's product belongs to the loss
+(losses.py), which alone decides in what precision and in how many pieces it is made.
+
+Shapes: B sequences, T positions, H hidden, N heads, K key/value heads, D head size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lehr_trainer.config import LlamaConfig
+from lehr_trainer.models.attention import attend
+from lehr_trainer.models.documents import document_mask
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+
+class Llama(nn.Module):
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps)
+        if not config.tie_embeddings:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        cos, sin = rotary_tables(config)
+        # Not persistent: they follow from the config, so no checkpoint carries them.
+        self.register_buffer("rotary_cos", cos, persistent=False)
+        self.register_buffer("rotary_sin", sin, persistent=False)
+        self.rotary_cos: Tensor
+        self.rotary_sin: Tensor
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        document_ids_BT: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states [B, T, H] after the last norm; with ids, packed documents stay apart.
+
+        Rotary positions go on through a sequence: attention sees their differences only.
+        """
+        length = tokens_BT.shape[1]
+        rotary = self.rotary_cos[:length], self.rotary_sin[:length]
+        mask = None if document_ids_BT is None else document_mask(document_ids_BT)
+        x_BTH = self.embed_tokens(tokens_BT)
+        for layer in self.layers:
+            x_BTH = layer(x_BTH, rotary, mask)
+        hidden_BTH: Tensor = self.norm(x_BTH)
+        return hidden_BTH
+
+    @property
+    def head_weight(self) -> nn.Parameter:
+        """[V, H]: turns hidden states into logits; the embedding itself when tied."""
+        head = self.embed_tokens if self.config.tie_embeddings else self.lm_head
+        assert isinstance(head.weight, nn.Parameter)
+        return head.weight
+
+    def residual_projections(self) -> Iterator[nn.Linear]:
+        """The linears whose output is added to the residual stream."""
+        for layer in self.layers:
+            assert isinstance(layer, Block)
+            yield layer.self_attn.o_proj
+            yield layer.mlp.down_proj
+
+
+class Block(nn.Module):
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.mlp = SwiGLU(config)
+
+    def forward(
+        self,
+        x_BTH: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        mask: Tensor | BlockMask | None = None,
+    ) -> Tensor:
+        x_BTH = x_BTH + self.self_attn(self.input_layernorm(x_BTH), rotary, mask)
+        out_BTH: Tensor = x_BTH + self.mlp(self.post_attention_layernorm(x_BTH))
+        return out_BTH
+
+
+class RMSNorm(nn.Module):
+    """Normalises in fp32; under autocast the result is in its dtype, cast once for all users."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = F.rms_norm(x.float(), self.weight.shape, self.weight, self.eps)
+        kind = x.device.type
+        if torch.is_autocast_enabled(kind):
+            return normed.to(torch.get_autocast_dtype(kind))
+        return normed.to(x.dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.kv_heads = config.num_key_value_heads
+        self.head_size = config.hidden_size // config.num_attention_heads
+        hidden, kv_size, bias = (
+            config.hidden_size,
+            self.kv_heads * self.head_size,
+            config.attention_bias,
+        )
+        self.q_proj = nn.Linear(hidden, hidden, bias=bias)
+        self.k_proj = nn.Linear(hidden, kv_size, bias=bias)
+        self.v_proj = nn.Linear(hidden, kv_size, bias=bias)
+        self.o_proj = nn.Linear(hidden, hidden, bias=bias)
+
+    def forward(
+        self,
+        x_BTH: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        mask: Tensor | BlockMask | None = None,
+    ) -> Tensor:
+        batch, length, hidden = x_BTH.shape
+        q_BTND = self.q_proj(x_BTH).view(batch, length, self.heads, self.head_size)
+        k_BTKD = self.k_proj(x_BTH).view(batch, length, self.kv_heads, self.head_size)
+        v_BTKD = self.v_proj(x_BTH).view(batch, length, self.kv_heads, self.head_size)
+        q_BTND, k_BTKD = rotate(q_BTND, rotary), rotate(k_BTKD, rotary)
+        out_BNTD = attend(
+            q_BTND.transpose(1, 2), k_BTKD.transpose(1, 2), v_BTKD.transpose(1, 2), mask
+        )
+        projected: Tensor = self.o_proj(out_BNTD.transpose(1, 2).reshape(batch, length, hidden))
+        return projected
+
+
+class SwiGLU(nn.Module):
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = nn.Linear(hidden, inner, bias=bias)
+        self.up_proj = nn.Linear(hidden, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, hidden, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return projected
+
+
+def rotary_tables(config: LlamaConfig) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [longest, D] in fp32 (RoPE, arXiv:2104.09864; halves as in Llama)."""
+    head_size = config.hidden_size // config.num_attention_heads
+    exponents = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
+    frequencies = 1.0 / config.rope_theta**exponents
+    angles = torch.outer(torch.arange(config.max_sequence_length, dtype=torch.float32), frequencies)
+    both_halves = torch.cat([angles, angles], dim=-1)
+    return both_halves.cos(), both_halves.sin()
+
+
+def rotate(x_BTND: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (i, i + D/2) by its position's angle, in fp32."""
+    cos_TD, sin_TD = rotary
+    x = x_BTND.float()
+    low, high = x.chunk(2, dim=-1)
+    turned = torch.cat([-high, low], dim=-1)
+    return (x * cos_TD[:, None] + turned * sin_TD[:, None]).to(x_BTND.dtype)

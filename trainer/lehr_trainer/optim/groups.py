@@ -1,0 +1,71 @@
+"""Which parameter is what, and the one way to set learning rates.
+
+Every optimizer built here keeps in each group its ``name`` and its ``peak_lr``;
+the schedule's factor then means the same to all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+Role = Literal["embedding", "head", "matrix", "vector"]
+
+
+class LanguageModel(Protocol):
+    """What the optimizers need to know of a model."""
+
+    @property
+    def head_weight(self) -> nn.Parameter: ...
+
+
+def roles(model: nn.Module) -> dict[str, Role]:
+    """The role of each parameter by name; a tied head is the embedding.
+
+    embedding: tables that are looked up. head: an untied head. vector: norms and
+    biases. matrix: the linears of the blocks.
+    """
+    tables = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+        for name, parameter in module.named_parameters(recurse=False)
+        if name == "weight"
+    }
+    head = id(getattr(model, "head_weight", None))
+    found: dict[str, Role] = {}
+    for name, parameter in model.named_parameters():
+        if id(parameter) in tables:
+            found[name] = "embedding"
+        elif id(parameter) == head:
+            found[name] = "head"
+        else:
+            found[name] = "matrix" if parameter.ndim >= 2 else "vector"
+    return found
+
+
+def by_role(model: nn.Module) -> dict[Role, list[nn.Parameter]]:
+    """The parameters that are trained, by role; each in exactly one list."""
+    lists: dict[Role, list[nn.Parameter]] = {
+        "embedding": [],
+        "head": [],
+        "matrix": [],
+        "vector": [],
+    }
+    named = dict(model.named_parameters())
+    for name, role in roles(model).items():
+        if named[name].requires_grad:
+            lists[role].append(named[name])
+    return lists
+
+
+def set_lr_factor(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Each group's rate becomes ``factor`` of its peak; a tensor rate is filled, not replaced."""
+    for group in optimizer.param_groups:
+        rate = group["peak_lr"] * factor
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

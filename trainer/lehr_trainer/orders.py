@@ -1,0 +1,52 @@
+"""What the platform wants of an attempt, and what the launcher tells it.
+
+Orders are level-triggered: the file holds the wish, not a queue of commands.
+It is replaced atomically, so a reader sees the old or the new wish, whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class Orders(BaseModel):
+    """``desired``: what the attempt should be doing.
+
+    run: train on. pause: save, then exit. stop: exit without saving (cancel,
+    prune). ``checkpoint_seq``: save once whenever this number grows. ``keep``: checkpoints that
+    retention must leave, though its policy would not: a run that waits is to begin from them.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    desired: Literal["run", "pause", "stop"] = "run"
+    checkpoint_seq: int = 0
+    reason: str = ""
+    keep: tuple[str, ...] = ()
+    """Folders, relative to the run directory."""
+
+
+class LaunchNote(BaseModel):
+    """Written before torchrun starts. Absent when the trainer runs alone."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    run_id: str = ""
+    attempt: int = 1
+    resume_from: str | None = None
+    """Checkpoint folder, relative to the run directory or absolute (a fork); None starts fresh."""
+    resume: Literal["pinned", "auto", "never"] = "auto"
+    """pinned: exactly ``resume_from``, falling back to older ones of this run if it does not
+    verify; auto: the newest checkpoint of any earlier attempt that verifies; never: start at
+    step 0."""
+
+
+def read_orders(path: Path) -> Orders:
+    """The orders in ``path``; the default (run) when there is none yet or it is unreadable."""
+    try:
+        return Orders.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return Orders()

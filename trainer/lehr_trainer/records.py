@@ -1,0 +1,160 @@
+"""The records of ``events.jsonl``: what a trainer says about itself.
+
+One JSON object a line, in order, never rewritten. ``started`` carries the
+schema version and comes before any step; only notices (data being prepared)
+may come before it, or ``finished`` where it never came to a step. NaN and infinities are
+written as the strings "NaN", "Infinity" and "-Infinity", since JSON has no
+numbers for them and they are what people look for.
+
+A reader must skip a kind or a field that it does not know: writers may be newer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+SCHEMA_VERSION = 1
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, ser_json_inf_nan="strings")
+
+    time: float
+    """Seconds since the epoch, by the worker's clock."""
+
+
+class Started(Record):
+    kind: Literal["started"] = "started"
+    schema_version: int = SCHEMA_VERSION
+    attempt: int = 1
+    world_size: int = 1
+    device: str = "cpu"
+    """E.g. "cpu" or "NVIDIA H100 80GB HBM3"."""
+    parameters: int = 0
+    tokens_per_step: int = 0
+    total_steps: int = 0
+    data_digest: str | None = None
+    validation_digest: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    host: dict[str, Any] = Field(default_factory=dict)
+    startup_s: dict[str, float] = Field(default_factory=dict)
+    """Seconds from process start, by phase: imports, data, model, compile, first_batch."""
+
+
+class Resumed(Record):
+    """Training goes on after ``step`` steps; earlier attempts' points past it are superseded."""
+
+    kind: Literal["resumed"] = "resumed"
+    step: int
+    checkpoint: str
+    """Path relative to the run directory, e.g. ``attempt-1/checkpoints/step-00000100``."""
+    skipped: list[str] = Field(default_factory=list)
+    """Newer checkpoints that did not verify, each with the reason."""
+
+
+class Metrics(Record):
+    """Values after ``step`` optimizer steps (the first step logs as 1), ``tokens`` seen so far."""
+
+    kind: Literal["metrics"] = "metrics"
+    step: int
+    tokens: int
+    values: dict[str, float]
+
+
+class Evaluation(Record):
+    kind: Literal["evaluation"] = "evaluation"
+    step: int
+    tokens: int
+    values: dict[str, float]
+    validation_digest: str | None = None
+
+
+class Sample(Record):
+    kind: Literal["sample"] = "sample"
+    step: int
+    prompt: str
+    text: str
+
+
+class Checkpoint(Record):
+    """A checkpoint became complete (its manifest is on disk)."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    step: int
+    path: str
+    """Relative to the run directory."""
+    size_bytes: int
+    digest: str
+    """SHA-256 of the manifest."""
+    reason: str = "interval"
+    """interval, best, last, stop or order."""
+    val_loss: float | None = None
+    seconds: float = 0.0
+    blocked_s: float = 0.0
+    """How long the training loop waited for it: all of ``seconds``, unless saves are
+    asynchronous."""
+    waited_s: float = 0.0
+    """Of these, until the save before had ended."""
+
+
+class CheckpointRemoved(Record):
+    kind: Literal["checkpoint_removed"] = "checkpoint_removed"
+    step: int
+    path: str
+    reason: str = "retention"
+
+
+class Warning_(Record):  # noqa: N801 - Warning is a builtin
+    kind: Literal["warning"] = "warning"
+    code: str
+    message: str
+    step: int | None = None
+
+
+class Notice(Record):
+    """Something worth telling while nothing moves: data is prepared, a kernel compiles."""
+
+    kind: Literal["notice"] = "notice"
+    phase: str
+    message: str
+    done: float | None = None
+    """A share from 0 to 1, when it can be known."""
+
+
+class Stopping(Record):
+    kind: Literal["stopping"] = "stopping"
+    step: int
+    reason: str
+    """signal, pause, cancel, prune, nan or time_limit."""
+
+
+class Finished(Record):
+    """The last record. ``outcome`` says how training ended, as the trainer saw it."""
+
+    kind: Literal["finished"] = "finished"
+    step: int
+    outcome: Literal["completed", "stopped", "failed"]
+    cause: str | None = None
+    """For a failure, a machine-readable cause: nan_loss, out_of_memory, disk_full, bad_data, ..."""
+    message: str | None = None
+    """For a failure, what happened and what to try, in a sentence or two."""
+
+
+AnyRecord = Annotated[
+    Started
+    | Resumed
+    | Metrics
+    | Evaluation
+    | Sample
+    | Checkpoint
+    | CheckpointRemoved
+    | Warning_
+    | Notice
+    | Stopping
+    | Finished,
+    Field(discriminator="kind"),
+]
+
+record_adapter: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)

@@ -1,0 +1,123 @@
+"""A copy of a run's state in host memory: taken between two steps, written while they go on.
+
+One block of memory, laid out once and used for every save: pages that are already there take a
+copy ten times faster than fresh ones, and a GPU copies into them by itself where they are pinned.
+
+``torch.distributed.checkpoint.async_save`` has a stager of its own. It makes a deep copy, of whole
+storages (of a small view, too), in fresh memory the first time, and fails on torchao's 8-bit
+states. Here the state has been taken apart into plain tensors before, and copying them is all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lehr_trainer.data.tokens import free_memory
+
+Tensors = Mapping[str, Mapping[str, Tensor]]
+"""For each kind (``model``, ``optimizer``) its tensors by name."""
+
+Layout = tuple[tuple[str, str, torch.dtype, torch.Size, int], ...]
+"""Kind, name, type, shape and bytes of each tensor."""
+
+_ALIGNMENT = 64
+_MOST_OF_FREE = 0.9
+"""Share of the free memory that the copy may take: batches and page cache want some too."""
+
+
+class TooLittleMemory(Exception):
+    """The machine cannot hold a copy of the state."""
+
+    def __init__(self, needed: int, free: int) -> None:
+        super().__init__(
+            f"a copy of the state takes {needed / 1e9:.2f} GB of host memory, and "
+            f"{free / 1e9:.2f} GB are free"
+        )
+
+
+def layout_of(tensors: Tensors) -> Layout:
+    return tuple(
+        (kind, name, tensor.dtype, tensor.shape, tensor.nbytes)
+        for kind, named in tensors.items()
+        for name, tensor in named.items()
+    )
+
+
+class HostCopy:
+    """Room for one copy. Not for two threads at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Without room yet.
+
+        Args:
+            device: where the state is.
+        """
+        self._device = device
+        self._block = torch.empty(0, dtype=torch.uint8)
+        self._layout: Layout = ()
+        self._views: dict[str, dict[str, Tensor]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return self._block.nbytes
+
+    def reserve(self, layout: Layout) -> None:
+        """Have room for tensors of this layout; nothing happens where there is.
+
+        Raises:
+            TooLittleMemory: there is not enough that is free.
+        """
+        if layout == self._layout:
+            return
+        self._release()
+        places, end = [], 0
+        for *_, nbytes in layout:
+            places.append(end)
+            end += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        free = free_memory()
+        if end > _MOST_OF_FREE * free:
+            raise TooLittleMemory(end, free)
+        try:
+            self._block = torch.empty(end, dtype=torch.uint8)
+        except RuntimeError:  # The system knows of a limit that we do not.
+            raise TooLittleMemory(end, free) from None
+        self._settle()
+        for (kind, name, dtype, shape, nbytes), place in zip(layout, places, strict=True):
+            view = self._block[place : place + nbytes].view(dtype).view(shape)
+            self._views.setdefault(kind, {})[name] = view
+        self._layout = layout
+
+    def take(self, tensors: Tensors) -> Tensors:
+        """Copy ``tensors``; returns when the copy is whole. The next ``take`` overwrites it.
+
+        Raises:
+            TooLittleMemory: there is no room yet, and not enough that is free.
+        """
+        self.reserve(layout_of(tensors))
+        for kind, named in tensors.items():
+            for name, tensor in named.items():
+                self._views[kind][name].copy_(tensor.detach(), non_blocking=True)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        return self._views
+
+    def _settle(self) -> None:
+        """Let the system hand the pages out now rather than in the midst of a copy."""
+        if self._device.type == "cuda" and self._block.nbytes:
+            # Registered, not allocated as pinned: that would round up to a power of two.
+            runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            place, size = self._block.data_ptr(), self._block.nbytes
+            torch.cuda.check_error(int(runtime.cudaHostRegister(place, size, 0)))
+        else:
+            self._block.zero_()
+
+    def _release(self) -> None:
+        if self._device.type == "cuda" and self._block.nbytes:
+            runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            torch.cuda.check_error(int(runtime.cudaHostUnregister(self._block.data_ptr())))
+        self._layout, self._views = (), {}
+        self._block = torch.empty(0, dtype=torch.uint8)

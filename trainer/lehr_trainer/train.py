@@ -1,0 +1,207 @@
+"""The training loop. Read from the top: this is all that happens to a model in a run.
+
+``Training.run`` is the loop, ``Training.take_step`` one optimizer step; what happens before the
+first is in assemble.py. Each technique lives in the module that it is imported from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lehr_trainer.boundary import Boundary, Stop
+from lehr_trainer.compiling import Accumulation
+from lehr_trainer.config import TrainConfig
+from lehr_trainer.data import Loader, PreparedData, ValidationSet
+from lehr_trainer.distributed import Ranks
+from lehr_trainer.evaluate import evaluate
+from lehr_trainer.insight import Insight, every
+from lehr_trainer.losses_variants import Loss
+from lehr_trainer.models.anatomy import Decoder
+from lehr_trainer.models.attention import attention_backend
+from lehr_trainer.models.documents import Read
+from lehr_trainer.optim import lr_factor, set_lr_factor
+from lehr_trainer.precision import Precision
+from lehr_trainer.profiling import Profiler
+from lehr_trainer.records import Evaluation, Finished, Stopping
+from lehr_trainer.saver import Saver
+from lehr_trainer.state import Progress
+from lehr_trainer.steplog import StepLog
+from lehr_trainer.streams import EventStream
+from lehr_trainer.updates import Updates
+
+
+@dataclass
+class Training:
+    """Everything that the loop holds."""
+
+    config: TrainConfig
+    ranks: Ranks
+    events: EventStream
+    say: Callable[[str], None]
+    precision: Precision
+    data: PreparedData
+    loader: Loader
+    held_out: ValidationSet
+    model: Decoder
+    wrapped: nn.Module
+    """The model, its gradients shared with other ranks if there are any."""
+    read: Read
+    """From a batch's tokens to what the model is called with: documents too, if they are masked."""
+    loss: Loss
+    optimizer: torch.optim.Optimizer
+    updates: Updates
+    accumulation: Accumulation
+    progress: Progress
+    boundary: Boundary
+    saver: Saver
+    steplog: StepLog
+    insight: Insight
+    profiler: Profiler
+
+    def run(self) -> Finished:
+        """Train, with the attention kernel that the config names."""
+        with attention_backend(self.config.attention, self.ranks.device):
+            try:
+                return self.go()
+            finally:
+                self.profiler.close()
+                self.saver.end()
+
+    def go(self) -> Finished:
+        """Step after step; between two of them: log, evaluate, save, obey."""
+        config, progress = self.config, self.progress
+        self.wrapped.train()
+        self.steplog.start_at(progress.step)
+        while progress.step < config.steps:
+            self.take_step()
+            step, last = progress.step, progress.step == config.steps
+
+            val_loss = self.evaluate() if last or every(config.validation.every, step) else None
+            self.write_sample()
+            verdict = self.boundary.agree(self.ranks, save_failed=self.saver.attend())
+            if verdict.save_failed:
+                self.saver.wait()  # Raises what it met.
+
+            if verdict.stop is not None and not last:
+                return self.stop(verdict.stop, val_loss)
+            reason = self.reason_to_save(val_loss, ordered=verdict.checkpoint)
+            if reason is not None:
+                self.save(reason, val_loss, final=last)
+        self.saver.wait()
+        self.steplog.settle()
+        return Finished(time=time.time(), step=progress.step, outcome="completed")
+
+    def take_step(self) -> None:
+        """One optimizer step: forward and backward over its micro-batches, clip, update."""
+        config, step, phase = self.config, self.progress.step, self.profiler.phase
+        factor = lr_factor(config.schedule, step + 1, config.steps)
+        set_lr_factor(self.optimizer, factor)
+        waited_before = self.loader.waited_s
+
+        loss = torch.zeros((), device=self.ranks.device)
+        micro_steps = self.loader.micro_steps(step)
+        for micro_step in range(micro_steps):
+            with phase("data"):
+                inputs, targets = self.loader.batch(step, micro_step)
+            more_to_come = micro_step + 1 < micro_steps
+            self.accumulation.begin_micro_step()
+            with self.ranks.keeping_gradients(self.wrapped, keep=more_to_come):
+                with phase("forward"):
+                    part = self.loss_of(self.wrapped, inputs, targets)
+                # Ranks and micro-batches have equally many tokens, so means of means are right:
+                # over micro-batches here, over ranks by DDP.
+                with phase("backward"):
+                    torch.autograd.backward(self.updates.scaled(part / micro_steps))
+            loss += part.detach() / micro_steps
+
+        loss = self.ranks.mean(loss)
+        with phase("update"):
+            self.insight.before_update(step + 1, self.updates)
+            grad_norm = self.updates.clip(self.model.parameters(), config.grad_clip)
+            # Not taken where it would do harm: gradients not finite, or a spike to be skipped.
+            self.updates.step(self.optimizer, loss, grad_norm)
+            self.accumulation.clear(self.optimizer)
+
+        step += 1
+        self.progress.step, self.progress.tokens = step, step * config.tokens_per_step
+        more = self.insight.after_update(step, self.updates, (inputs, targets), self.own_loss)
+        waited_s = self.loader.waited_s - waited_before
+        self.steplog.note(step, loss, grad_norm, config.optimizer.lr * factor, waited_s, more)
+        self.profiler.step()
+
+    def loss_of(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of a batch. The model computes in autocast; the loss is outside of it."""
+        with self.precision.autocast():
+            hidden = model(*self.read(inputs))
+        return self.loss(hidden, self.model.head_weight, targets)
+
+    def own_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Of the model by itself, for comparing with what the loss should be."""
+        return self.loss_of(self.model, inputs, targets)
+
+    def evaluate(self) -> float:
+        with self.steplog.paused():
+            values = evaluate(
+                self.model,
+                self.model.head_weight,
+                self.held_out,
+                read=self.read,
+                data=self.data,
+                ranks=self.ranks,
+                precision=self.precision,
+            )
+        self.events.write(
+            Evaluation(
+                time=time.time(),
+                step=self.progress.step,
+                tokens=self.progress.tokens,
+                values=values,
+                validation_digest=self.data.validation_digest,
+            )
+        )
+        val_loss = values["val/loss"]
+        self.say(f"step {self.progress.step}  val/loss {val_loss:.4f}")
+        return val_loss
+
+    def write_sample(self) -> None:
+        if every(self.config.diagnostics.sample.every, self.progress.step):
+            with self.steplog.paused():
+                written = self.insight.write_sample(self.progress.step)
+            if written is not None:
+                self.events.write(written)
+
+    # --- saving and stopping -----------------------------------------------------------------
+
+    def reason_to_save(self, val_loss: float | None, *, ordered: bool) -> str | None:
+        policy, step = self.config.checkpoint, self.progress.step
+        best = self.progress.best_val_loss
+        is_best = val_loss is not None and (best is None or val_loss < best)
+        if is_best:
+            self.progress.best_val_loss = val_loss
+        if step == self.config.steps and policy.save_last:
+            return "last"
+        if every(policy.every, step):
+            return "interval"
+        if is_best and policy.keep_best:
+            return "best"
+        return "order" if ordered else None
+
+    def save(self, reason: str, val_loss: float | None, *, final: bool = False) -> None:
+        with self.steplog.paused():
+            self.saver.save(self.progress, reason, val_loss, final=final)
+
+    def stop(self, stop: Stop, val_loss: float | None) -> Finished:
+        step = self.progress.step
+        self.events.write(Stopping(time=time.time(), step=step, reason=stop.reason))
+        self.say(f"stopping at step {step}: {stop.reason}")
+        if stop.save:
+            reason = self.reason_to_save(val_loss, ordered=False) or "stop"
+            self.save(reason, val_loss, final=True)
+        self.saver.wait()
+        self.steplog.settle()
+        return Finished(time=time.time(), step=step, outcome="stopped", cause=stop.reason)
