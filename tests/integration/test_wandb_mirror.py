@@ -280,7 +280,9 @@ def test_a_mirror_that_fails_shows_why_and_the_run_goes_on(api, monkeypatch):
     say(api.store, attempt, started() + steps(1, 3))
     with mirroring(api):
         told = until(
-            lambda: (w := api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"])["error"] and w,
+            lambda: (
+                (w := api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]) and w["error"] and w
+            ),
             within_s=120,
             what="an error",
         )

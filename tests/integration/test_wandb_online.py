@@ -76,7 +76,7 @@ def submitted(api, **changes):
 def wait_for_mirror(api, run_id):
     def look():
         told = api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]
-        return told if told["state"] == "done" else None
+        return told if told and told["state"] == "done" else None
 
     return until(look, within_s=120, what=f"the mirror of {run_id}")
 
