@@ -11,6 +11,7 @@ import sys
 from lehr import home as homes
 from lehr import killpoints
 from lehr.cluster import procfs, ray_head
+from support.machine import Machine
 from support.network import Namespace
 from support.server import Server
 
@@ -20,16 +21,26 @@ MARK = "LEHR_TEST_SECOND_NODE"
 class SecondNode:
     """A second raylet, as another machine's `ray start --address` would be.
 
-    In ``network``, it reaches this machine only through that namespace's cable.
+    In ``network``, it reaches this machine only through that namespace's cable. On ``machine``,
+    it can lose its power. ``environment``: more for all that it runs.
     """
 
     def __init__(
-        self, server: Server, name: str, *, gpus: int = 2, network: Namespace | None = None
+        self,
+        server: Server,
+        name: str,
+        *,
+        gpus: int = 2,
+        network: Namespace | None = None,
+        machine: Machine | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.server = server
         self.name = name
         self.gpus = gpus
         self.network = network
+        self.machine = machine
+        self.environment = environment or {}
         self.folder = homes.ray_dir(server.home) / name
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -38,7 +49,8 @@ class SecondNode:
         assert head is not None
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "LEHR_"))}
         points = self.server.environment.get(killpoints.VARIABLE)
-        inside = self.network.command if self.network else []
+        place = self.network or self.machine
+        inside = place.command if place else []
         address = [f"--node-ip-address={self.network.there}"] if self.network else []
         self.folder.mkdir(exist_ok=True)
         with (self.folder / "ray.log").open("ab") as log:
@@ -57,6 +69,7 @@ class SecondNode:
                     "LEHR_NODE": str(homes.node_dir(self.server.home)),
                     MARK: self.name,
                     **({killpoints.VARIABLE: points} if points else {}),
+                    **self.environment,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -67,7 +80,7 @@ class SecondNode:
     def kill(self) -> None:
         """As if its power went: the raylet, its agent and all else of it at once.
 
-        What its shims started is not Ray's, and goes on: see ``kill_trainings``.
+        What its shims started is not Ray's, and goes on; a ``machine`` takes that along, too.
         """
         if self.process is None:
             return

@@ -33,6 +33,8 @@ class Server:
         self.port = free_port()
         self.up_arguments: tuple[str, ...] = ()
         """More for `lehr up`."""
+        self.inside: list[str] = []
+        """What runs a command on the machine that the server is on, if that is another."""
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("LEHR_")},
             "LEHR_HOME": str(home),
@@ -45,7 +47,7 @@ class Server:
         self, *args: str, check: bool = True, timeout: float = 180
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(  # noqa: PLW1510 - `check` decides below
-            [str(Path(sys.executable).parent / "lehr"), *args],
+            [*self.inside, str(Path(sys.executable).parent / "lehr"), *args],
             env=self.environment,
             capture_output=True,
             text=True,
