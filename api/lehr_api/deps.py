@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Query, Request
 
 from lehr.store import Store
-from lehr.store.tables import Run, Sweep
+from lehr.store.tables import Rollout, Run, Sweep
 from lehr_api.services import Dispatching, Services
 
 
@@ -44,6 +44,14 @@ SweepRef = Annotated[
         max_length=100,
     ),
 ]
+RolloutRef = Annotated[
+    str,
+    Path(
+        description="A rollout's id, the unique beginning of one, or a name (the newest of it).",
+        examples=["llama-1b"],
+        max_length=100,
+    ),
+]
 AttemptId = Annotated[
     str, Path(description="`<run id>-<number>`.", examples=["k3f9x2ab-1"], max_length=100)
 ]
@@ -57,8 +65,13 @@ def found_sweep(ref: SweepRef, store: StoreDep) -> Sweep:
     return store.find_sweep(ref)
 
 
+def found_rollout(ref: RolloutRef, store: StoreDep) -> Rollout:
+    return store.find_rollout(ref)
+
+
 FoundRun = Annotated[Run, Depends(found_run)]
 FoundSweep = Annotated[Sweep, Depends(found_sweep)]
+FoundRollout = Annotated[Rollout, Depends(found_rollout)]
 
 IdempotencyKey = Annotated[
     str | None,

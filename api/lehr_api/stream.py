@@ -40,7 +40,7 @@ HEARTBEAT = b": heartbeat\n\n"
 class Event(NamedTuple):
     kind: str
     id: str
-    """Of the run or sweep; "" for the cluster. With ``kind`` and ``name``, what it replaces."""
+    """Of the run, sweep or rollout; "" for the cluster. With kind and name: what it replaces."""
     name: str
     data: bytes
     """JSON."""
@@ -209,6 +209,9 @@ class Hub:
         presenter = self._presenter
         runs = self._store.runs_by_id(ids.get("run", ()))
         views = presenter.runs.views(runs)
+        rollouts = ids.get("rollout", set()) | {
+            v.rollout_id for v in views if v.rollout_id is not None
+        }
         sweeps = ids.get("sweep", set()) | {v.sweep_id for v in views if v.sweep_id is not None}
         events = [
             Event("run", view.id, "", view.model_dump_json().encode(), view.id) for view in views
@@ -221,6 +224,7 @@ class Hub:
             for run_id, values in latest.items()
         ]
         events += [Event("sweep", one, "", _json(id=one)) for one in sorted(sweeps)]
+        events += [Event("rollout", one, "", _json(id=one)) for one in sorted(rollouts)]
         events += [
             Event(
                 "log",

@@ -15,7 +15,16 @@ from lehr.checkpoints.places import missing_package
 from lehr.control.gpu_types import likely_meant
 from lehr.errors import Problem, SpecError, UserError
 from lehr.mirrors import available
-from lehr.specs import RunSpec, SweepSpec, expand, load_spec
+from lehr.specs import (
+    PlannedStage,
+    RolloutSpec,
+    RunSpec,
+    Spec,
+    SweepSpec,
+    expand,
+    load_spec,
+    stages,
+)
 from lehr.specs.expand import cells_at
 from lehr.specs.extend import extended
 from lehr.specs.overrides import parse_overrides
@@ -35,7 +44,7 @@ Cells = list[tuple[dict[str, Any], RunSpec]]
 def read_run(spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> RunSpec:
     loaded = _read(spec, overrides)
     if not isinstance(loaded, RunSpec):
-        raise UserError("this is the spec of a sweep.", hint="Send it to /api/v1/sweeps.")
+        raise _of_another_kind(loaded)
     return loaded
 
 
@@ -44,13 +53,26 @@ def read_sweep(
 ) -> tuple[SweepSpec, Cells]:
     loaded = _read(spec, overrides)
     if not isinstance(loaded, SweepSpec):
-        raise UserError("this is the spec of a run.", hint="Send it to /api/v1/runs.")
+        raise _of_another_kind(loaded)
     return loaded, expand(loaded)
 
 
-def _read(
+def read_rollout(
     spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]
-) -> RunSpec | SweepSpec:
+) -> tuple[RolloutSpec, list[PlannedStage]]:
+    loaded = _read(spec, overrides)
+    if not isinstance(loaded, RolloutSpec):
+        raise _of_another_kind(loaded)
+    return loaded, stages(loaded)
+
+
+def _of_another_kind(spec: Spec) -> UserError:
+    return UserError(
+        f"this is the spec of a {spec.kind}.", hint=f"Send it to /api/v1/{spec.kind}s."
+    )
+
+
+def _read(spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> Spec:
     refuse_relative_paths(overrides)
     return load_spec(spec, overrides)
 
@@ -85,6 +107,12 @@ def check_run(spec: RunSpec, services: Services) -> None:
 def check_sweep(cells: Cells, services: Services) -> None:
     """The same for every cell; what several cells share is said once."""
     _refuse(_problems([spec for _, spec in cells], services, prefix="run."))
+
+
+def check_rollout(planned: Sequence[PlannedStage], services: Services) -> None:
+    """The same for every stage: the last one is asked about before the first starts."""
+    specs = [spec for stage in planned for spec in stage.runs.values()]
+    _refuse(_problems(specs, services, prefix="run."))
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

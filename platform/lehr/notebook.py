@@ -1,4 +1,4 @@
-"""How runs and sweeps look in a notebook: small HTML tables, live while one waits.
+"""How runs, sweeps and rollouts look in a notebook: small HTML tables, live while one waits.
 
 Everything that a person wrote is escaped; there is no script, so a trusted and an untrusted
 notebook show the same.
@@ -14,7 +14,15 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lehr.views import CellView, ComparisonView, RunView, SweepDetail
+    from lehr.views import (
+        CellView,
+        ComparisonView,
+        GateView,
+        RolloutDetail,
+        RunView,
+        StageView,
+        SweepDetail,
+    )
 
 NOTHING = "—"
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -92,6 +100,23 @@ def sweep_html(sweep: SweepDetail, url: str) -> str:
     )
 
 
+def rollout_html(rollout: RolloutDetail, url: str) -> str:
+    """A row a gate, stage after stage."""
+    line = " → ".join(f"{name} {state}" for name, state in rollout.progress.items())
+    head = _heads("stage", "gate", "expected", "seen", "verdict")
+    body = "".join(
+        _gate_row(stage, gate, first=index == 0)
+        for stage in rollout.stages
+        for index, gate in enumerate(stage.gates)
+    )
+    told = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
+    notes = "".join(f"<li>{escape(note)}</li>" for note in told)
+    return (
+        f"{_title(rollout.name, url, line)}<table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
+    )
+
+
 def comparison_html(found: ComparisonView) -> str:
     """The runs, then what differs between them, then what to beware of."""
     at = "" if found.common_x is None else f" at {found.x_axis} {found.common_x:,.6g}"
@@ -128,6 +153,12 @@ def live_sweep(url: str) -> Callable[[SweepDetail], None] | None:
     return None if show is None else lambda sweep: show(sweep_html(sweep, url))
 
 
+def live_rollout(url: str) -> Callable[[RolloutDetail], None] | None:
+    """Shows a rollout in one place under the cell; None outside a notebook."""
+    show = _live_display()
+    return None if show is None else lambda rollout: show(rollout_html(rollout, url))
+
+
 def _live_display() -> Callable[[str], None] | None:
     # Only a process that already runs IPython can be a notebook's, so nothing is imported to ask.
     ipython: Any = sys.modules.get("IPython")
@@ -150,6 +181,17 @@ def _cell_row(cell: CellView, parameters: list[str]) -> str:
         _td(rate(_latest(run, "tokens_per_s")), "right"),
         _td(_share(_latest(run, "mfu")), "right"),
         _td(_state(run)),
+    ]
+    return f"<tr>{''.join(columns)}</tr>"
+
+
+def _gate_row(stage: StageView, gate: GateView, *, first: bool) -> str:
+    columns = [
+        _td(f"{stage.title}: {stage.state}" if first else "", bold=first),
+        _td(gate.title),
+        _td(gate.expected),
+        _td(gate.seen or NOTHING),
+        _td(gate.state.replace("_", " "), bold=gate.state == "failed"),
     ]
     return f"<tr>{''.join(columns)}</tr>"
 

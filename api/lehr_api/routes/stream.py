@@ -29,8 +29,8 @@ async def stream(
         Header(description="Tolerated: after a break, read what is shown anew."),
     ] = None,
 ) -> StreamingResponse:
-    """Server-sent events: `hello` first, then `run`, `sweep`, `metrics`, `log` and `cluster` as
-    they happen, each with JSON data, and a comment when nothing happens.
+    """Server-sent events: `hello` first, then `run`, `sweep`, `rollout`, `metrics`, `log` and
+    `cluster` as they happen, each with JSON data, and a comment when nothing happens.
 
     Several changes of one thing may come as one event, the newest. What happened before the
     connection is not told.

@@ -17,7 +17,7 @@ from lehr.cli.plan import Overrides, SpecFile, read_spec
 from lehr.errors import LehrError, UserError
 
 if TYPE_CHECKING:
-    from lehr.specs import RunSpec, SweepSpec
+    from lehr.specs import RunSpec, Spec
     from lehr_trainer.config import TrainConfig
 
 app = typer.Typer(rich_markup_mode=None)
@@ -36,7 +36,7 @@ def about() -> None:
 
 @data.command("prepare")
 def prepare(file: SpecFile, overrides: Overrides = None, as_json: Json = False) -> None:
-    """Prepare the corpus of a run or a sweep on this machine; at once if it already is.
+    """Prepare the corpus of a run, a sweep or a rollout on this machine; at once if it already is.
 
     JSON: {prepared: [the last words of each preparation]}.
     """
@@ -48,11 +48,9 @@ def prepare(file: SpecFile, overrides: Overrides = None, as_json: Json = False) 
             console().print(text, markup=False)
 
 
-def corpora(spec: RunSpec | SweepSpec) -> list[TrainConfig]:
+def corpora(spec: Spec) -> list[TrainConfig]:
     """One config for each different corpus, tokenizer and held-out set of a spec."""
-    from lehr.specs import expand
-
-    runs = [spec] if spec.kind == "run" else [run for _, run in expand(spec)]
+    runs = _runs(spec)
     found: dict[str, TrainConfig] = {}
     for run in runs:
         train = run.train
@@ -61,6 +59,16 @@ def corpora(spec: RunSpec | SweepSpec) -> list[TrainConfig]:
         )
         found.setdefault(key, train)
     return list(found.values())
+
+
+def _runs(spec: Spec) -> list[RunSpec]:
+    from lehr.specs import expand, stages
+
+    if spec.kind == "run":
+        return [spec]
+    if spec.kind == "sweep":
+        return [run for _, run in expand(spec)]
+    return [stage.train for stage in stages(spec)]
 
 
 def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:

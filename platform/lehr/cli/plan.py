@@ -1,4 +1,4 @@
-"""``lehr plan``: what a run or a sweep would need. Works without a server."""
+"""``lehr plan``: what a run, a sweep or a rollout would need. Works without a server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.output import Json, console, print_json
+from lehr.errors import UserError
 
 if TYPE_CHECKING:
-    from lehr.specs import RunSpec, SweepSpec
+    from lehr.specs import RunSpec, Spec, SweepSpec
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -29,10 +30,14 @@ Price = Annotated[
 def plan(
     file: SpecFile, overrides: Overrides = None, price: Price = None, as_json: Json = False
 ) -> None:
-    """Memory, time and cost of a run or sweep, without launching it. Exit code 3: it cannot work.
+    """Memory, time and cost of a run, sweep or rollout, without launching it. Exit code 3: it
+    cannot work.
 
     JSON: {kind: "run", name, plan} or {kind: "sweep", name, method, parameters, metric, goal,
-    places, later, seconds, gpu_hours, dollars, trials: [{number, parameters, and a plan's keys}]}.
+    places, later, seconds, gpu_hours, dollars, trials: [{number, parameters, and a plan's keys}]}
+    or {kind: "rollout", name, left_out, stages: [{number, name, title, judged_at_step, changes,
+    runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and
+    a plan's keys}]}.
     A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps, tokens, flops,
     gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes, fits, fits_in,
     seconds, gpu_hours, dollars, how}; what is not known is null.
@@ -40,11 +45,15 @@ def plan(
     spec = read_spec(file, overrides)
     if spec.kind == "run":
         show_run_plan(spec, price=price, as_json=as_json)
-    else:
+    elif spec.kind == "sweep":
         show_sweep_plan(spec, price=price, as_json=as_json, trials=True)
+    else:
+        from lehr.cli.rollout_plan import show_rollout_plan
+
+        show_rollout_plan(spec, price=price, as_json=as_json)
 
 
-def read_spec(file: str, overrides: list[str] | None) -> RunSpec | SweepSpec:
+def read_spec(file: str, overrides: list[str] | None) -> Spec:
     """The spec in a file, or in standard input when the file is ``-``."""
     import sys
 
@@ -113,3 +122,12 @@ def show_sweep_plan(
             console().print(trials_table(made))
     for (_, run), (_, trial) in zip(cells, made.trials, strict=True):
         refuse_if_impossible(run, trial)
+
+
+def of_another_kind(file: str, spec: Spec, wanted: str) -> UserError:
+    """What is said of a file that another command launches."""
+    verb = "submit" if spec.kind == "run" else spec.kind
+    ask = "Submit" if spec.kind == "run" else "Launch"
+    return UserError(
+        f"{file} is a {spec.kind}, not a {wanted}.", hint=f"{ask} it: lehr {verb} {file}"
+    )

@@ -15,6 +15,7 @@ app = typer.Typer(rich_markup_mode=None)
 class Kind(StrEnum):
     RUN = "run"
     SWEEP = "sweep"
+    ROLLOUT = "rollout"
 
 
 @app.command("schema")
@@ -22,11 +23,11 @@ def schema(
     kind: Annotated[Kind, typer.Argument(help="Of which file.")],
     as_json: Json = False,  # noqa: ARG001 - taken like everywhere; it is JSON either way
 ) -> None:
-    """JSON Schema of a run's or a sweep's file, for editors that complete and check YAML.
+    """JSON Schema of a run's, sweep's or rollout's file, for editors that complete and check YAML.
 
     Save it (lehr schema sweep > sweep.schema.json) and begin the YAML with
     "# yaml-language-server: $schema=sweep.schema.json".
     """
     from lehr.specs import json_schema
 
-    print_json(json_schema("run" if kind is Kind.RUN else "sweep"))
+    print_json(json_schema(kind.value))

@@ -9,7 +9,7 @@ import typer
 
 from lehr.cli.connect import connect
 from lehr.cli.output import Json, console, plain, print_json, state_text
-from lehr.cli.plan import Overrides, SpecFile, read_spec, show_run_plan
+from lehr.cli.plan import Overrides, SpecFile, of_another_kind, read_spec, show_run_plan
 from lehr.cli.watch import watch_until_end
 from lehr.errors import LehrError, PlanRefused, SpecError, UserError
 
@@ -82,7 +82,7 @@ def run_spec(file: str, overrides: list[str]) -> RunSpec:
     except SpecError as error:
         raise nothing_recorded(error) from None
     if spec.kind != "run":
-        raise UserError(f"{file} is a sweep, not a run.", hint=f"Launch it: lehr sweep {file}")
+        raise of_another_kind(file, spec, "run")
     return spec
 
 

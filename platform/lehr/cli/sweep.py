@@ -9,7 +9,14 @@ import typer
 from lehr.cli.act import confirm
 from lehr.cli.connect import connect
 from lehr.cli.output import Json, console, plain, print_json
-from lehr.cli.plan import Overrides, Price, SpecFile, read_spec, show_sweep_plan
+from lehr.cli.plan import (
+    Overrides,
+    Price,
+    SpecFile,
+    of_another_kind,
+    read_spec,
+    show_sweep_plan,
+)
 from lehr.cli.submit import nothing_recorded
 from lehr.cli.watch import watch_until_end
 from lehr.errors import SpecError, UserError
@@ -38,7 +45,7 @@ def sweep(
     except SpecError as error:
         raise nothing_recorded(error) from None
     if spec.kind != "sweep":
-        raise UserError(f"{file} is a run, not a sweep.", hint=f"Submit it: lehr submit {file}")
+        raise of_another_kind(file, spec, "sweep")
     if dry_run:
         show_sweep_plan(spec, price=price, as_json=as_json, trials=True)
         return

@@ -24,9 +24,20 @@ from lehr.client import loop
 from lehr.client.async_transport import AsyncTransport
 from lehr.client.client import Client
 from lehr.client.comparisons import Comparison, Identified
+from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
-from lehr.views import CellView, Latest, RunDetail, RunView, SweepDetail, SweepView
+from lehr.views import (
+    CellView,
+    Latest,
+    RolloutDetail,
+    RolloutView,
+    RunDetail,
+    RunView,
+    StageView,
+    SweepDetail,
+    SweepView,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +114,30 @@ def _sweeps(
     return call
 
 
+def _rollout(
+    method: Callable[Concatenate[S, P], Rollout],
+) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, AsyncRollout]]:
+    @wraps(method)
+    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRollout:
+        found = await loop.run(lambda: method(self._sync, *args, **kwargs))
+        return (
+            self if found is self._sync and isinstance(self, AsyncRollout) else AsyncRollout(found)
+        )
+
+    return call
+
+
+def _rollouts(
+    method: Callable[Concatenate[S, P], list[Rollout]],
+) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, list[AsyncRollout]]]:
+    @wraps(method)
+    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> list[AsyncRollout]:
+        found = await loop.run(lambda: method(self._sync, *args, **kwargs))
+        return [AsyncRollout(rollout) for rollout in found]
+
+    return call
+
+
 def _iterated(
     method: Callable[Concatenate[S, P], Iterator[T]],
 ) -> Callable[Concatenate[Face[S], P], AsyncIterator[T]]:
@@ -152,6 +187,10 @@ class AsyncRun(Face[Run]):
         return self._sync.reason
 
     @property
+    def tags(self) -> list[str]:
+        return self.view.tags
+
+    @property
     def latest(self) -> dict[str, Latest]:
         return self.view.latest
 
@@ -182,6 +221,8 @@ class AsyncRun(Face[Run]):
     checkpoint = _run(Run.checkpoint)
     archive = _run(Run.archive)
     unarchive = _run(Run.unarchive)
+    tag = _run(Run.tag)
+    untag = _run(Run.untag)
     deletion = _awaited(Run.deletion)
     delete = _awaited(Run.delete)
     fork = _run(Run.fork)
@@ -264,6 +305,66 @@ class AsyncSweep(Face[Sweep]):
     plot = _awaited(Sweep.plot)
 
 
+class AsyncRollout(Face[Rollout]):
+    """A rollout as it was when last read; ``await rollout.refresh()`` reads it again."""
+
+    @property
+    def view(self) -> RolloutView:
+        return self._sync.view
+
+    @property
+    def id(self) -> str:
+        return self.view.id
+
+    @property
+    def name(self) -> str:
+        return self.view.name
+
+    @property
+    def state(self) -> str:
+        """running, passed, failed or cancelled."""
+        return self.view.state
+
+    @property
+    def ended(self) -> bool:
+        return self._sync.ended
+
+    @property
+    def reason(self) -> str | None:
+        """Why it stopped."""
+        return self.view.reason
+
+    @property
+    def url(self) -> str:
+        """Its page on the dashboard."""
+        return self._sync.url
+
+    def _repr_html_(self) -> str | None:
+        return self._sync._repr_html_() if isinstance(self.view, RolloutDetail) else None
+
+    async def detail(self) -> RolloutDetail:
+        """The view with its stages, spec and notes."""
+        return await loop.run(lambda: self._sync.detail)
+
+    async def stages(self) -> list[StageView]:
+        """In their order, those to come too."""
+        return await loop.run(lambda: self._sync.stages)
+
+    async def notes(self) -> list[str]:
+        """What to know of it: a stage that was left out, a gate that could not be judged."""
+        return await loop.run(lambda: self._sync.notes)
+
+    gates = _awaited(Rollout.gates)
+    runs = _runs(Rollout.runs)
+    run = _run(Rollout.run)
+    refresh = _rollout(Rollout.refresh)
+    cancel = _rollout(Rollout.cancel)
+    archive = _rollout(Rollout.archive)
+    unarchive = _rollout(Rollout.unarchive)
+    wait = _rollout(Rollout.wait)
+    frame = _awaited(Rollout.frame)
+
+
 class AsyncComparison(Face[Comparison]):
     """Runs side by side."""
 
@@ -339,6 +440,9 @@ class AsyncClient(Face[Client]):
     sweep = _sweep(Client.sweep)
     sweeps = _sweeps(Client.sweeps)
     find_sweep = _sweep(Client.find_sweep)
+    rollout = _rollout(Client.rollout)
+    rollouts = _rollouts(Client.rollouts)
+    find_rollout = _rollout(Client.find_rollout)
     cluster = _awaited(Client.cluster)
     exclude_node = _awaited(Client.exclude_node)
     readmit_node = _awaited(Client.readmit_node)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from lehr import home
 from lehr.client.comparisons import Comparison, Identified, ids
 from lehr.client.provenance import provenance as gather_provenance
+from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
@@ -23,6 +24,8 @@ from lehr.views import (
     Health,
     Page,
     QueueEntry,
+    RolloutDetail,
+    RolloutView,
     RunDetail,
     RunView,
     SweepDetail,
@@ -30,7 +33,7 @@ from lehr.views import (
 )
 
 if TYPE_CHECKING:
-    from lehr.specs import RunSpec, SweepSpec
+    from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
 Overrides = Mapping[str, Any] | Sequence[str]
 V = TypeVar("V", bound=BaseModel)
@@ -187,6 +190,39 @@ class Client:
         answer = self.transport.get(f"/sweeps/{quote(ref, safe='')}")
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
+    # --- rollouts --------------------------------------------------------------------------
+
+    def rollout(
+        self,
+        spec: Path | str | dict[str, Any] | RolloutSpec,
+        overrides: Overrides = (),
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Rollout:
+        """Launch a rollout: a run brought up in stages, each behind the gates of the one before.
+
+        To look at one that exists, use ``find_rollout``.
+
+        Raises:
+            SpecError: with every problem found; nothing was recorded.
+        """
+        loaded, folder = _load(spec, overrides, want="rollout")
+        body = _submission(loaded, folder, provenance)
+        key = idempotency_key or uuid.uuid4().hex
+        answer = self.transport.post("/rollouts", body, idempotency_key=key)
+        return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
+
+    def rollouts(self, *, project: str | None = None, limit: int | None = None) -> list[Rollout]:
+        """Rollouts, newest first; all that match unless ``limit`` says how many."""
+        views = self._pages("/rollouts", Page[RolloutView], {"project": project}, limit)
+        return [Rollout(self.transport, view) for view in views]
+
+    def find_rollout(self, ref: str) -> Rollout:
+        """A rollout by id, unique beginning of an id, or name (the newest of that name)."""
+        answer = self.transport.get(f"/rollouts/{quote(ref, safe='')}")
+        return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
+
     # --- the rest --------------------------------------------------------------------------
 
     def cluster(self) -> ClusterView:
@@ -241,8 +277,8 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def _load(
-    spec: Path | str | dict[str, Any] | RunSpec | SweepSpec, overrides: Overrides, *, want: str
-) -> tuple[RunSpec | SweepSpec, Path | None]:
+    spec: Path | str | dict[str, Any] | Spec, overrides: Overrides, *, want: str
+) -> tuple[Spec, Path | None]:
     """The validated spec, and the folder of its file if it has one."""
     from lehr.specs import load_spec
 
@@ -253,7 +289,7 @@ def _load(
         folder = Path(spec).absolute().parent
     loaded = load_spec(spec, overrides)
     if loaded.kind != want:
-        method = "sweep" if loaded.kind == "sweep" else "submit"
+        method = "submit" if loaded.kind == "run" else loaded.kind
         raise UserError(
             f"this is the spec of a {loaded.kind}, not of a {want}.",
             hint=f"Use {method}() for it.",
@@ -262,7 +298,7 @@ def _load(
 
 
 def _submission(
-    spec: RunSpec | SweepSpec, folder: Path | None, provenance: Mapping[str, Any] | None
+    spec: Spec, folder: Path | None, provenance: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     return {
         # Without defaults: those are the server's to fill in, and a sweep's paths need them unset.

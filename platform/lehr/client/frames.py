@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from lehr.views import CellView, ComparisonView, Series
+    from lehr.views import CellView, ComparisonView, Series, StageView
 
 
 def import_pandas(what: str) -> ModuleType:
@@ -68,6 +68,32 @@ def cells_frame(cells: Sequence[CellView], metric: str) -> pd.DataFrame:
     frame = pd.DataFrame(rows, index=index)
     # Whole numbers with gaps stay whole numbers.
     return frame.astype({"step": "Int64", "rank": "Int64"}) if rows else frame
+
+
+def gates_frame(stages: Sequence[StageView]) -> pd.DataFrame:
+    """A row a gate, stage after stage: what was expected, what was seen, and the verdict."""
+    import pandas as pd
+
+    rows = [
+        {
+            "stage": stage.name,
+            "gate": gate.name,
+            "state": gate.state,
+            "value": gate.value,
+            "at_least": gate.at_least,
+            "at_most": gate.at_most,
+            "unit": gate.unit,
+            "expected": gate.expected,
+            "seen": gate.seen,
+            "run": gate.run_id,
+            "step": gate.step,
+        }
+        for stage in stages
+        for gate in stage.gates
+    ]
+    frame = pd.DataFrame(rows)
+    kinds = {"value": "Float64", "at_least": "Float64", "at_most": "Float64", "step": "Int64"}
+    return frame.astype(kinds) if rows else frame
 
 
 def comparison_frame(found: ComparisonView) -> pd.DataFrame:

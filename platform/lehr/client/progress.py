@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lehr.notebook import live_run, live_sweep, number, rate
+from lehr.notebook import live_rollout, live_run, live_sweep, number, rate
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from lehr.views import RunView, SweepDetail
+    from lehr.views import RolloutDetail, RunView, SweepDetail
 
 Shown = Callable[[float, float, str], None]
 """Done, of how much, and what to say beside it."""
@@ -42,6 +42,17 @@ def sweep_progress(name: str, url: str) -> Iterator[Callable[[SweepDetail], None
         return
     with _bar(name) as show:
         yield lambda sweep: show(*_steps(sweep), _sweep_words(sweep))
+
+
+@contextmanager
+def rollout_progress(name: str, url: str) -> Iterator[Callable[[RolloutDetail], None]]:
+    """Yields what is to be called with each new view of a rollout."""
+    live = live_rollout(url)
+    if live is not None:
+        yield live
+        return
+    with _bar(name) as show:
+        yield lambda rollout: show(*_gates(rollout), _rollout_words(rollout))
 
 
 @contextmanager
@@ -77,6 +88,19 @@ def _steps(sweep: SweepDetail) -> tuple[float, float]:
     runs = [cell.run for cell in sweep.cells]
     done = sum(run.total_steps if run.ended_at is not None else run.step or 0 for run in runs)
     return done, sum(run.total_steps for run in runs)
+
+
+def _gates(rollout: RolloutDetail) -> tuple[float, float]:
+    """Judged, of all that are switched on."""
+    states = [gate.state for stage in rollout.stages for gate in stage.gates]
+    asked = [state for state in states if state != "off"]
+    return sum(state != "waiting" for state in asked), len(asked)
+
+
+def _rollout_words(rollout: RolloutDetail) -> str:
+    doing = next((s.reason for s in rollout.stages if s.state == "running" and s.reason), None)
+    why = rollout.reason or doing
+    return "  ".join([rollout.stage or "", rollout.state, *([why] if why else [])]).strip()
 
 
 def _run_words(run: RunView) -> str:

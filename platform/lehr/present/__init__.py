@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.present.events import checkpoints, events, samples
+from lehr.present.rollouts import Rollouts
 from lehr.present.rounds import Rounds
 from lehr.present.runs import Runs, Silences
 from lehr.present.sweeps import Sweeps
@@ -19,11 +20,12 @@ __all__ = ["Presenter", "checkpoints", "events", "samples"]
 
 
 class Presenter:
-    """The views of one store: ``runs`` and ``sweeps``. May be used from any thread."""
+    """The views of one store: runs, sweeps and rollouts. May be used from any thread."""
 
     def __init__(self, store: Store, *, silences: Silences = dict) -> None:
         """``silences`` tells how runs with a living attempt are silent, by run id."""
         self.runs = Runs(store, silences)
         self.sweeps = Sweeps(store, self.runs)
+        self.rollouts = Rollouts(store, self.runs)
         self.rounds = Rounds(store, self.runs)
         """Not running until it is started."""

@@ -103,6 +103,7 @@ class Runs:
         silences = self._silences() if live else {}
         step_times = store.trend(live, "step_time_s", TREND_POINTS)
         cells = store.cells_of_runs([run.id for run in runs if run.sweep_id is not None])
+        rollouts = store.rollouts_of_runs([run.id for run in runs if run.sweep_id is None])
         said = {run.id: self._listen(run) for run in runs if run.attempt}
         return [
             _run_fields(
@@ -112,6 +113,7 @@ class Runs:
                 trends.get(run.id, []),
                 _median(step_times.get(run.id, [])),
                 cells[run.id].parameters if run.id in cells else {},
+                rollouts.get(run.id),
                 said.get(run.id, Said()),
                 silences.get(run.id, Silence.NONE),
                 self._diagnosed(run, attempts.get(run.id), latest.get(run.id, {}), look=look),
@@ -172,6 +174,7 @@ def _run_fields(
     trend: list[float],
     step_time_s: float | None,
     parameters: dict[str, Any],
+    rollout_id: str | None,
     said: Said,
     silence: Silence,
     diagnosed: list[str],
@@ -186,6 +189,7 @@ def _run_fields(
         "name": run.name,
         "project": run.project,
         "sweep_id": run.sweep_id,
+        "rollout_id": rollout_id,
         "tags": run.tags,
         "state": run.state,
         "desired": run.desired,
@@ -197,7 +201,7 @@ def _run_fields(
         "gpus": resources["gpus"],
         "nodes": resources["nodes"],
         "gpu_type": resources["gpu_type"],
-        "device": said.device,
+        "device": _device(said.device, resources["gpus"]),
         "placement": _gpus(attempt) if attempt else [],
         "step": step,
         "total_steps": train["steps"],
@@ -218,6 +222,11 @@ def _run_fields(
         "forked_from": run.forked_from,
         "submitted_by": run.submitted_by,
     }
+
+
+def _device(said: str | None, gpus: int) -> str | None:
+    """A rank that runs on a CPU holds a logical GPU, unless its run asks for none."""
+    return "cpu (logical GPU)" if said == "cpu" and gpus else said
 
 
 def _step(attempt: Attempt | None, latest: dict[str, Latest]) -> int | None:
@@ -249,8 +258,7 @@ def _understand(records: Iterable[Any]) -> Said:
     notice: str | None = None
     for record in records:
         if isinstance(record, Started):
-            # On the platform every rank holds a GPU, so one that runs on a CPU holds a logical one.
-            device = "cpu (logical GPU)" if record.device == "cpu" else record.device
+            device = record.device
             parameters = record.parameters or None
         elif isinstance(record, Warning_):
             warnings[record.code] = record.message

@@ -1,21 +1,26 @@
-"""What people write: runs and sweeps, as YAML, JSON or dicts.
+"""What people write: runs, sweeps and rollouts, as YAML, JSON or dicts.
 
 ``load_spec`` reads one and says everything that is wrong with it at once; ``expand``
-makes a sweep's runs; ``json_schema`` describes both for editors.
+makes a sweep's runs and ``stages`` a rollout's; ``json_schema`` describes them for editors.
 """
 
 from lehr.specs.expand import expand
-from lehr.specs.load import load_spec, parse_spec
+from lehr.specs.load import Spec, load_spec, parse_spec
+from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import Resources, Retries, RunSpec
 from lehr.specs.schema import json_schema
+from lehr.specs.stages import PlannedStage, stages
 from lehr.specs.sweep import Metric, SweepSpec, Values
 from lehr.specs.yaml12 import dump_yaml, read_yaml
 
 __all__ = [
     "Metric",
+    "PlannedStage",
     "Resources",
     "Retries",
+    "RolloutSpec",
     "RunSpec",
+    "Spec",
     "SweepSpec",
     "Values",
     "dump_yaml",
@@ -24,4 +29,5 @@ __all__ = [
     "load_spec",
     "parse_spec",
     "read_yaml",
+    "stages",
 ]

@@ -13,19 +13,23 @@ from lehr.errors import Problem, SpecError, nearest
 from lehr.specs.expand import cell_problems
 from lehr.specs.overrides import Overrides, parse_overrides, set_path
 from lehr.specs.problems import Origin, check_plain, show, translate
+from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
+from lehr.specs.stages import stage_problems
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.yaml12 import Document, read_json, read_yaml
 
-KINDS: dict[str, type[RunSpec | SweepSpec]] = {"run": RunSpec, "sweep": SweepSpec}
+Spec = RunSpec | SweepSpec | RolloutSpec
+
+KINDS: dict[str, type[Spec]] = {"run": RunSpec, "sweep": SweepSpec, "rollout": RolloutSpec}
+_OF_A_RUN: dict[str, type[Spec]] = {"sweep": SweepSpec, "rollout": RolloutSpec}
+"""Kinds whose spec holds a run's."""
 _SWEEP_ONLY = frozenset({"parameters", "method", "run", "metric", "cells", "trials", "pruning"})
 _PATH_FIELDS = ("train.data.corpus.paths", "run.train.data.corpus.paths")
 
 
-def load_spec(
-    source: Path | str | dict[str, Any], overrides: Overrides = ()
-) -> RunSpec | SweepSpec:
-    """A run or a sweep from a YAML or JSON file, YAML text (a str of several lines) or a dict.
+def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) -> Spec:
+    """A run, sweep or rollout from a YAML or JSON file, YAML text (of several lines) or a dict.
 
     Relative corpus paths count from the file's folder, in overrides from the current one.
 
@@ -54,8 +58,8 @@ def load_spec(
     return _validate(data, kind, origin)
 
 
-def parse_spec(data: dict[str, Any]) -> RunSpec | SweepSpec:
-    """A run or a sweep from plain data, as the API gets it.
+def parse_spec(data: dict[str, Any]) -> Spec:
+    """A run, a sweep or a rollout from plain data, as the API gets it.
 
     Raises:
         SpecError: with every problem found.
@@ -63,11 +67,11 @@ def parse_spec(data: dict[str, Any]) -> RunSpec | SweepSpec:
     return load_spec(data)
 
 
-def _validate(data: dict[str, Any], kind: str, origin: Origin) -> RunSpec | SweepSpec:
+def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Spec:
     root = KINDS[kind]
     problems = check_plain(data, root, origin)
     told = {problem.path for problem in problems}
-    spec: RunSpec | SweepSpec | None = None
+    spec: Spec | None = None
     try:
         spec = root.model_validate(data)
     except ValidationError as error:
@@ -75,12 +79,14 @@ def _validate(data: dict[str, Any], kind: str, origin: Origin) -> RunSpec | Swee
         problems += [problem for problem in found if problem.path not in told]
     if isinstance(spec, SweepSpec) and not problems:
         problems += cell_problems(spec, origin)
+    if isinstance(spec, RolloutSpec) and not problems:
+        problems += stage_problems(spec, origin)
     if problems or spec is None:
         raise SpecError(_ordered(problems))
     return spec
 
 
-def _as_model(root: type[RunSpec | SweepSpec]) -> type[BaseModel]:
+def _as_model(root: type[Spec]) -> type[BaseModel]:
     return root
 
 
@@ -113,6 +119,8 @@ def _kind(data: dict[str, Any], origin: Origin) -> str:
     given = data.get("kind")
     if given is None:
         data.pop("kind", None)
+        if "stages" in data:
+            return "rollout"
         return "sweep" if _SWEEP_ONLY & data.keys() else "run"
     if not isinstance(given, str) or given not in KINDS:
         near = nearest(str(given), KINDS)
@@ -133,7 +141,7 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
     for path, value, written in parse_overrides(overrides):
         first = path.partition(".")[0]
         # On a sweep, `train.steps=200` can only mean the run that every cell starts from.
-        inside = kind == "sweep" and first not in SweepSpec.model_fields
+        inside = kind in _OF_A_RUN and first not in _OF_A_RUN[kind].model_fields
         full = f"run.{path}" if inside and first in RunSpec.model_fields else path
         if full == "kind":
             message = "kind cannot be overridden; it says how the file is read."

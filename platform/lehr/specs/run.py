@@ -46,15 +46,24 @@ def _check_env(env: dict[str, str]) -> dict[str, str]:
 class Resources(Config):
     """What a run needs of the cluster. All of it is granted at once, or none."""
 
-    gpus: Annotated[int, Field(ge=1, le=1024)] = 1
-    """GPUs in all. One rank runs on each."""
+    gpus: Annotated[int, Field(ge=0, le=1024)] = 1
+    """GPUs in all. One rank runs on each; 0 runs one rank on a node's CPU and holds no GPU."""
     nodes: Annotated[int, Field(ge=1, le=128)] = 1
     """Nodes that share the GPUs evenly."""
     gpu_type: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """E.g. A100 or H100: a word of the GPU's name. None takes any."""
 
+    @property
+    def ranks(self) -> int:
+        """Processes that train: one a GPU, or one without any."""
+        return max(self.gpus, 1)
+
     @model_validator(mode="after")
     def _even(self) -> Self:
+        if not self.gpus and self.nodes > 1:
+            raise ValueError(f"nodes is {self.nodes}, but without GPUs a run is one rank on one")
+        if not self.gpus and self.gpu_type is not None:
+            raise ValueError(f"gpu_type is {self.gpu_type}, but gpus is 0")
         if self.gpus % self.nodes:
             raise ValueError(f"nodes {self.nodes} does not divide gpus {self.gpus}")
         return self
@@ -118,7 +127,9 @@ class RunSpec(Config):
     @model_validator(mode="after")
     def _ranks_share_the_batch(self) -> Self:
         gpus = self.resources.gpus
-        problem = self.train.batch.sharing_problem(gpus)
+        problem = self.train.batch.sharing_problem(self.resources.ranks)
         if problem is not None:
             raise ValueError(f"resources.gpus {gpus}: {problem}")
+        if not gpus and self.train.device == "cuda":
+            raise ValueError("resources.gpus is 0, but train.device is cuda: make it cpu or auto")
         return self

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 from lehr.specs.fields import leaf_paths
+from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.presets import MODEL_PRESETS
@@ -12,17 +15,22 @@ from lehr_trainer.presets import MODEL_PRESETS
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema(kind: Literal["run", "sweep"]) -> dict[str, Any]:
-    """The schema of a run's or a sweep's file, with descriptions, presets and swept paths."""
-    model = RunSpec if kind == "run" else SweepSpec
-    schema = model.model_json_schema(mode="validation")
+_MODELS: dict[str, type[BaseModel]] = {"run": RunSpec, "sweep": SweepSpec, "rollout": RolloutSpec}
+
+
+def json_schema(kind: Literal["run", "sweep", "rollout"]) -> dict[str, Any]:
+    """The schema of a file of this kind, with descriptions, presets and the paths that vary."""
+    schema = _MODELS[kind].model_json_schema(mode="validation")
     definitions = schema["$defs"]
     _allow_presets(definitions)
-    if kind == "sweep":
-        # A sweep's run is named after it.
+    if kind != "run":
+        # A sweep's or rollout's run is named after it.
         run = definitions["RunSpec"]
         run["required"] = [name for name in run["required"] if name != "name"]
+    if kind == "sweep":
         _name_swept_paths(schema, definitions)
+    if kind == "rollout":
+        _name_set_paths(definitions)
     return {
         "$schema": _DIALECT,
         "title": f"Lehr {kind}",
@@ -74,9 +82,17 @@ def _name_swept_paths(schema: dict[str, Any], definitions: dict[str, Any]) -> No
         ]
     }
     parameters = schema["properties"]["parameters"]
-    parameters["properties"] = {
-        path: {"$ref": "#/$defs/Parameter"}
-        for path in leaf_paths(RunSpec)
-        if path.startswith(("train.", "resources.", "retries."))
-    }
+    parameters["properties"] = {path: {"$ref": "#/$defs/Parameter"} for path in _varied_paths()}
     parameters["additionalProperties"] = {"type": "object"}
+
+
+def _name_set_paths(definitions: dict[str, Any]) -> None:
+    """Editors complete the paths that a stage can set."""
+    for definition in definitions.values():
+        values = definition.get("properties", {}).get("set")
+        if values is not None:
+            values["properties"] = {path: {} for path in _varied_paths()}
+
+
+def _varied_paths() -> list[str]:
+    return [p for p in leaf_paths(RunSpec) if p.startswith(("train.", "resources.", "retries."))]

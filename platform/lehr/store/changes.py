@@ -15,9 +15,9 @@ _log = logging.getLogger("lehr.store")
 class Change:
     """Something changed; read it again. Several changes may be told as one."""
 
-    kind: Literal["run", "sweep", "metrics", "log", "cluster"]
+    kind: Literal["run", "sweep", "rollout", "metrics", "log", "cluster"]
     id: str
-    """A run's id (run, metrics, log) or a sweep's; "" for the cluster."""
+    """A run's id (run, metrics, log) a sweep's or a rollout's; "" for the cluster."""
     attempt: int | None = None
     """For metrics and logs: which attempt's."""
     name: str | None = None

@@ -1,4 +1,4 @@
-"""Finding a run or a sweep by what a person typed: its id, its name, or the id's beginning."""
+"""Finding a run, sweep or rollout by what a person typed: its id, name, or the id's beginning."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TypeVar
 from sqlmodel import Session, col, or_, select
 
 from lehr.errors import NotFound, nearest
-from lehr.store.tables import Run, Sweep
+from lehr.store.tables import Rollout, Run, Sweep
 
-Row = TypeVar("Row", Run, Sweep)
+Row = TypeVar("Row", Run, Sweep, Rollout)
 _NAMES_COMPARED = 2000
 
 

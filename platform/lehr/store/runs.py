@@ -19,6 +19,7 @@ from lehr.store.tables import (
     Attempt,
     Checkpoint,
     IdempotencyKey,
+    Rollout,
     Run,
     Sweep,
     Transition,
@@ -303,7 +304,7 @@ def insert_run(
     return run
 
 
-def unused_id(session: Session, table: type[Run | Sweep]) -> str:
+def unused_id(session: Session, table: type[Run | Sweep | Rollout]) -> str:
     while True:
         found = new_id()
         if session.exec(select(table.number).where(table.id == found)).first() is None:
@@ -351,7 +352,11 @@ def _note(
 
 
 def shared_filters(
-    table: type[Run | Sweep], *, tag: str | None, archived: bool | None, search: str | None
+    table: type[Run | Sweep | Rollout],
+    *,
+    tag: str | None,
+    archived: bool | None,
+    search: str | None,
 ) -> list[ColumnElement[bool]]:
     wanted: list[ColumnElement[bool]] = []
     name = table.__tablename__

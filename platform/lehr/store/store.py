@@ -23,7 +23,9 @@ from lehr.store.database import Database
 from lehr.store.filesystems import refuse_network_filesystem
 from lehr.store.moves import Moves
 from lehr.store.nodes import Nodes
+from lehr.store.rollouts import Rollouts
 from lehr.store.runs import Runs
+from lehr.store.stages import Stages
 from lehr.store.streams import LOG_CAP, Streams
 from lehr.store.sweeps import Sweeps
 from lehr.store.trials import Trials
@@ -36,7 +38,20 @@ _open_homes: set[Path] = set()
 _open_guard = threading.Lock()
 
 
-class Store(Runs, Sweeps, Trials, Moves, Attempts, Streams, Curves, Consequences, Copies, Nodes):
+class Store(
+    Runs,
+    Sweeps,
+    Trials,
+    Rollouts,
+    Stages,
+    Moves,
+    Attempts,
+    Streams,
+    Curves,
+    Consequences,
+    Copies,
+    Nodes,
+):
     """What people asked for, what was decided, and what trainers said.
 
     All methods may be called from any thread. What a method returns is a copy: nothing that

@@ -157,6 +157,84 @@ class Cell(SQLModel, table=True):
     run_id: str = Field(foreign_key="runs.id", index=True)
 
 
+class Rollout(SQLModel, table=True):
+    __tablename__ = "rollouts"
+
+    number: int | None = Field(default=None, primary_key=True)
+    id: str = Field(unique=True)
+    name: str = Field(index=True)
+    project: str = Field(index=True)
+    spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    provenance: dict[str, Any] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
+    """Git commit and diff, versions, host, command, at launch; each of its runs gets it."""
+    outcome: str | None = None
+    """passed, failed or cancelled; None while it goes on."""
+    reason: str | None = None
+    """Why it failed or was cancelled, for people."""
+    created_at: float
+    ended_at: float | None = None
+    archived: bool = False
+
+
+class RolloutStage(SQLModel, table=True):
+    """A stage of a rollout. All of them are there from the beginning."""
+
+    __tablename__ = "rollout_stages"
+    __table_args__ = (UniqueConstraint("rollout_id", "number"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    rollout_id: str = Field(foreign_key="rollouts.id", index=True)
+    number: int
+    """Counts from 1; the next one starts only when this one has passed."""
+    name: str
+    outcome: str | None = None
+    """passed, failed or cancelled; None before that."""
+    reason: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+class RolloutRun(SQLModel, table=True):
+    """That a stage's run was submitted: once a role."""
+
+    __tablename__ = "rollout_runs"
+    __table_args__ = (UniqueConstraint("rollout_id", "stage", "role"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    rollout_id: str = Field(foreign_key="rollouts.id", index=True)
+    stage: int
+    """The stage's number."""
+    role: str
+    """train, whole or resumed."""
+    run_id: str = Field(foreign_key="runs.id", unique=True)
+
+
+class GateVerdict(SQLModel, table=True):
+    """What a gate was found to be: once, and for good."""
+
+    __tablename__ = "gate_verdicts"
+    __table_args__ = (UniqueConstraint("rollout_id", "stage", "gate"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    rollout_id: str = Field(foreign_key="rollouts.id", index=True)
+    stage: int
+    """The stage's number."""
+    gate: str
+    verdict: str
+    """passed, failed or not_judged."""
+    expected: str
+    seen: str
+    value: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str | None = None
+    run_id: str | None = Field(default=None, foreign_key="runs.id")
+    """The run whose evidence it is."""
+    step: int | None = None
+    at: float
+
+
 class Checkpoint(SQLModel, table=True):
     __tablename__ = "checkpoints"
     __table_args__ = (

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from lehr_trainer.models.anatomy import Decoder
-
-EMBEDDING_STD = 0.02
+from lehr_trainer.models.first_loss import EMBEDDING_STD
 
 
 @torch.no_grad()

@@ -1,0 +1,380 @@
+"""Whether a stage of a rollout may be followed by a dearer one: what was expected, what was seen.
+
+Pure: from recorded curves, digests and the stage's plan. What can only fail is said as soon as it
+is seen; what passes is said once nothing more can come before the judgement.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from lehr.analysis.diagnosis import Alarm, Curve
+from lehr.specs.gates import (
+    ExactResume,
+    FallingLoss,
+    FirstLoss,
+    GateName,
+    Memory,
+    Mfu,
+    NoAlarm,
+)
+from lehr.specs.stages import PlannedStage
+from lehr_trainer.hardware import find_gpu
+from lehr_trainer.memory import training_memory
+from lehr_trainer.models.first_loss import predicted_first_loss
+
+Verdict = Literal["passed", "failed", "not_judged"]
+GB = 1e9
+_LAST_SHARE = 10
+"""The last tenth of the steps speaks for where the loss has come to, at least three of them."""
+_LEAST_POINTS = 6
+"""Below this many steps a fall is no fall."""
+
+TITLES: dict[GateName, str] = {
+    "first_loss": "first loss",
+    "falling_loss": "falling loss",
+    "no_alarm": "no alarm",
+    "memory": "memory",
+    "mfu": "MFU",
+    "exact_resume": "bit-exact resume",
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The last checkpoints of a whole run and of one that went on from its middle."""
+
+    whole_id: str
+    resumed_id: str
+    step: int
+    whole: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 by file name, of weights and optimizer."""
+    resumed: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+    """Why they cannot be compared: a run failed, or a manifest cannot be read."""
+    failed: bool = False
+    """Whether that problem is the resuming run's own failure."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a stage's runs have shown so far."""
+
+    run_id: str
+    """Of ``train``."""
+    curves: Mapping[str, Curve]
+    """By metric, up to where the stage is judged."""
+    alarms: Sequence[Alarm] = ()
+    device: str | None = None
+    """E.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
+    complete: bool = False
+    """The run has ended, or has come to where it is judged: no further evidence will count."""
+    cause: str | None = None
+    """Why it failed, for machines: out_of_memory, nan_loss, ..."""
+    pair: Pair | None = None
+    """Once both of its runs have ended."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known before the stage has run."""
+
+    text: str
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    gate: GateName
+    verdict: Verdict
+    expected: Expected
+    seen: str
+    value: float | None = None
+    run_id: str | None = None
+    step: int | None = None
+
+
+def expected(name: GateName, stage: PlannedStage) -> Expected:
+    """What the gate asks of the stage, in words and figures."""
+    gate = stage.gates[name]
+    return _EXPECTED[name](gate, stage)
+
+
+def judge(name: GateName, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
+    """None while it is too early to tell, or when the gate is switched off."""
+    gate = stage.gates[name]
+    if not gate.enabled:
+        return None
+    return _JUDGES[name](gate, stage, evidence)
+
+
+# --- first loss ----------------------------------------------------------------------------
+
+
+def _expect_first_loss(gate: FirstLoss, stage: PlannedStage) -> Expected:
+    model = stage.train.train.model
+    wanted = predicted_first_loss(model)
+    beyond = wanted - math.log(model.vocab_size)
+    text = (
+        f"{wanted:.2f} ± {gate.within:g} nats: ln({model.vocab_size:,}) and {beyond:.2f} for the "
+        "spread of the first logits"
+    )
+    return Expected(text, wanted - gate.within, wanted + gate.within, "nats")
+
+
+def _judge_first_loss(gate: FirstLoss, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
+    wanted = _expect_first_loss(gate, stage)
+    curve = evidence.curves.get("train/loss")
+    if curve is None or not len(curve):
+        return _nothing_seen("first_loss", wanted, evidence, "no loss was logged")
+    step, value = curve.steps[0], curve.values[0]
+    if step > 1:
+        seen = f"its first loss is logged at step {step:,} (diagnostics.log_every)"
+        return Judgement("first_loss", "not_judged", wanted, seen, run_id=evidence.run_id)
+    assert wanted.at_least is not None
+    assert wanted.at_most is not None
+    return Judgement(
+        "first_loss",
+        _verdict(wanted.at_least <= value <= wanted.at_most),
+        wanted,
+        f"{value:.2f} nats at step 1",
+        value,
+        evidence.run_id,
+        step,
+    )
+
+
+# --- falling loss --------------------------------------------------------------------------
+
+
+def _expect_falling_loss(gate: FallingLoss, stage: PlannedStage) -> Expected:
+    text = f"at least {gate.by * 100:g} % under the first loss by step {stage.judge_after:,}"
+    return Expected(text, unit="nats")
+
+
+def _judge_falling_loss(
+    gate: FallingLoss, stage: PlannedStage, evidence: Evidence
+) -> Judgement | None:
+    wanted = _expect_falling_loss(gate, stage)
+    curve = evidence.curves.get("train/loss")
+    if curve is None or not len(curve):
+        return _nothing_seen("falling_loss", wanted, evidence, "no loss was logged")
+    lost = next((s for s, v in _points(curve) if not math.isfinite(v)), None)
+    if lost is not None:
+        value = curve.values[list(curve.steps).index(lost)]
+        seen = f"the loss became {value} at step {lost:,}"
+        return Judgement("falling_loss", "failed", wanted, seen, None, evidence.run_id, lost)
+    if not evidence.complete:
+        return None
+    if len(curve) < _LEAST_POINTS:
+        seen = f"only {len(curve)} of its steps were logged; {_LEAST_POINTS} are needed"
+        return Judgement("falling_loss", "not_judged", wanted, seen, run_id=evidence.run_id)
+    first = curve.values[0]
+    last = statistics.median(curve.values[-max(3, len(curve) // _LAST_SHARE) :])
+    limit = first * (1 - gate.by)
+    way = "under" if last <= first else "over"
+    seen = (
+        f"{last:.3f} nats by step {curve.steps[-1]:,}, {abs(1 - last / first) * 100:.1f} % {way} "
+        f"the first {first:.3f}"
+    )
+    return Judgement(
+        "falling_loss",
+        _verdict(last <= limit),
+        replace(wanted, at_most=limit),
+        seen,
+        last,
+        evidence.run_id,
+        curve.steps[-1],
+    )
+
+
+# --- no alarm ------------------------------------------------------------------------------
+
+
+def _expect_no_alarm(gate: NoAlarm, stage: PlannedStage) -> Expected:  # noqa: ARG001 - one of a table
+    ignored = f" (but for {', '.join(gate.ignore)})" if gate.ignore else ""
+    return Expected(f"the diagnosis of its curves finds nothing wrong{ignored}")
+
+
+def _judge_no_alarm(gate: NoAlarm, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
+    wanted = _expect_no_alarm(gate, stage)
+    alarm = next((one for one in evidence.alarms if one.code not in gate.ignore), None)
+    if alarm is not None:
+        return Judgement(
+            "no_alarm", "failed", wanted, alarm.message, None, evidence.run_id, alarm.step
+        )
+    curve = evidence.curves.get("train/loss")
+    if curve is None or not len(curve):
+        return _nothing_seen("no_alarm", wanted, evidence, "no loss was logged")
+    if not evidence.complete:
+        return None
+    seen = f"none in {len(curve):,} logged steps"
+    return Judgement("no_alarm", "passed", wanted, seen, None, evidence.run_id, curve.steps[-1])
+
+
+# --- memory --------------------------------------------------------------------------------
+
+
+def _expect_memory(gate: Memory, stage: PlannedStage, device: str | None = None) -> Expected:
+    resources = stage.train.resources
+    if resources.gpus == 0 or (device is not None and device.startswith("cpu")):
+        if gate.at_most_gb is None:
+            return Expected("a CPU run holds no GPU memory", unit="GB")
+        return Expected(
+            f"at most {gate.at_most_gb:g} GB of the process", at_most=gate.at_most_gb, unit="GB"
+        )
+    planned = training_memory(stage.train.train, resources.ranks).peak / GB
+    limit = planned * (1 + gate.over_plan)
+    text = f"at most {limit:.1f} GB: {gate.over_plan * 100:g} % over the planned {planned:.1f} GB"
+    card = find_gpu(device or resources.gpu_type or "")
+    if card is not None:
+        size = card.memory_bytes / GB
+        limit = min(limit, gate.of_card * size)
+        text += f"; {gate.of_card * 100:g} % of the card's {size:.0f} GB reserved"
+    if gate.at_most_gb is not None:
+        text += f"; {gate.at_most_gb:g} GB"
+        limit = min(limit, gate.at_most_gb)
+    return Expected(text, at_most=limit, unit="GB")
+
+
+def _judge_memory(gate: Memory, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
+    wanted = _expect_memory(gate, stage, evidence.device)
+    if evidence.cause == "out_of_memory":
+        seen = "the GPU ran out of memory"
+        return Judgement("memory", "failed", wanted, seen, run_id=evidence.run_id)
+    on_cpu = (evidence.device or "").startswith("cpu")
+    peak = _highest(evidence, "memory/rss_bytes" if on_cpu else "memory/peak_bytes")
+    if peak is None:
+        return _nothing_seen("memory", wanted, evidence, "no memory was logged")
+    if on_cpu and wanted.at_most is None:
+        text = f"the process held {peak:.1f} GB of the machine's memory"
+        return Judgement("memory", "not_judged", wanted, text, run_id=evidence.run_id)
+    reserved = None if on_cpu else _highest(evidence, "memory/reserved_bytes")
+    card = None if on_cpu else find_gpu(evidence.device or "")
+    too_much = wanted.at_most is not None and peak > wanted.at_most
+    held = reserved if reserved is not None else peak
+    if card is not None and held > gate.of_card * card.memory_bytes / GB:
+        too_much = True
+    if not too_much and not evidence.complete:
+        return None
+    seen = f"peak {peak:.1f} GB" if not on_cpu else f"{peak:.1f} GB"
+    seen += f", {reserved:.1f} GB reserved" if reserved is not None else ""
+    return Judgement("memory", _verdict(not too_much), wanted, seen, peak, evidence.run_id)
+
+
+# --- MFU -----------------------------------------------------------------------------------
+
+
+def _expect_mfu(gate: Mfu, stage: PlannedStage) -> Expected:
+    if stage.train.resources.gpus == 0:
+        return Expected("no peak is known of a CPU", unit="share")
+    text = f"at least {gate.at_least * 100:g} % of the dense peak"
+    return Expected(text, at_least=gate.at_least, unit="share")
+
+
+def _judge_mfu(gate: Mfu, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
+    wanted = _expect_mfu(gate, stage)
+    if not evidence.complete:
+        return None
+    curve = evidence.curves.get("mfu")
+    if curve is None:
+        seen = f"no peak is known of {evidence.device or 'its device'}, so there is no MFU"
+        return Judgement("mfu", "not_judged", wanted, seen, run_id=evidence.run_id)
+    # What comes first is compilation and warm caches.
+    later = [v for s, v in _points(curve) if 2 * s > curve.steps[-1] and math.isfinite(v)]
+    if not later:
+        seen = "no MFU was logged in its second half"
+        return Judgement("mfu", "not_judged", wanted, seen, run_id=evidence.run_id)
+    value = statistics.median(later)
+    return Judgement(
+        "mfu",
+        _verdict(value >= gate.at_least),
+        wanted,
+        f"{value * 100:.1f} %, the median of steps {curve.steps[-len(later)]:,} to "
+        f"{curve.steps[-1]:,}",
+        value,
+        evidence.run_id,
+        curve.steps[-1],
+    )
+
+
+# --- bit-exact resume ----------------------------------------------------------------------
+
+
+def _expect_exact_resume(gate: ExactResume, stage: PlannedStage) -> Expected:  # noqa: ARG001 - one of a table
+    steps = stage.runs[stage.whole].train.steps
+    return Expected(
+        f"going on from step {stage.middle:,} gives every weight and optimizer file of step "
+        f"{steps:,} bit for bit"
+    )
+
+
+def _judge_exact_resume(
+    gate: ExactResume, stage: PlannedStage, evidence: Evidence
+) -> Judgement | None:
+    wanted = _expect_exact_resume(gate, stage)
+    pair = evidence.pair
+    if pair is None:
+        return None
+
+    def told(verdict: Verdict, seen: str) -> Judgement:
+        return Judgement(
+            "exact_resume", verdict, wanted, seen, run_id=pair.resumed_id, step=pair.step
+        )
+
+    if pair.problem is not None:
+        return told("failed" if pair.failed else "not_judged", pair.problem)
+    names = sorted(pair.whole.keys() | pair.resumed.keys())
+    other = [name for name in names if pair.whole.get(name) != pair.resumed.get(name)]
+    if other:
+        return told("failed", f"{len(other)} of {len(names)} files differ: {', '.join(other[:4])}")
+    return told("passed", f"all {len(names)} files are equal")
+
+
+# --- shared --------------------------------------------------------------------------------
+
+
+def _nothing_seen(
+    gate: GateName, wanted: Expected, evidence: Evidence, seen: str
+) -> Judgement | None:
+    """A run that is over without having shown anything has not passed."""
+    if not evidence.complete:
+        return None
+    return Judgement(gate, "failed", wanted, seen, run_id=evidence.run_id)
+
+
+def _highest(evidence: Evidence, name: str) -> float | None:
+    curve = evidence.curves.get(name)
+    return max(curve.values) / GB if curve is not None and len(curve) else None
+
+
+def _points(curve: Curve) -> zip[tuple[int, float]]:
+    return zip(curve.steps, curve.values, strict=True)
+
+
+def _verdict(holds: bool) -> Verdict:
+    return "passed" if holds else "failed"
+
+
+_EXPECTED: dict[GateName, Callable[[Any, PlannedStage], Expected]] = {
+    "first_loss": _expect_first_loss,
+    "falling_loss": _expect_falling_loss,
+    "no_alarm": _expect_no_alarm,
+    "memory": _expect_memory,
+    "mfu": _expect_mfu,
+    "exact_resume": _expect_exact_resume,
+}
+_JUDGES: dict[GateName, Callable[[Any, PlannedStage, Evidence], Judgement | None]] = {
+    "first_loss": _judge_first_loss,
+    "falling_loss": _judge_falling_loss,
+    "no_alarm": _judge_no_alarm,
+    "memory": _judge_memory,
+    "mfu": _judge_mfu,
+    "exact_resume": _judge_exact_resume,
+}

@@ -1,0 +1,119 @@
+"""What a rollout would do, stage by stage, before it is launched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lehr.cli import formats
+from lehr.cli.output import console, print_json, words
+
+if TYPE_CHECKING:
+    from lehr.analysis.plan import RunPlan
+    from lehr.specs import PlannedStage, RolloutSpec
+
+
+def show_rollout_plan(
+    spec: RolloutSpec, *, price: float | None = None, as_json: bool = False
+) -> None:
+    """Print it, then refuse it if a stage cannot work.
+
+    Raises:
+        PlanRefused: a stage does not fit in the GPU that it asks for.
+    """
+    from lehr.analysis.plan import plan_run, refuse_if_impossible
+    from lehr.specs import stages
+
+    planned = [(stage, plan_run(stage.train, price=price)) for stage in stages(spec)]
+    if as_json:
+        print_json(rollout_json(spec, planned))
+    else:
+        console().print(rollout_text(spec, planned))
+    for stage, plan in planned:
+        refuse_if_impossible(stage.train, plan)
+
+
+def rollout_text(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> str:
+    """As markup: a paragraph a stage, with what it needs and what it must show."""
+    from lehr.specs.stages import left_out
+
+    count = f"{len(planned)} stage{'s' if len(planned) > 1 else ''}"
+    lines = [f"[bold]{words(spec.name)}[/]  a rollout in {count}; a failed gate stops it"]
+    for stage, plan in planned:
+        lines += ["", *_stage_lines(stage, plan)]
+    for name, why in left_out(spec).items():
+        lines += ["", f"[dim]{name} is left out: {words(why)}[/]"]
+    return "\n".join(lines)
+
+
+def rollout_json(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> dict[str, Any]:
+    """The documented shape of a rollout's plan."""
+    from lehr.analysis.gates import expected
+    from lehr.cli.plan_text import plan_json
+    from lehr.specs.stages import left_out
+
+    def gate(stage: PlannedStage, name: Any) -> dict[str, Any]:
+        wanted = expected(name, stage)
+        return {
+            "name": name,
+            "enabled": stage.gates[name].enabled,
+            "expected": wanted.text,
+            "at_least": wanted.at_least,
+            "at_most": wanted.at_most,
+            "unit": wanted.unit,
+        }
+
+    return {
+        "kind": "rollout",
+        "name": spec.name,
+        "left_out": left_out(spec),
+        "stages": [
+            {
+                "number": stage.number,
+                "name": stage.name,
+                "title": stage.title,
+                "judged_at_step": stage.judge_after,
+                "changes": stage.changes,
+                "runs": _runs(stage),
+                "gates": [gate(stage, name) for name in stage.gates],
+                **plan_json(plan),
+            }
+            for stage, plan in planned
+        ],
+    }
+
+
+def _runs(stage: PlannedStage) -> list[dict[str, Any]]:
+    found = []
+    for role in stage.roles:
+        spec = stage.runs.get(role, stage.runs[stage.whole])
+        steps = spec.train.steps - (stage.middle if role == "resumed" else 0)
+        found.append({"role": role, "name": stage.run_name(role), "steps": steps})
+    return found
+
+
+def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
+    from lehr.analysis.gates import TITLES, expected
+
+    kind = stage.train.resources.gpu_type or "GPU"
+    place = f"{plan.gpus} x {words(kind)}" if plan.gpus else "no GPU"
+    memory = f", {formats.size(plan.memory.peak)} a GPU (plan)" if plan.gpus else ""
+    took = "" if plan.seconds is None else f", about {formats.duration(plan.seconds)}"
+    cost = "" if plan.gpu_hours is None else f", {plan.gpu_hours:.1f} GPU-hours"
+    size = f"{plan.model}, {formats.millions(plan.parameters.total)} parameters"
+    tokens = f"{formats.count(plan.tokens_per_step)} tokens a step"
+    lines = [
+        f"{stage.number}  [bold]{words(stage.title)}[/]  [dim]{stage.name}[/]",
+        f"   {size}; {tokens} x {formats.count(plan.steps)} steps",
+        f"   {place}{memory}{took}{cost}",
+    ]
+    extra = [run for run in _runs(stage) if run["role"] != "train"]
+    if extra:
+        steps = " + ".join(f"{run['steps']:,}" for run in extra)
+        lines.append(f"   and {steps} steps to show that it resumes exactly")
+    if stage.last:
+        lines.append(f"   judged at step {stage.judge_after:,}, while it goes on")
+    width = max(len(TITLES[name]) for name in stage.gates)
+    for name, gate in stage.gates.items():
+        text = words(expected(name, stage).text) if gate.enabled else "off"
+        lines.append(f"   [dim]{TITLES[name]:<{width}}[/]  {text}")
+    return lines

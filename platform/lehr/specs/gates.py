@@ -1,0 +1,132 @@
+"""The gates of a rollout's stages: what must hold before more is spent, and how strictly."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lehr_trainer.config import Config, Share
+
+AlarmCode = Literal[
+    "nan",
+    "too_good",
+    "diverging",
+    "spikes",
+    "stagnant",
+    "exploding",
+    "overfitting",
+    "data_wait",
+]
+"""What the diagnosis calls what it sees (``lehr.analysis.diagnosis``)."""
+
+
+class FirstLoss(Config):
+    """The first step's loss is what untrained weights must give: about ln(vocabulary)."""
+
+    enabled: bool = True
+    within: Annotated[float, Field(gt=0)] = 0.5
+    """Nats by which it may be off what the initialisation predicts."""
+
+
+class FallingLoss(Config):
+    """The loss falls while the stage trains."""
+
+    enabled: bool = True
+    by: Annotated[float, Field(gt=0, lt=1)] = 0.03
+    """Share of the first loss by which the last steps' median must lie below it."""
+
+
+class NoAlarm(Config):
+    """The diagnosis of the run's curves finds nothing wrong."""
+
+    enabled: bool = True
+    ignore: list[AlarmCode] = []
+    """Alarms that do not count."""
+
+
+class CpuNoAlarm(NoAlarm):
+    ignore: list[AlarmCode] = ["data_wait"]
+    """Alarms that do not count: steps of milliseconds wait for data as they wait for Python."""
+
+
+class ExactResume(Config):
+    """A run that goes on from its middle checkpoint ends bit for bit where the whole run did.
+
+    Two runs are compared by the SHA-256 of every weight and optimizer file in their last
+    checkpoints. They train with ``train.deterministic``; a stage that trains so anyway is itself
+    the first of the two.
+    """
+
+    enabled: bool = True
+    steps: Annotated[int, Field(ge=2)] = 20
+    """Of the run that is repeated from its middle, unless the stage itself is that run."""
+
+
+class Memory(Config):
+    """The most that one GPU held is what was planned, and leaves room on the card.
+
+    On a CPU only ``at_most_gb`` can be judged, by the process's memory.
+    """
+
+    enabled: bool = True
+    of_card: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Share of the card's memory that may be held."""
+    over_plan: Annotated[float, Field(ge=0)] = 0.25
+    """Share of the planned memory by which it may be exceeded."""
+    at_most_gb: Annotated[float, Field(gt=0)] | None = None
+    """GB that may be held, whatever the card and the plan say."""
+
+
+class Mfu(Config):
+    """Model FLOPs utilization, the share of the GPUs' dense peak, is not under a floor.
+
+    Not judged where no peak is known, as on a CPU.
+    """
+
+    enabled: bool = True
+    at_least: Share = 0.2
+    """The median over the second half of the stage; half of what a plan counts on."""
+
+
+class Gates(Config):
+    """What a stage must show before the next one starts."""
+
+    first_loss: FirstLoss = FirstLoss()
+    falling_loss: FallingLoss = FallingLoss()
+    no_alarm: NoAlarm = NoAlarm()
+    memory: Memory = Memory()
+    mfu: Mfu = Mfu()
+    exact_resume: ExactResume = ExactResume()
+
+
+class CpuGates(Gates):
+    no_alarm: CpuNoAlarm = CpuNoAlarm()
+
+
+class LastGates(Config):
+    """Those of the real run. It is judged while it goes on, so it is not run twice."""
+
+    first_loss: FirstLoss = FirstLoss()
+    falling_loss: FallingLoss = FallingLoss()
+    no_alarm: NoAlarm = NoAlarm()
+    memory: Memory = Memory()
+    mfu: Mfu = Mfu()
+
+
+Gate = FirstLoss | FallingLoss | NoAlarm | Memory | Mfu | ExactResume
+GateName = Literal["first_loss", "falling_loss", "no_alarm", "memory", "mfu", "exact_resume"]
+GATES: tuple[GateName, ...] = (
+    "first_loss",
+    "falling_loss",
+    "no_alarm",
+    "memory",
+    "mfu",
+    "exact_resume",
+)
+"""In the order in which they are shown. ``exact_resume`` is judged last: it costs further runs."""
+
+
+def gates_of(gates: Gates | LastGates) -> dict[GateName, Gate]:
+    """By name, in their order, those that are switched off included."""
+    return {name: getattr(gates, name) for name in GATES if name in type(gates).model_fields}

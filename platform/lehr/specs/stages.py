@@ -1,0 +1,304 @@
+"""A rollout's stages, each as the runs that it needs, validated."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from lehr.errors import Problem, SpecError
+from lehr.specs.fields import nearest_path, place
+from lehr.specs.gates import ExactResume, Gate, GateName, gates_of
+from lehr.specs.overrides import set_path
+from lehr.specs.problems import Origin, translate
+from lehr.specs.rollout import STAGES, LastStage, RolloutSpec, Stage, StageName
+from lehr.specs.run import RunSpec
+from lehr.specs.yaml12 import Document
+from lehr_trainer.config import LlamaConfig, TrainConfig
+
+Role = Literal["train", "whole", "resumed"]
+ROLES: tuple[Role, ...] = ("train", "whole", "resumed")
+"""In the order in which a stage needs them. ``whole`` and ``resumed`` are compared by the gate
+``exact_resume``; where ``train`` is deterministic it is itself the whole run."""
+
+_ENDINGS: dict[Role, str] = {"train": "", "whole": "-whole", "resumed": "-resumed"}
+
+TITLES: dict[StageName, str] = {
+    "cpu": "CPU",
+    "one_gpu": "1 GPU",
+    "two_gpus": "2 GPUs",
+    "all": "the whole run",
+}
+_TINY_SEQUENCES, _TINY_LENGTH = 8, 256
+_TINY_VALIDATION = 16_384
+_ON_ANY_CPU = frozenset({"chunked", "standard", "in_autocast", "bf16_softmax"})
+"""Losses that need neither a GPU nor a further package."""
+_NOT_SET = {
+    "kind": "it says what the spec is",
+    "name": "a stage's run is named after the rollout",
+    "project": "a rollout lies in one project",
+    "resources.gpus": "the stage has `gpus` for it",
+    "resources.nodes": "the stage has `nodes` for it",
+    "train.steps": "the stage has `steps` for it",
+}
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stage as it will run."""
+
+    number: int
+    """Counts from 1, in the rollout's order."""
+    name: StageName
+    title: str
+    last: bool
+    runs: dict[Role, RunSpec]
+    """What is submitted of its own; ``resumed`` is a fork, made from the whole run's middle."""
+    rollout: str
+    """The rollout's name."""
+    changes: dict[str, Any]
+    """What the stage's run has otherwise than the rollout's, by dotted path."""
+    gates: dict[GateName, Gate] = field(default_factory=dict)
+    """By name, those that are switched off included."""
+    judge_after: int = 0
+    """The step at which the gates of ``train`` are judged."""
+
+    @property
+    def train(self) -> RunSpec:
+        return self.runs["train"]
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Of all the runs that it may come to need, in order."""
+        return tuple(r for r in ROLES if r in self.runs or (r == "resumed" and self.resumes))
+
+    @property
+    def resumes(self) -> bool:
+        gate = self.gates.get("exact_resume")
+        return gate is not None and gate.enabled
+
+    @property
+    def whole(self) -> Role:
+        """The run that the resumed one has to equal."""
+        return "whole" if "whole" in self.runs else "train"
+
+    def run_name(self, role: Role) -> str:
+        return run_name(self.rollout, self.name, _ENDINGS[role])
+
+    @property
+    def middle(self) -> int:
+        """The step that the resumed run goes on from."""
+        return middle(self.runs[self.whole].train.steps)
+
+
+def middle(steps: int) -> int:
+    return max(steps // 2, 1)
+
+
+def stages(rollout: RolloutSpec) -> list[PlannedStage]:
+    """The stages that a rollout has, in their order.
+
+    Raises:
+        SpecError: a stage's changes do not make a run.
+    """
+    problems, found = _plan(rollout, Origin(Document(data=None)))
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
+def stage_problems(rollout: RolloutSpec, origin: Origin) -> list[Problem]:
+    """What is wrong with a rollout's stages, each at the value that is to blame."""
+    return _plan(rollout, origin)[0]
+
+
+def left_out(rollout: RolloutSpec) -> dict[StageName, str]:
+    """Stages that the rollout does without, each with the reason."""
+    found: dict[StageName, str] = {}
+    for name in STAGES:
+        stage = getattr(rollout.stages, name)
+        if isinstance(stage, LastStage):
+            continue
+        if not stage.enabled:
+            found[name] = "switched off"
+        elif stage.gpus > rollout.run.resources.gpus:
+            has = rollout.run.resources.gpus
+            found[name] = f"it would take {stage.gpus} GPUs, and the run itself has {has}"
+    return found
+
+
+def _plan(rollout: RolloutSpec, origin: Origin) -> tuple[list[Problem], list[PlannedStage]]:
+    out = left_out(rollout)
+    problems: list[Problem] = []
+    found: list[PlannedStage] = []
+    for name in STAGES:
+        if name in out:
+            continue
+        stage: Stage | LastStage = getattr(rollout.stages, name)
+        wrong = _path_problems(name, stage, origin) if isinstance(stage, Stage) else []
+        problems += wrong
+        if wrong:
+            continue
+        try:
+            found.append(_planned(len(found) + 1, name, stage, rollout))
+        except ValidationError as error:
+            problems += _in_stage(error, name, stage, origin)
+        except ValueError as error:
+            problems.append(origin.problem(f"stages.{name}.set", f"stages.{name}.set: {error}."))
+    return problems, found
+
+
+def _planned(
+    number: int, name: StageName, stage: Stage | LastStage, rollout: RolloutSpec
+) -> PlannedStage:
+    gates = gates_of(stage.gates)
+    run = rollout.run
+    if isinstance(stage, LastStage):
+        spec = _run(rollout, name, {})
+        after = min(stage.judge_after, run.train.steps)
+        return PlannedStage(
+            number, name, TITLES[name], True, {"train": spec}, rollout.name, {}, gates, after
+        )
+    changes = _changes(stage, run)
+    spec = _run(rollout, name, changes)
+    runs: dict[Role, RunSpec] = {"train": spec}
+    gate = gates["exact_resume"]
+    assert isinstance(gate, ExactResume)
+    if gate.enabled and spec.train.steps > 1:
+        if spec.train.deterministic:
+            changes |= _saved_in_the_middle(spec.train.steps)
+            runs["train"] = _run(rollout, name, changes)
+        else:
+            steps = min(gate.steps, spec.train.steps)
+            apart = {
+                **changes,
+                **_fewer_steps(spec.train, steps),
+                **_saved_in_the_middle(steps),
+                "train.deterministic": True,
+                "tracking": {},
+            }
+            runs["whole"] = _run(rollout, name, apart, ending=_ENDINGS["whole"])
+    title = TITLES[name] if stage.scale == "run" else f"{TITLES[name]}, tiny model"
+    return PlannedStage(
+        number, name, title, False, runs, rollout.name, changes, gates, spec.train.steps
+    )
+
+
+def _run(
+    rollout: RolloutSpec, name: StageName, changes: dict[str, Any], *, ending: str = ""
+) -> RunSpec:
+    # What was written, without defaults: another arm of a union need not have these fields.
+    data = rollout.run.model_dump(mode="json", exclude_unset=True)
+    for path in sorted(changes, key=lambda path: path.count(".")):
+        set_path(data, path, copy.deepcopy(changes[path]))
+    data["project"] = rollout.project
+    data["tags"] = list(dict.fromkeys([*rollout.tags, *rollout.run.tags]))
+    data["name"] = run_name(rollout.name, name, ending)
+    return RunSpec.model_validate(data)
+
+
+def run_name(rollout: str, stage: StageName, ending: str = "") -> str:
+    """``llama-1b-one-gpu``; a long name is cut, so that the ending stays."""
+    tail = f"-{stage.replace('_', '-')}{ending}"
+    return f"{rollout[: 100 - len(tail)]}{tail}"
+
+
+def _changes(stage: Stage, run: RunSpec) -> dict[str, Any]:
+    train = run.train
+    world, own = max(stage.gpus, 1), max(run.resources.gpus, 1)
+    steps = min(stage.steps, train.steps)
+    changes: dict[str, Any] = {
+        "resources.gpus": stage.gpus,
+        "resources.nodes": stage.nodes,
+        **_fewer_steps(train, steps),
+    }
+    sequences = train.batch.sequences * world // own
+    if stage.scale == "run" and sequences != train.batch.sequences:
+        changes["train.batch.sequences"] = sequences
+    if stage.gpus == 0:
+        changes |= {"train.device": "cpu", "train.deterministic": True}
+        if run.resources.gpu_type is not None:
+            changes["resources.gpu_type"] = None
+    if stage.scale == "tiny":
+        changes |= _tiny(train, world)
+    return {**changes, **stage.set}
+
+
+def _fewer_steps(train: TrainConfig, steps: int) -> dict[str, Any]:
+    """The same schedule in proportion: a warmup of 2,000 steps would outlast a short stage."""
+    changes: dict[str, Any] = {"train.steps": steps}
+    schedule = train.schedule
+    if schedule.warmup_steps is not None:
+        changes["train.schedule.warmup_steps"] = None
+        changes["train.schedule.warmup_ratio"] = schedule.warmup_steps / train.steps
+    if schedule.decay_steps is not None:
+        changes["train.schedule.decay_steps"] = None
+        changes["train.schedule.decay_ratio"] = schedule.decay_steps / train.steps
+    return changes
+
+
+def _saved_in_the_middle(steps: int) -> dict[str, Any]:
+    return {
+        "train.checkpoint.every": middle(steps),
+        "train.checkpoint.keep_every": middle(steps),
+        "train.checkpoint.save_last": True,
+    }
+
+
+def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
+    model: dict[str, Any] = train.model.model_dump(mode="json")
+    heads = {"num_attention_heads": 4}
+    if isinstance(train.model, LlamaConfig):
+        grouped = train.model.num_key_value_heads < train.model.num_attention_heads
+        heads["num_key_value_heads"] = 2 if grouped else 4
+    model |= {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, **heads}
+    changes: dict[str, Any] = {
+        "train.model": model,
+        "train.batch": {
+            "sequences": _TINY_SEQUENCES * -(-world // _TINY_SEQUENCES),
+            "sequence_length": min(_TINY_LENGTH, train.batch.sequence_length),
+        },
+        "train.precision": {"compute": "fp32"},
+        "train.compile": {},
+        "train.attention.backend": "auto",
+        "train.validation.tokens": min(train.validation.tokens, _TINY_VALIDATION),
+    }
+    if train.loss.name not in _ON_ANY_CPU:
+        changes["train.loss"] = {}
+    return changes
+
+
+def _path_problems(name: StageName, stage: Stage, origin: Origin) -> list[Problem]:
+    problems = []
+    for path in stage.set:
+        at = f"stages.{name}.set.{path}"
+        if path in _NOT_SET:
+            message = f"{path} cannot be set here: {_NOT_SET[path]}."
+            problems.append(origin.problem(at, message, at_key=True))
+        elif place(RunSpec, path) is None and not path.endswith("model.preset"):
+            near = nearest_path(RunSpec, path.removeprefix("run."))
+            hint = f"Did you mean {near}?" if near else "Paths begin with train or resources."
+            message = f"{path} is not in the spec of a run."
+            problems.append(origin.problem(at, message, hint, at_key=True))
+    return problems
+
+
+def _in_stage(
+    error: ValidationError, name: StageName, stage: Stage | LastStage, origin: Origin
+) -> list[Problem]:
+    """Placed at the value that made it so, else at the stage."""
+    given = list(stage.set) if isinstance(stage, Stage) else []
+    found = []
+    for problem in translate(error, RunSpec, Origin(Document(data=None))):
+        blamed = [
+            path
+            for path in given
+            if path == problem.path
+            or problem.path.startswith(f"{path}.")
+            or path.startswith(f"{problem.path}.")
+        ]
+        at = f"stages.{name}.set.{blamed[0]}" if len(blamed) == 1 else f"stages.{name}"
+        found.append(origin.problem(at, f"stage {name}: {problem.message}", problem.hint))
+    return list(dict.fromkeys(found))
