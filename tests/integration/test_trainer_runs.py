@@ -18,6 +18,7 @@ from lehr_trainer.launch import read_config
 from lehr_trainer.records import record_adapter
 from support.trainer import (
     KILL,
+    NO_SPACE,
     TERMINATE,
     different_tensors,
     digests,
@@ -309,6 +310,28 @@ def test_sigterm_to_one_of_two_ranks_saves_and_ends_both(
     assert [r["reason"] for r in records(attempt, "checkpoint")] == ["stop"]
 
 
+def test_ranks_part_before_their_interpreters_end(tmp_path: Path, corpus: Path, data: Path) -> None:
+    """gloo's threads free tensors, whose memory is Python's; without Python that is SIGABRT."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import atexit, os, pathlib\n"
+        "def tell():\n"
+        "    names = [p.read_text().strip() for p in pathlib.Path('/proc/self/task').glob('*/comm')]\n"
+        "    print('threads at the end:', *sorted(names), flush=True)\n"
+        "if 'RANK' in os.environ:\n"
+        "    atexit.register(tell)\n"  # the first to be registered is the last to be called
+    )
+    run = make_run(tmp_path / "run", corpus, steps=3)
+    with training(run, ranks=2, data=data, PYTHONPATH=str(site)) as process:
+        code, said = finish(process)
+    assert code == 0, said
+    for rank in (0, 1):
+        *_, last = (run / "attempt-1" / f"rank-{rank}.log").read_text().splitlines()
+        assert last.startswith("threads at the end:"), last
+        assert "gloo" not in last
+
+
 def test_ranks_end_when_torchrun_is_killed(tmp_path: Path, corpus: Path, data: Path) -> None:
     run = make_run(tmp_path / "run", corpus, steps=MANY)
     with training(run, ranks=2, data=data) as process:
@@ -379,6 +402,29 @@ def test_stop_does_not_save(tmp_path: Path, corpus: Path, data: Path) -> None:
     assert code == 0
     assert records(attempt, "checkpoint") == []
     assert records(attempt, "stopping")[0]["reason"] == "prune"
+
+
+def test_a_cancel_is_a_cancel_though_the_save_under_way_fails(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus, steps=MANY, checkpoint={"every": 5})
+    attempt = platform_attempt(run)
+    stop, orders = tmp_path / "stop.json", attempt / layout.ORDERS
+    stop.write_text(json.dumps({"desired": "stop"}))
+    path = sabotage_save(
+        tmp_path / "harm",
+        layout.checkpoint_dir(attempt, 5),
+        call=3,
+        act=f"os.replace({str(stop)!r}, {str(orders)!r}); {NO_SPACE}",
+    )
+    with training(attempt, data=data, PYTHONPATH=path) as process:
+        code, said = finish(process)
+    assert code == 0, said
+    finished = records(attempt, "finished")[0]
+    assert (finished["outcome"], finished["cause"]) == ("stopped", "cancel")
+    (warning,) = records(attempt, "warning")
+    assert warning["code"] == "save_failed"
+    assert "no space left for checkpoint step-00000005" in warning["message"]
 
 
 # --- failures --------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield Ranks(0, 1, torch.device("cpu"), dist.new_group(backend="gloo"))
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def test_accumulating_micro_batches_send_nothing_and_the_last_sends_all(ranks: Ranks) -> None:
@@ -71,6 +72,37 @@ def test_an_error_of_rank_0_is_raised_as_itself(ranks: Ranks) -> None:
 
     with pytest.raises(DiskFull, match="no space left"):
         ranks.by_main(fail)
+
+
+def test_leaving_waits_for_the_others_and_lets_the_group_go(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(dist, "barrier", lambda group: asked.append(group is ranks.words))
+    ranks.leave()
+    assert asked == [True]
+    assert ranks.words is None
+    assert not dist.is_initialized()
+
+
+def test_a_rank_that_is_gone_already_does_not_spoil_what_is_done(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone(**_: object) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+
+    monkeypatch.setattr(dist, "barrier", gone)
+    ranks.leave()
+    assert "another rank was gone already" in capsys.readouterr().err
+    assert not dist.is_initialized()
+
+
+def test_ranks_that_a_signal_struck_apart_do_not_wait_for_each_other(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "barrier", lambda **_: pytest.fail("it would wait for ever"))
+    ranks.leave(together=False)
+    assert not dist.is_initialized()
 
 
 def test_a_device_that_is_not_there_is_a_bad_config(monkeypatch: pytest.MonkeyPatch) -> None:

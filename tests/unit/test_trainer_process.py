@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from lehr_trainer.boundary import Boundary, Interrupted, StopSignal, Verdict
 from lehr_trainer.config import TrainConfig
 from lehr_trainer.distributed import Ranks
 from lehr_trainer.errors import BadConfig, DataUnreachable, DiskFull, NanLoss, error_of
-from lehr_trainer.failures import Failure, explain, leave_note, root_cause
+from lehr_trainer.failures import Failure, explain, leave_note, root_cause, watch_others
 from lehr_trainer.records import Metrics, Notice, record_adapter
 from lehr_trainer.steplog import StepLog
 from lehr_trainer.streams import EventStream
@@ -116,6 +117,10 @@ def test_orders_become_a_verdict_once(tmp_path: Path, signals: StopSignal) -> No
     stop = boundary.agree(ALONE).stop
     assert stop is not None
     assert (stop.reason, stop.save) == ("cancel", False)
+    # A save that fails decides, but not over what wants nothing kept.
+    assert boundary.agree(ALONE, save_failed=True).stop == stop
+    orders(path, desired="pause", checkpoint_seq=4)
+    assert boundary.agree(ALONE, save_failed=True) == Verdict(save_failed=True)
 
 
 def test_unreadable_orders_are_no_orders(tmp_path: Path, signals: StopSignal) -> None:
@@ -285,6 +290,15 @@ def test_a_lost_peers_own_reason_is_what_is_reported(tmp_path: Path) -> None:
     leave_note(tmp_path, mine)
     assert root_cause(tmp_path, mine, wait=True).message == "rank 1: out of memory: 2 GiB"
     assert root_cause(tmp_path, Failure(0, "nan_loss", "m"), wait=True).cause == "nan_loss"
+
+
+def test_a_rank_that_is_done_does_not_take_anothers_failure_for_its_own(tmp_path: Path) -> None:
+    leave_note(tmp_path, Failure(1, "error", "in its teardown"))
+    told: list[Failure] = []
+    stop = watch_others(tmp_path, 0, told.append)  # seen at once; reported some seconds later
+    stop()
+    assert told == []
+    assert all(thread.name != "watch-others" for thread in threading.enumerate())
 
 
 def test_an_error_crosses_ranks_as_what_it_was() -> None:

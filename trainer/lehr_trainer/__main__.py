@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,8 @@ class Process:
         self.ranks: Ranks | None = None
         self.training: Training | None = None
         self.events = EventStream(None)
+        self.stop_watching: Callable[[], None] = lambda: None
+        self.in_step_with_others = True
 
     def run(self) -> int:
         if self.place is not None:
@@ -81,12 +84,20 @@ class Process:
         except Exception as error:  # noqa: BLE001 - whatever it is, the run has to say how it ended
             if not isinstance(error, TrainerError | OtherRankFailed):
                 traceback.print_exc()
-            return self._fail(explain(error, self.rank), isinstance(error, NanLoss))
+            code = self._fail(explain(error, self.rank), isinstance(error, NanLoss))
+            if self.ranks is not None and self.ranks.world_size > 1:
+                # The group's destructor could wait for a rank that hangs, or abort over its end.
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+            return code
+        self.stop_watching()
         self.events.write(finished)
         self.events.fsync()
-        if self.ranks is not None:
-            self.ranks.leave()
         self.say(f"{finished.outcome} at step {finished.step}")
+        if self.ranks is not None:
+            self.training = None  # Its wrapped model holds on to the ranks' group.
+            self.ranks.leave(together=self.in_step_with_others)
         return 0
 
     def say(self, line: str) -> None:
@@ -137,7 +148,9 @@ class Process:
                 # So that every rank has a log, and a reader sees which process it was.
                 where = f"pid {os.getpid()}, {self.ranks.device}"
                 print(f"rank {self.rank} of {self.ranks.world_size}: {where}", flush=True)
-                watch_others(place.attempt_dir, self.rank, self._end_for_another)
+                self.stop_watching = watch_others(
+                    place.attempt_dir, self.rank, self._end_for_another
+                )
             timeline.mark("ranks")
             session = Session(
                 config=config,
@@ -157,6 +170,7 @@ class Process:
             if self.place is not None and (others := notes(self.place.attempt_dir)):
                 # torchrun ends us because another rank failed: that is the story to tell.
                 raise OtherRankFailed(others[0]) from None
+            self.in_step_with_others = False
             step, now = self.events.last_step, time.time()
             self.events.write(Stopping(time=now, step=step, reason="signal"))
             return Finished(time=now, step=step, outcome="stopped", cause="signal")

@@ -79,12 +79,13 @@ class Boundary:
                 int(save_failed),
             ]
         )
+        if stopping:
+            # Before a failed save: who wants nothing kept does not mind it.
+            return Verdict(stop=Stop(orders.reason or "cancel", save=False))
         if failed:
             return Verdict(save_failed=True)
         ordered = seq > self._checkpoint_seq
         self._checkpoint_seq = max(seq, self._checkpoint_seq)
-        if stopping:
-            return Verdict(stop=Stop(orders.reason or "cancel", save=False))
         if pausing or signalled:
             return Verdict(stop=Stop("pause" if pausing else "signal", save=True))
         return Verdict(checkpoint=ordered)

@@ -6,9 +6,11 @@ group of their own on the CPU, so that they neither wait for a GPU nor make it w
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -37,7 +39,7 @@ PATIENCE = timedelta(hours=2)
 """How long a rank waits for another's words: a large corpus may be being prepared."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ranks:
     """This process among those of the run. One process alone needs no process group."""
 
@@ -45,7 +47,7 @@ class Ranks:
     world_size: int
     device: torch.device
     words: dist.ProcessGroup | None = None
-    """The group for words; None when alone."""
+    """The group for words; None when alone, and once this rank has left."""
 
     @classmethod
     def join(cls, wanted: str) -> Self:
@@ -68,9 +70,28 @@ class Ranks:
             dist.init_process_group("gloo")
         return cls(rank, world_size, device, dist.new_group(backend="gloo", timeout=PATIENCE))
 
-    def leave(self) -> None:
-        if self.words is not None:
-            dist.destroy_process_group()
+    def leave(self, *, together: bool = True) -> None:
+        """Part from the others, for a process that ends well; nothing may use the group any more.
+
+        gloo's threads let go of the last exchange some time after it is over, and its memory is
+        Python's: once the interpreter has begun to end, that aborts the process. Only a group's
+        destructor joins them, so the last reference has to go here.
+
+        Args:
+            together: wait for all ranks, so that none closes its connections on another's last
+                exchange. Not where a signal struck them at different places.
+        """
+        if self.words is None:
+            return
+        try:
+            if together:
+                dist.barrier(group=self.words)
+        except RuntimeError as error:
+            # What this rank had to do is done; how the other ended is its own to tell.
+            print(f"another rank was gone already: {error}", file=sys.stderr)
+        self.words = None
+        dist.destroy_process_group()
+        gc.collect()
 
     @property
     def is_main(self) -> bool:

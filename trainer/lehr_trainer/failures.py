@@ -116,22 +116,33 @@ def root_cause(attempt_dir: Path, own: Failure, *, wait: bool) -> Failure:
     return own
 
 
-def watch_others(attempt_dir: Path, rank: int, report: Callable[[Failure], None]) -> None:
+def watch_others(
+    attempt_dir: Path, rank: int, report: Callable[[Failure], None]
+) -> Callable[[], None]:
     """Start a thread that ends this process when another rank has failed.
 
     A rank that waits inside NCCL for one that is gone runs no Python and sees no signal; with
     a shutdown timeout that leaves time for a save, it would hold its GPU for minutes.
+
+    Returns:
+        What ends the thread: once this rank is done, no other's failure is its own.
     """
+    done = threading.Event()
 
     def look() -> None:
-        while True:
+        while not done.wait(_LOOK_EVERY_S):
             others = [one for one in notes(attempt_dir) if one.rank != rank]
-            if others:
-                # Our own main thread may be about to fail of it too, and says it better.
-                time.sleep(_LET_OTHERS_SPEAK_S + 1)
+            # Our own main thread may be about to fail of it too, and says it better.
+            if others and not done.wait(_LET_OTHERS_SPEAK_S + 1):
                 first = others[0]
                 report(Failure(first.rank, first.cause, f"rank {first.rank}: {first.message}"))
                 os._exit(1)
-            time.sleep(_LOOK_EVERY_S)
 
-    threading.Thread(target=look, name="watch-others", daemon=True).start()
+    thread = threading.Thread(target=look, name="watch-others", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        done.set()
+        thread.join()
+
+    return stop

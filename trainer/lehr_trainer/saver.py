@@ -17,6 +17,7 @@ from torch import nn
 from lehr_trainer import checkpoint, layout, machine, retention, state
 from lehr_trainer.background import Background
 from lehr_trainer.data import PreparedData
+from lehr_trainer.errors import DiskFull
 from lehr_trainer.orders import read_orders
 from lehr_trainer.records import Checkpoint, CheckpointRemoved, Warning_
 from lehr_trainer.session import Session
@@ -93,6 +94,19 @@ class Saver:
             DiskFull: on every rank, where that save met it.
         """
         self._session.ranks.by_main(self._background.wait)
+
+    def let_go(self) -> None:
+        """Until no save is under way, for a run that is not to be kept: one that fails is said.
+
+        Every rank has to call it.
+        """
+        try:
+            self.wait()
+        except DiskFull as error:
+            self._session.say(f"warning: {error}")
+            self._session.events.write(
+                Warning_(time=time.time(), code="save_failed", message=str(error))
+            )
 
     def end(self) -> None:
         """For a process that is failing of something else: a save under way may come to its end."""

@@ -202,6 +202,8 @@ class Training:
         if stop.save:
             reason = self.reason_to_save(val_loss, ordered=False) or "stop"
             self.save(reason, val_loss, final=True)
-        self.saver.wait()
+            self.saver.wait()
+        else:
+            self.saver.let_go()
         self.steplog.settle()
         return Finished(time=time.time(), step=step, outcome="stopped", cause=stop.reason)
