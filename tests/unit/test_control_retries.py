@@ -277,6 +277,30 @@ def test_completed_is_completed_whatever_was_wanted_meanwhile():
 
 
 @pytest.mark.parametrize(
+    ("ended", "says"),
+    [
+        (Exit(code=0), None),
+        (Exit(signal=6), "its process ended with signal 6 after it had finished and saved"),
+        (
+            Exit(code=1, log_tail="  exitcode  : -6 (pid: 42)"),
+            "its process ended with exit code 1 (a rank's: -6) after it had finished and saved",
+        ),
+        (Exit(reason="node_lost"), None),
+    ],
+)
+def test_a_crash_after_the_last_word_is_said_and_costs_nothing(ended, says):
+    found = decide(ended=ended, finished=Finished("completed", step=10), budgets=NONE_LEFT)
+    assert (found.state, found.message, found.spends) == (RunState.COMPLETED, says, Budget.NONE)
+
+
+def test_a_crash_after_a_save_asked_for_from_outside_is_no_fault_of_the_code():
+    log = "RuntimeError: [gloo/transport/tcp/pair.cc:1] Connection closed by peer"
+    for ended in (Exit(signal=6), Exit(code=1, log_tail=log)):
+        found = decide(ended=ended, finished=Finished("stopped", "signal", step=3))
+        assert (found.state, found.spends) == (RunState.QUEUED, Budget.PREEMPTION)
+
+
+@pytest.mark.parametrize(
     ("desired", "state"),
     [
         (Desired.CANCEL, RunState.CANCELLED),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lehr.control.lifecycle import MOVES, Desired, RunState
-from lehr.control.retries import Budget, Budgets, Cause, Exit, Finished, classify
+from lehr.control.retries import Budget, Budgets, Cause, Exit, Finished, classify, rough_end
 
 _STOPPED: dict[Desired, RunState] = {
     Desired.PAUSE: RunState.PAUSED,
@@ -43,7 +43,8 @@ def outcome(
         budgets: tries left.
     """
     if finished is not None and finished.outcome == "completed":
-        return Outcome(RunState.COMPLETED, "completed")
+        # What is recorded decides: a crash on the way out takes nothing from a finished training.
+        return Outcome(RunState.COMPLETED, "completed", rough_end(ended))
     # What its people want decides, whatever the process did on its way down.
     if desired is not Desired.RUN and not _failed_while_pausing(desired, finished):
         message = None

@@ -232,16 +232,27 @@ def classify(ended: Exit, finished: Finished | None) -> Cause:
         return Cause(ended.reason, budget, _with_step(message, ended))
     if ended.reason == "lock_lost":
         return Cause("gpu_busy", *_SHIM_REASONS["gpu_busy"])
+    if finished is not None and finished.outcome == "stopped":
+        # It had saved by then: how the process went down after that cost nothing.
+        return Cause(
+            "terminated", Budget.PREEMPTION, "it was asked to end from outside Lehr, and saved"
+        )
     found = _by_pattern(ended.log_tail)
     if found is not None:
         return found
     if ended.signal is not None:
         return _by_signal(ended.signal)
-    if finished is not None and finished.outcome == "stopped":
-        return Cause(
-            "terminated", Budget.PREEMPTION, "it was asked to end from outside Lehr, and saved"
-        )
     return _by_exit_code(ended)
+
+
+def rough_end(ended: Exit) -> str | None:
+    """In words, how a process went down that had done its work; None if it ended as it should."""
+    how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.code}"
+    if ended.signal is not None or ended.code:
+        rank = re.search(r"exitcode\s*:\s*(-?\d+)", ended.log_tail)
+        of_rank = f" (a rank's: {rank.group(1)})" if rank is not None else ""
+        return f"its process ended with {how}{of_rank} after it had finished and saved"
+    return None
 
 
 def _by_trainer(finished: Finished, ended: Exit) -> Cause:
