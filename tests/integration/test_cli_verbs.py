@@ -17,6 +17,7 @@ from lehr.specs import load_spec
 from lehr.views import QueueEntry
 from support.api import RUN_SPEC, TOKEN, begin, end, evaluation, metrics, say, served, started
 
+TINY_PARAMETERS = 853_120
 LEHR = str(Path(sys.executable).parent / "lehr")
 
 
@@ -136,3 +137,33 @@ def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
     assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
     assert "Add -o FILE" in lehr("export", "one", "--json").stdout
     assert lehr("export", "nothing").returncode == 2
+
+
+def test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so(api, lehr):
+    api_, _ = api
+    run = api_.store.create_run(load_spec({**RUN_SPEC, "name": "one"}))
+    refused = lehr("checkpoints", "save", "one")
+    assert refused.returncode == 2
+    assert "only a run that trains can save" in refused.stderr
+    unsaved = lehr("fork", "one")
+    assert "While it trains it saves one by: lehr checkpoints save one" in unsaved.stderr
+    begin(api_.store, run.id)
+    told = lehr("checkpoints", "save", "one")
+    assert f"one ({run.id}) saves after its present step." in told.stdout, told.stderr
+    assert api_.store.run(run.id).checkpoint_seq == 1
+    answer = json.loads(lehr("checkpoints", "save", "one", "--json").stdout)
+    assert answer["run"]["id"] == run.id
+    assert api_.store.run(run.id).checkpoint_seq == 2
+
+
+def test_a_plan_takes_its_time_from_the_median_speed_of_a_run_of_its_kind(api, lehr, tmp_path):
+    api_, _ = api
+    run = api_.store.create_run(load_spec({**RUN_SPEC, "name": "before"}))
+    attempt = begin(api_.store, run.id)
+    lines = [metrics(step, step, tokens_per_s=v) for step, v in enumerate((7.0, 50.0, 900.0), 1)]
+    same_size = started().replace(b"1000", str(TINY_PARAMETERS).encode())
+    say(api_.store, attempt, same_size + b"".join(lines))
+    end(api_.store, run.id)
+    (tmp_path / "new.yaml").write_text(json.dumps(RUN_SPEC))
+    told = lehr("plan", "new.yaml").stdout
+    assert "from before, at its median 50 tok/s" in told

@@ -34,6 +34,13 @@ def test_one_factor_is_a_fair_comparison():
     assert result.standings[1].delta == pytest.approx(-0.5)
 
 
+def test_a_seed_run_twice_is_no_noise_between_seeds():
+    same = [run("a", [3.0], seed=4), run("again", [3.0], seed=4)]
+    assert compare(same, metric="val/loss").noise is None
+    other = [*same, run("b", [3.2], seed=5)]
+    assert compare(other, metric="val/loss").noise == pytest.approx(0.2 / math.sqrt(2))
+
+
 def test_a_gap_within_the_noise_between_seeds_is_said_to_be_nothing():
     runs = [
         run("a", [3.00]),

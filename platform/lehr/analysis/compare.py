@@ -170,18 +170,25 @@ def _standings(runs: Sequence[ComparedRun], common: float | None) -> list[Standi
 
 
 def _seed_noise(runs: Sequence[ComparedRun], standings: Sequence[Standing]) -> float | None:
-    """Pooled over the groups of runs whose factors agree."""
-    groups: dict[str, list[float]] = {}
+    """Pooled over the groups of runs whose factors agree.
+
+    A repetition of a seed counts once: that it agrees with itself says nothing of other seeds.
+    """
+    groups: dict[str, dict[Any, float]] = {}
     for run, standing in zip(runs, standings, strict=True):
         if standing.value is None or not math.isfinite(standing.value):
             continue
-        factors = {p: v for p, v in flatten(run.spec).items() if _is_factor(p)}
-        groups.setdefault(repr(sorted(factors.items())), []).append(standing.value)
+        flat = flatten(run.spec)
+        factors = {p: v for p, v in flat.items() if _is_factor(p)}
+        group = groups.setdefault(repr(sorted(factors.items())), {})
+        group.setdefault(flat.get(SEED), standing.value)
     freedom = sum(len(group) - 1 for group in groups.values())
     if freedom < 1:
         return None
     squares = math.fsum(
-        (value - math.fsum(group) / len(group)) ** 2 for group in groups.values() for value in group
+        (value - math.fsum(group.values()) / len(group)) ** 2
+        for group in groups.values()
+        for value in group.values()
     )
     return math.sqrt(squares / freedom)
 

@@ -134,12 +134,12 @@ def plan_run(
 ) -> RunPlan:
     """``price`` is in dollars per GPU-hour."""
     train = spec.train
-    gpus = spec.resources.gpus
+    gpus, ranks = spec.resources.gpus, spec.resources.ranks
     gpu = _asked_for(spec.resources.gpu_type)
     counts = parameter_counts(train.model)
-    per_rank = train.batch.sequences // gpus
+    per_rank = train.batch.sequences // ranks
     micro_batch = train.batch.micro_batch or per_rank
-    memory = training_memory(train, gpus)
+    memory = training_memory(train, ranks)
     flops = _flops(train)
     seconds, how = _time(train, gpus, gpu, flops, measured)
     return RunPlan(
@@ -253,7 +253,7 @@ def _time(
 ) -> tuple[float | None, str]:
     if measured is not None:
         seconds = train.total_tokens / measured.tokens_per_s
-        return seconds, f"from {measured.run_name}, which ran at {measured.tokens_per_s:,.0f} tok/s"
+        return seconds, f"from {measured.run_name}, at its median {measured.tokens_per_s:,.0f} tok/s"
     unmeasured = "no measured run of this kind yet"
     if gpu is None:
         return None, f"unknown: {unmeasured}, and no GPU type to plan for"

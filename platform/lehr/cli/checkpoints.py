@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 checkpoints = typer.Typer(
-    help="What a run has saved: list, verify, download, delete.",
+    help="What a run has saved: save now, list, verify, download, delete.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -35,7 +35,7 @@ Attempt = Annotated[
 
 @checkpoints.callback()
 def about() -> None:
-    """What a run has saved: list, verify, download, delete.
+    """What a run has saved: save now, list, verify, download, delete.
 
     With `checkpoints: {upload: s3://bucket/prefix}` in its spec, each is copied as it is written.
     """
@@ -79,6 +79,17 @@ def ls(
     for one in found:
         if one.copy_error:
             notes().print(f"step {one.step:,}: {one.copy_error}", markup=False)
+
+
+@checkpoints.command("save")
+def save(ref: Ref, as_json: Json = False) -> None:
+    """Have a run that trains save a checkpoint after its present step. JSON: {run: RunDetail}."""
+    run = connect().run(ref).checkpoint()
+    if as_json:
+        print_json({"run": plain(run.detail)})
+        return
+    console().print(f"{run.name} ({run.id}) saves after its present step.", markup=False)
+    notes().print(f"  See it: lehr checkpoints ls {run.id}", markup=False)
 
 
 @checkpoints.command("verify")

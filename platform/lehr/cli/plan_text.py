@@ -32,6 +32,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
         *_model_lines(plans),
         _tokens_line(plans, each=" a trial"),
         _memory_line(plans),
+        *_host_lines(plans, each=" a trial"),
         _line("place", _places(plan, first, cluster)),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, first.how),
     ]
@@ -46,6 +47,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         *_model_lines([plan]),
         _tokens_line([plan], each=""),
         _memory_line([plan]),
+        *_host_lines([plan], each=""),
         _line("place", f"{place}{f'; {missing}' if missing else ''}"),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.how),
     ]
@@ -90,6 +92,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "accumulation": plan.accumulation,
         "memory_bytes": plan.memory.peak,
         "gpu_memory_bytes": plan.gpu.memory_bytes if plan.gpu else None,
+        "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
         "fits": plan.fits,
         "fits_in": plan.roomy_gpus,
         "seconds": plan.seconds,
@@ -147,22 +150,24 @@ def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
 
 
 def measured_before(spec: RunSpec, parameters: int) -> Measured | None:
-    """The speed of the newest finished run with the same model size, batch and GPUs."""
+    """The median speed of the newest finished run with the same model size, batch and GPUs."""
+    import statistics
+
     from lehr.analysis.plan import Measured
 
     try:
-        runs = [run.view for run in connect().runs(states=["completed"], limit=100)]
+        for run in connect().runs(states=["completed"], limit=100):
+            view = run.view
+            if (
+                "tokens_per_s" in view.latest
+                and view.parameters == parameters
+                and view.tokens_per_step == spec.train.tokens_per_step
+                and (view.gpus, view.gpu_type) == (spec.resources.gpus, spec.resources.gpu_type)
+            ):
+                speeds = run.series("tokens_per_s")[0].y
+                return Measured(statistics.median(speeds), view.name)
     except LehrError:
         return None
-    for run in runs:
-        speed = run.latest.get("tokens_per_s")
-        if (
-            speed is not None
-            and run.parameters == parameters
-            and run.tokens_per_step == spec.train.tokens_per_step
-            and (run.gpus, run.gpu_type) == (spec.resources.gpus, spec.resources.gpu_type)
-        ):
-            return Measured(speed.value, run.name)
     return None
 
 
@@ -214,6 +219,15 @@ def _memory_line(plans: list[RunPlan]) -> str:
         )
     verdict = f"fits {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
     return _line("memory", f"{formats.size(need)} a GPU (plan)", verdict)
+
+
+def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
+    """The copy that asynchronous saves write from; nothing where all saves block."""
+    most = max(plan.memory.checkpoint_copy for plan in plans)
+    if not most:
+        return []
+    text = f"{formats.size(most)} of RAM{each} for saves beside the steps (plan)"
+    return [_line("host", text, "rank 0 alone")]
 
 
 def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str:
