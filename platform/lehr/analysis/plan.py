@@ -253,7 +253,8 @@ def _time(
 ) -> tuple[float | None, str]:
     if measured is not None:
         seconds = train.total_tokens / measured.tokens_per_s
-        return seconds, f"from {measured.run_name}, at its median {measured.tokens_per_s:,.0f} tok/s"
+        speed = f"{measured.tokens_per_s:,.0f} tok/s"
+        return seconds, f"from {measured.run_name}, at its median {speed}"
     unmeasured = "no measured run of this kind yet"
     if gpu is None:
         return None, f"unknown: {unmeasured}, and no GPU type to plan for"
