@@ -18,6 +18,7 @@ from lehr_api import examples
 from lehr_api.deps import ServicesDep
 
 if TYPE_CHECKING:
+    from lehr.views import ClusterView
     from lehr_api.services import Services
 
 router = APIRouter(tags=["cluster"])
@@ -54,6 +55,7 @@ def _registry(services: Services) -> CollectorRegistry:
     gauge("nodes", "Nodes that answer.").set(sum(node.alive for node in cluster.nodes))
     gauge("gpus", "GPUs of the cluster.").set(cluster.gpus_total)
     gauge("gpus_busy", "GPUs that a run holds.").set(cluster.gpus_busy)
+    _gpus(registry, cluster)
     waiting = services.dispatcher.queue()
     gauge("queue_runs", "Runs that wait for GPUs.").set(len(waiting))
     gauge("queue_gpus", "GPUs that they ask for.").set(sum(entry.gpus for entry in waiting))
@@ -69,3 +71,19 @@ def _registry(services: Services) -> CollectorRegistry:
         if path.exists():
             size.labels(name).set(path.stat().st_size)
     return registry
+
+
+def _gpus(registry: CollectorRegistry, cluster: ClusterView) -> None:
+    """What each GPU does; one that nothing is known of has no sample."""
+    about = {
+        "utilization": ("gpu_utilization_ratio", "Share of time in which a kernel ran."),
+        "memory_used_bytes": ("gpu_memory_used_bytes", "Memory in use, of all processes."),
+        "temperature_celsius": ("gpu_temperature_celsius", "Temperature of the GPU's die."),
+    }
+    for field, (name, text) in about.items():
+        gauge = Gauge(f"lehr_{name}", text, ("node", "gpu"), registry=registry)
+        for node in cluster.nodes:
+            for gpu in node.gpus:
+                value = getattr(gpu, field)
+                if value is not None:
+                    gauge.labels(node.name, str(gpu.index)).set(value)

@@ -48,6 +48,9 @@ def cluster_of(store: Store) -> ClusterView:
             gpus[index].run_name = run.name
             gpus[index].attempt = attempt.number
             gpus[index].since = attempt.created_at
+            gpus[index].utilization = 0.97
+            gpus[index].memory_used_bytes = 61_316_530_176
+            gpus[index].temperature_celsius = 64
     node = NodeView(name="n1", address="10.0.0.11", alive=True, logical=False, gpus=gpus, cpus=64)
     busy = sum(gpu.run_id is not None for gpu in gpus)
     return ClusterView(state="up", nodes=[node], gpus_total=GPUS, gpus_busy=busy)

@@ -91,4 +91,10 @@ def test_the_cluster_tells_who_holds_what_and_why_others_wait(visit: Visit, lehr
     seeding.start(lehr.store, run, gpus=[3, 4])
     expect(node.locator(".gpu.busy")).to_have_count(2)
     expect(node.get_by_role("link", name="big")).to_have_count(2)
+    expect(node.locator(".gpu.busy .gpu-now").first).to_contain_text("97 %")
+    expect(node.locator(".gpu.busy .gpu-now").first).to_contain_text("61.3 GB of 80 GB")
+    expect(node.locator(".gpu.busy .gpu-now").first).to_contain_text("64 °C")
+    # Nothing is known of the free ones here, which is not the same as idle.
+    for figure in ("utilization", "memory", "temperature"):
+        expect(node.locator(".gpu.free .gpu-now").first).to_contain_text(f"{figure} —")
     expect(page.get_by_text("Nothing waits.")).to_be_visible()

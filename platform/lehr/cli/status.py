@@ -11,7 +11,7 @@ from lehr.cli.connect import connect
 from lehr.cli.output import Json, console, plain, print_json, table, words
 
 if TYPE_CHECKING:
-    from lehr.views import ClusterView, QueueEntry
+    from lehr.views import ClusterView, GpuView, QueueEntry
 
 app = typer.Typer(rich_markup_mode=None)
 _ACTIVE = ("starting", "running", "stopping")
@@ -71,15 +71,32 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     if node.excluded is not None:
         gone += f"  [red]excluded: {words(node.excluded)}[/]"
     out.print(f"{words(node.name)}  [dim]{words(node.address)}[/]{gone}")
-    rows = table("GPU", "what", "run", "since")
+    # Logical GPUs have nothing to tell of themselves.
+    real = not node.logical
+    figures = ("used", "memory", "°C") if real else ()
+    rows = table("GPU", "what", *figures, "run", "since", right=figures)
     for gpu in node.gpus:
         rows.add_row(
             str(gpu.index),
             words(gpu.name),
+            *(_figures(gpu) if real else ()),
             (gpu.run_name and words(gpu.run_name)) or "[dim]free[/]",
             formats.ago(gpu.since) if gpu.run_name else "",
         )
     out.print(rows)
+
+
+def _figures(gpu: GpuView) -> tuple[str, str, str]:
+    memory = formats.NOTHING
+    if gpu.memory_used_bytes is not None:
+        of = f" of {formats.size(gpu.memory_bytes)}" if gpu.memory_bytes is not None else ""
+        memory = f"{formats.size(gpu.memory_used_bytes)}{of}"
+    warmth = gpu.temperature_celsius
+    return (
+        formats.share(gpu.utilization),
+        memory,
+        formats.NOTHING if warmth is None else f"{warmth:.0f}",
+    )
 
 
 def _print_queue(queue: list[QueueEntry]) -> None:

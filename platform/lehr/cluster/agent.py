@@ -22,9 +22,11 @@ from lehr import killpoints
 from lehr.cluster import procfs
 from lehr.cluster.capacity import GpuInfo, node_gpus
 from lehr.cluster.entry import Entry
+from lehr.cluster.gpu_sample import GpuSampler
 from lehr.cluster.gpulock import lock_path
 
-PROTOCOL = 1
+PROTOCOL = 2
+"""2 has ``report``; agents outlive the server that made them, so an older one may answer."""
 SHIM = Path(__file__).with_name("shim.py")
 BURY_AGAIN_S = 15.0
 """Between attempts to bury, should burying itself fail."""
@@ -52,6 +54,7 @@ class Agent:
         self.attempts = self.folder / "attempts"
         self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.gpus = node_gpus(granted_gpus)
+        self.samples = GpuSampler(self.gpus)
         self.session = ""
         self._buried: dict[str, float] = {}
 
@@ -114,6 +117,10 @@ class Agent:
             killpoints.reached("agent: before a shim is nudged")
             self._nudge(entry)
         return True
+
+    def report(self) -> dict[str, Any]:
+        """All that is told of the node again and again."""
+        return {"attempts": self.list(), "gpus_now": self.samples.newest()}
 
     def list(self) -> dict[str, dict[str, Any]]:
         """Every attempt of this node that is not delivered: ``live``, or ``ended`` and how.

@@ -11,8 +11,9 @@ Requests: ``{"id", "op": "start", "node", "launch"}`` and
 
 News: ``{"news": "members", "nodes": [...]}`` whenever the cluster's members change, and
 ``{"news": "node", "name", "hello" | "attempts" | "error"}`` from each node's agent, at least once
-every few seconds. A node's answers and news come in the order in which its agent acted: a list
-that is read after a start's answer has that attempt in it.
+every few seconds; beside the attempts, ``gpus_now`` says what its GPUs do. A node's answers and
+news come in the order in which its agent acted: a list that is read after a start's answer has
+that attempt in it.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class NodeThread(threading.Thread):
         self.output = output
         self.requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.agent: Any = None
+        self.protocol = 0
 
     def run(self) -> None:
         look_at = time.monotonic()
@@ -88,8 +90,11 @@ class NodeThread(threading.Thread):
             if self.agent is None:
                 self.connect()
             else:
-                found = self.call("list")
-                self.output.say(news="node", name=self.member.name, attempts=found)
+                # An agent that an earlier release left running lists its attempts alone.
+                found = (
+                    self.call("report") if self.protocol >= 2 else {"attempts": self.call("list")}
+                )
+                self.output.say(news="node", name=self.member.name, **found)
         except Exception as error:  # noqa: BLE001 - Ray raises many kinds; each is news of the node
             self.lose_agent(error)
 
@@ -143,6 +148,7 @@ class NodeThread(threading.Thread):
                 f"its agent did not start within {AGENT_START_S:g} s: it needs all "
                 f"{self.member.gpus} GPUs of the node, and something else in Ray may hold them"
             ) from None
+        self.protocol = int(hello["protocol"])
         self.output.say(news="node", name=self.member.name, hello=hello)
 
     def lose_agent(self, error: Exception) -> None:

@@ -14,6 +14,8 @@ from typing import Any, Literal
 from lehr.control.reconcile import NodeSeen, Seen
 from lehr.control.resources import Gpu, Node
 
+CPUS_A_RUN = 16
+"""A run without a GPU has as many threads at most (``Agent.threads``)."""
 State = Literal["starting", "up", "down"]
 
 
@@ -37,6 +39,8 @@ class Member:
     """Its agent has spoken to this server's present bridge."""
     hello: Mapping[str, Any] = field(default_factory=dict)
     gpus: tuple[Mapping[str, Any], ...] = ()
+    gpus_now: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """What its GPUs do, by index; those that nothing is known of are absent."""
     attempts: Mapping[str, Listed] = field(default_factory=dict)
     error: str | None = None
     last_seen_at: float | None = None
@@ -55,7 +59,8 @@ class Member:
 
     def as_node(self, *, excluded: bool = False) -> Node:
         gpus = tuple(Gpu(int(gpu["index"]), str(gpu["name"])) for gpu in self.gpus)
-        return Node(self.name, gpus, usable=self.usable, excluded=excluded)
+        places = max(1, int(self.hello.get("cpus") or 1) // CPUS_A_RUN)
+        return Node(self.name, gpus, usable=self.usable, excluded=excluded, cpu_places=places)
 
 
 class Cluster:
@@ -153,6 +158,7 @@ class Cluster:
             answered=True,
             hello=hello if hello is not None else member.hello,
             gpus=tuple(hello["gpus"]) if hello is not None else member.gpus,
+            gpus_now={int(gpu["index"]): gpu for gpu in news.get("gpus_now", ())},
             attempts=attempts,
             error=None,
             last_seen_at=time.time(),

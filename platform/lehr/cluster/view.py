@@ -32,11 +32,16 @@ def cluster_view(cluster: Cluster, store: Store) -> ClusterView:
         gpus = []
         for gpu in member.gpus:
             holder = holders.get((member.name, int(gpu["index"])))
+            # A node that does not answer has figures of some time ago, not of now.
+            now = member.gpus_now.get(int(gpu["index"]), {}) if member.usable else {}
             gpus.append(
                 GpuView(
                     index=int(gpu["index"]),
                     name=str(gpu["name"]),
                     memory_bytes=gpu.get("memory_bytes"),
+                    utilization=now.get("utilization"),
+                    memory_used_bytes=now.get("memory_used_bytes"),
+                    temperature_celsius=now.get("temperature_celsius"),
                     run_id=holder.run_id if holder else None,
                     run_name=names[holder.run_id] if holder else None,
                     attempt=holder.number if holder else None,

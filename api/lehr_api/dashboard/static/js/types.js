@@ -119,7 +119,8 @@
  *   digest: string, reason: string, val_loss: WireNumber | null, best: boolean, latest: boolean,
  *   created_at: number, removed_at: number | null}} CheckpointView
  *
- * @typedef {{index: number, name: string, memory_bytes: number | null, run_id: string | null,
+ * @typedef {{index: number, name: string, memory_bytes: number | null, utilization: number | null,
+ *   memory_used_bytes: number | null, temperature_celsius: number | null, run_id: string | null,
  *   run_name: string | null, attempt: number | null, since: number | null}} GpuView
  * @typedef {{name: string, address: string, alive: boolean, logical: boolean, gpus: GpuView[],
  *   cpus: number | null, last_seen_at: number | null,

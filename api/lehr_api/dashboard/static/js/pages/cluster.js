@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
+import { ABOUT, memoryUsed, temperature } from "../gpus.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { on, onCatchUp } from "../stream.js";
@@ -16,15 +17,30 @@ import { on, onCatchUp } from "../stream.js";
 
 const place = byId("cluster");
 
+const LOOK_MS = 5000;
+
 /** @param {GpuView} gpu */
-function cell(gpu) {
-  if (gpu.run_id === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"));
+function figures(gpu) {
+  return h(
+    "span.gpu-now",
+    { title: ABOUT },
+    h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": gpu.utilization ?? 0 } })),
+    h("span", {}, h("span.unseen", {}, "utilization "), f.percent(gpu.utilization)),
+    h("span", {}, h("span.unseen", {}, "memory "), memoryUsed(gpu)),
+    h("span", {}, h("span.unseen", {}, "temperature "), temperature(gpu)),
+  );
+}
+
+/** @param {GpuView} gpu @param {boolean} logical */
+function cell(gpu, logical) {
+  const now = !logical && figures(gpu);
+  if (gpu.run_id === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
   return h(
     "li.gpu.busy",
-    { title: gpu.name },
-    h("span.dim", {}, `GPU ${gpu.index}`),
-    h("a.who", { href: `/runs/${gpu.run_id}` }, gpu.run_name ?? gpu.run_id),
-    gpu.since !== null && h("span.dim", {}, "since ", f.time(gpu.since)),
+    {},
+    h("span.dim", {}, `GPU ${gpu.index}`, gpu.since !== null && [" since ", f.time(gpu.since)]),
+    h("a.who", { href: `/runs/${gpu.run_id}`, title: gpu.run_name ?? gpu.run_id }, gpu.run_name ?? gpu.run_id),
+    now,
   );
 }
 
@@ -48,7 +64,7 @@ function nodeRow(node) {
       h("span.mono.dim", {}, node.address),
       !node.alive && node.last_seen_at !== null && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
     ),
-    h("ul.gpus.plain", {}, node.gpus.map(cell)),
+    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node.logical))),
   );
 }
 
@@ -98,7 +114,10 @@ async function load() {
     const state = JSON.stringify([cluster, queue]);
     if (state === drawn) return;
     drawn = state;
+    // Figures change every few seconds; the keyboard's place must not go with them.
+    const at = [...place.querySelectorAll("a")].findIndex((link) => link === document.activeElement);
     draw(cluster, queue);
+    if (at >= 0) place.querySelectorAll("a")[at]?.focus({ preventScroll: true });
   } catch (error) {
     if (!drawn) showFailure(place, error);
   }
@@ -110,3 +129,5 @@ on("cluster", reload);
 on("run", reload);
 onCatchUp(reload);
 load();
+// What GPUs do is asked for by whoever looks, rather than told to every open page.
+setInterval(() => !document.hidden && reload(), LOOK_MS);

@@ -7,10 +7,13 @@ import { slot, stroke } from "../colour.js";
 import { fill, h, scrollable, throttled } from "../dom.js";
 import { flatten } from "../flat.js";
 import * as f from "../format.js";
+import { ABOUT, memoryUsed, temperature } from "../gpus.js";
+import { ACTIVE } from "../status.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
 const LOOK_MS = 20_000;
+const GPUS_MS = 5000;
 /** The prefixes of what a machine does, as against what the model learns. */
 const GROUPS = ["speed", "memory", "gpu", "system"];
 
@@ -44,11 +47,33 @@ function hintOnUtilization(names, run) {
   return h(
     "p.hint",
     {},
-    cpu ? "It trains on a CPU: there is no GPU to watch. " : "GPU utilization is not a metric of this run: MFU tells how much of the GPU's peak the training used. ",
+    cpu ? "It trains on a CPU: there is no GPU to watch. " : "Utilization is shown as it is now and not kept as a curve: MFU tells how much of the GPU's peak the training used. ",
     run.spec.train?.profile?.tool === "torch"
       ? "The shares of matmul, other kernels, communication and idle time are in the log (profile: …), the trace in the attempt's profiles folder."
       : ["For the shares of matmul, other kernels, communication and idle time, fork or submit it with ", h("code", {}, "train.profile.tool=torch"), "."],
   );
+}
+
+/**
+ * The GPUs that the run holds, as they are now; null where there is nothing to see.
+ *
+ * @param {RunDetail} run
+ * @param {import("../types.js").ClusterView} cluster
+ */
+function gpusNow(run, cluster) {
+  const held = cluster.nodes.filter((node) => !node.logical).flatMap((node) => node.gpus.filter((gpu) => gpu.run_id === run.id).map((gpu) => ({ node, gpu })));
+  if (!held.length) return null;
+  return [
+    h("h2", {}, "Its GPUs now"),
+    scrollable(
+      h(
+        "table",
+        { "aria-label": "GPUs now", title: ABOUT },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "GPU"), h("th.num", { scope: "col" }, "utilization"), h("th.num", { scope: "col" }, "memory in use"), h("th.num", { scope: "col" }, "temperature"), h("th.grow", { scope: "col" }, "kind"))),
+        h("tbody", {}, held.map(({ node, gpu }) => h("tr", {}, h("td", {}, `${node.name}:${gpu.index}`), h("td.num", {}, f.percent(gpu.utilization)), h("td.num", {}, memoryUsed(gpu)), h("td.num", {}, temperature(gpu)), h("td.dim", {}, gpu.name)))),
+      ),
+    ),
+  ];
 }
 
 /** @param {import("../types.js").AttemptView} attempt */
@@ -113,8 +138,9 @@ export function openSystem(place, run) {
   const facts = h("div");
   const breakdown = h("div");
   const utilization = h("div");
+  const gpus = h("div");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  fill(place, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "What it runs on"), facts);
+  fill(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "What it runs on"), facts);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;
@@ -140,6 +166,14 @@ export function openSystem(place, run) {
     }
   }, 5000);
   look();
+  const lookAtGpus = throttled(async () => {
+    if (!ACTIVE.has(current.state)) return fill(gpus);
+    // The connection's own sign says when the server is away.
+    const cluster = await get("/cluster").catch(() => null);
+    if (cluster) fill(gpus, gpusNow(current, cluster));
+  }, GPUS_MS / 2);
+  lookAtGpus();
+  const timer = setInterval(() => !document.hidden && lookAtGpus(), GPUS_MS);
   return {
     run(next) {
       // The list is a new one when the run was fetched again; events of the run leave it.
@@ -159,6 +193,9 @@ export function openSystem(place, run) {
       board.reload();
       look();
     },
-    close: () => board.destroy(),
+    close() {
+      clearInterval(timer);
+      board.destroy();
+    },
   };
 }

@@ -1,0 +1,16 @@
+/** What a GPU does now, in words: the same on the cluster's page and on a run's. */
+
+import * as f from "./format.js";
+
+/** @typedef {import("./types.js").GpuView} GpuView */
+
+export const ABOUT = "Utilization: share of the driver's last sample period in which a kernel ran. Memory: of all processes. Both as the node's agent read them by NVML some seconds ago; — is unknown.";
+
+/** @param {GpuView} gpu */
+export function memoryUsed(gpu) {
+  const used = f.bytes(gpu.memory_used_bytes);
+  return gpu.memory_used_bytes === null || gpu.memory_bytes === null ? used : `${used} of ${f.bytes(gpu.memory_bytes)}`;
+}
+
+/** @param {GpuView} gpu */
+export const temperature = (gpu) => (gpu.temperature_celsius === null ? f.NONE : `${f.integer(Math.round(gpu.temperature_celsius))} °C`);
