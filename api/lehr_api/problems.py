@@ -216,6 +216,7 @@ def _finding(found: Mapping[str, Any], body: type[BaseModel] | None) -> dict[str
         hint = f"Did you mean {near}?   {fields}" if near else fields
         return {"path": path, "message": f"{name} is not a field.", "hint": hint}
     given = found.get("input")
+    reason = found["msg"].removeprefix("Value error, ")
     if isinstance(given, str | int | float) and len(str(given)) <= _ECHOED:
         valid = _QUOTED.findall(found.get("ctx", {}).get("expected", ""))
         if found["type"] in {"literal_error", "enum"} and valid:
@@ -223,8 +224,8 @@ def _finding(found: Mapping[str, Any], body: type[BaseModel] | None) -> dict[str
             near = nearest(str(given), valid)
             meant = {"hint": f"Did you mean {near}?"} if near else {}
             return {"path": path, "message": message, **meant}
-        return {"path": path, "message": f"{name} is {given}: {found['msg']}."}
-    return {"path": path, "message": f"{name}: {found['msg']}."}
+        return {"path": path, "message": f"{name} is {given}: {reason}."}
+    return {"path": path, "message": f"{name}: {reason}."}
 
 
 def _title(status: int) -> str:

@@ -1,5 +1,7 @@
 """Tags that change, presets to compare with, and alarms of runs that nobody has opened."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from lehr.control.lifecycle import RunState
@@ -30,6 +32,33 @@ def test_tags_are_replaced_and_runs_found_by_them(api):
     client.put(path, json={"tags": ["fp8", "baseline"]})
     told = [e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "wish"]
     assert [event["message"] for event in told] == ["user asked to tag: fp8, baseline"]
+
+
+def test_tags_are_added_and_removed_and_the_others_stay(api):
+    _, client = api
+    run = submitted(client, tags=["omk", "old"])
+    path = f"/api/v1/runs/{run['id']}/tags"
+    answer = client.post(path, json={"add": ["fp8", "omk"], "remove": ["old", "never-there"]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["tags"] == ["omk", "fp8"]
+    again = client.post(path, json={"add": ["fp8", "omk"], "remove": ["old", "never-there"]})
+    assert again.json()["tags"] == ["omk", "fp8"]
+    told = [e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "wish"]
+    assert len(told) == 1
+    many = client.post(path, json={"add": [f"t{n}" for n in range(29)]})
+    assert (many.status_code, many.json()["code"]) == (422, "invalid")
+    assert "at most 30" in many.json()["detail"]
+    assert client.get(f"/api/v1/runs/{run['id']}").json()["tags"] == ["omk", "fp8"]
+
+
+def test_tags_added_at_once_are_all_there(api):
+    api_, client = api
+    run = submitted(client)
+    path = f"/api/v1/runs/{run['id']}/tags"
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: client.post(path, json={"add": [f"t{n}"]}), range(16)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert set(api_.store.run(run["id"]).tags) == {f"t{n}" for n in range(16)}
 
 
 @pytest.mark.parametrize("tag", ["two words", "a,b", "", "x" * 61])

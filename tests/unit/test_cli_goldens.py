@@ -194,6 +194,7 @@ LOOKING = {
     "logs-list": ["logs", "one", "--list"],
     "export": ["export", "one", "-o", "metrics.jsonl"],
     "queue": ["queue"],
+    "tag-look": ["tag", "one"],
     "plan-run": ["plan", "big.yaml", "resources.gpu_type=H100", "train.batch.micro_batch=8"],
     "plan-sweep": ["plan", "new-grid.yaml"],
     "submit-dry-run": ["submit", "new.yaml", "--dry-run"],
@@ -263,6 +264,12 @@ ACTING = {
         _with_files,
         ["fork", "one", "--step", "50", "train.optimizer.lr=1.5e-4"],
     ),
+    "tag": (lambda world: world.run("one", tags=["omk"]), ["tag", "one", "add", "fp8", "baseline"]),
+    "tag-sweep": (a_sweep, ["tag", "grid", "add", "baseline"]),
+    "tag-remove": (
+        lambda world: world.run("one", tags=["omk", "fp8"]),
+        ["tag", "one", "remove", "omk"],
+    ),
     "archive": (lambda world: world.ended("one"), ["archive", "one"]),
     "unarchive": (lambda world: world.ended("one"), ["unarchive", "one"]),
     "delete": (lambda world: world.ended("one"), ["delete", "one", "-y"]),
@@ -315,6 +322,8 @@ WRONG = {
     "resume-of-what-is-not-paused": ["resume", "one"],
     "fork-without-that-checkpoint": ["fork", "one", "--step", "33"],
     "a-shell-without-completion": ["--show-completion", "fsh"],
+    "a-tag-without-a-verb": ["tag", "one", "baseline"],
+    "a-tag-that-no-filter-finds": ["tag", "one", "add", "a,b"],
     "json-that-never-ends": ["logs", "one", "-f", "--json"],
 }
 

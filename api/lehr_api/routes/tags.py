@@ -5,15 +5,30 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from lehr.errors import UserError
 from lehr.views import RunDetail
 from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
-Tag = Annotated[str, StringConstraints(pattern=r"^[^\s,]+$", max_length=60)]
+MOST = 30
+LONGEST = 60
+
+
+def _findable(tag: str) -> str:
+    if not 0 < len(tag) <= LONGEST or "," in tag or any(letter.isspace() for letter in tag):
+        raise ValueError(f"a tag is a word of at most {LONGEST} letters, without spaces and commas")
+    return tag
+
+
+Tag = Annotated[
+    str,
+    AfterValidator(_findable),
+    WithJsonSchema({"type": "string", "pattern": r"^[^\s,]+$", "maxLength": LONGEST}),
+]
 
 
 class Tags(BaseModel):
@@ -21,8 +36,18 @@ class Tags(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    tags: list[Tag] = Field(max_length=30, examples=[["omk", "baseline"]])
+    tags: list[Tag] = Field(max_length=MOST, examples=[["omk", "baseline"]])
     """Without spaces and commas; one given twice counts once."""
+
+
+class TagChange(BaseModel):
+    """Tags to add to a run's and to remove from them."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    add: list[Tag] = Field([], max_length=MOST, examples=[["baseline"]])
+    remove: list[Tag] = Field([], max_length=MOST, examples=[["omk"]])
+    """One that the run does not have is no error; one that is in both lists is removed."""
 
 
 @router.put("/tags", responses=examples.answers(examples.DETAIL, 404))
@@ -30,3 +55,21 @@ def put_tags(body: Tags, run: FoundRun, services: ServicesDep) -> RunDetail:
     """Puts these tags in place of the run's. Asking twice is once."""
     tags = list(dict.fromkeys(body.tags))
     return services.presenter.runs.detail(services.store.set_run_tags(run.id, tags))
+
+
+@router.post("/tags", responses=examples.answers(examples.DETAIL, 404))
+def change_tags(body: TagChange, run: FoundRun, services: ServicesDep) -> RunDetail:
+    """Adds tags and removes tags; the others stay, also when two change them at once. Asking
+    twice is once.
+    """
+    store = services.store
+    with store.transaction():
+        wanted = dict.fromkeys([*store.run(run.id).tags, *body.add])
+        tags = [tag for tag in wanted if tag not in body.remove]
+        if len(tags) > MOST:
+            raise UserError(
+                f"{run.name} would have {len(tags)} tags; a run has at most {MOST}.",
+                hint="Remove some in the same request.",
+            )
+        changed = store.set_run_tags(run.id, tags)
+    return services.presenter.runs.detail(changed)

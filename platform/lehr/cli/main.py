@@ -49,6 +49,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "extend": ("act", "Add values, cells or trials to a sweep"),
         "fork": ("fork", "A new run from a checkpoint of another, with something changed"),
         "wandb": ("wandb", "Mirror a run or a sweep in Weights & Biases, also afterwards"),
+        "tag": ("tag", "Add or remove words to find a run by"),
         "archive": ("putting_away", "Put an ended run out of sight"),
         "unarchive": ("putting_away", "Put it back"),
         "delete": ("putting_away", "Delete an ended run's files; says first what that frees"),

@@ -89,6 +89,10 @@ class Run:
         return self.view.reason or self.view.pending_reason
 
     @property
+    def tags(self) -> list[str]:
+        return self.view.tags
+
+    @property
     def latest(self) -> dict[str, Latest]:
         return self.view.latest
 
@@ -156,6 +160,20 @@ class Run:
 
     def unarchive(self) -> Self:
         return self._act("unarchive")
+
+    def tag(self, *tags: str) -> Self:
+        """Add tags; those that it has stay."""
+        return self._change_tags(add=tags)
+
+    def untag(self, *tags: str) -> Self:
+        """Remove tags; one that it does not have is no error."""
+        return self._change_tags(remove=tags)
+
+    def _change_tags(self, **change: Sequence[str]) -> Self:
+        body = {name: list(tags) for name, tags in change.items()}
+        answer = self._transport.post(f"/runs/{self.id}/tags", body)
+        self.view = RunDetail.model_validate_json(answer)
+        return self
 
     def deletion(self) -> Deletion:
         """What ``delete`` would free."""

@@ -39,7 +39,7 @@ export function addTags(runs) {
     fields: [field("tags", input, "words with spaces between them")],
     yes: "Tag",
     act: async () => {
-      await Promise.all(runs.map((run) => put(`/runs/${run.id}/tags`, { tags: [...new Set([...run.tags, ...words(input.value)])] })));
+      await Promise.all(runs.map((run) => post(`/runs/${run.id}/tags`, { add: words(input.value) })));
     },
   });
 }

@@ -1,0 +1,59 @@
+"""``lehr tag``: words to find runs by."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from lehr.cli.connect import Ref, connect, find
+from lehr.cli.output import Json, console, plain, print_json, words
+from lehr.errors import UserError, nearest
+
+app = typer.Typer(rich_markup_mode=None)
+_VERBS = ("add", "remove")
+
+
+@app.command("tag")
+def tag(
+    ref: Ref,
+    change: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[add|remove TAG...]", help="Without it, says which there are."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Add tags to a run, or remove them; of a sweep, those of all its runs.
+
+    Runs are found by them: lehr ls --tag WORD. JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    """
+    from lehr.client import Sweep
+
+    verb, tags = _read(change or [])
+    found = find(connect(), ref)
+    runs = found.runs() if isinstance(found, Sweep) else [found]
+    for run in runs if verb else ():
+        run.tag(*tags) if verb == "add" else run.untag(*tags)
+    if as_json:
+        # A sweep was read before its runs changed.
+        key = "sweep" if isinstance(found, Sweep) else "run"
+        print_json({key: plain(found.refresh().detail)})
+        return
+    for run in runs:
+        told = " ".join(words(one) for one in run.tags) or "[dim]no tags[/]"
+        console().print(f"{words(run.name)} ({run.id}): {told}", highlight=False)
+
+
+def _read(change: list[str]) -> tuple[Literal["add", "remove"] | None, list[str]]:
+    if not change:
+        return None, []
+    verb, *tags = change
+    if verb not in _VERBS:
+        near = nearest(verb, _VERBS) or "add"
+        raise UserError(
+            f"{verb!r} is neither add nor remove.",
+            hint=f"lehr tag RUN {near} {' '.join(tags or [verb])}",
+        )
+    if not tags:
+        raise UserError(f"lehr tag RUN {verb}: no tag is given.", hint=f"lehr tag RUN {verb} WORD")
+    return ("add" if verb == "add" else "remove"), tags
