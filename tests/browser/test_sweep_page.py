@@ -41,6 +41,21 @@ def test_loss_against_learning_rate_with_the_best_marked(look: Visit, world: Wor
     expect(cells.last.get_by_role("button", name="Run again")).to_be_visible()
 
 
+def test_what_the_fit_says_stands_once_in_the_verdict(visit: Visit, lehr: Lehr):
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("fitted", RATES[:-1], steps=50))
+    for run in runs:
+        attempt = seeding.start(lehr.store, run)
+        attempt.train(range(1, 51))
+        attempt.end(RunState.COMPLETED, 50)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator("#verdict")).to_contain_text("the fit says")
+    said = page.locator("#sweep-head").inner_text()
+    assert said.count("fit") == 1, said
+    # Where no verdict stands beside them, the notes do tell it.
+    told = page.request.get(f"{visit.url}/api/v1/sweeps/{sweep.id}").json()["notes"]
+    assert any("quadratic fit" in note for note in told)
+
+
 def test_curves_are_coloured_by_the_parameter_and_hidden_by_a_click(look: Visit, world: World):
     page = look.open(f"/sweeps/{world.sweep.id}")
     page.locator(".charts").first.scroll_into_view_if_needed()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from lehr.analysis.figures import sweep_figure_data
-from lehr.analysis.sweep_result import parameter_choice, sweep_verdict
+from lehr.analysis.sweep_result import parameter_choice, sweep_fit, sweep_verdict
 from lehr.errors import NotFound, nearest
 from lehr.views import SweepDetail, View
 from lehr_api import examples
@@ -22,6 +22,8 @@ class SweepFigure(View):
     """On the x axis."""
     verdict: str
     """What the sweep says, in a sentence."""
+    notes: list[str]
+    """The sweep's notes, less what the verdict says already."""
     figure: dict[str, Any]
     """A Plotly figure: data and layout. Each trace's ``meta.role`` says what it is."""
 
@@ -30,6 +32,7 @@ _EXAMPLE = {
     "parameter": "train.optimizer.lr",
     "verdict": "Best lr 1.0e-3: val/loss 2.104; the fit says 1.1e-3; "
     "not at the edge of what was tried.",
+    "notes": [],
     "figure": {"data": [], "layout": {}},
 }
 
@@ -55,8 +58,11 @@ def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
             hint=f"Did you mean {near}?" if near else f"It varies {', '.join(detail.parameters)}.",
         )
     chosen = parameter_choice(detail, parameter)
+    fit = sweep_fit(detail, chosen)
+    said = fit.minimum_note() if fit is not None else None
     return SweepFigure(
         parameter=chosen,
         verdict=sweep_verdict(detail, chosen),
+        notes=[note for note in detail.notes if note != said],
         figure=sweep_figure_data(detail, chosen),
     )

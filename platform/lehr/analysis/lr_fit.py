@@ -61,19 +61,24 @@ class LrFit:
         out = []
         if self.next_grid:
             out.append(f"Learning rates to try next: {_listed(self.next_grid)}.")
-        if self.minimum is not None:
-            spread = ""
-            if self.minimum_factor is not None:
-                spread = f", give or take a factor of {self.minimum_factor:.2f}"
-            out.append(
-                f"A quadratic fit of loss over log LR puts the best at {self.minimum:.2g}{spread}."
-            )
+        minimum = self.minimum_note()
+        if minimum is not None:
+            out.append(minimum)
         if self.noise is not None:
             noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
             if len(self.within_noise) > 1:
                 noise += f"; within twice that, these are level: {_listed(self.within_noise)}"
             out.append(f"{noise}.")
         return out
+
+    def minimum_note(self) -> str | None:
+        """Where the fitted minimum lies, in a sentence; None without one."""
+        if self.minimum is None:
+            return None
+        spread = ""
+        if self.minimum_factor is not None:
+            spread = f", give or take a factor of {self.minimum_factor:.2f}"
+        return f"A quadratic fit of loss over log LR puts the best at {self.minimum:.2g}{spread}."
 
 
 def _listed(rates: Iterable[float]) -> str:

@@ -35,7 +35,7 @@ const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coo
 const cells = h("div");
 /** @type {SweepDetail | null} */
 let sweep = null;
-/** @type {{parameter: string, verdict: string, figure: any} | null} */
+/** @type {{parameter: string, verdict: string, notes: string[], figure: any} | null} */
 let figure = null;
 let parameter = read("parameter");
 const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
@@ -136,7 +136,7 @@ function drawHead() {
     ),
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alarm", {}, `No further cell is started: ${sweep.stopped}`),
-    sweep.notes.map((note) => h("p.note", {}, note)),
+    (figure?.notes ?? sweep.notes).map((note) => h("p.note", {}, note)),
   );
 }
 
