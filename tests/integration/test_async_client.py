@@ -17,14 +17,13 @@ from support.api import (
     TOKEN,
     begin,
     end,
-    evaluation,
     finished,
-    metrics,
     say,
     served,
     started,
 )
 from support.server import free_port
+from support.trained import train
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +36,6 @@ def server(tmp_path_factory):
 async def lehr(server):
     async with AsyncClient(server[1], TOKEN) as client:
         yield client
-
-
-def train(store, run_id, loss=1.5, *, steps=10):
-    attempt = begin(store, run_id)
-    say(store, attempt, started() + metrics(1, steps) + evaluation(steps, loss))
-    say(store, attempt, b"hello\nworld\n", "rank-0.log")
-    say(store, attempt, finished(steps))
-    end(store, run_id)
 
 
 async def test_what_the_synchronous_client_says_it_says_too(server, lehr):

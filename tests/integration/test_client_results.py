@@ -10,20 +10,14 @@ import pytest
 
 from lehr import Client
 from lehr.errors import NotFound
-from lehr.mirrors.keeper import MirrorKeeper
 from support.api import (
     RUN_SPEC,
     SWEEP_SPEC,
     TOKEN,
-    begin,
-    end,
-    evaluation,
-    finished,
-    metrics,
-    say,
     served,
-    started,
 )
+from support.mirrors import mirroring
+from support.trained import train
 from support.waiting import until
 from support.wandb_files import offline_runs
 
@@ -40,13 +34,6 @@ def server(tmp_path_factory):
 def client(server):
     with Client(server[1], TOKEN) as client:
         yield client
-
-
-def train(store, run_id, loss, steps=10):
-    attempt = begin(store, run_id)
-    say(store, attempt, started() + metrics(1, steps, **{"train/lr": 1e-3}))
-    say(store, attempt, evaluation(steps, loss) + finished(steps))
-    end(store, run_id)
 
 
 @pytest.fixture
@@ -158,12 +145,8 @@ def test_a_sweep_is_mirrored_in_wandb_from_the_command_line(server, sweep, tmp_p
     wrong = lehr("wandb", "mirror", sweep.id, "--mode", "ofline")
     assert wrong.returncode == 2
     assert "Did you mean offline?" in wrong.stderr
-    keeper = MirrorKeeper(api.store, api.services.presenter, api.settings.home, every_s=0.1)
-    keeper.start()
-    try:
+    with mirroring(api):
         done = lehr("wandb", "mirror", sweep.id, "--mode", "offline", "--project", "p", "--wait")
-    finally:
-        keeper.stop()
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("offline, 13 of 13 records") == 3
     mirrored = offline_runs(api.settings.home / "wandb")

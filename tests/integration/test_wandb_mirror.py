@@ -1,19 +1,17 @@
 """The mirror in W&B, offline: what its files hold is what the run said, once each."""
 
-import math
 import os
 import signal
-from contextlib import contextmanager
 
 import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError
-from lehr.mirrors.keeper import MirrorKeeper
 from lehr.mirrors.notes import Notes
 from lehr.specs.tracking import Tracking
-from support import seeding
-from support.api import RUN_SPEC, SWEEP_SPEC, api_client, begin, end, finished, line, say, started
+from support import mirrors, seeding
+from support.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, line, say, started
+from support.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
 from support.specs import lr_sweep
 from support.waiting import until
 from support.wandb_files import offline_runs
@@ -24,40 +22,22 @@ OFFLINE = {"tracking": {"wandb": {"mode": "offline", "tags": ["extra"], "job_typ
 OFFLINE_TRACKING = Tracking.model_validate(OFFLINE["tracking"])
 
 
-def served(home):
-    with pytest.MonkeyPatch.context() as patch, api_client(home) as (api, client):
-        patch.delenv("WANDB_API_KEY", raising=False)
-        api.client = client
-        yield api
-
-
 @pytest.fixture(scope="module")
 def mirrored_api(tmp_path_factory):
     """A server whose mirror runs all the while: its process takes seconds to start."""
-    for api in served(tmp_path_factory.mktemp("home")):
-        with mirroring(api):
-            yield api
+    home = tmp_path_factory.mktemp("home")
+    with mirrored_home(home, WANDB_API_KEY=None) as api, mirroring(api):
+        yield api
 
 
 @pytest.fixture
 def api(tmp_path):
-    yield from served(tmp_path / "home")
-
-
-@contextmanager
-def mirroring(api):
-    keeper = MirrorKeeper(api.store, api.services.presenter, api.settings.home, every_s=0.1)
-    keeper.start()
-    try:
-        yield keeper
-    finally:
-        keeper.stop()
+    with mirrored_home(tmp_path / "home", WANDB_API_KEY=None) as api:
+        yield api
 
 
 def submitted(api, **changes):
-    answer = api.client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **OFFLINE, **changes}})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
+    return mirrors.submitted(api, OFFLINE, **changes)
 
 
 def steps(first, last, **values):
@@ -72,28 +52,8 @@ def steps(first, last, **values):
     )
 
 
-def done(api, run_id):
-    def look():
-        told = api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]
-        return told if told and told["state"] == "done" else None
-
-    return until(look, within_s=120, what=f"the mirror of {run_id}")
-
-
 def files(api, run_id):
     return offline_runs(Notes(api.settings.home, run_id).folder)
-
-
-def assert_equal_series(api, run_id, mirrored):
-    infos = api.store.metric_names(run_id)
-    assert infos
-    for info in infos:
-        ours = api.store.series(run_id, info.name, exact=True)
-        at, values = mirrored.series(info.name)
-        assert at == ours.step, info.name
-        assert all(
-            a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(values, ours.y, strict=True)
-        ), info.name
 
 
 def test_history_config_summary_samples_and_checkpoints_are_the_runs_own(mirrored_api):
@@ -122,9 +82,9 @@ def test_history_config_summary_samples_and_checkpoints_are_the_runs_own(mirrore
     say(api.store, attempt, line("sample", step=10, prompt="You", text="are"))
     say(api.store, attempt, finished(10))
     end(api.store, run_id)
-    told = done(api, run_id)
+    told = until_mirrored(api, run_id)
     [mirrored] = files(api, run_id)
-    assert_equal_series(api, run_id, mirrored)
+    assert_equal_series(api, run_id, mirrored.series)
     assert told["text"] == f"offline, {told['records']} of {told['records']} records"
     assert told["records"] == len(api.store.read_stream(attempt, "events.jsonl").splitlines())
     assert told["folder"] == str(mirrored.path.parent)
@@ -174,10 +134,10 @@ def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api)
     say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
     say(api.store, second, steps(6, 12, other=lambda s: s * 0.5) + finished(12))
     end(api.store, run_id)
-    done(api, run_id)
+    until_mirrored(api, run_id)
     [mirrored] = files(api, run_id)
     assert mirrored.run.run_id == run_id
-    assert_equal_series(api, run_id, mirrored)
+    assert_equal_series(api, run_id, mirrored.series)
     assert [row["attempt"] for row in mirrored.rows] == [1] * 5 + [2] * 7
 
 
@@ -199,10 +159,10 @@ def test_a_mirror_that_is_killed_goes_on_exactly(api):
         until(lambda: keeper.pid not in {None, killed}, within_s=60, what="another process")
         say(api.store, attempt, finished(90))
         end(api.store, run_id)
-        done(api, run_id)
+        until_mirrored(api, run_id)
     [mirrored] = files(api, run_id)
     assert len(mirrored.rows) == 90
-    assert_equal_series(api, run_id, mirrored)
+    assert_equal_series(api, run_id, mirrored.series)
 
 
 def test_what_ended_long_ago_is_mirrored_when_asked_and_grouped_by_sweep(mirrored_api):
@@ -218,16 +178,16 @@ def test_what_ended_long_ago_is_mirrored_when_asked_and_grouped_by_sweep(mirrore
     wish = {"mode": "offline", "project": "elsewhere"}
     answer = api.client.post(f"/api/v1/runs/{run_id}/wandb", json=wish)
     assert answer.json()["wandb"]["text"] == "offline, not begun"
-    done(api, run_id)
+    until_mirrored(api, run_id)
     again = {"mode": "offline", "project": "again"}
     api.client.post(f"/api/v1/runs/{run_id}/wandb", json=again)
-    done(api, run_id)
+    until_mirrored(api, run_id)
     [mirrored] = files(api, run_id)
     assert (mirrored.run.project, mirrored.run.run_group) == ("again", "grid")
     assert mirrored.alerts == []
     assert mirrored.exit_code == 1
     assert mirrored.summary["lehr/reason"] == "NaN at 4"
-    assert_equal_series(api, run_id, mirrored)
+    assert_equal_series(api, run_id, mirrored.series)
 
 
 def test_several_runs_at_once_and_a_long_one(mirrored_api):
@@ -243,10 +203,10 @@ def test_several_runs_at_once_and_a_long_one(mirrored_api):
         say(api.store, begun, started() + steps(1, 5) + finished(5))
         end(api.store, other)
     for run_id in [run.id, *others]:
-        done(api, run_id)
+        until_mirrored(api, run_id)
     for run_id in [run.id, *others]:
         [mirrored] = files(api, run_id)
-        assert_equal_series(api, run_id, mirrored)
+        assert_equal_series(api, run_id, mirrored.series)
 
 
 def test_a_server_without_the_package_or_a_key_says_so_before_anything_is_recorded(
@@ -300,7 +260,7 @@ def test_deleting_a_run_deletes_its_offline_files(mirrored_api):
     attempt = begin(api.store, run_id)
     say(api.store, attempt, started() + steps(1, 2) + finished(2))
     end(api.store, run_id)
-    done(api, run_id)
+    until_mirrored(api, run_id)
     assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
     folder = Notes(api.settings.home, run_id).folder
     until(lambda: not folder.exists(), within_s=30, what="the files to go")
