@@ -1,0 +1,42 @@
+"""What every answer of the REST API is made of."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+
+class View(BaseModel):
+    model_config = ConfigDict(
+        extra="ignore", ser_json_inf_nan="strings", use_attribute_docstrings=True
+    )
+
+
+class Page(View, Generic[T]):
+    items: list[T]
+    next_cursor: str | None = None
+    """Pass as ``cursor`` for the next page; null on the last."""
+    total: int | None = None
+
+
+class Problem(View):
+    """RFC 9457 problem+json."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    """Machine-readable: invalid_spec, not_found, conflict, fenced, unauthorized, ..."""
+    hint: str | None = None
+    problems: list[dict[str, Any]] = Field(default_factory=list)
+    """For a spec: each with path, message, hint."""
+
+
+class Health(View):
+    status: Literal["ok"] = "ok"
+    version: str
+    protocol: int
