@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from support.network import Namespace
 from support.server import Server
 
 MARK = "LEHR_TEST_SECOND_NODE"
+"""Environment variable of all that one second node runs; other tests have theirs beside it."""
 
 
 class SecondNode:
@@ -37,6 +39,7 @@ class SecondNode:
     ) -> None:
         self.server = server
         self.name = name
+        self.mark = secrets.token_hex(8)
         self.gpus = gpus
         self.network = network
         self.machine = machine
@@ -67,7 +70,7 @@ class SecondNode:
                     **clean,
                     **ray_head.driver_environment(self.server.home),
                     "LEHR_NODE": str(homes.node_dir(self.server.home)),
-                    MARK: self.name,
+                    MARK: self.mark,
                     **({killpoints.VARIABLE: points} if points else {}),
                     **self.environment,
                 },
@@ -84,7 +87,7 @@ class SecondNode:
         """
         if self.process is None:
             return
-        while left := procfs.marked(MARK, self.name):
+        while left := procfs.marked(MARK, self.mark):
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

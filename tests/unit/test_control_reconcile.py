@@ -133,6 +133,18 @@ def test_a_gang_is_whole_or_it_is_nothing():
     assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), Pressure.KILL, "node_lost")
 
 
+def test_a_gang_whose_one_part_completed_may_save_on_the_other():
+    """torchrun's own exit barrier gives up after 300 s: the first rank's last save may take longer."""
+    seen = [node(r_1=Seen.ENDED), node("n2", r_1=Seen.LIVE)]
+    ends = {"nodes": ("n1", "n2"), "since_ended_s": 600.0}
+    assert reconcile([attempt(ended_well=True, **ends)], seen, PATIENCE) == []
+    [action] = reconcile([attempt(ended_well=False, **ends)], seen, PATIENCE)
+    assert (action.nodes, action.pressure) == (("n2",), Pressure.KILL)
+    late = attempt(ended_well=True, **(ends | {"since_ended_s": PATIENCE.farewell_s + 1}))
+    [action] = reconcile([late], seen, PATIENCE)
+    assert action.pressure is Pressure.KILL
+
+
 def test_an_attempt_of_which_nothing_more_can_come_is_closed():
     assert decide(attempt(exited=True), node()) == [Abandon("r-1")]
     gone = node(alive=False, answered=False)
@@ -156,6 +168,7 @@ attempts = st.builds(
     beaten=st.booleans(),
     since_wish_s=seconds,
     since_ended_s=seconds,
+    ended_well=st.booleans(),
 )
 observations = st.builds(
     NodeSeen,

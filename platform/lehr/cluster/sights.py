@@ -62,6 +62,7 @@ def open_attempt(
     ]
     parts = (attempt.exit or {}).get("parts", {}) if len(nodes) > 1 else {}
     ended = any(one.state is Seen.ENDED for one in listed)
+    notes = [*parts.values(), *(one.exit for one in listed if one.exit is not None)]
     if attempt.exited_at is not None or parts or ended:
         pulse.ended_since = now if pulse.ended_since is None else pulse.ended_since
     return OpenAttempt(
@@ -75,6 +76,7 @@ def open_attempt(
         in_flight=pulse.in_flight > 0,
         exited=attempt.exited_at is not None,
         ended_nodes=frozenset(nodes[int(rank)] for rank in parts),
+        ended_well=bool(notes) and all(note.get("code") == 0 for note in notes),
         since_contact_s=pulses.since_contact_s(attempt.id),
         silent_nodes={
             name: now - pulse.node_beats.get(rank, pulse.first_known)

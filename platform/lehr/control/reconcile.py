@@ -69,6 +69,8 @@ class OpenAttempt:
     """Its exit is recorded; only streams may still come."""
     ended_nodes: frozenset[str] = frozenset()
     """Nodes of a gang whose part has reported its end."""
+    ended_well: bool = False
+    """Each part of it that has ended did so by itself and without an error."""
     since_contact_s: float = 0.0
     """Since its last beat; before the first, since its dispatch or creation."""
     silent_nodes: Mapping[str, float] = field(default_factory=dict)
@@ -95,6 +97,8 @@ class Patience:
     pause_term_s: float = 300.0
     pause_kill_s: float = 900.0
     """Long enough to save 15 GB to slow storage."""
+    farewell_s: float = 900.0
+    """One node's part of a gang completed: until the others must have. The first may be saving."""
     collect_s: float = 20.0
     """Ended, but its shipper's word of it has not come: the agent's word is taken."""
     linger_s: float = 10.0
@@ -227,7 +231,9 @@ def _judge(
         )
     elif attempt.stalled is not None:
         actions += _stop(attempt, live, Pressure.KILL, attempt.stalled)
-    elif len(live) < len(found):
+    elif len(live) < len(found) and not (
+        attempt.ended_well and attempt.since_ended_s <= patience.farewell_s
+    ):
         # A gang is whole or it is nothing: where one node's part ended, the others must.
         actions += _stop(attempt, live, _gang_pressure(attempt), "another node's part ended")
     return actions
