@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from lehr.client.frames import gates_frame, import_pandas
 from lehr.client.progress import rollout_progress
 from lehr.client.runs import Run
-from lehr.client.waiting import Wait
+from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound, nearest
 from lehr.views import GateView, RolloutDetail, RolloutView, StageView
 
@@ -144,14 +144,8 @@ class Rollout:
         """
         waiting = Wait(f"rollout {self.name} ({self.id})", timeout_s, self._transport.sleep)
         shown = nullcontext(progress) if progress else rollout_progress(self.name, self.url)
-        with shown as show:
-            while True:
-                with waiting.patience():
-                    self.refresh()
-                show(self.detail)
-                if self.ended:
-                    return self
-                waiting.pause(self.state)
+        until_ended(self, waiting, shown, lambda: self.detail)
+        return self
 
     def frame(self) -> pd.DataFrame:
         """pandas: a row a gate of each stage."""

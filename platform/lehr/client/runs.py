@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from lehr.client import checkpoints
 from lehr.client.frames import import_pandas, need_plotly, series_frame
 from lehr.client.progress import run_progress
-from lehr.client.waiting import Wait
+from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound
 from lehr.views import (
     CheckpointDeletion,
@@ -263,14 +263,8 @@ class Run:
         """
         waiting = Wait(f"run {self.name} ({self.id})", timeout_s, self._transport.sleep)
         shown = nullcontext(progress) if progress else run_progress(self.name, self.url)
-        with shown as show:
-            while True:
-                with waiting.patience():
-                    self.refresh()
-                show(self.view)
-                if self.ended:
-                    return self
-                waiting.pause(self.state)
+        until_ended(self, waiting, shown, lambda: self.view)
+        return self
 
     # --- what it has said ------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from lehr.client.checkpoints import LONG_S
 from lehr.client.frames import cells_frame, import_pandas, need_plotly
 from lehr.client.progress import sweep_progress
 from lehr.client.runs import Run
-from lehr.client.waiting import Wait
+from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound, nearest
 from lehr.views import CellView, SweepDeletion, SweepDetail, SweepView
 
@@ -180,14 +180,8 @@ class Sweep:
         """
         waiting = Wait(f"sweep {self.name} ({self.id})", timeout_s, self._transport.sleep)
         shown = nullcontext(progress) if progress else sweep_progress(self.name, self.url)
-        with shown as show:
-            while True:
-                with waiting.patience():
-                    self.refresh()
-                show(self.detail)
-                if self.ended:
-                    return self
-                waiting.pause(self.state)
+        until_ended(self, waiting, shown, lambda: self.detail)
+        return self
 
     def frame(self) -> pd.DataFrame:
         """pandas: a row a cell."""

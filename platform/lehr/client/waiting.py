@@ -1,15 +1,49 @@
-"""Waiting for a run or a sweep to end: pauses, patience with a restarting server, a deadline."""
+"""Waiting for something to end: pauses, patience with a restarting server, a deadline."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar
 
 from lehr.client.transport import PATIENCE_S
 from lehr.errors import ServerUnavailable
 
+V = TypeVar("V")
+
 _PAUSE_S = 1.0
+
+
+class Waitable(Protocol):
+    """A run, a sweep, a rollout."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def ended(self) -> bool: ...
+    def refresh(self) -> object: ...
+
+
+def until_ended(
+    handle: Waitable,
+    waiting: Wait,
+    shown: AbstractContextManager[Callable[[V], None]],
+    view: Callable[[], V],
+) -> None:
+    """Look at it again and again, and show each look.
+
+    Raises:
+        TimeoutError: it had not ended in time.
+    """
+    with shown as show:
+        while True:
+            with waiting.patience():
+                handle.refresh()
+            show(view())
+            if handle.ended:
+                return
+            waiting.pause(handle.state)
 
 
 class Wait:

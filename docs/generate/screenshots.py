@@ -1,0 +1,92 @@
+"""The README's screenshots, taken anew from a server that has run ``lehr demo`` and a rollout.
+
+    lehr demo && lehr rollout sweeps/rollout_small.yaml -y
+    python docs/generate/screenshots.py --server http://127.0.0.1:5347 --token-file ~/.lehr/token \
+        --sweep lr-grid-small --run lr-grid-small-5 --rollout rollout-small
+
+They show what really ran: nothing is drawn that the server does not say.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+from playwright.sync_api import Page, sync_playwright
+
+IMAGES = Path(__file__).parents[1] / "images"
+WIDTH, HEIGHT = 1400, 1010
+DRAWN = ".js-plotly-plot .main-svg"
+
+
+class Shot(NamedTuple):
+    file: str
+    path: str
+    scheme: str
+    ready: str
+    """A selector that is there once the page is drawn."""
+
+
+def shots(options: argparse.Namespace, ids: dict[str, str]) -> list[Shot]:
+    first = options.run.rpartition("-")[0]
+    compared = ",".join([ids[f"run {options.run}"], ids[f"run {first}-4"], ids[f"run {first}-6"]])
+    run = ids[f"run {options.run}"]
+    return [
+        Shot("runs.png", "/", "light", "tbody tr:not(.spacer)"),
+        Shot("sweep.png", f"/sweeps/{ids['sweep']}", "light", DRAWN),
+        Shot("run-dark.png", f"/runs/{run}?smooth=0.6", "dark", DRAWN),
+        Shot("compare-dark.png", f"/compare?runs={compared}", "dark", DRAWN),
+        Shot("rollout.png", f"/rollouts/{ids['rollout']}", "light", "main h1"),
+    ]
+
+
+def take(page: Page, server: str, shot: Shot) -> None:
+    page.emulate_media(color_scheme=shot.scheme)  # type: ignore[arg-type]
+    page.goto(server + shot.path)
+    page.locator(shot.ready).first.wait_for()
+    page.wait_for_load_state("load")
+    # Charts below the first screen draw after the ones above.
+    page.wait_for_timeout(3_000)
+    page.screenshot(path=IMAGES / shot.file)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--server", default="http://127.0.0.1:5347")
+    parser.add_argument("--token-file", type=Path, required=True)
+    parser.add_argument("--sweep", default="lr-grid-small")
+    parser.add_argument("--run", default="lr-grid-small-5")
+    parser.add_argument("--rollout", default="rollout-small")
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    options = parser.parse_args()
+    token = options.token_file.read_text().strip()
+
+    def get(path: str) -> str:
+        answer = httpx.get(
+            f"{options.server}/api/v1/{path}", headers={"Authorization": f"Bearer {token}"}
+        )
+        return str(answer.raise_for_status().json()["id"])
+
+    first = options.run.rpartition("-")[0]
+    ids = {f"run {name}": get(f"runs/{name}") for name in (options.run, f"{first}-4", f"{first}-6")}
+    ids["sweep"] = get(f"sweeps/{options.sweep}")
+    ids["rollout"] = get(f"rollouts/{options.rollout}")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=options.chromium, args=["--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(f"{options.server}/login")
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Log in").click()
+        page.locator("#pulse strong").first.wait_for()
+        for shot in shots(options, ids):
+            take(page, options.server, shot)
+            print(IMAGES / shot.file)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
