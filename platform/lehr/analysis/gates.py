@@ -251,8 +251,13 @@ def _judge_memory(gate: Memory, stage: PlannedStage, evidence: Evidence) -> Judg
     on_cpu = (evidence.device or "").startswith("cpu")
     peak = _highest(evidence, "memory/rss_bytes" if on_cpu else "memory/peak_bytes")
     if peak is None:
-        return _nothing_seen("memory", wanted, evidence, "no memory was logged")
+        if not evidence.complete:
+            return None
+        seen = "its trainer logged no memory"
+        return Judgement("memory", "not_judged", wanted, seen, run_id=evidence.run_id)
     if on_cpu and wanted.at_most is None:
+        if not evidence.complete:
+            return None
         text = f"the process held {peak:.1f} GB of the machine's memory"
         return Judgement("memory", "not_judged", wanted, text, run_id=evidence.run_id)
     reserved = None if on_cpu else _highest(evidence, "memory/reserved_bytes")

@@ -176,7 +176,7 @@ def plan_sweep(
     ]
     places = len(trials)
     if free_gpus is not None:
-        places = max(free_gpus // max(plan.gpus for _, plan in trials), 1)
+        places = max(free_gpus // max(1, *(plan.gpus for _, plan in trials)), 1)
     if spec.max_concurrent is not None:
         places = min(places, spec.max_concurrent)
     return SweepPlan(

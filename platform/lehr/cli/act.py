@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lehr.cli.connect import Ref, connect, find
+from lehr.cli.connect import Ref, connect, find, find_any
 from lehr.cli.output import Json, console, notes, plain, print_json
+from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,13 +23,20 @@ def cancel(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Stop a run or a sweep for good, without saving. `lehr pause` saves.
+    """Stop a run, a sweep or a rollout for good, without saving. `lehr pause` saves a run.
 
-    JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
-    from lehr.client import Sweep
+    from lehr.client import Rollout, Sweep
 
-    found = find(connect(), ref)
+    found = find_any(connect(), ref)
+    if isinstance(found, Rollout):
+        found.cancel()
+        if as_json:
+            print_json({"rollout": plain(found.detail)})
+        else:
+            console().print(rollout_headline(found.detail))
+        return
     if isinstance(found, Sweep):
         open_runs = [cell.run for cell in found.cells if cell.run.ended_at is None]
         if not yes and not as_json and len(open_runs) > 1:

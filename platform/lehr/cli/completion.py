@@ -39,7 +39,7 @@ def install(shell: str) -> None:
 
 
 def refs(incomplete: str) -> list[str]:
-    """Names of runs and sweeps that go on so; none when no server answers at once."""
+    """Names of runs, sweeps and rollouts that go on so; none when no server answers at once."""
     import os
 
     from lehr.client import Client
@@ -48,6 +48,7 @@ def refs(incomplete: str) -> list[str]:
         with Client(os.environ.get("LEHR_SERVER") or None, timeout_s=_PATIENCE_S) as client:
             names = [run.name for run in client.runs(search=incomplete or None, limit=_MOST)]
             names += [sweep.name for sweep in client.sweeps(limit=_MOST)]
+            names += [rollout.name for rollout in client.rollouts(limit=_MOST)]
     except LehrError:
         return []
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]

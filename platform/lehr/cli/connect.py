@@ -10,7 +10,7 @@ import typer
 from lehr.errors import NotFound
 
 if TYPE_CHECKING:
-    from lehr.client import Client, Run, Sweep
+    from lehr.client import Client, Rollout, Run, Sweep
 
 
 def _names(incomplete: str) -> list[str]:
@@ -38,6 +38,24 @@ def connect() -> Client:
 
 def _say(message: str) -> None:
     typer.echo(message, err=True)
+
+
+def find_any(client: Client, ref: str) -> Run | Sweep | Rollout:
+    """The rollout, the sweep or the run of that id or name, in this order: runs have longer names.
+
+    Raises:
+        NotFound: none of them; with the names that are near.
+    """
+    try:
+        return client.find_rollout(ref)
+    except NotFound as no_rollout:
+        try:
+            return find(client, ref)
+        except NotFound as nothing:
+            hint = nothing.hint
+            if no_rollout.hint is not None and no_rollout.hint.startswith("Did you mean"):
+                hint = no_rollout.hint
+            raise NotFound(f"there is no run, sweep or rollout {ref!r}.", hint=hint) from None
 
 
 def find(client: Client, ref: str) -> Run | Sweep:

@@ -1,4 +1,4 @@
-"""``lehr ls``: runs and sweeps, newest first."""
+"""``lehr ls``: runs, sweeps and rollouts, newest first."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from lehr.cli.output import (
     unicode_safe,
     words,
 )
+from lehr.cli.rollout_table import styled
 
 if TYPE_CHECKING:
-    from lehr.views import RunView, SweepView
+    from lehr.views import RolloutView, RunView, SweepView
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -36,15 +37,25 @@ def ls(
     tag: Annotated[str | None, typer.Option("--tag", "-t", help="With it.")] = None,
     sweep: Annotated[str | None, typer.Option("--sweep", help="Runs of this sweep.")] = None,
     sweeps: Annotated[bool, typer.Option("--sweeps", help="Sweeps, not runs.")] = False,
+    rollouts: Annotated[bool, typer.Option("--rollouts", help="Rollouts, not runs.")] = False,
     archived: Annotated[bool, typer.Option("--archived", help="Archived ones too.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 30,
     as_json: Json = False,
 ) -> None:
     """Runs, newest first.
 
-    JSON: {runs: [RunView]}, or with --sweeps {sweeps: [SweepView]}.
+    JSON: {runs: [RunView]}, with --sweeps {sweeps: [SweepView]}, with --rollouts {rollouts:
+    [RolloutView]}.
     """
     client = connect()
+    if rollouts:
+        views = [one.view for one in client.rollouts(project=project, limit=limit)]
+        views = [view for view in views if search is None or search in view.name]
+        if as_json:
+            print_json({"rollouts": plain(views)})
+        else:
+            _print_rollouts(views)
+        return
     if sweeps:
         found = [sweep_.view for sweep_ in client.sweeps(project=project, limit=limit)]
         if search:
@@ -125,5 +136,23 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
             formats.loss(sweep.best_value),
             words(", ".join(formats.parameter(v) for v in best.values())) or formats.NOTHING,
             formats.ago(sweep.created_at)[:-4],
+        )
+    console().print(rows)
+
+
+def _print_rollouts(rollouts: list[RolloutView]) -> None:
+    if not rollouts:
+        notes().print("No rollouts. The first one: lehr rollout sweeps/rollout_small.yaml")
+        return
+    rows = table("id", "name", "state", "stage", "age", right=("age",))
+    rows.add_column("why", overflow="fold")
+    for one in rollouts:
+        rows.add_row(
+            one.id,
+            one.name,
+            styled(one.state),
+            one.stage or "",
+            formats.ago(one.created_at)[:-4],
+            words(one.reason or ""),
         )
     console().print(rows)

@@ -27,14 +27,15 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("doctor", "What is wrong with this machine, and how to mend it"),
     },
     "Launch": {
-        "plan": ("plan", "Memory, time and cost of a run or sweep, without launching it"),
+        "plan": ("plan", "Memory, time and cost of a run, sweep or rollout, without launching it"),
         "submit": ("submit", "Submit one run"),
         "sweep": ("sweep", "Plan a sweep, ask, launch it"),
+        "rollout": ("rollout", "Bring a run up in stages, each behind gates; plan, ask, launch"),
     },
     "Look": {
         "ls": ("ls", "Runs, newest first"),
-        "show": ("show", "One run or sweep in full"),
-        "watch": ("watch", "A run or sweep, live, until it ends"),
+        "show": ("show", "One run, sweep or rollout in full"),
+        "watch": ("watch", "A run, sweep or rollout, live, until it ends"),
         "compare": ("compare", "Runs side by side: what differs, at equal step, tokens or time"),
         "logs": ("logs", "What a run prints; -f follows it"),
         "checkpoints": ("checkpoints", "What a run has saved: list, verify, download, delete"),
@@ -42,7 +43,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "queue": ("queue", "What waits, in order, and for what"),
     },
     "Act": {
-        "cancel": ("act", "Stop a run or a sweep for good, without saving"),
+        "cancel": ("act", "Stop a run, a sweep or a rollout for good, without saving"),
         "pause": ("act", "Save a run, then free its GPUs"),
         "resume": ("act", "Queue a paused run again, from its checkpoint"),
         "retry": ("act", "Queue a failed run, or a sweep's failed cells, again"),
@@ -56,7 +57,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Prepare": {
         "data": ("data", "Turn a corpus into token shards ahead of training"),
-        "schema": ("schema", "JSON Schema of a run's or a sweep's file, for editors"),
+        "schema": ("schema", "JSON Schema of a run's, sweep's or rollout's file, for editors"),
         "presets": ("presets", "Model presets and their sizes"),
         "bench": ("bench", "Repeat an experiment of the reference logs on this machine"),
     },

@@ -226,7 +226,7 @@ def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
     most = max(plan.memory.checkpoint_copy for plan in plans)
     if not most:
         return []
-    text = f"{formats.size(most)} of RAM{each} for saves beside the steps (plan)"
+    text = f"{formats.size(most)} of RAM{each} for saves (plan)"
     return [_line("host", text, "rank 0 alone")]
 
 
@@ -244,6 +244,8 @@ def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str
 def _gpus(number: int, plan: RunPlan, cluster: ClusterView | None) -> str:
     if plan.gpu_type is not None:
         return f"{number} x {words(plan.gpu_type)}"
+    if not number:
+        return "a node's CPU, no GPU"
     plural = "s" if number != 1 else ""
     if cluster is not None and cluster.nodes and all(node.logical for node in cluster.nodes):
         return f"{number} logical GPU{plural} (CPU)"

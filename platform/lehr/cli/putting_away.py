@@ -8,23 +8,23 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.act import confirm
-from lehr.cli.connect import Ref, connect, find
+from lehr.cli.connect import Ref, connect, find, find_any
 from lehr.cli.output import Json, console, notes, plain, print_json, words
 from lehr.views import SweepDeletion
 
 if TYPE_CHECKING:
-    from lehr.client import Run, Sweep
+    from lehr.client import Rollout, Run, Sweep
 
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("archive")
 def archive(ref: Ref, as_json: Json = False) -> None:
-    """Put an ended run, or a sweep with its runs, out of sight; nothing of it is lost.
+    """Put an ended run, a rollout, or a sweep with its runs out of sight; nothing of it is lost.
 
-    JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
-    found = find(connect(), ref).archive()
+    found = find_any(connect(), ref).archive()
     if as_json:
         print_json({noun(found): plain(found.detail)})
     else:
@@ -34,11 +34,11 @@ def archive(ref: Ref, as_json: Json = False) -> None:
 
 @app.command("unarchive")
 def unarchive(ref: Ref, as_json: Json = False) -> None:
-    """Put an archived run or sweep back among the others.
+    """Put an archived run, sweep or rollout back among the others.
 
-    JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
-    found = find(connect(), ref).unarchive()
+    found = find_any(connect(), ref).unarchive()
     if as_json:
         print_json({noun(found): plain(found.detail)})
     else:
@@ -75,8 +75,6 @@ def delete(
         )
 
 
-def noun(found: Run | Sweep) -> str:
-    """``run`` or ``sweep``: what --json calls it."""
-    from lehr.client import Sweep
-
-    return "sweep" if isinstance(found, Sweep) else "run"
+def noun(found: Run | Sweep | Rollout) -> str:
+    """``run``, ``sweep`` or ``rollout``: what --json calls it."""
+    return type(found).__name__.lower()

@@ -1,4 +1,4 @@
-"""``lehr show``: one run or one sweep in full."""
+"""``lehr show``: one run, one sweep or one rollout in full."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from lehr.cli import formats
-from lehr.cli.connect import Ref, connect, find
+from lehr.cli.connect import Ref, connect, find_any
 from lehr.cli.output import Json, console, plain, print_json, table, words
+from lehr.cli.rollout_table import gates_table, stages_table, why
+from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.cli.sweep_table import cells_table, headline
 from lehr.cli.watch import run_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lehr.client import Run, Sweep
+    from lehr.client import Rollout, Run, Sweep
     from lehr.views import EventView, RunDetail
 
 app = typer.Typer(rich_markup_mode=None)
@@ -25,13 +27,20 @@ _AT_WORK = frozenset({"starting", "running", "stopping"})
 
 @app.command("show")
 def show(ref: Ref, as_json: Json = False) -> None:
-    """One run or sweep in full.
+    """One run, sweep or rollout in full.
 
-    JSON: {sweep: SweepDetail} or {run: RunDetail, checkpoints: [...], events: [...]}.
+    JSON: {sweep: SweepDetail}, {rollout: RolloutDetail} or {run: RunDetail, checkpoints: [...],
+    events: [...]}.
     """
-    from lehr.client import Sweep
+    from lehr.client import Rollout, Sweep
 
-    found = find(connect(), ref)
+    found = find_any(connect(), ref)
+    if isinstance(found, Rollout):
+        if as_json:
+            print_json({"rollout": plain(found.detail)})
+        else:
+            _print_rollout(found)
+        return
     if isinstance(found, Sweep):
         if as_json:
             print_json({"sweep": plain(found.detail)})
@@ -61,6 +70,22 @@ def _print_sweep(sweep: Sweep) -> None:
     for note in view.notes:
         out.print(f"  {note}", markup=False)
     out.print(f"  {sweep.url}", style="dim")
+
+
+def _print_rollout(rollout: Rollout) -> None:
+    view = rollout.detail
+    out = console()
+    out.print(rollout_headline(view))
+    text = why(view)
+    if text is not None:
+        out.print(f"  {text}", markup=False)
+    out.print()
+    out.print(stages_table(view))
+    out.print()
+    out.print(gates_table(view))
+    for note in view.notes:
+        out.print(f"  {note}", markup=False)
+    out.print(f"  {rollout.url}", style="dim")
 
 
 def _print_run(run: Run) -> None:
@@ -134,7 +159,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
     git = view.provenance.get("git") or {}
     commit = str(git.get("commit") or "")[:12]
     train = view.spec.get("train", {})
-    gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}"
+    gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}" if view.gpus else "none: a node's CPU"
     places = ", ".join(f"{gpu.node}:{gpu.gpu}" for gpu in view.placement)
     facts = [
         ("project", view.project),

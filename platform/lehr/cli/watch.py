@@ -1,4 +1,4 @@
-"""``lehr watch``: a run or a sweep, live, until it ends. Leaving it stops nothing."""
+"""``lehr watch``: a run, a sweep or a rollout, live, until it ends. Leaving it stops nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lehr.cli import formats
-from lehr.cli.connect import Ref, connect, find
-from lehr.cli.live import Seen, bar, reason, run_frame, sweep_frame
+from lehr.cli.connect import Ref, connect, find_any
+from lehr.cli.live import Seen, bar, gpu_map, reason, run_frame, sweep_frame
 from lehr.cli.output import (
     Json,
     console,
@@ -22,15 +22,18 @@ from lehr.cli.output import (
     state_text,
     unicode_safe,
     without_controls,
+    words,
 )
+from lehr.cli.rollout_table import gates_table, stages_table, why
+from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.cli.sweep_table import cells_table, headline, sweep_eta
 from lehr.errors import ServerUnavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lehr.client import Client, Run, Sweep
-    from lehr.views import RunView, SweepDetail
+    from lehr.client import Client, Rollout, Run, Sweep
+    from lehr.views import RolloutDetail, RunView, SweepDetail
 
 app = typer.Typer(rich_markup_mode=None)
 _NOT_LIVE = frozenset({"spec", "provenance", "attempts"})
@@ -39,25 +42,25 @@ _NOT_LIVE = frozenset({"spec", "provenance", "attempts"})
 
 @app.command("watch")
 def watch(ref: Ref, as_json: Json = False) -> None:
-    """A run or a sweep, live, until it ends. Ctrl-C leaves it running.
+    """A run, a sweep or a rollout, live, until it ends. Ctrl-C leaves it running.
 
-    Exit code 1 if a run failed. JSON: a SweepDetail or RunView, one line whenever it changed;
-    the last line is how it ended.
+    Exit code 1 if a run failed, or the rollout did not pass. JSON: a SweepDetail, RolloutDetail or
+    RunView, one line whenever it changed; the last line is how it ended.
     """
     client = connect()
-    found = find(client, ref)
+    found = find_any(client, ref)
     if not watch_until_end(client, found, as_json=as_json):
         raise typer.Exit(1)
 
 
 def watch_until_end(
-    client: Client, found: Run | Sweep, *, as_json: bool = False, quiet: bool = False
+    client: Client, found: Run | Sweep | Rollout, *, as_json: bool = False, quiet: bool = False
 ) -> bool:
     """Show it until it ends or Ctrl-C. False if it ended and something in it failed.
 
     In a sweep, a loss that became NaN is a finding about its cell, not a failure.
     """
-    from lehr.client import Sweep
+    from lehr.client import Rollout, Sweep
 
     try:
         if quiet:
@@ -66,6 +69,8 @@ def watch_until_end(
             found.wait(progress=_json_lines())
         elif isinstance(found, Sweep):
             _watch_sweep(client, found)
+        elif isinstance(found, Rollout):
+            _watch_rollout(client, found)
         else:
             _watch_run(client, found)
     except KeyboardInterrupt:
@@ -77,6 +82,8 @@ def watch_until_end(
     if isinstance(found, Sweep):
         failed = [cell.run for cell in found.cells if cell.run.state == "failed"]
         return all(run.cause == "nan_loss" for run in failed)
+    if isinstance(found, Rollout):
+        return found.state == "passed"
     return found.state != "failed"
 
 
@@ -103,6 +110,43 @@ def print_result(sweep: Sweep) -> None:
     for note in view.notes:
         out.print(f"  {note}", style="dim", markup=False)
     out.print(f"  {sweep.url}", style="dim")
+
+
+def _watch_rollout(client: Client, rollout: Rollout) -> None:
+    if is_terminal():
+        _live(client, rollout.wait, rollout_frame)
+    else:
+        rollout.wait(progress=RolloutLines())
+    view = rollout.detail
+    out = console()
+    out.print(rollout_headline(view))
+    if view.reason is not None:
+        out.print(f"  {view.reason}", markup=False)
+    out.print()
+    out.print(gates_table(view, begun_only=True))
+    for note in view.notes:
+        out.print(f"  {note}", style="dim", markup=False)
+    out.print(f"  {rollout.url}", style="dim")
+
+
+def rollout_frame(view: RolloutDetail, seen: Seen) -> RenderableType:
+    """The stages, the gates of those that have begun, and its GPUs."""
+    from rich.console import Group
+
+    own = {one.run.id: str(stage.number) for stage in view.stages for one in stage.runs}
+    doing = why(view)
+    lines = [f"  [dim]{words(doing)}[/]"] if doing else []
+    gates = gates_table(view, begun_only=True)
+    return Group(
+        rollout_headline(view),
+        *lines,
+        "",
+        stages_table(view),
+        "",
+        gates,
+        "",
+        *gpu_map(seen.cluster, own),
+    )
 
 
 def _watch_run(client: Client, run: Run) -> None:
@@ -169,13 +213,13 @@ class Look:
         self._client = client
         self.seen = Seen()
 
-    def beside(self, view: SweepDetail | RunView) -> None:
-        from lehr.views import SweepDetail
+    def beside(self, view: SweepDetail | RolloutDetail | RunView) -> None:
+        from lehr.views import RunView
 
         # What cannot be had now is shown as it was; the view itself has come.
         with suppress(ServerUnavailable):
             self.seen.cluster = self._client.cluster()
-            if not isinstance(view, SweepDetail):
+            if isinstance(view, RunView):
                 self.seen.events = self._client.run(view.id).events()
         self.seen.heard_at = time.time()
 
@@ -222,6 +266,26 @@ class SweepLines:
             left = "" if eta is None else f", ETA {formats.duration(eta)}"
             _note(f"{view.name}: {steps / max(whole, 1) * 100:.0f} % of all steps{best}{left}")
         self._tenth = max(tenth, self._tenth)
+
+
+class RolloutLines:
+    """A rollout for a pipe: a line for each change of a stage, and for each gate that is judged."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}
+        self._judged: set[tuple[str, str]] = set()
+
+    def __call__(self, view: RolloutDetail) -> None:
+        for stage in view.stages:
+            for gate in stage.gates:
+                told = gate.state in {"passed", "failed", "not_judged"}
+                if told and (stage.name, gate.name) not in self._judged:
+                    verdict = gate.state.replace("_", " ")
+                    _note(f"{stage.name}: {gate.title} {verdict}: {gate.seen}")
+                    self._judged.add((stage.name, gate.name))
+            if stage.state not in {"waiting", self._states.get(stage.name)}:
+                _note(f"{stage.name}: {stage.state}")
+            self._states[stage.name] = stage.state
 
 
 def _note(text: str) -> None:

@@ -23,6 +23,7 @@ from lehr.cluster.members import Cluster, Member
 from lehr.cluster.mirror import Mirror
 from lehr.cluster.node_keeper import EXCLUDED, NodeKeeper, excluded
 from lehr.cluster.pulse import Pulses
+from lehr.cluster.rollout_keeper import RolloutKeeper
 from lehr.cluster.settling import TIME_LIMIT, settle, wish_message
 from lehr.cluster.starter import Starter
 from lehr.cluster.sweep_keeper import SweepKeeper
@@ -120,6 +121,7 @@ class Dispatcher:
         )
         self._mirror = Mirror(store)
         self._sweeps = SweepKeeper(store)
+        self._rollouts = RolloutKeeper(store, homes.runs_dir(home))
         self._nodes = NodeKeeper(store)
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -138,6 +140,7 @@ class Dispatcher:
         """Returns at once: Ray comes up beside the server."""
         self._spoke.update(attempt.id for attempt in self.store.open_attempts())
         self._sweeps.look_at_all()
+        self._rollouts.look_at_all()
         self._thread.start()
         self._keeper.start()
 
@@ -231,6 +234,7 @@ class Dispatcher:
 
     def _changed(self, change: Change) -> None:
         self._sweeps.changed(change)
+        self._rollouts.changed(change)
         if change.kind == "run":
             self._mirror.changed(change.id)
             if threading.current_thread() is not self._thread:
@@ -274,6 +278,7 @@ class Dispatcher:
         self._mirror.refresh()
         self._settle_ended()
         self._sweeps.tick()
+        self._rollouts.tick()
         self._mirror.refresh()
         self._heed_wishes()
         self._mirror.refresh()

@@ -103,7 +103,7 @@ def launches(
     found = {}
     for rank, share in enumerate(placement):
         gang = Gang(
-            per_node=len(share.gpus),
+            per_node=max(1, len(share.gpus)),
             nodes=len(placement),
             node_rank=rank,
             master_address=addresses.get(placement[0].node, "127.0.0.1"),

@@ -85,6 +85,8 @@ class _Board:
     """Given away in this plan."""
     held: dict[str, dict[int, str]] = field(default_factory=dict)
     """Reserved: node -> GPU -> run that it is kept for."""
+    on_cpu: Counter[str] = field(default_factory=Counter)
+    """Runs without a GPU, by node."""
 
     def open(self, node: Node, need: Need, *, held: bool = False) -> list[int]:
         """GPUs that the need could have now; ``held`` counts reserved ones in."""
@@ -106,6 +108,8 @@ class _Board:
     def fit(self, run: Waiting) -> Placement | None:
         """The whole gang on free GPUs that are kept for nobody, or None."""
         need = run.need
+        if not need.gpus:
+            return self._fit_on_cpu(run)
         choices: list[tuple[int, str, list[int]]] = []
         for node in self.candidates(run):
             free = self.open(node, need)
@@ -118,8 +122,18 @@ class _Board:
             Share(name, tuple(free[: need.per_node])) for _, name, free in choices[: need.nodes]
         )
 
+    def _fit_on_cpu(self, run: Waiting) -> Placement | None:
+        """A place on the node that has the most left."""
+        left = [
+            (self.on_cpu[node.name] - node.cpu_places, node.name)
+            for node in self.candidates(run)
+            if node.gpus and self.on_cpu[node.name] < node.cpu_places
+        ]
+        return (Share(min(left)[1], ()),) if left else None
+
     def take(self, placement: Placement) -> None:
         for share in placement:
+            self.on_cpu[share.node] += not share.gpus
             self.taken.setdefault(share.node, set()).update(share.gpus)
 
     def reserve(self, run: Waiting) -> list[Blocker]:
@@ -187,6 +201,7 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
     board = _Board({node.name: node for node in nodes})
     for holder in active:
         for share in holder.placement:
+            board.on_cpu[share.node] += not share.gpus
             if share.node in board.nodes:
                 board.busy.setdefault(share.node, {}).update(dict.fromkeys(share.gpus, holder))
 
@@ -224,6 +239,8 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
     """Reserve what can be reserved for a run that does not fit, and say what it waits for."""
     need = run.need
     candidates = board.candidates(run)
+    if not need.gpus:
+        return reasons.cpu_places(sum(node.cpu_places for node in candidates if node.gpus))
     free = sum(len(board.open(node, need, held=True)) for node in candidates)
     kept = Counter(
         holder

@@ -45,6 +45,11 @@ def sweep_limit(sweep: str, limit: int) -> str:
     return f"waits for its sweep: {sweep} runs at most {limit} at one time"
 
 
+def cpu_places(places: int) -> str:
+    taken = "the one place is" if places == 1 else f"all {places} places are"
+    return f"waits for a node's CPU ({taken} taken)"
+
+
 def no_usable_node(
     need: Need, silent: Sequence[str], excluded: Sequence[str], out: Sequence[str] = ()
 ) -> str:

@@ -25,6 +25,8 @@ class Node:
     """Its agent answers; nothing is placed on a node that is known but silent."""
     excluded: bool = False
     """It fails what it is given, or somebody took it out: nothing is placed on it."""
+    cpu_places: int = 1
+    """Runs without a GPU that it takes at one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Need:
         return self.gpus // self.nodes
 
     def __str__(self) -> str:
+        if not self.gpus:
+            return "a node's CPU"
         what = f"{self.gpus} x {self.gpu_type}" if self.gpu_type else count(self.gpus, "GPU")
         return what if self.nodes == 1 else f"{what} on {self.nodes} nodes"
 
@@ -101,6 +105,10 @@ def inventory(nodes: Iterable[Node]) -> str:
 
 def can_ever_place(need: Need, nodes: Sequence[Node]) -> str | None:
     """Why no state of these nodes could ever hold the gang; None when one could."""
+    if not need.gpus:
+        if any(node.gpus for node in nodes):
+            return None
+        return "needs a node that takes runs; only those with GPUs, real or logical, do"
     sizes = sorted((len(matching(node, need)) for node in nodes), reverse=True)
     if sum(size >= need.per_node for size in sizes) >= need.nodes:
         return None

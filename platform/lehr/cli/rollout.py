@@ -1,0 +1,73 @@
+"""``lehr rollout``: plan, ask, launch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lehr.cli.act import confirm
+from lehr.cli.connect import connect
+from lehr.cli.output import Json, console, plain, print_json
+from lehr.cli.plan import Overrides, Price, SpecFile, of_another_kind, read_spec
+from lehr.cli.rollout_plan import show_rollout_plan
+from lehr.cli.submit import nothing_recorded
+from lehr.cli.watch import watch_until_end
+from lehr.errors import SpecError, UserError
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("rollout")
+def rollout(
+    file: SpecFile,
+    overrides: Overrides = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="The stages and their gates only; needs no server.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and watch it.")] = False,
+    price: Price = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a run up in stages, each behind the gates of the one before: plan, ask, launch.
+
+    From a tiny model on a CPU over one GPU and two to the run itself. A gate that fails stops it,
+    and nothing of the later stages is started.
+
+    JSON: {rollout: RolloutDetail}, and does not ask; with --dry-run what `lehr plan --json` prints.
+    """
+    try:
+        spec = read_spec(file, overrides)
+    except SpecError as error:
+        raise nothing_recorded(error) from None
+    if spec.kind != "rollout":
+        raise of_another_kind(file, spec, "rollout")
+    if dry_run:
+        show_rollout_plan(spec, price=price, as_json=as_json)
+        return
+    client = connect()
+    client.health()
+    if not as_json:
+        show_rollout_plan(spec, price=price)
+        if not yes:
+            confirm("Launch?")
+    try:
+        launched = client.rollout(spec)
+    except UserError as error:
+        raise nothing_recorded(error) from None
+    if as_json:
+        print_json({"rollout": plain(launched.detail)})
+    else:
+        out = console()
+        stages = launched.stages
+        begins = f"{len(stages)} stages, beginning with {stages[0].name}"
+        out.print(f"[bold]{launched.name}[/]  {launched.id}  {begins}")
+        out.print(f"  {launched.url}", style="dim")
+        if not watch:
+            name = launched.name
+            out.print(
+                f"  Watch it: lehr watch {name}        Stop it: lehr cancel {name}", style="dim"
+            )
+    if watch and not watch_until_end(client, launched, as_json=as_json):
+        raise typer.Exit(1)

@@ -1,0 +1,107 @@
+"""What a stage's runs have shown, read from the record for its gates to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lehr.analysis.diagnosis import Curve, diagnose
+from lehr.analysis.gates import Evidence, Pair
+from lehr.checkpoints.registry import Places
+from lehr.control.lifecycle import RunState
+from lehr.errors import LehrError, NotFound
+from lehr.present.alarms import JUDGED
+from lehr.specs.stages import PlannedStage, Role
+from lehr.store import Store
+from lehr.store.tables import Checkpoint, Run
+from lehr_trainer.records import Started
+
+_MEASURED = ("mfu", "memory/peak_bytes", "memory/reserved_bytes", "memory/rss_bytes")
+_POINTS = 2_000
+_TENSORS = ".safetensors"
+"""What is compared: weights and optimizer. The other files hold what a launch has of its own."""
+
+
+def evidence(
+    store: Store, stage: PlannedStage, run: Run, *, over: bool, pair: Pair | None = None
+) -> Evidence:
+    """What the stage's run has shown by the step where it is judged.
+
+    Args:
+        store: the record.
+        stage: as it was planned.
+        run: its ``train``.
+        over: nothing more will come of it.
+        pair: what exact_resume compares, once there is something to compare.
+    """
+    curves = {}
+    for name in dict.fromkeys([*JUDGED, *_MEASURED]):
+        try:
+            series = store.series(
+                run.id,
+                name,
+                exact=stage.judge_after <= _POINTS,
+                points=_POINTS,
+                last=stage.judge_after,
+            )
+        except NotFound:
+            continue
+        if series.y:
+            curves[name] = Curve(series.step, series.y)
+    train = stage.train.train
+    newest = store.latest([run.id], ["train/loss"]).get(run.id, {}).get("train/loss")
+    reached = newest is not None and newest.step >= stage.judge_after
+    return Evidence(
+        run_id=run.id,
+        curves=curves,
+        alarms=diagnose(
+            curves, total_steps=train.steps, warmup_steps=train.schedule.warmup(train.steps)
+        ),
+        device=_device(store, run.id),
+        # A run that ended badly has shown what it could: only what is wrong in it counts.
+        complete=(over and run.state == RunState.COMPLETED) or (stage.last and reached),
+        cause=run.cause if run.state == RunState.FAILED else None,
+        pair=pair,
+    )
+
+
+def pair(store: Store, runs_dir: Path, stage: PlannedStage, runs: Mapping[Role, Run]) -> Pair:
+    """The digests of both runs' last checkpoints, or why there are none."""
+    whole, resumed = runs[stage.whole], runs.get("resumed")
+    step = stage.runs[stage.whole].train.steps
+    for run in (whole, resumed):
+        if run is not None and run.state != RunState.COMPLETED:
+            why = f"{run.name} {run.state}: {run.reason or run.cause or 'no reason was given'}"
+            return Pair(whole.id, run.id, step, problem=why, failed=True)
+    assert resumed is not None
+    found: list[Mapping[str, str]] = []
+    rows = [_last(store, run.id, step) for run in (whole, resumed)]
+    for run, row in zip((whole, resumed), rows, strict=True):
+        if row is None:
+            why = f"{run.name} has no checkpoint at step {step:,}"
+            return Pair(whole.id, resumed.id, step, problem=why, failed=True)
+        try:
+            files = Places(runs_dir, row).files().files
+        except LehrError as error:
+            return Pair(whole.id, resumed.id, step, problem=str(error))
+        found.append({one.name: one.sha256 for one in files if one.name.endswith(_TENSORS)})
+    return Pair(whole.id, resumed.id, step, whole=found[0], resumed=found[1])
+
+
+def middle_checkpoint(store: Store, stage: PlannedStage, whole: Run) -> Checkpoint | None:
+    """Where the resumed run goes on from."""
+    return _last(store, whole.id, stage.middle)
+
+
+def _last(store: Store, run_id: str, step: int) -> Checkpoint | None:
+    there = [row for row in store.checkpoints(run_id) if row.step == step]
+    return max(there, key=lambda row: row.attempt, default=None)
+
+
+def _device(store: Store, run_id: str) -> str | None:
+    devices = [
+        stored.record.device
+        for stored in store.records(run_id, {"started"})
+        if isinstance(stored.record, Started)
+    ]
+    return devices[-1] if devices else None
