@@ -190,6 +190,50 @@ def test_a_place_that_cannot_be_reached_is_shown_and_harms_no_training(
         late.stop()
 
 
+def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
+    bucket: Bucket, corpus: Path, tmp_path: Path
+) -> None:
+    server = Server(tmp_path / "home", gpus=2, paced=True)
+    server.environment.update(bucket.environment)
+    client = server.up()
+    try:
+        server.cluster_ready()
+        # Saved only when it is asked to end: what there is to copy is made by `down` itself.
+        rarely = {"steps": 100_000, "checkpoint": {"every": 0}}
+        near = client.submit(spec(corpus, "near", f"{bucket.url}/down", **rarely))
+        far = spec(corpus, "far", "s3://away/down", **rarely)
+        far["env"] = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
+        far = client.submit(far)
+        for run in (near, far):
+            until(lambda r=run: (r.refresh().step or 0) > 2, within_s=200, what="both to train")
+        told = json.loads(server.cli("down", "--json").stdout)
+        assert told["trainings"]["saved"] == 2
+        assert told["uncopied"] == {"s3://away/down": len(on_disk(server, far.id))}
+        for saved in on_disk(server, near.id):
+            prefix = f"down/{near.id}/attempt-1/checkpoints/{saved.name}/"
+            names = [n.removeprefix(prefix) for n in bucket.files() if n.startswith(prefix)]
+            assert names == sorted(path.name for path in saved.iterdir())
+        # After the next `up` the record knows of it, too.
+        client = server.up()
+        last = max(int(path.name.rpartition("-")[2]) for path in on_disk(server, near.id))
+        until(
+            lambda: copies(client.run(near.id)).get(last) == "there",
+            within_s=120,
+            what="the copy to be recorded",
+        )
+        for run in (near, far):
+            client.run(run.id).cancel()
+        until(
+            lambda: all(client.run(r.id).state == "cancelled" for r in (near, far)),
+            within_s=120,
+            what="both to be cancelled",
+        )
+    finally:
+        said = server.cli("down").stdout
+    assert "not at s3://away/down yet" in said
+    assert "the next lehr up goes on copying" in said
+
+
 def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
     platform: Server, corpus: Path
 ) -> None:
@@ -217,6 +261,11 @@ def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
     assert fork.state == "completed", fork.reason
     [resumed] = [e for e in events(platform.home, f"{fork.id}-1") if e["kind"] == "resumed"]
     assert resumed["step"] == step
+
+
+def on_disk(server: Server, run_id: str) -> list[Path]:
+    """The first attempt's whole checkpoints."""
+    return list((server.home / "runs" / run_id).glob("attempt-1/checkpoints/step-????????"))
 
 
 def live(run) -> set[int]:

@@ -18,7 +18,7 @@ from lehr.cli.daemon import (
     standing,
     start,
 )
-from lehr.cli.output import Json, console, notes, own_name, print_json
+from lehr.cli.output import Json, console, notes, own_name, print_json, words
 from lehr.errors import Conflict, LehrError, UserError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -148,14 +148,19 @@ def down(
         typer.Option("--keep-trainings", help="Leave them running; the next `up` adopts them."),
     ] = False,
     patience_s: Annotated[
-        float, typer.Option("--patience", min=1, help="Seconds that trainings get to save.")
+        float,
+        typer.Option(
+            "--patience", min=1, help="Seconds that trainings get to save, and copies to be made."
+        ),
     ] = 120.0,
     as_json: Json = False,
 ) -> None:
     """Stop what `up` started: trainings (saved first), server, Ray; and only that.
 
     A training that is stopped so goes on from where it was saved, after the next `up`.
-    JSON: {stopped: [words], trainings: {saved, killed, kept}}.
+    Checkpoints that are to be copied elsewhere are copied first, unless that place fails; what is
+    left is told, and goes on after the next `up`, too.
+    JSON: {stopped: [words], trainings: {saved, killed, kept}, uncopied: {place: checkpoints}}.
     """
     from lehr.cli.takedown import take_down
 
@@ -170,6 +175,7 @@ def down(
                     "killed": report.killed,
                     "kept": report.kept,
                 },
+                "uncopied": {place: number for place, (number, _) in report.uncopied.items()},
             }
         )
         return
@@ -187,6 +193,13 @@ def down(
         )
     if report.kept:
         out.print(f"  {_trainings(report.kept)} left running; the next lehr up adopts them.")
+    for place, (number, why) in report.uncopied.items():
+        points = "1 checkpoint is" if number == 1 else f"{number} checkpoints are"
+        out.print(
+            f"  {points} not at {place} yet{f' ({words(why)})' if why else ''}: "
+            "the next lehr up goes on copying. Keep this machine's disk until then.",
+            style="yellow",
+        )
 
 
 def _trainings(number: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,8 @@ class Report:
     """Trainings that ended by themselves when asked: they had saved, or had nothing to save."""
     killed: int = 0
     kept: int = 0
+    uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
 
     @property
     def anything(self) -> bool:
@@ -90,19 +93,49 @@ def _end_trainings(entries: list[Entry], patience_s: float, report: Report) -> N
     _wait(left, 30.0)
     report.killed = len(left)
     report.saved = len(training) - len(left)
+    _finish_copies(entries, patience_s, report)
     # What is left of a shim now only waits to deliver; the next server has that done anew.
     for entry in entries:
         _signal_shim(entry, signal.SIGKILL)
 
 
+def _finish_copies(entries: list[Entry], within_s: float, report: Report) -> None:
+    """Have what was saved just now copied, where that is asked for; not for a place that fails.
+
+    Whoever takes everything down may be about to give the machine back.
+    """
+    copied = [entry for entry in entries if (entry.launch() or {}).get("upload")]
+
+    def is_over(entry: Entry) -> bool:
+        known = entry.copying()
+        over = known is not None and (known[0] == 0 or known[1] is not None)
+        return over or not entry.held()
+
+    _until(lambda: all(map(is_over, copied)), within_s)
+    for entry in copied:
+        waiting, error = entry.copying() or (1, None)
+        if waiting:
+            place = str((entry.launch() or {}).get("upload"))
+            before, why = report.uncopied.get(place, (0, None))
+            report.uncopied[place] = (before + waiting, why or error)
+
+
+def _until(over: Callable[[], bool], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while not over():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
 def _wait(entries: list[Entry], within_s: float) -> list[Entry]:
     """Those that have not ended in time."""
-    deadline = time.monotonic() + within_s
-    while left := [entry for entry in entries if entry.exit() is None and entry.held()]:
-        if time.monotonic() > deadline:
-            return left
-        time.sleep(0.1)
-    return []
+
+    def left() -> list[Entry]:
+        return [entry for entry in entries if entry.exit() is None and entry.held()]
+
+    return [] if _until(lambda: not left(), within_s) else left()
 
 
 def _signal_shim(entry: Entry, number: signal.Signals) -> None:

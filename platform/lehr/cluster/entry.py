@@ -9,6 +9,7 @@ Standard library only. ::
       control.json   how hard the attempt is asked to end
       exit.json      how it ended: its processes are gone
       delivered      the server has everything
+      copying.json   what the uploader has still to copy
       uploaded       no checkpoint waits to be copied any more
       shim.log       what shim and shipper have to say
     <node folder>/server.json    where the server is, if it moved since
@@ -53,6 +54,16 @@ class Entry(NamedTuple):
         if not self.delivered:
             return False
         return os.path.exists(self.file("uploaded")) or not (self.launch() or {}).get("upload")
+
+    def copying(self) -> tuple[int, str | None] | None:
+        """How many checkpoints wait to be copied, and what is in the way.
+
+        None while that is not known: the attempt goes on, or its uploader has not looked since.
+        """
+        found = read_json(self.file("copying.json"))
+        if not isinstance(found, dict) or not found.get("ended"):
+            return None
+        return int(found["waiting"]), found.get("error")
 
     def server_url(self, launch: dict[str, Any]) -> str:
         """Where the server is now: it may have come back at another address."""

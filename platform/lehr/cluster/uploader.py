@@ -51,6 +51,7 @@ class Uploader:
         self.told_at = 0.0
         self.pause = 0.0
         self.ended_at: float | None = None
+        self.standing: dict[str, Any] = {}
 
     def run(self) -> None:
         while os.getppid() == self.parent:
@@ -72,8 +73,17 @@ class Uploader:
             for folder in waiting:
                 self.note(folder, "failed", self.states.get(self.name(folder), {}).get("error"))
             waiting = []
+        self.note_standing(len(waiting), ended=ended)
         told = self.tell()
         return ended and not waiting and (told or self.overdue())
+
+    def note_standing(self, waiting: int, *, ended: bool) -> None:
+        """For who ends the node's processes: what is not safe elsewhere yet."""
+        errors = [one["error"] for one in self.states.values() if one["internal"] == "uploading"]
+        standing = {"waiting": waiting, "ended": ended, "error": next(filter(None, errors), None)}
+        if standing != self.standing:
+            procfs.write_json(self.entry.file("copying.json"), standing)
+            self.standing = standing
 
     def overdue(self) -> bool:
         return self.ended_at is not None and time.monotonic() - self.ended_at > PATIENCE_S
