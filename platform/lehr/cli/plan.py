@@ -39,8 +39,9 @@ def plan(
     runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and
     a plan's keys}]}.
     A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps, tokens, flops,
-    gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes, fits, fits_in,
-    seconds, gpu_hours, dollars, how}; what is not known is null.
+    gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes,
+    checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, how}; what is not known is
+    null. ``checkpoint_copy_bytes`` is host memory on rank 0, 0 where saves block.
     """
     spec = read_spec(file, overrides)
     if spec.kind == "run":
