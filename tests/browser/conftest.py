@@ -14,10 +14,11 @@ from playwright.sync_api import expect, sync_playwright
 
 from lehr.control.lifecycle import RunState
 from lehr.store import Store
-from lehr.store.tables import Run, Sweep
+from lehr.store.tables import Rollout, Run, Sweep
 from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
 from support import seeding
 from support.api import TOKEN, served
+from support.seeded_rollouts import Seeded
 
 if TYPE_CHECKING:
     from playwright.sync_api import (
@@ -104,6 +105,7 @@ class World:
     lehr: Lehr
     runs: dict[str, Run]
     sweep: Sweep
+    rollout: Rollout
 
 
 RATES = [1e-4, 3e-4, 1e-3, 2e-3, 1e-2]
@@ -141,7 +143,10 @@ def fill(store: Store) -> tuple[dict[str, Run], Sweep]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with serving(tmp_path_factory.mktemp("world") / "home") as lehr:
         runs, sweep = fill(lehr.store)
-        yield World(lehr, runs, sweep)
+        rollout = Seeded(lehr.store, "llama-1b")
+        rollout.passed("cpu")
+        rollout.stopped("one_gpu")
+        yield World(lehr, runs, sweep, rollout.rollout)
 
 
 @pytest.fixture(scope="package")

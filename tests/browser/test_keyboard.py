@@ -74,7 +74,15 @@ def test_everything_is_reached_by_keys_alone(world: World, browser):
     press(page, "Enter")
     expect(page.get_by_role("heading", name="3 runs compared")).to_be_visible()
 
-    press(page, "Escape", "g", "c")
+    press(page, "Escape", "g", "o")
+    expect(page.get_by_role("table", name="Rollouts")).to_contain_text("llama-1b")
+    press(page, "j", "o")
+    expect(page.locator("#verdict")).to_contain_text("Stopped at stage 2")
+    tab_to(page, ".stage-part summary")
+    press(page, "Enter")
+    expect(page).to_have_url(re.compile("open=cpu"))
+
+    press(page, "g", "c")
     expect(page.get_by_role("region", name="Node n1")).to_be_visible()
     press(page, "?")
     expect(page.get_by_role("dialog")).to_contain_text("go to the cluster")

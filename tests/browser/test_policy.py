@@ -29,6 +29,8 @@ def pages(world: World) -> dict[str, str]:
         "sweep": f"/sweeps/{world.sweep.id}",
         "compare": f"/compare?runs={cells}",
         "cluster": "/cluster",
+        "rollouts": "/rollouts",
+        "rollout": f"/rollouts/{world.rollout.id}?open=cpu,one_gpu",
     }
 
 

@@ -7,6 +7,9 @@ for good and modules can import each other by relative paths.
 from __future__ import annotations
 
 import hashlib
+import posixpath
+import re
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +55,34 @@ def digest() -> str:
         stat = path.stat()
         state.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return state.hexdigest()[:12]
+
+
+# `import {a} from "./b.js";`, also over several lines, at the beginning of one.
+_IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.[^"']+)["']""", re.MULTILINE)
+
+
+def modules(entry: str) -> list[str]:
+    """What a page's module imports, all the way down, as URLs.
+
+    Named in the page, they are fetched at once; else the browser learns of each level only when
+    it has read the one above, a round trip each.
+    """
+    return [static_url(name) for name in _closure(entry, digest())]
+
+
+@lru_cache(maxsize=64)
+def _closure(entry: str, _digest: str) -> tuple[str, ...]:
+    files = _files()
+    found: dict[str, None] = {}
+    todo = [entry]
+    while todo:
+        name = todo.pop()
+        for path in _IMPORT.findall(files[name].read_text(encoding="utf-8")):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+            if target in files and target not in found:
+                found[target] = None
+                todo.append(target)
+    return tuple(found)
 
 
 def static_url(path: str) -> str:

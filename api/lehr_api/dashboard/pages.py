@@ -25,8 +25,13 @@ _templates = Environment(
 
 def render(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """A page by its template; never cached, since it names the current files."""
+    entry = f"js/pages/{template.removesuffix('.html')}.js"
     html = _templates.get_template(template).render(
-        static=assets.static_url(""), plotly=assets.plotly_url(), **values
+        static=assets.static_url(""),
+        plotly=assets.plotly_url(),
+        entry=assets.static_url(entry),
+        preloads=assets.modules(entry),
+        **values,
     )
     return HTMLResponse(html, status, {"Cache-Control": "no-store", **security_headers()})
 
@@ -49,6 +54,16 @@ def sweeps_page() -> HTMLResponse:
 @router.get("/sweeps/{sweep_id}")
 def sweep_page(sweep_id: str) -> HTMLResponse:
     return render("sweep.html", section="sweeps", sweep_id=sweep_id)
+
+
+@router.get("/rollouts")
+def rollouts_page() -> HTMLResponse:
+    return render("rollouts.html", section="rollouts")
+
+
+@router.get("/rollouts/{rollout_id}")
+def rollout_page(rollout_id: str) -> HTMLResponse:
+    return render("rollout.html", section="rollouts", rollout_id=rollout_id)
 
 
 @router.get("/compare")

@@ -100,6 +100,7 @@ export function rowKeys(rows) {
 export function install() {
   shortcut("g r", "go to the runs", () => location.assign("/"));
   shortcut("g s", "go to the sweeps", () => location.assign("/sweeps"));
+  shortcut("g o", "go to the rollouts", () => location.assign("/rollouts"));
   shortcut("g c", "go to the cluster", () => location.assign("/cluster"));
   shortcut("t", "dark or light", () => document.getElementById("theme")?.click());
   shortcut("?", "this list", showHelp);

@@ -55,5 +55,6 @@ export function installPage() {
   on("run", refresh);
   on("cluster", refresh);
   onCatchUp(refresh);
-  refresh();
+  // What the page is about is asked for first.
+  setTimeout(refresh);
 }

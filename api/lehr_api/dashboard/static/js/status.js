@@ -22,12 +22,16 @@ const SHAPES = {
 };
 SHAPES.waiting = SHAPES.queued;
 SHAPES.finished = SHAPES.completed;
+SHAPES.passed = SHAPES.completed;
+SHAPES.skipped = SHAPES.pruned;
+SHAPES.off = SHAPES.pruned;
+SHAPES.not_judged = [["path", { d: "M2.5 3.5a2.500 2.500 0 1 1 3.600 2.200q-1.100.6-1.100 1.300M5 8.700v.6", fill: "none", stroke: "currentColor", "stroke-width": "1.4" }]];
 
 export const ENDED = new Set(["completed", "failed", "cancelled", "pruned"]);
 export const ACTIVE = new Set(["starting", "running", "stopping"]);
 
 /** @type {Record<string, string>} what people say where it differs from the state's name */
-const WORDS = { queued: "waits" };
+const WORDS = { queued: "waits", not_judged: "not judged" };
 
 /**
  * @param {string} state

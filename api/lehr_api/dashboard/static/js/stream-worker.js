@@ -5,7 +5,7 @@
  * tab would load nothing at all. Tabs join when they show and leave when they hide.
  */
 
-const EVENTS = ["hello", "run", "sweep", "metrics", "log", "cluster"];
+const EVENTS = ["hello", "run", "sweep", "rollout", "metrics", "log", "cluster"];
 const RETRY_MS = 3000;
 
 /** @type {Set<MessagePort>} */

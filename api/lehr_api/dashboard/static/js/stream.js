@@ -1,11 +1,11 @@
 /** What changes, as it changes. */
 
 /**
- * @typedef {"run" | "sweep" | "metrics" | "log" | "cluster"} EventName
+ * @typedef {"run" | "sweep" | "rollout" | "metrics" | "log" | "cluster"} EventName
  * @typedef {"connecting" | "live" | "lost"} Connection
  */
 
-const EVENTS = ["hello", "run", "sweep", "metrics", "log", "cluster"];
+const EVENTS = ["hello", "run", "sweep", "rollout", "metrics", "log", "cluster"];
 
 const target = new EventTarget();
 /** @type {Connection} */

@@ -11,6 +11,7 @@
  * @property {string} name
  * @property {string} project
  * @property {string | null} sweep_id
+ * @property {string | null} rollout_id
  * @property {string[]} tags
  * @property {string} state
  * @property {string} desired
@@ -87,6 +88,58 @@
  * @property {number} created_at
  *
  * @typedef {SweepView & {spec: Record<string, any>, cells: CellView[], notes: string[]}} SweepDetail
+ *
+ * @typedef {object} GateView
+ * @property {string} name
+ * @property {string} title
+ * @property {"waiting" | "passed" | "failed" | "not_judged" | "off"} state
+ * @property {string} expected
+ * @property {string | null} seen
+ * @property {number | null} value
+ * @property {number | null} at_least
+ * @property {number | null} at_most
+ * @property {string | null} unit
+ * @property {string | null} run_id
+ * @property {number | null} step
+ * @property {number | null} judged_at
+ *
+ * @typedef {"waiting" | "running" | "passed" | "failed" | "cancelled" | "skipped"} StageState
+ *
+ * @typedef {object} StageView
+ * @property {number} number
+ * @property {string} name
+ * @property {string} title
+ * @property {StageState} state
+ * @property {string | null} reason
+ * @property {number} gpus
+ * @property {number} nodes
+ * @property {string | null} gpu_type
+ * @property {string} model
+ * @property {number} steps
+ * @property {number} tokens_per_step
+ * @property {number} judged_at_step
+ * @property {Record<string, any>} changes
+ * @property {GateView[]} gates
+ * @property {{role: "train" | "whole" | "resumed", run: RunView}[]} runs
+ * @property {number | null} gpu_seconds
+ * @property {number | null} started_at
+ * @property {number | null} ended_at
+ *
+ * @typedef {object} RolloutView
+ * @property {string} id
+ * @property {string} name
+ * @property {string} project
+ * @property {string[]} tags
+ * @property {"running" | "passed" | "failed" | "cancelled"} state
+ * @property {string | null} reason
+ * @property {string | null} stage
+ * @property {Record<string, StageState>} progress
+ * @property {string | null} run_id
+ * @property {number} created_at
+ * @property {number | null} ended_at
+ * @property {boolean} archived
+ *
+ * @typedef {RolloutView & {spec: Record<string, any>, stages: StageView[], notes: string[]}} RolloutDetail
  *
  * @typedef {object} MetricInfo
  * @property {string} name

@@ -116,6 +116,7 @@ export function drawHeader(place, run, sweepName) {
       "div.crumbs",
       {},
       h("a", { href: "/" }, "Runs"),
+      run.rollout_id && [" / ", h("a", { href: `/rollouts/${run.rollout_id}` }, "its rollout")],
       run.sweep_id && [" / ", h("a", { href: `/sweeps/${run.sweep_id}` }, sweepName ?? run.sweep_id)],
       ` / ${run.project}`,
       run.forked_from && [", forked from ", h("a", { href: `/runs/${run.forked_from}` }, run.forked_from)],

@@ -1,0 +1,145 @@
+/** One rollout: what came of it, its stages in a line, each gate with its evidence. */
+
+import { get, post } from "../api.js";
+import { byId, fill, h, throttled } from "../dom.js";
+import * as f from "../format.js";
+import { confirmed, showFailure, toast, tryTo } from "../notices.js";
+import { installPage } from "../page.js";
+import { stagePart, stagesLine } from "../rollout/stages.js";
+import { stateMark } from "../status.js";
+import { on, onCatchUp } from "../stream.js";
+import { read, write } from "../urlstate.js";
+
+/** @typedef {import("../types.js").RolloutDetail} RolloutDetail */
+
+const ref = byId("rollout").dataset.rollout ?? "";
+const head = byId("rollout-head");
+const failure = h("div");
+const line = h("div");
+const parts = h("div");
+fill(byId("rollout-body"), failure, line, parts);
+/** @type {RolloutDetail | null} */
+let rollout = null;
+const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
+const folded = new Set((read("fold") ?? "").split(",").filter(Boolean));
+
+/** Open is what somebody opened, and else where it is or where it stopped. @param {string} name */
+const isOpen = (name) => opened.has(name) || (name === rollout?.stage && !folded.has(name));
+
+/** @param {string} name @param {boolean} open */
+function keep(name, open) {
+  opened.delete(name);
+  folded.delete(name);
+  if (open) opened.add(name);
+  else folded.add(name);
+  write({ open: [...opened].join(","), fold: [...folded].join(",") });
+}
+
+/** @param {RolloutDetail} it */
+function verdict(it) {
+  const at = it.stages.find((stage) => stage.name === it.stage);
+  const where = at ? `stage ${at.number} of ${it.stages.length}, ${at.title}` : "its first stage";
+  if (it.state === "passed") return `Passed: all ${it.stages.length} stages.`;
+  if (it.state === "running") return `At ${where}.`;
+  if (it.state === "cancelled") return `Cancelled at ${where}.`;
+  return `Stopped at ${where}: ${at?.reason ?? it.reason ?? "a gate failed"}`;
+}
+
+/** @param {RolloutDetail} it */
+async function cancel(it) {
+  const yes = await confirmed({
+    title: `Cancel ${it.name}?`,
+    body: h("p", {}, "Nothing more of it is started, and its run is stopped without saving. What the stages so far have shown stays."),
+    yes: "Cancel the rollout",
+    danger: true,
+  });
+  if (!yes) return;
+  await tryTo(async () => {
+    await post(`/rollouts/${it.id}/cancel`);
+    toast("Cancelling.");
+    reload();
+  });
+}
+
+/** @param {RolloutDetail} it */
+async function putAway(it) {
+  await tryTo(async () => {
+    await post(`/rollouts/${it.id}/${it.archived ? "unarchive" : "archive"}`);
+    toast(it.archived ? "It is back in the list." : "Archived: out of the list; its runs stay where they are.");
+    reload();
+  });
+}
+
+/** @param {RolloutDetail} it */
+function drawHead(it) {
+  document.title = `${it.name} · Lehr`;
+  const focused = head.contains(document.activeElement) ? document.activeElement?.textContent : null;
+  fill(
+    head,
+    h("div.crumbs", {}, h("a", { href: "/rollouts" }, "Rollouts"), ` / ${it.project}`),
+    h(
+      "div.head-line",
+      {},
+      h("h1", {}, it.name),
+      h("span.mono.dim", {}, it.id),
+      it.archived && h("span.tag", {}, "archived"),
+      it.tags.map((tag) => h("span.tag", {}, tag)),
+      h(
+        "div.actions",
+        {},
+        it.run_id && h("a.button", { href: `/runs/${it.run_id}` }, "The run on all GPUs"),
+        it.state === "running" ? h("button.danger", { type: "button", onclick: () => cancel(it) }, "Cancel") : h("button", { type: "button", onclick: () => putAway(it) }, it.archived ? "Unarchive" : "Archive"),
+      ),
+    ),
+    h("div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)), it.ended_at !== null && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at))),
+    h("p.verdict", { id: "verdict" }, verdict(it)),
+    it.notes.map((note) => h("p.note", {}, note)),
+  );
+  if (focused) [...head.querySelectorAll("button, a")].find((one) => one.textContent === focused)?.focus();
+}
+
+/** @param {RolloutDetail} it */
+function drawStages(it) {
+  // Where the keyboard is, so that a live update leaves it there.
+  const controls = () => [...byId("rollout-body").querySelectorAll("a, summary")];
+  const at = controls().findIndex((one) => one === document.activeElement);
+  const shown = new Set([...parts.querySelectorAll("details.changes[open]")].map((one) => one.parentElement?.id));
+  fill(line, stagesLine(it, (name) => {
+    keep(name, true);
+    const part = /** @type {HTMLDetailsElement | null} */ (document.getElementById(`stage-${name}`));
+    if (part) part.open = true;
+  }));
+  fill(parts, it.stages.map((stage) => stagePart(stage, isOpen(stage.name), (open) => keep(stage.name, open))));
+  for (const id of shown) document.getElementById(id ?? "")?.querySelector("details.changes")?.setAttribute("open", "");
+  if (at >= 0) /** @type {HTMLElement} */ (controls()[at])?.focus({ preventScroll: true });
+}
+
+let drawn = "";
+async function load() {
+  try {
+    const fresh = /** @type {RolloutDetail} */ (await get(`/rollouts/${encodeURIComponent(ref)}`));
+    const first = rollout === null;
+    rollout = fresh;
+    failure.replaceChildren();
+    const state = JSON.stringify(fresh);
+    if (state === drawn) return;
+    drawn = state;
+    drawHead(fresh);
+    drawStages(fresh);
+    if (first && location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  } catch (error) {
+    if (!rollout) showFailure(head, error);
+    else showFailure(failure, error);
+  }
+}
+
+installPage();
+const reload = throttled(load, 1500);
+const isOurs = (/** @type {string} */ id) => rollout?.stages.some((stage) => stage.runs.some(({ run }) => run.id === id)) ?? false;
+on("rollout", ({ id }) => {
+  if (!rollout || id === rollout.id) reload();
+});
+on("run", ({ id }) => isOurs(id) && reload());
+on("metrics", ({ run_id: id }) => isOurs(id) && reload());
+onCatchUp(load);
+load();

@@ -1,0 +1,114 @@
+/** The stages: a line of four, and each with its runs and its gates. */
+
+import { h } from "../dom.js";
+import * as f from "../format.js";
+import { sparkline } from "../spark.js";
+import { progress, runReason, runState, stateMark } from "../status.js";
+import { gatesLine, gatesTable } from "./gates.js";
+
+/**
+ * @typedef {import("../types.js").RolloutDetail} RolloutDetail
+ * @typedef {import("../types.js").StageView} StageView
+ * @typedef {import("../types.js").RunView} RunView
+ */
+
+/** @type {Record<string, string>} */
+const ROLES = {
+  train: "the stage's run",
+  whole: "without a break, to compare with",
+  resumed: "taken up from a checkpoint",
+};
+
+/** @param {StageView} stage */
+export function place(stage) {
+  if (!stage.gpus) return "CPU";
+  const each = `${stage.gpus} × ${stage.gpu_type ?? "GPU"}`;
+  return stage.nodes > 1 ? `${each} on each of ${stage.nodes} nodes` : each;
+}
+
+/**
+ * The stages in a line; each leads to its part of the page.
+ *
+ * @param {RolloutDetail} rollout
+ * @param {(name: string) => void} open
+ */
+export function stagesLine(rollout, open) {
+  return h(
+    "ol.stages.plain",
+    { "aria-label": "Stages" },
+    rollout.stages.map((stage) =>
+      h(
+        `li.stage-${stage.state}`,
+        { "aria-current": stage.name === rollout.stage ? "step" : null },
+        h("a", { href: `#stage-${stage.name}`, onclick: () => open(stage.name) }, h("b", {}, `${stage.number}. ${stage.title}`)),
+        stateMark(stage.state),
+        h("span.dim", {}, gatesLine(stage)),
+      ),
+    ),
+  );
+}
+
+/** @param {RunView} run @param {string} role */
+function runLine(run, role) {
+  const reason = runReason(run);
+  const share = progress(run);
+  return h(
+    "li",
+    { "data-run": run.id },
+    h("a.name", { href: `/runs/${run.id}` }, run.name),
+    h("span.dim", {}, ROLES[role]),
+    runState(run),
+    h("span", {}, run.step === null ? "no step yet" : `step ${f.integer(run.step)} of ${f.integer(run.total_steps)}`),
+    share !== null && run.latest["train/loss"] && h("span", {}, "train/loss ", h("b", {}, f.number(run.latest["train/loss"].value))),
+    sparkline(run.trend, `train/loss of ${run.name}`),
+    reason && h("span.reason", { title: reason }, reason),
+  );
+}
+
+/** @param {StageView} stage */
+function facts(stage) {
+  const took = stage.started_at !== null && stage.ended_at !== null ? f.duration(stage.ended_at - stage.started_at) : null;
+  return h(
+    "div.status-line",
+    {},
+    h("span", {}, place(stage)),
+    h("span", {}, stage.model),
+    h("span", {}, `${f.integer(stage.steps)} steps of ${f.integer(stage.tokens_per_step)} tokens`),
+    h("span", {}, `judged at step ${f.integer(stage.judged_at_step)}`),
+    took && h("span", {}, `took ${took}`),
+    stage.gpu_seconds !== null && stage.gpus > 0 && h("span", { title: "GPUs held times the time they were held, of all its runs" }, `${f.number(stage.gpu_seconds / 3600, 3)} GPU-hours`),
+  );
+}
+
+/** @param {StageView} stage */
+function changes(stage) {
+  const paths = Object.entries(stage.changes);
+  if (!paths.length) return h("p.hint", {}, "It runs the rollout's run as it stands.");
+  return h(
+    "details.changes",
+    {},
+    h("summary", {}, `${paths.length} ${paths.length === 1 ? "value differs" : "values differ"} from the rollout's run`),
+    h("dl.facts", {}, paths.map(([path, value]) => [h("dt.mono", {}, path), h("dd", {}, f.specValue(value, path))])),
+  );
+}
+
+/**
+ * @param {StageView} stage
+ * @param {boolean} open
+ * @param {(open: boolean) => void} onToggle by a person
+ */
+export function stagePart(stage, open, onToggle) {
+  const part = /** @type {HTMLDetailsElement} */ (
+    h(
+      "details.stage-part",
+      { id: `stage-${stage.name}`, open },
+      h("summary", { onclick: () => onToggle(!part.open) }, h("h2", {}, `${stage.number}. ${stage.title}`), stateMark(stage.state), h("span.dim", {}, gatesLine(stage))),
+      stage.reason && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
+      facts(stage),
+      changes(stage),
+      h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h("li.dim", {}, stage.state === "skipped" ? "Nothing was started." : "Its run is submitted when the stages before it have passed.")),
+      gatesTable(stage),
+    )
+  );
+  return part;
+}

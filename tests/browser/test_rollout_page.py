@@ -1,0 +1,129 @@
+"""The rollout pages: stages in a line, gates with their evidence, live, cancelled with a yes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from lehr.control.lifecycle import RunState
+from support import seeding
+from support.seeded_rollouts import Seeded
+
+from .conftest import Lehr, Visit
+
+pytestmark = pytest.mark.browser
+
+
+def stage(page: Page, name: str):
+    return page.locator(f"#stage-{name}")
+
+
+def test_without_rollouts_the_page_says_how_to_begin_one(visit: Visit):
+    page = visit.open("/rollouts")
+    expect(page.get_by_role("heading", name="No rollouts yet")).to_be_visible()
+    expect(page.locator("pre")).to_contain_text("lehr rollout")
+
+
+def test_the_gate_that_stopped_it_stands_open_with_its_evidence(visit: Visit, lehr: Lehr):
+    seeded = Seeded(lehr.store)
+    seeded.passed("cpu")
+    seeded.passed("one_gpu")
+    run = seeded.stopped("two_gpus")
+    page = visit.open(f"/rollouts/{seeded.rollout.id}")
+    expect(page.locator("#verdict")).to_contain_text("Stopped at stage 3 of 4, 2 GPUs")
+    expect(page.locator("#verdict")).to_contain_text("24.42 nats at step 1")
+    line = page.get_by_role("list", name="Stages").locator("li")
+    expect(line).to_have_count(4)
+    for at, state in enumerate(("passed", "passed", "failed", "skipped")):
+        expect(line.nth(at).locator(f".state-{state}")).to_be_visible()
+    expect(stage(page, "two_gpus")).to_have_attribute("open", "")
+    for name in ("cpu", "one_gpu", "all"):
+        expect(stage(page, name)).not_to_have_attribute("open", "")
+    stopped = stage(page, "two_gpus").locator("tr.stopped")
+    expect(stopped).to_have_count(1)
+    expect(stopped).to_contain_text("first loss")
+    expect(stopped).to_contain_text("24.42 nats at step 1")
+    expected = seeded.store.gate_verdicts(seeded.rollout.id)[-1].expected
+    assert expected
+    stopped.get_by_role("link", name=run.name).click()
+    expect(page).to_have_url(re.compile(f"/runs/{run.id}"))
+    # And back: the run says of which rollout it is a part.
+    page.get_by_role("link", name="its rollout").click()
+    expect(page.get_by_role("heading", name="llama-1b", exact=True)).to_be_visible()
+
+
+def test_what_is_opened_lives_in_the_address(visit: Visit, lehr: Lehr):
+    seeded = Seeded(lehr.store)
+    seeded.passed("cpu")
+    page = visit.open(f"/rollouts/{seeded.rollout.id}")
+    page.get_by_role("list", name="Stages").get_by_role("link", name="1. CPU").click()
+    expect(stage(page, "cpu")).to_have_attribute("open", "")
+    expect(page).to_have_url(re.compile("open=cpu"))
+    page.reload()
+    expect(stage(page, "cpu")).to_have_attribute("open", "")
+    # A CPU has no GPU's memory to judge, which is said rather than passed.
+    memory = stage(page, "cpu").locator("[data-gate=memory]")
+    expect(memory).to_contain_text("not judged")
+    stage(page, "cpu").locator("summary").first.click()
+    expect(page).not_to_have_url(re.compile("open=cpu"))
+
+
+def test_stages_come_alive_as_they_run_and_pass(visit: Visit, lehr: Lehr):
+    seeded = Seeded(lehr.store)
+    page = visit.open(f"/rollouts/{seeded.rollout.id}")
+    expect(page.locator("#verdict")).to_contain_text("At stage 1 of 4, CPU")
+    run = seeded.submit("cpu")
+    attempt = seeding.start(lehr.store, run)
+    attempt.train(range(1, 21), logs=False)
+    first = stage(page, "cpu")
+    expect(first.locator(".stage-runs")).to_contain_text("step 20 of")
+    expect(first.locator("[data-gate=first_loss]")).to_contain_text("waiting")
+    seeded.judge("cpu", run)
+    expect(first.locator("[data-gate=first_loss]")).to_contain_text("passed")
+    attempt.end(RunState.COMPLETED, 20)
+    lehr.store.pass_stage(seeded.rollout.id, 1)
+    expect(page.locator("#verdict")).to_contain_text("At stage 2 of 4, 1 GPU")
+    expect(stage(page, "one_gpu")).to_have_attribute("open", "")
+
+
+def test_a_rollout_is_cancelled_with_a_yes_and_put_away(visit: Visit, lehr: Lehr):
+    seeded = Seeded(lehr.store)
+    run = seeded.submit("cpu")
+    seeding.start(lehr.store, run)
+    page = visit.open(f"/rollouts/{seeded.rollout.id}")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
+    assert lehr.store.rollout(seeded.rollout.id).outcome is None
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the rollout").click()
+    expect(page.locator("#verdict")).to_contain_text("Cancelled at stage 1 of 4")
+    assert lehr.store.run(run.id).desired == "cancel"
+    page.get_by_role("button", name="Archive").click()
+    expect(page.get_by_text("archived", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Rollouts").first.click()
+    expect(page.get_by_role("heading", name="No rollouts yet")).to_be_visible()
+
+
+def test_the_list_tells_each_stage_and_why_one_stopped(visit: Visit, lehr: Lehr):
+    first = Seeded(lehr.store, "stopped")
+    first.stopped("cpu")
+    page = visit.open("/rollouts")
+    rows = page.get_by_role("table", name="Rollouts").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("24.42 nats at step 1")
+    expect(rows.first.locator(".progress-stages .state-failed")).to_have_count(1)
+    expect(rows.first.locator(".progress-stages .state-skipped")).to_have_count(3)
+    second = Seeded(lehr.store, "second")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("second")
+    page.keyboard.press("j")
+    page.keyboard.press("o")
+    expect(page).to_have_url(re.compile(f"/rollouts/{second.rollout.id}"))
+
+
+def test_a_rollout_that_is_not_there_says_so(visit: Visit):
+    page = visit.open("/rollouts/nothere1")
+    expect(page.get_by_role("alert")).to_contain_text("nothere1")
+    visit.watch.console = [line for line in visit.watch.console if "404" not in line]
