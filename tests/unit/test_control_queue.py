@@ -3,172 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.queue import Active, Plan, Start, Waiting, plan
-from lehr.control.resources import Gpu, Need, Node, Share, can_ever_place, is_type, matching
-
-A100 = "NVIDIA A100-SXM4-80GB"
-H100 = "NVIDIA H100 80GB HBM3"
-
-
-def node(name: str, gpus: int, kind: str = H100, *, usable: bool = True) -> Node:
-    return Node(name, tuple(Gpu(i, kind) for i in range(gpus)), usable=usable)
+from lehr.control.queue import Active, Start, Waiting, plan
+from lehr.control.resources import Gpu, Need, Node, Share, can_ever_place, is_type
+from support.queue_histories import A100, H100, World, histories, live_through, node
 
 
 def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
     return Active(run_id, tuple(Share(name, gpus) for name, gpus in shares), name=run_id, **more)
 
 
-# --- a cluster that lives: runs come, are placed by plan(), and end ----------------------------
-
-
-@dataclass
-class World:
-    nodes: list[Node]
-    waiting: list[Waiting] = field(default_factory=list)
-    running: dict[str, tuple[Waiting, Start, int]] = field(default_factory=dict)
-    """run -> (itself, where, tick at which it ends)"""
-    started_at: dict[str, int] = field(default_factory=dict)
-    submitted_at: dict[str, int] = field(default_factory=dict)
-    now: int = 0
-
-    def submit(self, run: Waiting) -> None:
-        self.waiting.append(run)
-        self.submitted_at[run.run_id] = self.now
-
-    def tick(self, durations: dict[str, int]) -> Plan:
-        for run_id in [r for r, (_, _, end) in self.running.items() if end <= self.now]:
-            del self.running[run_id]
-        held = [
-            Active(
-                run.run_id,
-                start.placement,
-                number=run.number,
-                name=run.name,
-                project=run.project,
-                sweep_id=run.sweep_id,
-                remaining_s=float(end - self.now),
-            )
-            for run, start, end in self.running.values()
-        ]
-        decided = plan(self.waiting, held, self.nodes)
-        check(decided, self.waiting, held, self.nodes)
-        by_id = {run.run_id: run for run in self.waiting}
-        for start in decided.starts:
-            run = by_id[start.run_id]
-            self.waiting.remove(run)
-            self.running[run.run_id] = (run, start, self.now + durations[run.run_id])
-            self.started_at[run.run_id] = self.now
-        self.now += 1
-        return decided
-
-
-def check(decided: Plan, waiting: list[Waiting], held: list[Active], nodes: list[Node]) -> None:
-    by_name = {n.name: n for n in nodes}
-    by_id = {run.run_id: run for run in waiting}
-    taken = {(s.node, gpu) for a in held for s in a.placement for gpu in s.gpus}
-    started = [start.run_id for start in decided.starts]
-
-    # No run is lost, none is placed twice: each starts, or waits and is told why.
-    assert len(set(started)) == len(started)
-    assert set(started) | set(decided.reasons) == set(by_id)
-    assert not set(started) & set(decided.reasons)
-    assert sorted(decided.order) == sorted(decided.reasons)
-    assert all(decided.reasons.values())
-
-    for start in decided.starts:
-        run = by_id[start.run_id]
-        # The whole gang, evenly, on different nodes.
-        assert len(start.placement) == run.need.nodes
-        assert len({share.node for share in start.placement}) == run.need.nodes
-        for share in start.placement:
-            assert len(set(share.gpus)) == len(share.gpus) == run.need.per_node
-            # On GPUs that are there, of the right type, on nodes that may be used.
-            assert set(share.gpus) <= set(matching(by_name[share.node], run.need))
-            assert by_name[share.node].usable
-            assert share.node not in run.excluded_nodes
-            for gpu in share.gpus:
-                # Never two on one GPU.
-                assert (share.node, gpu) not in taken
-                taken.add((share.node, gpu))
-
-    limits = {run.sweep_id: run.max_concurrent for run in waiting if run.sweep_id}
-    for sweep, limit in limits.items():
-        if limit is not None:
-            before = sum(a.sweep_id == sweep for a in held)
-            new = sum(by_id[run_id].sweep_id == sweep for run_id in started)
-            assert new == 0 or before + new <= limit
-
-
-needs = st.builds(
-    lambda per, nodes, kind: Need(per * nodes, nodes, kind),
-    st.sampled_from([1, 1, 1, 2, 4, 8]),
-    st.sampled_from([1, 1, 1, 2]),
-    st.sampled_from([None, None, "H100", "A100"]),
-)
-clusters = st.lists(
-    st.builds(
-        lambda gpus, kind, usable: (gpus, kind, usable),
-        st.integers(1, 8),
-        st.sampled_from([A100, H100]),
-        st.sampled_from([True, True, True, False]),
-    ),
-    min_size=1,
-    max_size=4,
-).map(lambda made: [node(f"n{i}", g, k, usable=u) for i, (g, k, u) in enumerate(made)])
-
-
-@st.composite
-def histories(draw):
-    nodes = draw(clusters)
-    arrivals = []
-    for number in range(draw(st.integers(1, 25))):
-        sweep = draw(st.sampled_from([None, None, "s1", "s2"]))
-        arrivals.append(
-            (
-                draw(st.integers(0, 20)),
-                Waiting(
-                    run_id=f"r{number}",
-                    number=number,
-                    need=draw(needs),
-                    priority=draw(st.sampled_from([0, 0, 0, 5, -5])),
-                    project=draw(st.sampled_from(["p", "p", "q", "r"])),
-                    sweep_id=sweep,
-                    max_concurrent=2 if sweep == "s1" else None,
-                    excluded_nodes=draw(
-                        st.sampled_from([frozenset(), frozenset(), frozenset({"n0"})])
-                    ),
-                ),
-                draw(st.integers(1, 6)),
-            )
-        )
-    arrivals.sort(key=lambda a: (a[0], a[1].number))
-    return nodes, arrivals
-
-
 @settings(max_examples=200, deadline=None)
 @given(histories())
 def test_whatever_comes_nothing_is_doubled_parted_or_lost_and_all_that_fits_runs(history):
-    nodes, arrivals = history
-    world = World(nodes)
-    durations = {run.run_id: length for _, run, length in arrivals}
-    pending = list(arrivals)
-    # When nothing more comes, each tick either something runs or nothing that waits can run.
-    bound = 21 + sum(durations.values()) + len(arrivals)
-    for _ in range(bound + 1):
-        while pending and pending[0][0] <= world.now:
-            world.submit(pending.pop(0)[1])
-        world.tick(durations)
-    usable = [n for n in nodes if n.usable]
-    for run in world.waiting:
-        there = [n for n in usable if n.name not in run.excluded_nodes]
-        assert can_ever_place(run.need, there) is not None, run
-    ran = set(world.started_at)
-    assert ran | {run.run_id for run in world.waiting} == {run.run_id for _, run, _ in arrivals}
+    live_through(history)
 
 
 @settings(max_examples=100, deadline=None)
