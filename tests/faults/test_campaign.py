@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lehr.client.runs import Run
 from lehr.cluster import procfs
 from lehr.errors import LehrError
 from support.ordeal import Ordeal, ordeal
@@ -40,17 +41,22 @@ class Assassin:
         self.server = server
         self.chance = chance
         self.done: list[str] = []
+        self.struck: set[str] = set()
         self.kinds: dict[str, Callable[[], list[int]]] = {
             "server": lambda: [server.pid],
             "bridge": lambda: [server.bridge()],
             "agent": lambda: server.ray_processes("ray::Agent"),
             "raylet": lambda: server.ray_processes("raylet/raylet"),
+            "head": lambda: server.ray_processes("gcs_server"),
             "shim": self.shims,
             "shipper": lambda: self.of_shims(b"shipper.py"),
-            "torchrun": lambda: self.trainings("torch.distributed.run", wanted=True),
-            "rank": lambda: self.trainings("torch.distributed.run", wanted=False),
+            "torchrun": lambda: self.trainings(lambda line: "torch.distributed.run" in line),
+            "rank": lambda: self.trainings(
+                lambda line: "fake_trainer" in line and "torch.distributed.run" not in line
+            ),
+            "loader worker": lambda: self.trainings(lambda line: "time.sleep" in line),
         }
-        self.weights = [5, 3, 3, 1, 3, 4, 2, 4]
+        self.deck: list[str] = []
 
     def shims(self) -> list[int]:
         found = [procfs.read_json(entry.file("shim.json")) for entry in self.server.entries()]
@@ -61,13 +67,13 @@ class Assassin:
 
         return [p for shim in self.shims() for p in procfs.children(shim) if name in command(p)]
 
-    def trainings(self, text: str, *, wanted: bool) -> list[int]:
+    def trainings(self, wanted: Callable[[str], bool]) -> list[int]:
         attempts = [entry.attempt_id for entry in self.server.entries()]
         return [
             pid
             for attempt in attempts
             for pid, line in marked_processes(attempt).items()
-            if "fake_trainer" in line and (text in line) is wanted
+            if wanted(line)
         ]
 
     def let_recover(self, over: threading.Event) -> None:
@@ -78,25 +84,34 @@ class Assassin:
                     return
 
     def strike(self) -> None:
-        kind = self.chance.choices(list(self.kinds), self.weights)[0]
+        """The next kind of a shuffled deck that holds each once: none is left out by chance.
+
+        One of which there is no process now comes after the others again.
+        """
+        if not self.deck:
+            self.deck = self.chance.sample(list(self.kinds), len(self.kinds))
         freeze_s = self.chance.uniform(0.5, 6.0) if self.chance.random() < 0.25 else None
         draw = self.chance.random()
-        victims: list[int] = []
-        # What was there a moment ago may be gone, or not be back yet.
-        with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):
-            victims = self.kinds[kind]()
-        if not victims:
-            return
-        pid = sorted(victims)[int(draw * len(victims))]
+        for kind in list(self.deck):
+            victims: list[int] = []
+            # What was there a moment ago may be gone, or not be back yet.
+            with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):
+                victims = sorted(self.kinds[kind]())
+            if victims and self.hit(victims[int(draw * len(victims))], kind, freeze_s):
+                self.deck.remove(kind)
+                return
+
+    def hit(self, pid: int, kind: str, freeze_s: float | None) -> bool:
         if freeze_s is None:
-            hit = self.server.signal(pid)
+            hit, how = self.server.signal(pid), "killed"
         else:
-            hit = self.server.signal(pid, signal.SIGSTOP)
+            hit, how = self.server.signal(pid, signal.SIGSTOP), f"frozen for {freeze_s:.1f} s"
             time.sleep(freeze_s)
             self.server.signal(pid, signal.SIGCONT)
         if hit:
-            how = "killed" if freeze_s is None else f"frozen for {freeze_s:.1f} s"
             self.done.append(f"{kind} {how}")
+            self.struck.add(kind)
+        return hit
 
 
 def spec_of(server: Ordeal, number: int, chance: random.Random) -> dict:
@@ -110,6 +125,10 @@ def spec_of(server: Ordeal, number: int, chance: random.Random) -> dict:
         CHILDREN=chance.choice([0, 0, 1]),
         retries=plenty,
     )
+
+
+def missing(assassin: Assassin) -> set[str]:
+    return set(assassin.kinds) - assassin.struck
 
 
 def test_whatever_dies_whenever_every_run_ends_rightly_and_nothing_is_left(server: Ordeal, capsys):
@@ -126,17 +145,26 @@ def test_whatever_dies_whenever_every_run_ends_rightly_and_nothing_is_left(serve
             if assassin.chance.random() < 0.6:
                 assassin.let_recover(over)
 
+    runs: list[tuple[Run, str]] = []
+
+    def submit() -> None:
+        run = server.submit(spec_of(server, len(runs), chance))
+        runs.append((run, chance.choice(["", "", "", "cancel", "pause"])))
+
     def enough() -> bool:
         server.revive()  # Nobody asks it for anything meanwhile.
-        return len(assassin.done) >= RUNS
+        if len(assassin.done) >= RUNS and (len(assassin.kinds) > RUNS or not missing(assassin)):
+            return True
+        if not server.entries():  # There is to be somebody to strike.
+            run = server.submit(spec_of(server, len(runs), chance))
+            runs.append((run, ""))
+        return False
 
-    runs = []
     thread = threading.Thread(target=strikes, daemon=True)
     thread.start()
     try:
-        for number in range(RUNS):
-            run = server.submit(spec_of(server, number, chance))
-            runs.append((run, chance.choice(["", "", "", "cancel", "pause"])))
+        for _ in range(RUNS):
+            submit()
         for run, wish in runs:
             if wish:
                 time.sleep(chance.uniform(0.0, 2.0))

@@ -6,6 +6,8 @@ it off from Ray and from the server at once, and nobody is told.
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from support.fakes import gone
@@ -16,7 +18,7 @@ from support.server import alive
 from support.specs import text_corpus
 from support.waiting import until
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +104,18 @@ def test_a_node_that_is_cut_off_too_long_is_lost_and_what_it_ran_may_not_come_ba
 
 
 def test_a_server_that_workers_cannot_reach_loses_nothing_however_long(tmp_path):
-    """Longer than the lease: silence alone never ends a run. The proxy hangs up on everybody."""
+    """Longer than the lease: silence alone never ends a run. The proxy hangs up on everybody.
+
+    ``LEHR_FAULTS_PARTITION_S`` makes it longer than the 75 s that show this.
+    """
+    steps = 5 * int(os.environ.get("LEHR_FAULTS_PARTITION_S") or 75)
     server = Ordeal(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
     proxy = Proxy(server.port)
     server.up_arguments = ("--public-url", proxy.url)
     server.up()
     try:
         server.cluster_ready()
-        run = server.submit(server.spec("unheard", steps=450, step_s=0.2))
+        run = server.submit(server.spec("unheard", steps=steps + 150, step_s=0.2))
         until(lambda: server.step(f"{run.id}-1") >= 5, within_s=90, what="the run to train")
         proxy.cut()
         recorded = server.client().run(run.id).step or 0
@@ -118,10 +124,9 @@ def test_a_server_that_workers_cannot_reach_loses_nothing_however_long(tmp_path)
             within_s=60,
             what="the run to be shown as unreachable",
         )
-        # 75 s in all: the lease is 60.
         until(
-            lambda: server.step(f"{run.id}-1") > recorded + 300,
-            within_s=240,
+            lambda: server.step(f"{run.id}-1") > recorded + steps,
+            within_s=0.6 * steps,
             what="it to train on for longer than the lease",
         )
         assert server.state(run) == "running"
@@ -129,6 +134,8 @@ def test_a_server_that_workers_cannot_reach_loses_nothing_however_long(tmp_path)
         proxy.heal()
         assert server.ends(run) == ["completed"]
         assert server.client().run(run.id).attempt == 1
+        there = server.client().run(run.id).history("train/loss")["step"]
+        assert list(there) == list(range(1, steps + 151))
         server.verdict()
     finally:
         proxy.heal()
