@@ -109,7 +109,7 @@ def _stage(stage: PlannedStage) -> StageView:
 
 def _gate(stage: PlannedStage, name: Any, run_id: str | None, began: float | None) -> GateView:
     wanted = expected(name, stage)
-    state, seen, value, step = _SEEN.get(stage.name, {}).get(name, ("waiting", None, None, None))
+    state, seen, value, step = _SEEN.get(stage.name, {}).get(name, ("skipped", None, None, None))
     return GateView(
         name=name,
         title=TITLES[name],
@@ -155,7 +155,7 @@ def _run(stage: PlannedStage, role: str, run_id: str, began: float) -> RunView:
 
 
 _REASON = (
-    "first loss: 24.42 nats at step 1, expected 12.19 ± 0.5 nats: ln(131,072) and 0.41 for the "
+    "first loss: 24.42 nats at step 1; expected 12.19 ± 0.5 nats: ln(131,072) and 0.41 for the "
     "spread of the first logits"
 )
 _FIELDS: dict[str, Any] = {

@@ -7,10 +7,12 @@ import threading
 import pytest
 
 from lehr import AsyncClient, Client
-from lehr.client.async_client import AsyncRun, AsyncSweep
+from lehr.client.async_client import AsyncRollout, AsyncRun, AsyncSweep
+from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
 from lehr.errors import NotFound, ServerUnavailable, SpecError, Unauthorized
+from support import rollouts
 from support.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -137,6 +139,29 @@ async def test_logs_and_events_come_as_they_happen(server, lehr):
     assert kinds[0] == "hello"
 
 
+async def test_rollouts(server, lehr):
+    api, _ = server
+    rollout = await lehr.rollout(rollouts.plain())
+    assert isinstance(rollout, AsyncRollout)
+    assert (rollout.state, (await rollout.stages())[0].name) == ("running", "cpu")
+    world = rollouts.World(api.store)
+    world.keeper.look_at_all()
+    world.play({"r-one-gpu": rollouts.Bug(mfu=0.04)})
+    assert await rollout.wait(timeout_s=60) is rollout
+    assert (rollout.state, rollout.ended, rollout.view.stage) == ("failed", True, "one_gpu")
+    assert rollout.reason.startswith("stage one_gpu, MFU: 4.0 %")
+    assert [run.name for run in await rollout.runs()] == ["r-cpu", "r-cpu-resumed", "r-one-gpu"]
+    frame = await rollout.frame()
+    assert list(frame[frame["state"] == "failed"]["gate"]) == ["mfu"]
+    assert (await rollout.gates("cpu"))[0].state == "passed"
+    assert "MFU" in rollout._repr_html_()
+    assert repr(rollout).startswith("<AsyncRollout ")
+    with pytest.raises(NotFound, match="has not come to its last stage"):
+        await rollout.run()
+    assert [one.id for one in await lehr.rollouts()] == [rollout.id]
+    assert (await (await lehr.find_rollout("r")).archive()).view.archived
+
+
 async def test_what_goes_wrong_is_raised_where_it_is_awaited(server, lehr):
     with pytest.raises(NotFound):
         await lehr.run("no-such-run")
@@ -159,7 +184,9 @@ def test_both_clients_have_the_same_face():
     # `view` is set by the constructor, so the class does not show it.
     assert names(Run) | {"view"} == names(AsyncRun)
     assert names(Sweep) | {"view"} == names(AsyncSweep)
-    for sync, face in ((Client, AsyncClient), (Run, AsyncRun), (Sweep, AsyncSweep)):
+    assert names(Rollout) | {"view"} == names(AsyncRollout)
+    faces = {Client: AsyncClient, Run: AsyncRun, Sweep: AsyncSweep, Rollout: AsyncRollout}
+    for sync, face in faces.items():
         for name in names(face):
             one, other = getattr(sync, name, None), getattr(face, name)
             if callable(one) and callable(other) and name != "compare":

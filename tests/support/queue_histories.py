@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -87,20 +88,27 @@ def check(decided: Plan, waiting: list[Waiting], held: list[Active], nodes: list
                 assert (share.node, gpu) not in taken
                 taken.add((share.node, gpu))
 
+    # Runs without a GPU: no more on a node than it has places for.
+    new = Counter(s.node for start in decided.starts for s in start.placement if not s.gpus)
+    for name, number in new.items():
+        before = sum(not s.gpus for a in held for s in a.placement if s.node == name)
+        assert before + number <= by_name[name].cpu_places
+
     limits = {run.sweep_id: run.max_concurrent for run in waiting if run.sweep_id}
     for sweep, limit in limits.items():
         if limit is not None:
             before = sum(a.sweep_id == sweep for a in held)
-            new = sum(by_id[run_id].sweep_id == sweep for run_id in started)
-            assert new == 0 or before + new <= limit
+            begun = sum(by_id[run_id].sweep_id == sweep for run_id in started)
+            assert begun == 0 or before + begun <= limit
 
 
-needs = st.builds(
+gangs = st.builds(
     lambda per, nodes, kind: Need(per * nodes, nodes, kind),
     st.sampled_from([1, 1, 1, 2, 4, 8]),
     st.sampled_from([1, 1, 1, 2]),
     st.sampled_from([None, None, "H100", "A100"]),
 )
+needs = st.one_of(gangs, gangs, gangs, st.just(Need(0)))
 clusters = st.lists(
     st.builds(
         lambda gpus, kind, usable: (gpus, kind, usable),

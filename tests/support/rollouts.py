@@ -39,6 +39,12 @@ def spec(*, gpus: int = 4, train: Mapping[str, Any] | None = None, **more: Any) 
     return found
 
 
+def plain(**more: Any) -> dict[str, Any]:
+    """As a person would write it."""
+    run = {"resources": {"gpus": 4}, "train": TRAIN}
+    return {"kind": "rollout", "name": "r", "run": run, **more}
+
+
 def create(store: Store, of: RolloutSpec) -> Rollout:
     return store.create_rollout(of, [stage.name for stage in stages(of)])
 
@@ -79,7 +85,9 @@ class World:
 
     def waiting(self) -> list[Run]:
         self.keeper.tick()
-        return self.store.runs_by_state([RunState.QUEUED])
+        queued = self.store.runs_by_state([RunState.QUEUED])
+        own = self.store.rollouts_of_runs([run.id for run in queued])
+        return [run for run in queued if run.id in own]
 
     def play(self, bugs: Mapping[str, Bug] | None = None) -> list[str]:
         """Trains whatever is queued until nothing is; the runs' names, in order."""

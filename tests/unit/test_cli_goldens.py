@@ -24,7 +24,7 @@ from lehr import views
 from lehr.cli import formats, main, output
 from lehr.control.lifecycle import RunState
 from lehr.views import QueueEntry
-from support import goldens, seeding
+from support import goldens, rollouts, seeding
 from support.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 
 NOT_HERE = {
@@ -40,6 +40,7 @@ NOT_HERE = {
 }
 RUN_YAML = json.dumps({**RUN_SPEC, "name": "new"}, indent=1)
 SWEEP_YAML = json.dumps({**SWEEP_SPEC, "name": "new-grid"}, indent=1)
+ROLLOUT_YAML = json.dumps(rollouts.plain(name="new-rollout"), indent=1)
 BIG = json.dumps(
     {
         **RUN_SPEC,
@@ -128,7 +129,13 @@ def folder(tmp_path_factory):
     texts.mkdir()
     for number in range(60):
         (texts / f"{number}.txt").write_text(f"text {number} " * 50)
-    for name, text in {"new.yaml": RUN_YAML, "new-grid.yaml": SWEEP_YAML, "big.yaml": BIG}.items():
+    texts = {
+        "new.yaml": RUN_YAML,
+        "new-grid.yaml": SWEEP_YAML,
+        "new-rollout.yaml": ROLLOUT_YAML,
+        "big.yaml": BIG,
+    }
+    for name, text in texts.items():
         (folder / name).write_text(text)
     (folder / "wrong.yaml").write_text(RUN_YAML.replace('"steps"', '"stpes"'))
     corpus = {"kind": "text", "paths": ["texts"]}
@@ -176,17 +183,31 @@ def world(folder, patch):
                 queued_at=1_760_000_000.0,
             )
         ]
+        a_rollout(world, {"up-one-gpu": rollouts.Bug(mfu=0.04)})
         assert one.id
         yield world
+
+
+def a_rollout(world: World, bugs: dict[str, rollouts.Bug] | None = None) -> None:
+    """Which has come as far as its bugs let it; without any, it has not begun."""
+    made = rollouts.create(world.api.store, rollouts.spec(name="up"))
+    if bugs is not None:
+        lives = rollouts.World(world.api.store)
+        lives.keeper.look_at_all()
+        lives.play(bugs)
+    world.names.give(made.id, "up______")
+    _name_what_is_new(world)
 
 
 LOOKING = {
     "status": ["status"],
     "ls": ["ls"],
     "ls-sweeps": ["ls", "--sweeps"],
+    "ls-rollouts": ["ls", "--rollouts"],
     "ls-nothing": ["ls", "nothing-of-the-kind"],
     "show-run": ["show", "one"],
     "show-sweep": ["show", "grid"],
+    "show-rollout": ["show", "up"],
     "watch-run": ["watch", "one"],
     "watch-sweep": ["watch", "grid"],
     "compare": ["compare", "one", "other", "--metric", "train/loss"],
@@ -199,6 +220,8 @@ LOOKING = {
     "plan-sweep": ["plan", "new-grid.yaml"],
     "submit-dry-run": ["submit", "new.yaml", "--dry-run"],
     "sweep-dry-run": ["sweep", "new-grid.yaml", "--dry-run"],
+    "plan-rollout": ["plan", "new-rollout.yaml", "resources.gpu_type=H100"],
+    "rollout-dry-run": ["rollout", "new-rollout.yaml", "--dry-run"],
     "presets": ["presets"],
     "data-prepare": ["data", "prepare", "texts.yaml"],
     "db-check": ["db", "check"],
@@ -251,6 +274,8 @@ ACTING = {
     # What it needs first, then the command.
     "submit": (None, ["submit", "new.yaml"]),
     "sweep": (None, ["sweep", "new-grid.yaml", "-y"]),
+    "rollout": (None, ["rollout", "new-rollout.yaml", "-y"]),
+    "cancel-rollout": (a_rollout, ["cancel", "up"]),
     "cancel-run": (lambda world: world.run("waits"), ["cancel", "waits"]),
     "cancel-sweep": (a_sweep, ["cancel", "grid", "-y"]),
     "pause": (lambda world: world.run("waits"), ["pause", "waits"]),
@@ -298,6 +323,9 @@ def _name_what_is_new(world: World) -> None:
     for run in world.api.store.list_runs(archived=None, limit=100).items:
         if run.id not in world.names._given:
             world.names.give(run.id, f"{run.name:_<8.8}")
+    for rollout in world.api.store.list_rollouts(limit=100).items:
+        if rollout.id not in world.names._given:
+            world.names.give(rollout.id, f"{rollout.name:_<8.8}")
     for sweep in world.api.store.list_sweeps(limit=100).items:
         if sweep.id not in world.names._given:
             world.names.give(sweep.id, f"{sweep.name:_<8.8}")
@@ -314,6 +342,9 @@ WRONG = {
     "an-override-without-a-value": ["submit", "new.yaml", "train.steps"],
     "a-sweep-as-a-run": ["submit", "new-grid.yaml"],
     "a-run-as-a-sweep": ["sweep", "new.yaml"],
+    "a-run-as-a-rollout": ["rollout", "new.yaml"],
+    "a-rollout-as-a-run": ["submit", "new-rollout.yaml"],
+    "a-misspelt-gate": ["rollout", "new-rollout.yaml", "stages.cpu.gates.mfu.at_leest=0.3"],
     "a-plan-that-cannot-work": ["submit", "big.yaml"],
     "nobody-to-ask": ["sweep", "new-grid.yaml"],
     "a-missing-argument": ["watch"],
@@ -410,6 +441,10 @@ def _steady(name: str, text: str) -> str:
         text = re.sub(r"in [\d.]+ s \(.*?/s\)", "in N s (N tokens/s)", text)
         text = re.sub(r"[0-9a-f]{12,}", "DIGEST", text)
         text = re.sub(r"--- stderr\n.*?(?=--- exit)", "", text, flags=re.DOTALL)
+    if name == "show-rollout":
+        # Trainings that are written take no time, and more or less of it.
+        text = re.sub(r"\b\d+\.\d s\b", "N s", text)
+        text = re.sub(r'"gpu_seconds": [\d.e-]+', '"gpu_seconds": "N"', text)
     if name in {"export", "logs-list"}:
         # Times are in them, and have more or fewer digits.
         text = re.sub(r"[\d.]+ kB", "N kB", text)

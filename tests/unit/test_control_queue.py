@@ -218,3 +218,34 @@ def test_an_excluded_node_gets_nothing_and_who_waits_is_told_how_to_take_it_back
     assert plan([big], busy, both).reasons["big"] == (
         "waits for 8 GPUs (all 8 are busy; node n1 is excluded); next in line at priority 0"
     )
+
+
+def test_a_run_without_a_gpu_takes_a_nodes_cpu_and_no_gpu_from_anybody():
+    nodes = [node("n1", 1), node("n2", 2)]
+    without = [Waiting(run_id=f"c{n}", number=n, need=Need(0)) for n in range(3)]
+    gangs = [
+        Waiting(run_id="g", number=9, need=Need(1)),
+        Waiting(run_id="h", number=10, need=Need(2)),
+    ]
+    decided = plan([*without, *gangs], [], nodes)
+    placed = {start.run_id: start.placement for start in decided.starts}
+    assert {name: [share.gpus for share in found] for name, found in placed.items()} == {
+        "c0": [()],
+        "c1": [()],
+        "g": [(0,)],
+        "h": [(0, 1)],
+    }
+    assert {placed["c0"][0].node, placed["c1"][0].node} == {"n1", "n2"}
+    assert decided.reasons == {"c2": "waits for a node's CPU (all 2 places are taken)"}
+    later = plan([without[2]], [active("c0", ("n1", ())), active("c1", ("n2", ()))], nodes)
+    assert later.reasons == {"c2": "waits for a node's CPU (all 2 places are taken)"}
+    assert plan([without[2]], [active("c1", ("n2", ()))], nodes).starts[0].placement[0].node == "n1"
+
+
+def test_a_run_without_a_gpu_waits_where_no_node_takes_runs():
+    assert can_ever_place(Need(0), [node("n1", 1)]) is None
+    why = "needs a node that takes runs; only those with GPUs, real or logical, do"
+    assert can_ever_place(Need(0), []) == why
+    assert can_ever_place(Need(0), [node("head", 0)]) == why
+    silent = plan([Waiting(run_id="c", number=1, need=Need(0))], [], [node("n1", 1, usable=False)])
+    assert silent.reasons["c"].startswith("waits for a node's CPU")

@@ -157,7 +157,7 @@ def test_a_run_that_fails_by_itself_stops_the_rollout_with_its_reason(store, wor
     found = store.rollout(rollout.id)
     assert (found.outcome, found.reason) == (
         "failed",
-        "its run failed: r-two-gpus: exception",
+        "stage two_gpus, its run failed: r-two-gpus: exception",
     )
     assert states(store, rollout) == {
         "cpu": "passed",

@@ -97,8 +97,10 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
     kind = stage.train.resources.gpu_type or "GPU"
     place = f"{plan.gpus} x {words(kind)}" if plan.gpus else "no GPU"
     memory = f", {formats.size(plan.memory.peak)} a GPU (plan)" if plan.gpus else ""
-    took = "" if plan.seconds is None else f", about {formats.duration(plan.seconds)}"
-    cost = "" if plan.gpu_hours is None else f", {plan.gpu_hours:.1f} GPU-hours"
+    long = plan.seconds is not None and plan.seconds >= 1
+    took = f", about {formats.duration(plan.seconds)}" if long else ""
+    hours = plan.gpu_hours or 0.0
+    cost = f", {hours:.1f} GPU-hours" if hours >= 0.05 else ""
     size = f"{plan.model}, {formats.millions(plan.parameters.total)} parameters"
     tokens = f"{formats.count(plan.tokens_per_step)} tokens a step"
     lines = [

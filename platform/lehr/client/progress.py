@@ -94,7 +94,7 @@ def _gates(rollout: RolloutDetail) -> tuple[float, float]:
     """Judged, of all that are switched on."""
     states = [gate.state for stage in rollout.stages for gate in stage.gates]
     asked = [state for state in states if state != "off"]
-    return sum(state != "waiting" for state in asked), len(asked)
+    return sum(state not in {"waiting", "skipped"} for state in asked), len(asked)
 
 
 def _rollout_words(rollout: RolloutDetail) -> str:

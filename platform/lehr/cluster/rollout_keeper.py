@@ -223,10 +223,10 @@ class RolloutKeeper:
                 for one in self._store.gate_verdicts(rollout.id)
                 if (one.stage, one.gate) == (act.stage, act.gate)
             )
-            title = TITLES[cast("GateName", act.gate)]
-            return self._end(
-                rollout, stage, f"{title}: {verdict.seen}; expected {verdict.expected}"
-            )
+            why = f"{TITLES[cast('GateName', act.gate)]}: {verdict.seen}"
+            if verdict.at_least is not None or verdict.at_most is not None:
+                why += f"; expected {verdict.expected}"
+            return self._end(rollout, stage, why)
         assert act.run is not None
         why = act.run.reason or act.run.cause or "no reason was given"
         return self._end(rollout, stage, f"its run {act.run.state.value}: {why}")

@@ -1,4 +1,4 @@
-"""Sweeps that come with Lehr, so that ``lehr demo`` has them wherever it is installed.
+"""Sweeps and rollouts that come with Lehr, so that ``lehr demo`` has them wherever it is installed.
 
 ``sweeps/`` in the repository points here.
 """
@@ -8,3 +8,5 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 LR_GRID = FOLDER / "lr_grid.yaml"
 LR_GRID_SMALL = FOLDER / "lr_grid_small.yaml"
+ROLLOUT_LLAMA_1B = FOLDER / "rollout_llama_1b.yaml"
+ROLLOUT_SMALL = FOLDER / "rollout_small.yaml"

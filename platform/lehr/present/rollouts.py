@@ -11,6 +11,7 @@ from lehr.control.lifecycle import RunState
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.stages import PlannedStage, left_out, stages
 from lehr.views import (
+    GateState,
     GateView,
     RolloutDetail,
     RolloutState,
@@ -148,7 +149,10 @@ def _stage(
         tokens_per_step=spec.train.tokens_per_step,
         judged_at_step=stage.judge_after,
         changes=stage.changes,
-        gates=[_gate(name, stage, verdicts.get(name)) for name in stage.gates],
+        gates=[
+            _gate(name, stage, verdicts.get(name), over=rollout.outcome is not None)
+            for name in stage.gates
+        ],
         runs=[StageRunView(role=cast("Any", role), run=view) for role, _, view in runs],
         gpu_seconds=_gpu_seconds([run for _, run, _ in runs], now),
         started_at=row.started_at,
@@ -156,7 +160,9 @@ def _stage(
     )
 
 
-def _gate(name: GateName, stage: PlannedStage, verdict: GateVerdict | None) -> GateView:
+def _gate(
+    name: GateName, stage: PlannedStage, verdict: GateVerdict | None, *, over: bool
+) -> GateView:
     if verdict is not None:
         return GateView(
             name=name,
@@ -173,10 +179,11 @@ def _gate(name: GateName, stage: PlannedStage, verdict: GateVerdict | None) -> G
             judged_at=verdict.at,
         )
     wanted: Expected = expected(name, stage)
+    state: GateState = "skipped" if over else "waiting"
     return GateView(
         name=name,
         title=TITLES[name],
-        state="waiting" if stage.gates[name].enabled else "off",
+        state=state if stage.gates[name].enabled else "off",
         expected=wanted.text,
         at_least=wanted.at_least,
         at_most=wanted.at_most,

@@ -19,6 +19,10 @@ STAGES: tuple[StageName, ...] = ("cpu", "one_gpu", "two_gpus", "all")
 """In their order."""
 
 
+Steps = Annotated[int, Field(ge=2)]
+"""A run of fewer has no middle to go on from."""
+
+
 class Stage(Config):
     """A rehearsal of the run: fewer GPUs, fewer steps, each GPU's share of the batch the same."""
 
@@ -28,7 +32,7 @@ class Stage(Config):
     """GPUs in all; 0 trains on the CPU and holds none."""
     nodes: Annotated[int, Field(ge=1, le=128)] = 1
     """Nodes that share the GPUs evenly."""
-    steps: PositiveInt = 250
+    steps: Steps = 250
     """Optimizer steps, at most the run's own. The schedule is the run's, in proportion."""
     scale: Literal["tiny", "run"] = "run"
     """run: the run's model, and its batch for each GPU. tiny: the same kind of model with two
@@ -42,7 +46,7 @@ class Stage(Config):
 class CpuStage(Stage):
     gpus: Annotated[int, Field(ge=0, le=1024)] = 0
     """GPUs in all; 0 trains on the CPU and holds none."""
-    steps: PositiveInt = 60
+    steps: Steps = 60
     """Optimizer steps, at most the run's own. The schedule is the run's, in proportion."""
     scale: Literal["tiny", "run"] = "tiny"
     """run: the run's model, and its batch for each GPU. tiny: the same kind of model with two
@@ -54,7 +58,7 @@ class CpuStage(Stage):
 class TwoGpuStage(Stage):
     gpus: Annotated[int, Field(ge=0, le=1024)] = 2
     """GPUs in all; 0 trains on the CPU and holds none."""
-    steps: PositiveInt = 100
+    steps: Steps = 100
     """Optimizer steps, at most the run's own. The schedule is the run's, in proportion."""
 
 

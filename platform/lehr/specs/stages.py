@@ -130,6 +130,9 @@ def left_out(rollout: RolloutSpec) -> dict[StageName, str]:
 
 
 def _plan(rollout: RolloutSpec, origin: Origin) -> tuple[list[Problem], list[PlannedStage]]:
+    if rollout.run.train.steps < 2:
+        message = f"run.train.steps is {rollout.run.train.steps}; a rollout's run has at least 2."
+        return [origin.problem("run.train.steps", message)], []
     out = left_out(rollout)
     problems: list[Problem] = []
     found: list[PlannedStage] = []
@@ -166,7 +169,7 @@ def _planned(
     runs: dict[Role, RunSpec] = {"train": spec}
     gate = gates["exact_resume"]
     assert isinstance(gate, ExactResume)
-    if gate.enabled and spec.train.steps > 1:
+    if gate.enabled:
         if spec.train.deterministic:
             changes |= _saved_in_the_middle(spec.train.steps)
             runs["train"] = _run(rollout, name, changes)

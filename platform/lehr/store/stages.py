@@ -144,7 +144,8 @@ class Stages(Part):
             at_another = stage is not None and (now is None or now.number != stage)
             if rollout.outcome is not None or at_another:
                 return False
-            rollout.outcome, rollout.reason, rollout.ended_at = outcome, reason, at
+            where = f"stage {now.name}, " if now is not None and outcome == FAILED else ""
+            rollout.outcome, rollout.reason, rollout.ended_at = outcome, f"{where}{reason}", at
             session.add(rollout)
             if now is not None:
                 now.outcome, now.reason, now.ended_at = outcome, reason, at

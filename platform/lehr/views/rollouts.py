@@ -10,8 +10,9 @@ from lehr.views.runs import RunView
 RolloutState = Literal["running", "passed", "failed", "cancelled"]
 StageState = Literal["waiting", "running", "passed", "failed", "cancelled", "skipped"]
 """waiting: its turn has not come; skipped: the rollout ended before it, so nothing was started."""
-GateState = Literal["waiting", "passed", "failed", "not_judged", "off"]
-"""not_judged: what it goes by does not exist here, such as an MFU on a CPU; off: switched off."""
+GateState = Literal["waiting", "passed", "failed", "not_judged", "skipped", "off"]
+"""not_judged: what it goes by does not exist here, such as an MFU on a CPU; skipped: the rollout
+ended before it was judged; off: switched off."""
 
 
 class GateView(View):

@@ -1,0 +1,185 @@
+"""What a rollout does next, decided from its stages as they are recorded."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.control.lifecycle import ENDED, RunState
+from lehr.control.rollouts import (
+    EXACT_RESUME,
+    Fail,
+    Pass,
+    Stage,
+    StageRun,
+    Submit,
+    decide,
+    pair_is_over,
+    wants_evidence,
+)
+
+GATES = ("first_loss", "falling_loss", EXACT_RESUME)
+NAMES = ("cpu", "one_gpu", "two_gpus", "all")
+DONE = StageRun("r", RunState.COMPLETED)
+
+
+def fresh(*, pair: tuple[str, ...] = ("resumed",), stages: int = 4) -> list[Stage]:
+    """The last stage has no pair, as in a rollout."""
+    return [
+        Stage(
+            number=number,
+            name=NAMES[number - 1],
+            roles=("train", *(pair if number < stages else ())),
+            gates=GATES if pair and number < stages else GATES[:2],
+        )
+        for number in range(1, stages + 1)
+    ]
+
+
+def test_it_begins_with_the_first_stage():
+    assert decide(fresh()) == Submit(1, "train")
+
+
+@pytest.mark.parametrize("state", [s for s in RunState if s not in ENDED])
+def test_it_waits_while_a_run_goes_on(state):
+    stages = fresh()
+    stages[0] = replace(stages[0], runs={"train": StageRun("r", state)})
+    assert decide(stages) is None
+    assert wants_evidence(stages[0])
+
+
+def test_the_pair_runs_only_once_the_cheap_gates_are_passed():
+    [first, *rest] = fresh(pair=("whole", "resumed"))
+    first = replace(first, runs={"train": DONE}, verdicts={"first_loss": "passed"})
+    assert decide([first, *rest]) is None
+    first = replace(first, verdicts={"first_loss": "passed", "falling_loss": "not_judged"})
+    assert decide([first, *rest]) == Submit(1, "whole")
+    first = replace(first, runs={"train": DONE, "whole": DONE})
+    assert decide([first, *rest]) == Submit(1, "resumed")
+    first = replace(first, runs={**first.runs, "resumed": DONE})
+    assert pair_is_over(first)
+    assert decide([first, *rest]) is None
+    first = replace(first, verdicts={**first.verdicts, EXACT_RESUME: "passed"})
+    assert decide([first, *rest]) == Pass(1)
+    assert not wants_evidence(first)
+
+
+def test_the_first_gate_that_failed_is_the_reason_whatever_the_run_did():
+    [first, *rest] = fresh()
+    run = StageRun("r", RunState.FAILED, cause="nan_loss")
+    verdicts = {"falling_loss": "failed", "first_loss": "passed"}
+    assert decide([replace(first, runs={"train": run}, verdicts=verdicts), *rest]) == Fail(
+        1, "falling_loss"
+    )
+    assert decide([replace(first, runs={"train": run}), *rest]) == Fail(1, None, run)
+    late = replace(run, delivered=False)
+    assert decide([replace(first, runs={"train": late}), *rest]) is None
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled"])
+def test_nothing_follows_a_stage_that_did_not_pass(outcome):
+    [first, *rest] = fresh()
+    assert decide([replace(first, outcome=outcome), *rest]) is None
+
+
+def test_nothing_follows_the_last():
+    assert decide([replace(stage, outcome="passed") for stage in fresh()]) is None
+
+
+class Life:
+    """A rollout whose runs and gates do anything that they may; what is decided is carried out."""
+
+    def __init__(self, seed: int, *, stages: int, pair: tuple[str, ...]) -> None:
+        self.chance = random.Random(seed)
+        self.stages = fresh(pair=pair, stages=stages)
+        self.ended: str | None = None
+        self.submitted: list[tuple[int, str]] = []
+
+    def change(self, number: int, **fields) -> None:
+        self.stages[number - 1] = replace(self.stages[number - 1], **fields)
+
+    def carry_out(self) -> bool:
+        act = decide(self.stages)
+        assert decide(self.stages) == act
+        if act is None:
+            return False
+        stage = self.stages[act.stage - 1]
+        # Never a stage whose predecessors have not all passed, never a run twice.
+        assert all(one.outcome == "passed" for one in self.stages[: act.stage - 1])
+        assert stage.outcome is None
+        if isinstance(act, Submit):
+            assert (act.stage, act.role) not in self.submitted
+            assert "failed" not in stage.verdicts.values()
+            self.submitted.append((act.stage, act.role))
+            run = StageRun(f"{act.stage}{act.role}", RunState.QUEUED)
+            self.change(act.stage, runs={**stage.runs, act.role: run})
+        elif isinstance(act, Pass):
+            assert set(stage.verdicts) == set(stage.gates)
+            assert "failed" not in stage.verdicts.values()
+            assert all(run.state is RunState.COMPLETED for run in stage.runs.values())
+            self.change(act.stage, outcome="passed")
+            if act.stage == len(self.stages):
+                self.ended = "passed"
+        else:
+            self.change(act.stage, outcome="failed")
+            self.ended = "failed"
+        return True
+
+    def world_goes_on(self) -> None:
+        """One thing happens: a run moves, or a gate that can be judged is judged."""
+        stage = next(one for one in self.stages if one.outcome is None)
+        live = [role for role, run in stage.runs.items() if not run.over]
+        if live:
+            role = self.chance.choice(live)
+            run = stage.runs[role]
+            if run.state.ended:
+                run = replace(run, delivered=True)
+            elif run.state is RunState.QUEUED:
+                run = replace(run, state=RunState.RUNNING)
+            else:
+                new = self.chance.choices(
+                    [RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunState.QUEUED],
+                    [12, 1, 1, 2],
+                )[0]
+                run = replace(run, state=new, delivered=not new.ended or self.chance.random() < 0.5)
+            self.change(stage.number, runs={**stage.runs, role: run})
+            return
+        for gate in stage.gates:
+            judged = gate not in stage.verdicts
+            if judged and (gate != EXACT_RESUME or pair_is_over(stage)):
+                bad = any(r.state is not RunState.COMPLETED for r in stage.runs.values())
+                failing = gate == EXACT_RESUME and bad
+                verdict = (
+                    "failed"
+                    if failing
+                    else self.chance.choices(["passed", "not_judged", "failed"], [10, 3, 1])[0]
+                )
+                self.change(stage.number, verdicts={**stage.verdicts, gate: verdict})
+                return
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    stages=st.integers(1, 4),
+    pair=st.sampled_from([(), ("resumed",), ("whole", "resumed")]),
+)
+def test_whatever_happens_it_ends_and_never_starts_what_was_not_earned(seed, stages, pair):
+    life = Life(seed, stages=stages, pair=pair)
+    for _ in range(600):
+        while life.ended is None and life.carry_out():
+            pass
+        if life.ended is not None:
+            break
+        life.world_goes_on()
+    assert life.ended is not None
+    assert decide(life.stages) is None
+    begun = {number for number, _ in life.submitted}
+    assert begun == set(range(1, max(begun) + 1))
+    passed = [stage.outcome == "passed" for stage in life.stages]
+    assert passed == sorted(passed, reverse=True)
+    assert (life.ended == "passed") == all(passed)
