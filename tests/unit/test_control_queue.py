@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.queue import Active, Start, Waiting, plan
+from lehr.control.queue import Active, Start, Waiting, _Board, plan
 from lehr.control.resources import Gpu, Need, Node, Share, can_ever_place, is_type
 from support.queue_histories import A100, H100, World, histories, live_through, node
 
@@ -51,6 +51,25 @@ def test_an_endless_stream_of_small_runs_never_starves_a_large_one(big, lengths,
             small(number)
             number += 1
     assert "big" in world.started_at
+
+
+def test_ten_thousand_that_wait_alike_cost_no_more_reservations_than_there_are_gpus(monkeypatch):
+    """A sweep's cells: each tick looks at all of them."""
+    reserved = []
+    reserve = _Board.reserve
+    monkeypatch.setattr(
+        _Board, "reserve", lambda board, run: reserved.append(run.run_id) or reserve(board, run)
+    )
+    waiting = [
+        Waiting(f"r{n}", n, Need(1 if n % 3 else 4), name=f"r{n}", priority=n % 2)
+        for n in range(10_000)
+    ]
+    held = [active("big", ("n0", tuple(range(8))))]
+    decided = plan(waiting, held, [node("n0", 8)])
+    assert len(decided.reasons) == 10_000
+    assert len(reserved) <= 8 + 2 * 2  # Each GPU once; then each kind once a priority.
+    told = Counter(decided.reasons.values())
+    assert len(told) <= 8
 
 
 @settings(max_examples=100, deadline=None)

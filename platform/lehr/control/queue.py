@@ -85,6 +85,9 @@ class _Board:
     """Given away in this plan."""
     held: dict[str, dict[int, str]] = field(default_factory=dict)
     """Reserved: node -> GPU -> run that it is kept for."""
+    of_type: dict[tuple[str, str | None], tuple[int, ...]] = field(default_factory=dict)
+    version: int = 0
+    """Grows whenever GPUs are given away or kept."""
     on_cpu: Counter[str] = field(default_factory=Counter)
     """Runs without a GPU, by node."""
 
@@ -94,9 +97,16 @@ class _Board:
         kept: Mapping[int, str] = {} if held else self.held.get(node.name, {})
         return [
             index
-            for index in matching(node, need)
+            for index in self.matching(node, need)
             if index not in busy and index not in taken and index not in kept
         ]
+
+    def matching(self, node: Node, need: Need) -> tuple[int, ...]:
+        """``resources.matching``, worked out once: thousands of runs ask for a few kinds."""
+        key = (node.name, need.gpu_type)
+        if key not in self.of_type:
+            self.of_type[key] = matching(node, need)
+        return self.of_type[key]
 
     def candidates(self, run: Waiting) -> list[Node]:
         return [
@@ -132,6 +142,7 @@ class _Board:
         return (Share(min(left)[1], ()),) if left else None
 
     def take(self, placement: Placement) -> None:
+        self.version += 1
         for share in placement:
             self.on_cpu[share.node] += not share.gpus
             self.taken.setdefault(share.node, set()).update(share.gpus)
@@ -150,7 +161,7 @@ class _Board:
             later = sorted(
                 (
                     (self._remaining(node.name, index), index)
-                    for index in matching(node, need)
+                    for index in self.matching(node, need)
                     if index not in kept and index not in free
                 ),
             )
@@ -165,6 +176,7 @@ class _Board:
         if len(options) < need.nodes:
             return []
         options.sort()
+        self.version += 1
         blockers = []
         for missing, _, name, chosen in options[: need.nodes]:
             self.held.setdefault(name, {}).update(dict.fromkeys(chosen, run.run_id))
@@ -188,7 +200,7 @@ class _Board:
         return Blocker(
             node=name,
             free=len(self.open(node, need, held=True)),
-            size=len(matching(node, need)),
+            size=len(self.matching(node, need)),
             missing=missing,
             holder=first.name or first.run_id if first else None,
             holder_frees=sum(h is first for h in holders),
@@ -213,6 +225,7 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
     starts: list[Start] = []
     names = {run.run_id: run.name or run.run_id for run in waiting}
     hopeless: set[tuple[Need, frozenset[str]]] = set()
+    told: dict[tuple[Need, frozenset[str]], tuple[int, str]] = {}
     first_of: set[int] = set()
     for run in order:
         kind = (run.need, run.excluded_nodes)
@@ -225,11 +238,18 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
         hopeless.add(kind)
         next_in_line = run.priority not in first_of
         first_of.add(run.priority)
-        why[run.run_id] = _reason(run, board, names, next_in_line=next_in_line)
+        version, reason = told.get(kind, (-1, ""))
+        if next_in_line or version != board.version:
+            version = board.version
+            reason = _reason(run, board, names, next_in_line=next_in_line)
+            if not next_in_line and version == board.version:
+                told[kind] = version, reason  # Nothing was left to reserve: nor is for the next.
+        why[run.run_id] = reason
     started = {start.run_id for start in starts}
     turn = [run.run_id for run in order if run.run_id not in started]
+    placed = started | set(turn)
     rest = sorted(
-        (run for run in waiting if run.run_id not in started and run.run_id not in set(turn)),
+        (run for run in waiting if run.run_id not in placed),
         key=lambda run: (-run.priority, run.number),
     )
     return Plan(tuple(starts), why, (*turn, *(run.run_id for run in rest)))
@@ -241,12 +261,13 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
     candidates = board.candidates(run)
     if not need.gpus:
         return reasons.cpu_places(sum(node.cpu_places for node in candidates if node.gpus))
-    free = sum(len(board.open(node, need, held=True)) for node in candidates)
+    free_on = [(node, board.open(node, need, held=True)) for node in candidates]
+    free = sum(len(indices) for _, indices in free_on)
     kept = Counter(
         holder
-        for node in candidates
+        for node, indices in free_on
         for index, holder in board.held.get(node.name, {}).items()
-        if index in board.open(node, need, held=True)
+        if index in indices
     )
     keeper = names[kept.most_common(1)[0][0]] if kept else None
     blockers = board.reserve(run)
@@ -254,7 +275,7 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
         need,
         blockers,
         free=free,
-        total=sum(len(matching(node, need)) for node in candidates),
+        total=sum(len(board.matching(node, need)) for node in candidates),
         keeper=keeper,
         next_at=run.priority if next_in_line else None,
         out=sorted(n.name for n in board.nodes.values() if n.excluded and matching(n, need)),
