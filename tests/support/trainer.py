@@ -90,8 +90,10 @@ def sabotage(
         f"if int(os.environ.get('RANK', '0')) in {ranks!r}:\n"
         "    from torch.optim.optimizer import register_optimizer_step_pre_hook\n"
         "    taken = []\n"
-        "    def count(*_):\n"
-        "        taken.append(1)\n"
+        "    def count(optimizer, *_):\n"
+        # The rehearsal before the first step makes the optimizer's state by one at a rate of 0.
+        "        if any(float(group['lr']) for group in optimizer.param_groups):\n"
+        "            taken.append(1)\n"
         f"        if len(taken) == {at_step}:\n"
         f"            while {wait_for!r} and not os.path.exists({wait_for!r}):\n"
         "                time.sleep(0.01)\n"

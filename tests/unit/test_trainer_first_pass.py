@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from lehr_trainer.compiling import Accumulation
-from lehr_trainer.config import PrecisionConfig, TrainConfig
-from lehr_trainer.first_pass import rehearse
+from lehr_trainer.compression import overflow_count
+from lehr_trainer.config import ParallelConfig, PrecisionConfig, TrainConfig
+from lehr_trainer.distributed import Ranks
+from lehr_trainer.first_pass import Rehearsal
 from lehr_trainer.losses import cross_entropy
 from lehr_trainer.memory import training_memory
 from lehr_trainer.models import build_model
@@ -76,16 +79,16 @@ class Trained:
         self.model = build_model(self.config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, self.config.optimizer)
 
-    def rehearse(self) -> None:
-        rehearse(
+    def rehearse(self, wrapped: nn.Module | None = None) -> None:
+        rehearsal = Rehearsal(
             self.model,
             self.optimizer,
-            self.config.batch.shapes_ahead(self.config.steps),
             Accumulation(self.model, self.config.compile),
             Precision.choose(PrecisionConfig(compute="fp32"), CPU),
             cross_entropy,
             lambda tokens: (tokens,),
         )
+        rehearsal.act(self.config.batch.shapes_ahead(self.config.steps), wrapped)
 
     def step(self, seed: int) -> None:
         tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(seed))
@@ -130,6 +133,42 @@ def test_state_that_was_taken_up_is_not_touched() -> None:
     before = trained.tensors()
     trained.rehearse()
     assert same(trained.tensors(), before)
+
+
+def test_among_ranks_the_buckets_are_cut_and_held_before_the_first_step(tmp_path: Path) -> None:
+    """As they stay: a resumed run's first step else sums in other places than the others did."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        trained, plain = Trained("adamw"), Trained("adamw")
+        ranks = Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
+        sharing = ParallelConfig(bucket_mb=0.05, compression="bf16")
+        wrapped = ranks.share_gradients(trained.model, sharing)
+        overflows = overflow_count(wrapped)
+        assert overflows is not None
+        overflows.fill_(3)
+        sent: list[list[int]] = []
+        reduce = wrapped.lehr_compression.reduce
+
+        def note(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            sent[-1].append(bucket.buffer().numel())
+            return reduce(bucket)
+
+        wrapped.lehr_compression.reduce = note
+        sent.append([])
+        trained.rehearse(wrapped)
+        assert int(overflows) == 3
+        assert same(trained.tensors(), plain.tensors())
+        for seed in range(2):
+            sent.append([])
+            tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(seed))
+            hidden = wrapped(tokens[:, :-1])
+            cross_entropy(hidden, trained.model.head_weight, tokens[:, 1:]).backward()
+            trained.optimizer.zero_grad()
+        assert len(sent[0]) > 2, "several buckets, or there is nothing to see"
+        assert sent[1] == sent[2]
+    finally:
+        dist.destroy_process_group()
 
 
 def test_every_shape_is_computed_while_the_optimizers_state_takes_its_memory() -> None:

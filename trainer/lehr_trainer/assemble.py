@@ -18,11 +18,12 @@ from lehr_trainer.compiling import Accumulation, compile_model
 from lehr_trainer.compression import overflow_count
 from lehr_trainer.data import Loader, PreparedData, ValidationSet, prepare
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.first_pass import first_pass
+from lehr_trainer.first_pass import Rehearsal, compile_in_turn, rehearse_wrapped
 from lehr_trainer.hardware import peak_flops
 from lehr_trainer.insight import Insight
 from lehr_trainer.losses_variants import build_loss
 from lehr_trainer.models import build_model
+from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.models.counts import flops_per_token, parameter_counts
 from lehr_trainer.models.documents import reading
 from lehr_trainer.models.fp8 import convert_to_fp8
@@ -46,10 +47,10 @@ def assemble(session: Session) -> Training:
     precision = Precision.choose(config.precision, ranks.device)
     machine.seed_generators(config.seed, ranks.rank)
 
-    data = _prepare_data(session)
-    timeline.mark("data")
-
+    # What can be refused is, before a corpus is prepared: that may take hours.
+    _require_shape_and_kernel(session)
     model = build_model(config.model, device=ranks.device, seed=config.seed)
+    convert_to_fp8(model, config.precision.fp8)
     optimizer = build_optimizer(model, config.optimizer)
     updates = Updates(
         ranks.device,
@@ -59,7 +60,11 @@ def assemble(session: Session) -> Training:
     loss = build_loss(config.loss, precision.operands, ranks.device)
     timeline.mark("model")
 
-    progress, how = take_up(session, data, model, optimizer, updates)
+    data = _prepare_data(session)
+    timeline.mark("data")
+
+    # Into the model as it is trained: FP8's histories belong to converted layers.
+    progress, how_it_began = take_up(session, data, model, optimizer, updates)
     timeline.mark("resume")
 
     loader = Loader(
@@ -74,32 +79,20 @@ def assemble(session: Session) -> Training:
         loading=config.data.loading,
         steps=config.steps,
     )
-    try:
-        config.parallel.check_accumulation(loader.micro_steps(progress.step))
-    except ValueError as error:
-        raise BadConfig(str(error)) from error
     if progress.step < config.steps:
-        loader.batch(progress.step)
+        loader.batch(progress.step)  # Made now, so that the first step is as long as any other.
     timeline.mark("first_batch")
 
-    # The order matters: parts are replaced, then made to recompute, then compiled as they are.
-    convert_to_fp8(model, config.precision.fp8)
+    # The order matters: parts were replaced, now recompute, and are then compiled as they are.
+    # Wrapped last: what is wrapped already holds the weights that every rank agrees on.
     recompute_activations(model, config.recompute)
     compile_model(model, config.compile)
     accumulation = Accumulation(model, config.compile)
     read = reading(data.eos_id if config.attention.document_masking else None)
-    first_pass(
-        session,
-        model,
-        optimizer,
-        accumulation=accumulation,
-        precision=precision,
-        loss=loss,
-        read=read,
-        step=progress.step,
-    )
-    # Wrapped last: what is wrapped already holds the weights that every rank agrees on.
+    rehearsal = Rehearsal(model, optimizer, accumulation, precision, loss, read)
+    compile_in_turn(session, rehearsal, step=progress.step)
     wrapped = ranks.share_gradients(model, config.parallel, already_scaled=precision.scales_loss)
+    rehearse_wrapped(session, rehearsal, wrapped, step=progress.step)
     timeline.mark("compile")
 
     device_name = machine.device_name(ranks.device)
@@ -155,9 +148,24 @@ def assemble(session: Session) -> Training:
         ),
     )
     session.events.write(_started(session, data, device_name))
-    if how is not None:
-        session.events.write(how)
+    if how_it_began is not None:
+        session.events.write(how_it_began)
     return training
+
+
+def _require_shape_and_kernel(session: Session) -> None:
+    """Raises BadConfig where the ranks cannot share the batch, or attention's kernel is not had."""
+    config, ranks = session.config, session.ranks
+    if problem := config.batch.sharing_problem(ranks.world_size):
+        raise BadConfig(problem)
+    try:
+        config.parallel.check_accumulation(
+            config.batch.most_micro_steps(config.steps, ranks.world_size)
+        )
+    except ValueError as error:
+        raise BadConfig(str(error)) from error
+    with attention_backend(config.attention, ranks.device):
+        pass  # A package that is missing is only found out by switching it on.
 
 
 def _prepare_data(session: Session) -> PreparedData:

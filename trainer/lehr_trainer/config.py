@@ -222,6 +222,11 @@ class BatchConfig(Config):
                 shapes += [shape] * (shape not in shapes)
         return shapes
 
+    def most_micro_steps(self, steps: int, world_size: int = 1) -> int:
+        """Forward passes of a rank in the step that has most of them."""
+        share = self.tokens_per_step // world_size
+        return max(share // (b * t) for b, t in self.shapes_ahead(steps, world_size))
+
     def _with_length(self, length: int) -> BatchConfig:
         if length == self.sequence_length:
             return self

@@ -12,18 +12,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from lehr_trainer.compile_turn import Notify, compile_key, compile_turn
 from lehr_trainer.compiling import Accumulation
+from lehr_trainer.compression import overflow_count
 from lehr_trainer.config import GPT2Config, TrainConfig
 from lehr_trainer.losses_variants import Loss
 from lehr_trainer.models.anatomy import Decoder
 from lehr_trainer.models.attention import AttentionCall, attention_backend, math_fallback
 from lehr_trainer.models.documents import Read
+from lehr_trainer.models.fp8 import unmoved_fp8_state
 from lehr_trainer.optim import set_lr_factor
 from lehr_trainer.precision import Precision
 from lehr_trainer.records import Notice, Warning_
@@ -34,63 +37,86 @@ Shape = tuple[int, int]
 """[B, T] of one rank's forward pass."""
 
 
-def first_pass(
-    session: Session,
-    model: Decoder,
-    optimizer: torch.optim.Optimizer,
-    *,
-    accumulation: Accumulation,
-    precision: Precision,
-    loss: Loss,
-    read: Read,
-    step: int,
-) -> None:
-    """Rehearse where something can go wrong: on a GPU, compiled, or with several lengths.
+@dataclass(frozen=True)
+class Rehearsal:
+    """Mock batches through a model that is to be trained."""
+
+    model: Decoder
+    optimizer: torch.optim.Optimizer
+    accumulation: Accumulation
+    precision: Precision
+    loss: Loss
+    read: Read
+
+    def act(self, shapes: Sequence[Shape], wrapped: nn.Module | None = None) -> None:
+        """Forward and backward in each of ``shapes`` as in the midst of training; then undo it.
+
+        Through ``wrapped``, if given: gradients are then sent, and every rank has to act.
+        """
+        model, optimizer = self.model, self.optimizer
+        generators = json.loads(save_generators())
+        overflows = None if wrapped is None else overflow_count(wrapped)
+        kept = [*model.buffers(), *([] if overflows is None else [overflows])]
+        before = [tensor.clone() for tensor in kept]
+        was_training = model.training
+        device = model.head_weight.device
+        model.train()
+        with _all_optimizer_state(optimizer), unmoved_fp8_state(model):
+            for shape in shapes:
+                self.accumulation.begin_micro_step()
+                tokens = _mock(shape, model.head_weight.shape[0], device)
+                with self.precision.autocast():
+                    hidden = (wrapped or model)(*self.read(tokens))
+                torch.autograd.backward(self.loss(hidden, model.head_weight, tokens))
+                # A step's gradients are gone, or zero in their own memory, when the next begins.
+                del hidden
+                self.accumulation.clear(optimizer)
+        model.train(was_training)
+        with torch.no_grad():
+            for tensor, value in zip(kept, before, strict=True):
+                tensor.copy_(value)
+        restore_generators(generators)
+
+
+def compile_in_turn(session: Session, rehearsal: Rehearsal, *, step: int) -> None:
+    """Warn of the slow attention kernel; then compile, if the config does, once for all runs.
 
     The model must not be wrapped yet: within the turn to compile nothing may wait for another
     rank. ``step`` is how many were taken before.
     """
-    config, device = session.config, session.ranks.device
-    shapes = config.batch.shapes_ahead(config.steps, session.ranks.world_size, taken=step)
-    compiles = config.compile.scope != "none"
-    with attention_backend(config.attention, device):
-        _warn_of_math(session, precision, shapes)
-        if shapes and (compiles or device.type == "cuda" or len(shapes) > 1):
-            key = _key(config, precision, shapes)
-            with compile_turn(key, _notify(session)) if compiles else nullcontext():
-                rehearse(model, optimizer, shapes, accumulation, precision, loss, read)
+    config = session.config
+    shapes = _shapes(session, step)
+    with attention_backend(config.attention, session.ranks.device):
+        _warn_of_math(session, rehearsal.precision, shapes)
+        if shapes and config.compile.scope != "none":
+            with compile_turn(_key(config, rehearsal.precision, shapes), _notify(session)):
+                rehearsal.act(shapes)
 
 
-def rehearse(
-    model: Decoder,
-    optimizer: torch.optim.Optimizer,
-    shapes: Sequence[Shape],
-    accumulation: Accumulation,
-    precision: Precision,
-    loss: Loss,
-    read: Read,
+def rehearse_wrapped(
+    session: Session, rehearsal: Rehearsal, wrapped: nn.Module, *, step: int
 ) -> None:
-    """Forward and backward in each of ``shapes`` as in the midst of training; then undo it."""
-    generators = json.loads(save_generators())
-    parameters = list(model.parameters())
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    was_training = model.training
-    model.train()
-    with _all_optimizer_state(optimizer):
-        for shape in shapes:
-            accumulation.begin_micro_step()
-            tokens = _mock(shape, model.head_weight.shape[0], parameters[0].device)
-            with precision.autocast():
-                hidden = model(*read(tokens))
-            torch.autograd.backward(loss(hidden, model.head_weight, tokens))
-            # A step's gradients are gone, or zero in their own memory, when the next begins.
-            del hidden
-            accumulation.clear(optimizer)
-    model.train(was_training)
-    with torch.no_grad():
-        for buffer, before in buffers:
-            buffer.copy_(before)
-    restore_generators(generators)
+    """Rehearse what is trained, where it was not yet: on a GPU, in several lengths, among ranks.
+
+    Among ranks always. DDP's buckets take the memory of all gradients, in the forward pass too;
+    and DDP cuts them anew after its first backward pass, by the order in which gradients came.
+    Sums over three ranks or more round by where a value lies in its bucket, so that a resumed
+    run's first step would differ from the undisturbed run's if it had the first cut.
+    """
+    config, ranks = session.config, session.ranks
+    shapes = _shapes(session, step)
+    among_ranks = wrapped is not rehearsal.model
+    needed = among_ranks or (
+        config.compile.scope == "none" and (ranks.device.type == "cuda" or len(shapes) > 1)
+    )
+    if shapes and needed:
+        with attention_backend(config.attention, ranks.device):
+            rehearsal.act(shapes, wrapped)
+
+
+def _shapes(session: Session, step: int) -> list[Shape]:
+    config = session.config
+    return config.batch.shapes_ahead(config.steps, session.ranks.world_size, taken=step)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from lehr_trainer.config import TrainConfig
 from lehr_trainer.data import load_tokenizer
 from lehr_trainer.diagnostics import PartWatch, quality, sample
 from lehr_trainer.models.documents import Read
+from lehr_trainer.models.fp8 import unmoved_fp8_state
 from lehr_trainer.precision import Precision
 from lehr_trainer.records import Sample
 from lehr_trainer.updates import Updates
@@ -73,10 +74,22 @@ class Insight:
                 self._model,
                 *batch,
                 tokens=policy.quality_tokens,
-                own_loss=_uncompiled(own_loss),
+                own_loss=self._at_no_cost(own_loss),
                 read=self._read,
             )
         return values
+
+    def _at_no_cost(self, own_loss: OwnLoss) -> OwnLoss:
+        """Eagerly: a few sequences now and then are not worth a graph of their own shape.
+
+        And beside FP8's histories, which would otherwise hold what was only looked at.
+        """
+
+        def run(inputs: Tensor, targets: Tensor) -> Tensor:
+            with torch.compiler.set_stance("force_eager"), unmoved_fp8_state(self._model):
+                return own_loss(inputs, targets)
+
+        return run
 
     def write_sample(self, step: int) -> Sample | None:
         """A text by the model, if one is due."""
@@ -100,13 +113,3 @@ class Insight:
         return Sample(
             time=time.time(), step=step, prompt=policy.prompt, text=tokenizer.decode(known)
         )
-
-
-def _uncompiled(own_loss: OwnLoss) -> OwnLoss:
-    """Eagerly: a few sequences now and then are not worth a graph of their own shape."""
-
-    def run(inputs: Tensor, targets: Tensor) -> Tensor:
-        with torch.compiler.set_stance("force_eager"):
-            return own_loss(inputs, targets)
-
-    return run

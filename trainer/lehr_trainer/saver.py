@@ -162,11 +162,7 @@ class Saver:
         self._background.start(lambda: self._complete(save, copied, blocked_s))
 
     def _tensors(self) -> Tensors:
-        return {
-            "model": self._model.state_dict(),
-            "optimizer": state.optimizer_tensors(self._model, self._optimizer),
-            "updates": self._updates.state(),
-        }
+        return state.all_tensors(self._model, self._optimizer, self._updates)
 
     def _make_room(self, wanted: Layout) -> bool:
         """Whether there is room for a copy; where there is none, saves block from now on."""

@@ -21,6 +21,7 @@ from lehr_trainer import checkpoint
 from lehr_trainer.config import TrainConfig
 from lehr_trainer.data import PreparedData
 from lehr_trainer.errors import BadCheckpoint
+from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
 from lehr_trainer.optim.eight_bit import flat_state, own_state
 from lehr_trainer.updates import Updates
 
@@ -33,6 +34,14 @@ class Progress:
     """Optimizer steps taken; also the whole state of the data order."""
     tokens: int = 0
     best_val_loss: float | None = None
+
+    def is_new_best(self, val_loss: float | None) -> bool:
+        """Whether it is the lowest so far, which is remembered; None where nothing was measured."""
+        best = self.best_val_loss
+        is_best = val_loss is not None and (best is None or val_loss < best)
+        if is_best:
+            self.best_val_loss = val_loss
+        return is_best
 
 
 def describe(
@@ -83,6 +92,8 @@ def restore(
     _load_optimizer(
         directory, model, optimizer, checkpoint.read_tensors(directory, manifest, "optimizer")
     )
+    if "fp8.safetensors" in manifest.files:
+        load_fp8_state(model, checkpoint.read_tensors(directory, manifest, "fp8"))
     if updates is not None and "updates.safetensors" in manifest.files:
         updates.load(checkpoint.read_tensors(directory, manifest, "updates"))
     try:
@@ -100,8 +111,30 @@ def restore(
     return progress, document
 
 
+def all_tensors(
+    model: nn.Module, optimizer: torch.optim.Optimizer, updates: Updates
+) -> dict[str, dict[str, Tensor]]:
+    """Every tensor that a checkpoint holds, by kind and name; not copied."""
+    tensors = {
+        "model": model_tensors(model),
+        "optimizer": optimizer_tensors(model, optimizer),
+        "updates": updates.state(),
+    }
+    fp8 = fp8_state(model)
+    return {**tensors, "fp8": fp8} if fp8 else tensors
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers by name, without what a library may add: Transformer Engine's pickles."""
+    return {
+        name: value
+        for name, value in model.state_dict().items()
+        if not name.endswith("._extra_state")
+    }
+
+
 def _load_model(directory: Path, model: nn.Module, saved: dict[str, Tensor]) -> None:
-    state = model.state_dict()
+    state = model_tensors(model)
     _require_same_names(directory, "model", set(state), set(saved))
     for name, own in state.items():
         if own.shape != saved[name].shape:

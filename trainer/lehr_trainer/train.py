@@ -82,14 +82,16 @@ class Training:
             step, last = progress.step, progress.step == config.steps
 
             val_loss = self.evaluate() if last or every(config.validation.every, step) else None
+            is_best = progress.is_new_best(val_loss)
             self.write_sample()
             verdict = self.boundary.agree(self.ranks, save_failed=self.saver.attend())
             if verdict.save_failed:
                 self.saver.wait()  # Raises what it met.
 
+            # After the last step a run is complete, whatever was wanted of it meanwhile.
             if verdict.stop is not None and not last:
-                return self.stop(verdict.stop, val_loss)
-            reason = self.reason_to_save(val_loss, ordered=verdict.checkpoint)
+                return self.stop(verdict.stop, val_loss, is_best=is_best)
+            reason = self.reason_to_save(is_best=is_best, ordered=verdict.checkpoint)
             if reason is not None:
                 self.save(reason, val_loss, final=last)
         self.saver.wait()
@@ -177,12 +179,9 @@ class Training:
 
     # --- saving and stopping -----------------------------------------------------------------
 
-    def reason_to_save(self, val_loss: float | None, *, ordered: bool) -> str | None:
+    def reason_to_save(self, *, is_best: bool, ordered: bool = False) -> str | None:
+        """As in the ``checkpoint`` record; None where nothing asks for one."""
         policy, step = self.config.checkpoint, self.progress.step
-        best = self.progress.best_val_loss
-        is_best = val_loss is not None and (best is None or val_loss < best)
-        if is_best:
-            self.progress.best_val_loss = val_loss
         if step == self.config.steps and policy.save_last:
             return "last"
         if every(policy.every, step):
@@ -195,12 +194,12 @@ class Training:
         with self.steplog.paused():
             self.saver.save(self.progress, reason, val_loss, final=final)
 
-    def stop(self, stop: Stop, val_loss: float | None) -> Finished:
+    def stop(self, stop: Stop, val_loss: float | None, *, is_best: bool) -> Finished:
         step = self.progress.step
         self.events.write(Stopping(time=time.time(), step=step, reason=stop.reason))
         self.say(f"stopping at step {step}: {stop.reason}")
         if stop.save:
-            reason = self.reason_to_save(val_loss, ordered=False) or "stop"
+            reason = self.reason_to_save(is_best=is_best) or "stop"
             self.save(reason, val_loss, final=True)
             self.saver.wait()
         else:

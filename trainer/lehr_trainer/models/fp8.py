@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,9 @@ from torch import Tensor, nn
 from lehr_trainer.config_parts.fp8 import Fp8Config
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.anatomy import block_linears
+
+_BEGIN = "lehr_begin_histories"
+"""A converted module's attribute that makes its histories, which else its first pass does."""
 
 _MULTIPLE = 16
 """FP8 matrix products want both sides of a weight to be a multiple of this."""
@@ -129,7 +133,7 @@ def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
     recipe = recipes.DelayedScaling(margin=1, fp8_format=recipes.Format.HYBRID, amax_history_len=16)
 
     def convert(linear: nn.Linear) -> nn.Module:
-        converted: nn.Module = engine.Linear(
+        converted: Any = engine.Linear(
             linear.in_features,
             linear.out_features,
             bias=linear.bias is not None,
@@ -146,34 +150,64 @@ def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
                 out: Tensor = in_fp8(x)
             return out
 
+        def begin_histories() -> None:
+            # Outside of its autocast it would make none.
+            with engine.fp8_autocast(enabled=True, fp8_recipe=recipe):
+                converted.init_fp8_metadata()
+
         converted.forward = forward
-        return converted
+        setattr(converted, _BEGIN, begin_histories)
+        module: nn.Module = converted
+        return module
 
     return convert
 
 
 def fp8_state(model: nn.Module) -> dict[str, Tensor]:
     """Delayed scaling's histories and scales, by name; empty for torchao, which keeps none."""
-    state: dict[str, Tensor] = {}
-    for name, module in model.named_modules():
-        for direction, meta in _delayed(module).items():
-            state[f"{name}/{direction}/amax_history"] = meta.amax_history
-            state[f"{name}/{direction}/scale"] = meta.scale
-    return state
+    return {
+        f"{name}/{direction}/{what}": getattr(meta, what)
+        for name, module in model.named_modules()
+        for direction, meta in _delayed(module).items()
+        for what in ("amax_history", "scale")
+    }
 
 
+@torch.no_grad()
 def load_fp8_state(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
-    """Put back what ``fp8_state`` gave; Transformer Engine's own form is a pickle."""
+    """Put back what ``fp8_state`` gave; Transformer Engine's own form is a pickle.
+
+    A module of which nothing was saved starts anew; what was saved of one that is not in FP8 now
+    is passed over.
+    """
     for name, module in model.named_modules():
-        for direction in ("scaling_fwd", "scaling_bwd"):
+        begin: Any = getattr(module, _BEGIN, None)
+        if begin is not None and not _delayed(module) and _anything_of(name, saved):
+            begin()
+        for direction, meta in _delayed(module).items():
             history = saved.get(f"{name}/{direction}/amax_history")
             if history is None:
-                continue
-            if direction not in getattr(module, "fp8_meta", {}):
-                module.init_fp8_metadata()
-            meta = module.fp8_meta[direction]
-            meta.amax_history.copy_(history)
-            meta.scale.copy_(saved[f"{name}/{direction}/scale"])
+                meta.amax_history.zero_()
+                meta.scale.fill_(1.0)
+            else:
+                meta.amax_history.copy_(history)
+                meta.scale.copy_(saved[f"{name}/{direction}/scale"])
+            if hasattr(meta, "scale_inv"):  # versions before 2.0 keep it besides
+                meta.scale_inv.copy_(1 / meta.scale)
+
+
+@contextmanager
+def unmoved_fp8_state(model: nn.Module) -> Iterator[None]:
+    """For passes in training mode that are no part of the training: a rehearsal, a look."""
+    before = {name: tensor.clone() for name, tensor in fp8_state(model).items()}
+    try:
+        yield
+    finally:
+        load_fp8_state(model, before)
+
+
+def _anything_of(module: str, saved: Mapping[str, Tensor]) -> bool:
+    return any(name.startswith(f"{module}/") for name in saved)
 
 
 def _delayed(module: nn.Module) -> dict[str, Any]:
