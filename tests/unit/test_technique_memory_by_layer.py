@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
 from torch import nn
 
+from lehr_trainer import memory_command
 from lehr_trainer.config import LlamaConfig
 from lehr_trainer.config_parts.attention import AttentionConfig
 from lehr_trainer.config_parts.recompute import RecomputeConfig
@@ -16,6 +20,7 @@ from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.recompute import recompute_activations
 from lehr_trainer.presets import MODEL_PRESETS
+from support.specs import train as train_values
 
 CPU = torch.device("cpu")
 
@@ -88,3 +93,22 @@ def test_hooks_are_gone_afterwards() -> None:
     with pytest.raises(ZeroDivisionError):
         memory_by_layer(model, lambda: 1 / 0)
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
+
+
+def test_a_runs_config_has_its_table_from_the_command_line(tmp_path: Path, capsys) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
+    values = train_values(tmp_path / "no corpus", attention={"backend": "math"}, batch=batch)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(yaml.safe_dump(values))
+    assert memory_command.main([str(run), "--ranks", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("a micro-batch of [1, 64]")
+    assert any(line.startswith("layers.1.self_attn ") and line.endswith("math") for line in lines)
+    assert lines[-1].startswith("warning: attention runs on the math kernel")
+    assert [path.name for path in run.iterdir()] == ["config.yaml"], "the run is left as it is"
+
+    assert memory_command.main([str(run), "--ranks", "3"]) == 2
+    assert "cannot be shared by 3 ranks" in capsys.readouterr().err
+    assert memory_command.main([str(tmp_path)]) == 2
+    assert "config.yaml cannot be read" in capsys.readouterr().err

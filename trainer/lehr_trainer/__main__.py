@@ -6,6 +6,9 @@ resumes by itself), or an attempt's directory that the platform has made.
 ``python -m lehr_trainer export RUN_DIR OUT_DIR [--step N]``: write what was trained as a folder
 that ``transformers`` loads.
 
+``python -m lehr_trainer memory RUN_DIR``: what each module keeps for the backward pass, and which
+attention kernel runs there.
+
 ``python -m lehr_trainer bench NAME``: repeat an experiment of the reference logs, as a table.
 """
 
@@ -46,6 +49,10 @@ def main() -> int:
         from lehr_trainer import export
 
         return export.main(sys.argv[2:])
+    if sys.argv[1:2] == ["memory"]:
+        from lehr_trainer import memory_command
+
+        return memory_command.main(sys.argv[2:])
     if sys.argv[1:2] == ["bench"]:
         from lehr_trainer.experiments import command
 
