@@ -21,16 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import yaml
 
-from lehr_trainer import launch, layout, machine
-from lehr_trainer.assemble import assemble
-from lehr_trainer.boundary import StopSignal
-from lehr_trainer.config import DiagnosticsConfig, TrainConfig
-from lehr_trainer.distributed import Ranks
-from lehr_trainer.session import Session
-from lehr_trainer.streams import EventStream
-from lehr_trainer.train import Training
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from lehr_trainer.config import DiagnosticsConfig
+from support.assembled import assembled
 
 REQUIRED = 0.01
 FAR = 10**9
@@ -51,7 +46,7 @@ def main() -> int:
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
-    training = assembled(folder, given)
+    training = assembled(folder, config_of(given))
     usual = DiagnosticsConfig()
     kinds: dict[str, DiagnosticsConfig] = {
         "ordinary": switched(parts=False, quality=False),
@@ -116,33 +111,16 @@ def timed(act: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def assembled(folder: Path, given: argparse.Namespace) -> Training:
-    config = TrainConfig.model_validate(
-        {
-            "model": given.model,
-            "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte", "max_tokens": 1_000_000},
-            "batch": {"sequences": given.sequences, "sequence_length": given.sequence_length},
-            "steps": 10**6,
-            "validation": {"tokens": 4096, "every": 0},
-            "checkpoint": {"every": 0},
-            "device": "cpu",
-        }
-    )
-    (folder / layout.CONFIG).write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    os.environ["LEHR_DATA"] = str(folder / "data")
-    place = launch.find_place(folder, make_attempt=True)
-    assert place is not None
-    return assemble(
-        Session(
-            config=config,
-            place=place,
-            ranks=Ranks.join(config.device),
-            events=EventStream(place.attempt_dir / layout.EVENTS),
-            signals=StopSignal(),
-            timeline=machine.Timeline(),
-            say=lambda _line: None,
-        )
-    )
+def config_of(given: argparse.Namespace) -> dict[str, object]:
+    return {
+        "model": given.model,
+        "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte", "max_tokens": 1_000_000},
+        "batch": {"sequences": given.sequences, "sequence_length": given.sequence_length},
+        "steps": 10**6,
+        "validation": {"tokens": 4096, "every": 0},
+        "checkpoint": {"every": 0},
+        "device": "cpu",
+    }
 
 
 if __name__ == "__main__":

@@ -18,7 +18,10 @@ import statistics
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 SHAPE = {
     "vocab_size": 8192,
@@ -50,48 +53,22 @@ class Ours:
     """The trainer's own loop, by ``Training.take_step``, over the tokens of the bench."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        from pathlib import Path
+        from support.assembled import assembled
 
-        import yaml
-
-        from lehr_trainer import launch, layout, machine
-        from lehr_trainer.assemble import assemble
-        from lehr_trainer.boundary import StopSignal
-        from lehr_trainer.config import TrainConfig
-        from lehr_trainer.distributed import Ranks
-        from lehr_trainer.session import Session
-        from lehr_trainer.streams import EventStream
-
-        folder = Path(tempfile.mkdtemp(prefix="lehr-bench-"))
-        config = TrainConfig.model_validate(
-            {
-                "model": SHAPE,
-                "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte", "max_tokens": 500_000},
-                "batch": {"sequences": given.sequences, "sequence_length": given.length},
-                "steps": 10**6,
-                "optimizer": {"lr": 3e-4, "weight_decay": 0.1},
-                "schedule": {"name": "constant", "warmup_steps": 0},
-                "precision": {"compute": given.compute},
-                "validation": {"tokens": 4096, "every": 0},
-                "checkpoint": {"every": 0},
-                "compile": {"scope": given.compile},
-                "device": given.device,
-            }
-        )
-        (folder / layout.CONFIG).write_text(yaml.safe_dump(config.model_dump(mode="json")))
-        os.environ["LEHR_DATA"] = str(folder / "data")
-        place = launch.find_place(folder, make_attempt=True)
-        assert place is not None
-        session = Session(
-            config=config,
-            place=place,
-            ranks=Ranks.join(config.device),
-            events=EventStream(place.attempt_dir / layout.EVENTS),
-            signals=StopSignal(),
-            timeline=machine.Timeline(),
-            say=lambda _line: None,
-        )
-        self.training = assemble(session)
+        values = {
+            "model": SHAPE,
+            "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte", "max_tokens": 500_000},
+            "batch": {"sequences": given.sequences, "sequence_length": given.length},
+            "steps": 10**6,
+            "optimizer": {"lr": 3e-4, "weight_decay": 0.1},
+            "schedule": {"name": "constant", "warmup_steps": 0},
+            "precision": {"compute": given.compute},
+            "validation": {"tokens": 4096, "every": 0},
+            "checkpoint": {"every": 0},
+            "compile": {"scope": given.compile},
+            "device": given.device,
+        }
+        self.training = assembled(Path(tempfile.mkdtemp(prefix="lehr-bench-")), values)
         # The same tokens as the other; making them costs each the same.
         self.training.loader.batch = self.batch
         self.training.wrapped.train()

@@ -1,4 +1,6 @@
-"""Loader tokens/s beside the loops that people write first, in one run: ``python tests/bench/loader.py``.
+"""Loader tokens/s beside the loops that people write first, in one run.
+
+    python tests/bench/loader.py [--sequences 64] [--lengths 512 2048]
 
 Prints JSON. Baselines (G): ``torch.tensor`` of a list of slices, and ``np.stack`` of slices;
 both make one tensor where the loader makes inputs and targets. P2's multi-process DataLoader
@@ -6,6 +8,7 @@ makes the loader's own batches in worker processes. Each is repeated in turn and
 counts, so that other work on the machine disturbs all alike.
 """
 
+import argparse
 import json
 import os
 import random
@@ -24,7 +27,6 @@ from lehr_trainer.config import BatchConfig, DataConfig, StdlibCorpus, Validatio
 from lehr_trainer.data import Loader, PreparedData, prepare
 from lehr_trainer.experiments.batches import naive, stacked
 
-SHAPES = ((64, 512), (64, 2048))
 REPEATS = 5
 REQUIRED = 20.0
 """Times the naive loop's tokens/s, at batch 64."""
@@ -145,6 +147,10 @@ def measure(prepared: PreparedData, sequences: int, length: int) -> dict[str, An
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sequences", type=int, default=64, help="of a batch")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048], help="in tokens")
+    given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="Creating a tensor from a list")
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +162,7 @@ def main() -> int:
             Path(folder),
             lambda _phase, message, _done: told.append(message),
         )
-        results = [measure(prepared, *shape) for shape in SHAPES]
+        results = [measure(prepared, given.sequences, length) for length in given.lengths]
     holds = min(ratio for result in results for ratio in result["over_naive"].values()) >= REQUIRED
     report = {
         "bench": "loader",

@@ -20,17 +20,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-import yaml
 
-from lehr_trainer import launch, layout, machine
-from lehr_trainer.assemble import assemble
-from lehr_trainer.boundary import StopSignal
-from lehr_trainer.config import TrainConfig
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from lehr_trainer import machine
 from lehr_trainer.data import Loader
-from lehr_trainer.distributed import Ranks
-from lehr_trainer.session import Session
-from lehr_trainer.streams import EventStream
 from lehr_trainer.train import Training
+from support.assembled import assembled
 
 STEPS_A_TURN = 5
 REQUIRED = 0.98
@@ -47,39 +43,23 @@ def main() -> int:
     parser.add_argument("--sequence-length", type=int, default=256)
     parser.add_argument("--compute", default="fp32", choices=["fp32", "bf16"])
     given = parser.parse_args()
-    config = TrainConfig.model_validate(
-        {
-            "model": given.model,
-            "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte", "max_tokens": 2_000_000},
-            "batch": {"sequences": given.sequences, "sequence_length": given.sequence_length},
-            "steps": 10**6,
-            "precision": {"compute": given.compute},
-            "validation": {"tokens": 4096, "every": 0},
-            "checkpoint": {"every": 0},
-        }
-    )
+    values = {
+        "model": given.model,
+        "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte", "max_tokens": 2_000_000},
+        "batch": {"sequences": given.sequences, "sequence_length": given.sequence_length},
+        "steps": 10**6,
+        "precision": {"compute": given.compute},
+        "validation": {"tokens": 4096, "every": 0},
+        "checkpoint": {"every": 0},
+    }
     with tempfile.TemporaryDirectory() as folder:
-        report = compare(config, Path(folder), given.rounds)
+        report = compare(assembled(Path(folder), values), given.rounds)
     print(json.dumps(report, indent=1))
     return 0 if report["holds"] else 1
 
 
-def compare(config: TrainConfig, folder: Path, rounds: int) -> dict[str, object]:
-    (folder / layout.CONFIG).write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    place = launch.find_place(folder, make_attempt=True)
-    assert place is not None
-    events = EventStream(place.attempt_dir / layout.EVENTS)
-    ranks = Ranks.join(config.device)
-    session = Session(
-        config=config,
-        place=place,
-        ranks=ranks,
-        events=events,
-        signals=StopSignal(),
-        timeline=machine.Timeline(),
-        say=lambda line: None,
-    )
-    training = assemble(session)
+def compare(training: Training, rounds: int) -> dict[str, object]:
+    config, ranks = training.config, training.ranks
     bare = BareLoop(training)
     wall: dict[str, list[float]] = {"lehr": [], "bare": []}
     processor: dict[str, list[float]] = {"lehr": [], "bare": []}
