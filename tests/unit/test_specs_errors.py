@@ -5,6 +5,7 @@ from textwrap import dedent
 
 import pytest
 
+from lehr import examples
 from lehr.errors import SpecError, nearest
 from lehr.specs import RunSpec, SweepSpec, load_spec, synonyms
 from lehr.specs.fields import synonym
@@ -364,6 +365,15 @@ OVERRIDES = {
 def test_an_override_is_named_as_it_was_written(tmp_path, case):
     text, overrides, expected = OVERRIDES[case]
     assert said(tmp_path, text, overrides) == dedent(expected)
+
+
+def test_a_file_that_comes_with_lehr_is_found_from_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError) as caught:
+        load_spec("sweeps/lr_grid_small.yaml")
+    [problem] = caught.value.problems
+    assert problem.hint == f"One of that name comes with Lehr: cp {examples.LR_GRID_SMALL} ."
+    assert load_spec(str(examples.LR_GRID_SMALL)).name == "lr-grid-small"
 
 
 def test_a_missing_file_names_the_one_beside_it(tmp_path):

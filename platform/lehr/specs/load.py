@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from lehr import examples
 from lehr.errors import Problem, SpecError, nearest
 from lehr.specs.expand import cell_problems
 from lehr.specs.overrides import Overrides, parse_overrides, set_path
@@ -102,7 +103,12 @@ def _read_file(path: Path) -> Document:
         near = None
         if path.parent.is_dir():
             near = nearest(path.name, (entry.name for entry in path.parent.iterdir()))
-        hint = f"Did you mean {path.parent / near}?" if near else None
+        shipped = examples.FOLDER / path.name
+        hint = None
+        if near:
+            hint = f"Did you mean {path.parent / near}?"
+        elif shipped.suffix == ".yaml" and shipped.is_file():
+            hint = f"One of that name comes with Lehr: cp {shipped} ."
         raise SpecError([Problem("", "there is no such file.", hint, source=source)]) from None
     except UnicodeDecodeError as error:
         message = f"byte {error.start} is not UTF-8 text; is this a spec?"
