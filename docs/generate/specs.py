@@ -1,4 +1,4 @@
-"""docs/specs.md: every field of a run's and a sweep's file, from the classes that read them."""
+"""docs/specs.md: every field of a run's, sweep's and rollout's file, from their classes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from lehr.specs import RunSpec, SweepSpec
+from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.fields import alternatives, is_model, models
+from lehr.specs.rollout import CpuStage, LastStage, Stage, Stages, TwoGpuStage
 from lehr_trainer.presets import MODEL_PRESETS
 
 _UNITS = {
@@ -43,6 +44,17 @@ _UNITS = {
     "starts_after": "steps",
     "growth_interval": "steps",
     "skip_step.window": "steps",
+    "exact_resume.steps": "steps",
+    "cpu.steps": "steps",
+    "one_gpu.steps": "steps",
+    "two_gpus.steps": "steps",
+    "judge_after": "steps",
+    "first_loss.within": "nats",
+    "falling_loss.by": "share",
+    "memory.of_card": "share",
+    "memory.over_plan": "share",
+    "mfu.at_least": "share",
+    "at_most_gb": "GB",
     "stages.after": "share of steps",
     "profile.wait": "steps",
     "profile.warmup": "steps",
@@ -80,7 +92,7 @@ def page() -> str:
         "",
         "Generated from the classes that read them by `python docs/generate`; do not edit.",
         "",
-        "A spec is YAML, JSON or a dict. `lehr schema run` and `lehr schema sweep` print it as",
+        "A spec is YAML, JSON or a dict. `lehr schema run` (or `sweep`, or `rollout`) prints it as",
         "JSON Schema, for editors. A field that is not listed is an error that names the nearest.",
         "On the command line and in the client any field is set by its dotted path:",
         "`lehr submit run.yaml train.optimizer.lr=3e-4`. What is not given keeps its default;",
@@ -91,6 +103,7 @@ def page() -> str:
         "",
         "- [A run](#a-run)",
         "- [A sweep](#a-sweep)",
+        "- [A rollout](#a-rollout)",
         "- [Model presets](#model-presets)",
         "",
         "## A run",
@@ -102,9 +115,41 @@ def page() -> str:
         "given.",
         "",
         *_sections(SweepSpec, "", skip={"run"}),
+        *_rollout(),
         *_presets(),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _rollout() -> list[str]:
+    """The first stages have the same fields, and all gates have: each is told once."""
+    return [
+        "## A rollout",
+        "",
+        "A run brought up in stages: [rollout.md](rollout.md). `run` is a run as above; its `name`",
+        "need not be given. The gates of `stages.one_gpu` are those of the other stages too.",
+        "",
+        *_table(RolloutSpec, ""),
+        "### `stages`",
+        "",
+        _prose(Stages.__doc__ or ""),
+        "",
+        *_table(Stages, "stages"),
+        "### `stages.cpu`",
+        "",
+        *_table(CpuStage, "stages.cpu"),
+        "### `stages.one_gpu`",
+        "",
+        *_sections(Stage, "stages.one_gpu"),
+        "### `stages.two_gpus`",
+        "",
+        *_table(TwoGpuStage, "stages.two_gpus"),
+        "### `stages.all`",
+        "",
+        _prose(LastStage.__doc__ or ""),
+        "",
+        *_table(LastStage, "stages.all"),
+    ]
 
 
 def _sections(

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from lehr.cli import main
-from lehr.specs import RunSpec, SweepSpec, load_spec
+from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
 from lehr.specs.fields import leaf_paths, place
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +152,7 @@ def test_what_is_added_to_answers_breaks_nobody(breaking, kept):
 
 def test_every_field_of_a_spec_is_in_the_reference():
     text = (DOCS / "specs.md").read_text()
-    for root in (RunSpec, SweepSpec):
+    for root in (RunSpec, SweepSpec, RolloutSpec):
         for path in leaf_paths(root):
             name = path.rpartition(".")[2]
             assert f"| `{name}` |" in text, path

@@ -21,26 +21,28 @@ AlarmCode = Literal[
 """What the diagnosis calls what it sees (``lehr.analysis.diagnosis``)."""
 
 
-class FirstLoss(Config):
+class Switched(Config):
+    enabled: bool = True
+    """false: it is not judged, and nothing waits for it."""
+
+
+class FirstLoss(Switched):
     """The first step's loss is what untrained weights must give: about ln(vocabulary)."""
 
-    enabled: bool = True
     within: Annotated[float, Field(gt=0)] = 0.5
     """Nats by which it may be off what the initialisation predicts."""
 
 
-class FallingLoss(Config):
+class FallingLoss(Switched):
     """The loss falls while the stage trains."""
 
-    enabled: bool = True
     by: Annotated[float, Field(gt=0, lt=1)] = 0.03
     """Share of the first loss by which the last steps' median must lie below it."""
 
 
-class NoAlarm(Config):
+class NoAlarm(Switched):
     """The diagnosis of the run's curves finds nothing wrong."""
 
-    enabled: bool = True
     ignore: list[AlarmCode] = []
     """Alarms that do not count."""
 
@@ -50,7 +52,7 @@ class CpuNoAlarm(NoAlarm):
     """Alarms that do not count: steps of milliseconds wait for data as they wait for Python."""
 
 
-class ExactResume(Config):
+class ExactResume(Switched):
     """A run that goes on from its middle checkpoint ends bit for bit where the whole run did.
 
     Two runs are compared by the SHA-256 of every weight and optimizer file in their last
@@ -58,18 +60,16 @@ class ExactResume(Config):
     the first of the two.
     """
 
-    enabled: bool = True
     steps: Annotated[int, Field(ge=2)] = 20
     """Of the run that is repeated from its middle, unless the stage itself is that run."""
 
 
-class Memory(Config):
+class Memory(Switched):
     """The most that one GPU held is what was planned, and leaves room on the card.
 
     On a CPU only ``at_most_gb`` can be judged, by the process's memory.
     """
 
-    enabled: bool = True
     of_card: Annotated[float, Field(gt=0, le=1)] = 0.95
     """Share of the card's memory that may be held."""
     over_plan: Annotated[float, Field(ge=0)] = 0.25
@@ -78,13 +78,12 @@ class Memory(Config):
     """GB that may be held, whatever the card and the plan say."""
 
 
-class Mfu(Config):
+class Mfu(Switched):
     """Model FLOPs utilization, the share of the GPUs' dense peak, is not under a floor.
 
     Not judged where no peak is known, as on a CPU.
     """
 
-    enabled: bool = True
     at_least: Share = 0.2
     """The median over the second half of the stage; half of what a plan counts on."""
 
@@ -101,6 +100,8 @@ class Gates(Config):
 
 
 class CpuGates(Gates):
+    """Those of the other stages; but waiting for data is no alarm here."""
+
     no_alarm: CpuNoAlarm = CpuNoAlarm()
 
 

@@ -67,7 +67,7 @@ class LastStage(Config):
 
     judge_after: PositiveInt = 100
     """The step at which its gates are judged, while it goes on; at most its last. What can be told
-    before (the first loss, an alarm, too much memory) stops it before."""
+    before (the first loss, NaN, too much memory) stops it before."""
     gates: LastGates = LastGates()
 
 
