@@ -77,6 +77,9 @@ def test_a_column_of_learning_rates_has_one_notation():
         "3.0e-1",
     ]
     assert formats.learning_rates([0.1, 0.25]) == ["0.1", "0.25"]
+    # A rate by its path, so that one value looks the same in every command.
+    assert formats.learning_rates([0.1, 3e-3], "train.optimizer.lr") == ["1.0e-1", "3.0e-3"]
+    assert formats.parameter(0.01, "lr") == "1.0e-2"
     assert formats.learning_rates([8, 16, "adamw", True]) == ["8", "16", "adamw", "true"]
 
 

@@ -159,15 +159,15 @@ def _beside(value: float | None, base: float | None, text: str, is_base: bool) -
 def _differences(shown: list[DifferenceView], runs: int) -> Table:
     rows = table("", "what differs", *(str(number + 1) for number in range(runs)))
     for one in shown:
-        values = [words(text) for text in _texts(one.values)]
+        values = [words(text) for text in _texts(one.values, one.path)]
         rows.add_row("*" if one.factor else "", words(one.path), *values)
     return rows
 
 
-def _texts(values: list[Any]) -> list[str]:
+def _texts(values: list[Any], path: str) -> list[str]:
     return [
         text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-        for text in formats.learning_rates(["null" if v is None else v for v in values])
+        for text in formats.learning_rates(["null" if v is None else v for v in values], path)
     ]
 
 

@@ -86,11 +86,12 @@ def share(value: float | None) -> str:
     return NOTHING if value is None or not math.isfinite(value) else f"{value * 100:.0f} %"
 
 
-def parameter(value: Any) -> str:
-    """A swept value: 1.0e-4, 3e-3 as 3.0e-3, 16, adamw."""
+def parameter(value: Any, path: str = "") -> str:
+    """A swept value: 1.0e-4, 16, adamw; a learning rate, by its path, as 3.0e-3."""
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    if value and not _ORDINARY[0] <= abs(value) < _ORDINARY[1]:
+    rate = path.rpartition(".")[2] == "lr"
+    if value and (rate or not _ORDINARY[0] <= abs(value) < _ORDINARY[1]):
         return scientific(value)
     return f"{value:g}"
 
@@ -102,15 +103,15 @@ def scientific(value: float) -> str:
     return f"{mantissa}{'0' if mantissa.endswith('.') else ''}e{int(exponent)}"
 
 
-def learning_rates(values: Sequence[Any]) -> list[str]:
-    """One notation for a column: scientific for all once one of them needs it."""
+def learning_rates(values: Sequence[Any], path: str = "") -> list[str]:
+    """One notation for a column: scientific for all once one of them needs it, or it is a rate."""
     floats = [value for value in values if isinstance(value, float) and value]
     if floats and any(not _ORDINARY[0] <= abs(value) < _ORDINARY[1] for value in floats):
         return [
             scientific(value) if isinstance(value, float) and value else parameter(value)
             for value in values
         ]
-    return [parameter(value) for value in values]
+    return [parameter(value, path) for value in values]
 
 
 def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) -> str:

@@ -134,7 +134,8 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
             runs,
             ", ".join(formats.short_paths(sweep.parameters)),
             formats.loss(sweep.best_value),
-            words(", ".join(formats.parameter(v) for v in best.values())) or formats.NOTHING,
+            words(", ".join(formats.parameter(v, path) for path, v in best.items()))
+            or formats.NOTHING,
             formats.ago(sweep.created_at)[:-4],
         )
     console().print(rows)

@@ -168,7 +168,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("tokens", f"{formats.count(view.tokens_per_step)} a step, seed {train.get('seed', 0)}"),
         (
             "varied",
-            ", ".join(f"{k}={formats.parameter(v)}" for k, v in view.parameters_varied.items()),
+            ", ".join(f"{k}={formats.parameter(v, k)}" for k, v in view.parameters_varied.items()),
         ),
         ("resources", f"{gpus}{f' on {places}' if places else ''}"),
         ("device", view.device or ""),
