@@ -42,15 +42,16 @@ def test_loss_against_learning_rate_with_the_best_marked(look: Visit, world: Wor
 
 
 def test_what_the_fit_says_stands_once_in_the_verdict(visit: Visit, lehr: Lehr):
-    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("fitted", RATES[:-1], steps=50))
+    rates = [1e-3, 2e-3, 4e-3, 7e-3]
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("fitted", rates, steps=400))
     for run in runs:
         attempt = seeding.start(lehr.store, run)
-        attempt.train(range(1, 51))
-        attempt.end(RunState.COMPLETED, 50)
+        attempt.train(range(1, 401), logs=False)
+        attempt.end(RunState.COMPLETED, 400)
     page = visit.open(f"/sweeps/{sweep.id}")
     expect(page.locator("#verdict")).to_contain_text("the fit says")
     said = page.locator("#sweep-head").inner_text()
-    assert said.count("fit") == 1, said
+    assert "quadratic" not in said
     # Where no verdict stands beside them, the notes do tell it.
     told = page.request.get(f"{visit.url}/api/v1/sweeps/{sweep.id}").json()["notes"]
     assert any("quadratic fit" in note for note in told)

@@ -48,7 +48,7 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> Json:
     data += _other_traces(sweep, parameter, cells, top=max(losses, default=1.0))
     best = [cell for cell in ranked if cell.best]
     if best:
-        data.append(_best_trace(parameter, best))
+        data.append(_best_trace(parameter, best, cells if numeric else ()))
     layout: Json = {
         "xaxis": _x_axis(parameter, cells, numeric=numeric, logarithmic=logarithmic),
         "yaxis": {
@@ -275,7 +275,16 @@ def _points(sweep: SweepDetail, parameter: str, cells: Sequence[CellView]) -> Js
     }
 
 
-def _best_trace(parameter: str, best: Sequence[CellView]) -> Json:
+def _best_trace(parameter: str, best: Sequence[CellView], cells: Sequence[CellView]) -> Json:
+    tried = [cell.parameters[parameter] for cell in cells]
+
+    def place(cell: CellView) -> str:
+        """Beside the frame the words go inwards: a narrow screen would cut them."""
+        value = cell.parameters[parameter]
+        if len(tried) > 1 and value == max(tried):
+            return "top left"
+        return "top right" if len(tried) > 1 and value == min(tried) else "top center"
+
     return {
         "type": "scatter",
         "mode": "markers+text",
@@ -289,7 +298,7 @@ def _best_trace(parameter: str, best: Sequence[CellView]) -> Json:
             "line": {"width": 2, "color": _BLUE},
         },
         "text": [f"best {short(cell.parameters[parameter], parameter)}" for cell in best],
-        "textposition": "top center",
+        "textposition": [place(cell) for cell in best],
         "hoverinfo": "skip",
         "customdata": [cell.run.id for cell in best],
         "meta": {"role": "best"},

@@ -31,19 +31,17 @@ import { axis, CONFIG, ink, layout, plotly } from "./plotly.js";
 const MARGIN = { l: 58, r: 10, t: 8, b: 24 };
 const READINGS = 8;
 
-/** @type {Record<string, string>} */
-const TICKS = { tokens_per_s: "~s", mfu: ".0%" };
-
-/** The y axis's number format where Plotly's own would not do. */
-function tickFormat(/** @type {string} */ name) {
-  if (name.endsWith("_bytes")) return "~s";
-  return TICKS[name];
-}
-
-/** @param {string} name */
-function tickUnit(name) {
-  if (name.endsWith("_bytes")) return "B";
-  return name.endsWith("_s") && !name.endsWith("per_s") ? " s" : "";
+/**
+ * The y axis's number format and unit where Plotly's own would not do: as `metric` reads it out.
+ *
+ * @param {string} name
+ */
+function ticks(name) {
+  if (name.endsWith("_bytes")) return { tickformat: "~s", ticksuffix: "B" };
+  if (name === "mfu" || name.endsWith("_share") || name.endsWith("acc")) return { tickformat: "~p" };
+  if (name.endsWith("per_s")) return { tickformat: "~s" };
+  // 2.15ms, 1.2s: seconds would not fit for what takes a thousandth of one.
+  return name.endsWith("_s") ? { tickformat: "~s", ticksuffix: "s" } : {};
 }
 
 /** Of a value's size, the spread that is told apart; less is rounding, not news. */
@@ -172,6 +170,10 @@ export class Chart {
     const traces = lines.flatMap((line) => this.#traces(line));
     const width = this.plot.clientWidth;
     const shared = axis();
+    const nticks = Math.max(4, Math.floor(width / 75));
+    const first = Math.min(...lines.map((line) => line.curve.x[0] ?? Infinity));
+    // A tick between two steps would bear the name of one of them.
+    const whole = look.x === "step" && !look.logx && longest - first < nticks;
     const figure = {
       ...layout(),
       margin: MARGIN,
@@ -181,7 +183,8 @@ export class Chart {
       xaxis: {
         ...shared,
         type: look.logx ? "log" : "linear",
-        nticks: Math.max(4, Math.floor(width / 75)),
+        nticks,
+        ...(whole && { tick0: 0, dtick: 1 }),
         tickformat: look.x === "flops" ? "~e" : look.logx || look.x === "tokens" ? "~s" : look.x === "step" ? ",~d" : undefined,
         ticksuffix: suffix,
       },
@@ -190,8 +193,7 @@ export class Chart {
         type: look.logy ? "log" : "linear",
         fixedrange: true,
         nticks: 5,
-        tickformat: tickFormat(this.name),
-        ticksuffix: tickUnit(this.name),
+        ...ticks(this.name),
         ...steady(traces, look.logy),
       },
       shapes: marks ? this.#shapes(marks) : [],

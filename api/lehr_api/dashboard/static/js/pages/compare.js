@@ -18,7 +18,7 @@ import { read, write } from "../urlstate.js";
  * @typedef {object} Comparison
  * @property {string[]} runs
  * @property {number | null} common_x
- * @property {{run_id: string, x: number | null, value: any, delta: any}[]} standings
+ * @property {{run_id: string, x: number | null, value: any, delta: any, tokens_per_s: any, mfu: any, step_time_s: any, memory_bytes: any}[]} standings
  * @property {{path: string, values: any[], factor: boolean}[]} differences
  * @property {number | null} noise
  * @property {string[]} notes
@@ -26,24 +26,13 @@ import { read, write } from "../urlstate.js";
 
 const MOST = 50;
 const NOTES = 3;
-/** What the table compares besides the chosen metric: [metric, title, whether more is better]. */
+/** What the table compares besides the chosen metric: [field of a standing, title, how it was obtained, named as]. */
 const BESIDES = /** @type {const} */ ([
-  ["tokens_per_s", "tokens/s"],
-  ["mfu", "MFU"],
-  ["step_time_s", "step time"],
-  ["memory", "memory"],
+  ["tokens_per_s", "tokens/s", "median over the run", "tokens_per_s"],
+  ["mfu", "MFU", "median over the run, of the GPUs' dense peak", "mfu"],
+  ["step_time_s", "step time", "median over the run", "step_time_s"],
+  ["memory_bytes", "memory", "the most that one GPU held; on a CPU, the process", "memory/peak_bytes"],
 ]);
-/** Peak of the GPU; a run on a CPU has that of its process. */
-const MEMORY = ["memory/peak_bytes", "memory/rss_bytes"];
-
-/**
- * @param {RunDetail | undefined} run
- * @param {string} name
- */
-function newest(run, name) {
-  const found = (name === "memory" ? MEMORY : [name]).find((one) => run?.latest[one]);
-  return found && run?.latest[found].value;
-}
 
 const place = byId("compare");
 let ids = (read("runs") ?? "").split(",").filter(Boolean).slice(0, MOST);
@@ -167,7 +156,7 @@ function drawTable() {
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), h("th.num", { scope: "col", title: `where every run has it: ${axis} ${where}` }, `${metric} at ${axis} ${where}`), BESIDES.map(([, title]) => h("th.num", { scope: "col" }, title)), h("th", {}, ""))),
+        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), h("th.num", { scope: "col", title: `where every run has it: ${axis} ${where}` }, `${metric} at ${axis} ${where}`), BESIDES.map(([, title, how]) => h("th.num", { scope: "col", title: how }, title)), h("th", {}, ""))),
         h(
           "tbody",
           {},
@@ -175,7 +164,6 @@ function drawTable() {
             const run = runs.get(id);
             if (!run) return null;
             const standing = standings.get(id);
-            const baseRun = runs.get(base);
             return h(
               "tr",
               { "data-run": id },
@@ -183,7 +171,7 @@ function drawTable() {
               h("td", {}, h("a.name", { href: `/runs/${id}` }, run.name), id === base && h("span.tag", {}, "baseline")),
               h("td", {}, runState(run)),
               h("td.num", {}, h("b", {}, format(standing?.value)), id !== base && delta(standing?.value, standings.get(base)?.value, format)),
-              BESIDES.map(([name]) => h("td.num", {}, f.metric(name === "memory" ? MEMORY[0] : name, newest(run, name)), id !== base && delta(newest(run, name), newest(baseRun, name), null))),
+              BESIDES.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], standings.get(base)?.[field], null))),
               h(
                 "td",
                 {},

@@ -17,7 +17,8 @@ const head = byId("rollout-head");
 const failure = h("div");
 const line = h("div");
 const parts = h("div");
-fill(byId("rollout-body"), failure, line, parts);
+const notes = h("div");
+fill(byId("rollout-body"), failure, line, parts, notes);
 /** @type {RolloutDetail | null} */
 let rollout = null;
 const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
@@ -93,7 +94,6 @@ function drawHead(it) {
     ),
     h("div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)), it.ended_at !== null && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at))),
     h("p.verdict", { id: "verdict" }, verdict(it)),
-    it.notes.map((note) => h("p.note", {}, note)),
   );
   if (focused) [...head.querySelectorAll("button, a")].find((one) => one.textContent === focused)?.focus();
 }
@@ -109,6 +109,7 @@ function drawStages(it) {
     const part = /** @type {HTMLDetailsElement | null} */ (document.getElementById(`stage-${name}`));
     if (part) part.open = true;
   }));
+  fill(notes, it.notes.length > 0 && h("h2", {}, "Notes"), it.notes.map((note) => h("p.note", {}, note)));
   fill(parts, it.stages.map((stage) => stagePart(stage, isOpen(stage.name), (open) => keep(stage.name, open))));
   for (const id of shown) document.getElementById(id ?? "")?.querySelector("details.changes")?.setAttribute("open", "");
   if (at >= 0) /** @type {HTMLElement} */ (controls()[at])?.focus({ preventScroll: true });

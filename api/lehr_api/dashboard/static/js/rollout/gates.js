@@ -45,6 +45,8 @@ export function gatesTable(stage) {
 /** How many gates have been judged, and how: "5 of 6 passed". @param {StageView} stage */
 export function gatesLine(stage) {
   const on = stage.gates.filter((gate) => gate.state !== "off");
+  if (stage.state === "skipped") return "not started";
+  if (on.length && on.every((gate) => gate.state === "waiting")) return `${on.length} gates to pass`;
   const passed = on.filter((gate) => gate.state === "passed").length;
   const failed = on.filter((gate) => gate.state === "failed");
   if (failed.length) return `${failed.map((gate) => gate.title).join(", ")} failed`;

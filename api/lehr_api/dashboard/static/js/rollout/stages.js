@@ -76,7 +76,7 @@ function facts(stage) {
     h("span", {}, `${f.integer(stage.steps)} steps of ${f.integer(stage.tokens_per_step)} tokens`),
     h("span", {}, `judged at step ${f.integer(stage.judged_at_step)}`),
     took && h("span", {}, `took ${took}`),
-    stage.gpu_seconds !== null && stage.gpus > 0 && h("span", { title: "GPUs held times the time they were held, of all its runs" }, `${f.number(stage.gpu_seconds / 3600, 3)} GPU-hours`),
+    stage.gpu_seconds !== null && stage.gpus > 0 && h("span", { title: "GPUs held times the time they were held, of all its runs" }, `${f.duration(stage.gpu_seconds)} of GPU time`),
   );
 }
 
@@ -103,7 +103,8 @@ export function stagePart(stage, open, onToggle) {
       "details.stage-part",
       { id: `stage-${stage.name}`, open },
       h("summary", { onclick: () => onToggle(!part.open) }, h("h2", {}, `${stage.number}. ${stage.title}`), stateMark(stage.state), h("span.dim", {}, gatesLine(stage))),
-      stage.reason && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
+      // Why a gate failed stands in its row, and in the verdict above.
+      stage.reason && !stage.gates.some((gate) => gate.state === "failed") && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
       facts(stage),
       changes(stage),
       h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h("li.dim", {}, stage.state === "skipped" ? "Nothing was started." : "Its run is submitted when the stages before it have passed.")),

@@ -60,9 +60,11 @@ export function openCurves(place, run) {
   const log = new LogView(tailPlace, run, { tail: true });
   let attempt = run.attempt;
 
+  let any = false;
   const metrics = async () => {
     const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
-    if (!infos.length) {
+    any = infos.length > 0;
+    if (!any) {
       fill(charts, empty("No metrics yet", h("p", {}, "Curves appear with the first step. What happens until then is in the log.")));
       return;
     }
@@ -77,7 +79,7 @@ export function openCurves(place, run) {
       found.alarms.length && `red dashes where an alarm began (${found.alarms.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
       found.schedule.length && `dash-dotted lines where the learning rate changes course (${found.schedule.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
     ].filter(Boolean);
-    marksLine.textContent = parts.length ? `On the curves: ${parts.join(", ")}.` : "";
+    marksLine.textContent = any && parts.length ? `On the curves: ${parts.join(", ")}.` : "";
   };
   // Which metrics there are and what is marked changes seldom: looked at when the run shows a
   // sign of it, and now and then for what gives no sign (a checkpoint, a metric of its own).

@@ -116,7 +116,7 @@ function attempts(run) {
 function hardware(started) {
   if (!started) return h("p.hint", {}, "The trainer says what it runs on when it begins.");
   const facts = [...flatten(started.data)].filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path));
-  return h("dl.facts", {}, facts.map(([path, value]) => [h("dt", {}, path), h("dd", {}, path.startsWith("startup_s.") ? f.duration(value) : specValueOf(value, path))]));
+  return h("dl.facts", {}, facts.map(([path, value]) => [h("dt", {}, path), h("dd", {}, path.startsWith("startup_s.") ? f.metric("startup_s", value) : specValueOf(value, path))]));
 }
 
 /** @param {unknown} value @param {string} path */
