@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import bindparam, update
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import Desired, RunState, can_move
 from lehr.errors import Conflict, InternalError
+from lehr.store.changes import Change
 from lehr.store.ids import attempt_id
 from lehr.store.part import Part
 from lehr.store.runs import get_run
@@ -178,26 +179,31 @@ class Moves(Part):
         if not reasons:
             return
         with self.db.read() as session:
-            known = dict(
-                session.exec(
-                    select(Run.id, Run.pending_reason).where(Run.state == RunState.QUEUED.value)
-                ).all()
-            )
-        changed = {
-            run_id: reason
-            for run_id, reason in reasons.items()
-            if run_id in known and known[run_id] != reason
-        }
+            rows = session.exec(
+                select(Run.id, Run.pending_reason, Run.sweep_id).where(
+                    Run.state == RunState.QUEUED.value
+                )
+            ).all()
+        changed = [
+            (run_id, sweep_id, reasons[run_id])
+            for run_id, now, sweep_id in rows
+            if run_id in reasons and reasons[run_id] != now
+        ]
         if not changed:
             return
         # Reasons are computed again by each tick: not worth a flush to disk.
         with self.db.write(durable=False) as session:
-            for run_id, reason in changed.items():
-                run = get_run(session, run_id)
-                if run.state == RunState.QUEUED.value:
-                    run.pending_reason = reason
-                    session.add(run)
-                    self._run_changed(run)
+            # One statement: a sweep's thousands of cells are told at once.
+            session.connection().execute(
+                update(Run)
+                .where(col(Run.id) == bindparam("which"), col(Run.state) == RunState.QUEUED.value)
+                .values(pending_reason=bindparam("why")),
+                [{"which": run_id, "why": why} for run_id, _, why in changed],
+            )
+            for run_id, _, _ in changed:
+                self.db.changed(Change("run", run_id))
+            for sweep_id in {sweep_id for _, sweep_id, _ in changed if sweep_id is not None}:
+                self.db.changed(Change("sweep", sweep_id))
 
     def _wish(self, session: Session, run: Run, wish: str, actor: str, message: str | None) -> None:
         session.add(
