@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +21,9 @@ DELAYED = {"compute": "fp32", "fp8": {"recipe": "te_delayed"}}
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     transformer_engine_stand_in.install(monkeypatch)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield train_values(
+    return train_values(
         text_corpus(tmp_path / "texts"),
         steps=100,
         precision=DELAYED,
@@ -34,8 +31,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
         diagnostics={"quality_every": 0, "sample": {"every": 0}},
         deterministic=False,
     )
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def steps(training: Training, count: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +22,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Path]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+def run(tmp_path: Path) -> Path:
     text_corpus(tmp_path / "texts")
     (tmp_path / "run").mkdir()
-    yield tmp_path / "run"
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return tmp_path / "run"
 
 
 def training(run: Path, **changes: object) -> Training:

@@ -53,7 +53,7 @@ class PartWatch:
             if loss_scale is not None:
                 norm = norm / loss_scale
             self._values[f"params/{part}/grad_norm"] = norm
-            self._before[part] = list(torch._foreach_clone(weights))  # noqa: SLF001 - many as one
+            self._before[part] = [weight.clone() for weight in weights]
 
     @torch.no_grad()
     def after_update(self) -> dict[str, Tensor]:
