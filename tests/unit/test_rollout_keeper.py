@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -11,6 +13,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.specs import stages
 from lehr.store import Store
+from lehr.store.checkup import check
 from support.rollouts import Bug, World, create, spec, states, submitted
 from support.stores import crashed_copy, fresh_store
 
@@ -352,6 +355,26 @@ def test_a_cancelled_rollout_cancels_what_runs_and_starts_nothing_more(store, wo
         "two_gpus": None,
         "all": None,
     }
+
+
+def test_a_stage_that_began_before_its_turn_is_found_by_the_check(tmp_path):
+    home = tmp_path / "home"
+    with fresh_store(home) as store:
+        world = World(store)
+        rollout = create(store, spec())
+        [run] = world.waiting()
+        world.train(run)
+        world.keeper.tick()
+        assert check(home) == []
+    with closing(sqlite3.connect(home / "lehr.db")) as connection:
+        connection.execute("UPDATE rollout_stages SET outcome='passed' WHERE name='two_gpus'")
+        connection.commit()
+    [found] = check(home)
+    assert (found.level, found.where, found.message) == (
+        "error",
+        f"rollout {rollout.id}",
+        "stage two_gpus has begun, though cpu before it has not passed",
+    )
 
 
 def test_a_rollout_is_found_by_name_id_and_beginning(store):

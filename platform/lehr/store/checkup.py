@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -40,7 +42,7 @@ def check(home: Path) -> list[Finding]:
     except HomeUnusable as error:
         found = [Finding("error", "lehr.db", error.message)]
     if not found:
-        found += _record(path)
+        found += [*_record(path), *_rollouts(path)]
     streams = home / "streams.db"
     version = index.version(streams)
     if version is None:
@@ -86,6 +88,26 @@ def _record(path: Path) -> Iterator[Finding]:
             yield Finding("error", where, message)
         if attempts[run] != list(range(1, attempt + 1)):
             yield Finding("error", where, f"is at attempt {attempt}, but has {attempts[run]}")
+
+
+def _rollouts(path: Path) -> Iterator[Finding]:
+    """No stage begins before all earlier ones have passed."""
+    with closing(_open(path)) as connection:
+        known = "SELECT 1 FROM sqlite_master WHERE type='table' AND name='rollout_stages'"
+        if connection.execute(known).fetchone() is None:  # Of a version without rollouts.
+            return
+        stages = connection.execute(
+            "SELECT rollout_id, name, outcome, started_at FROM rollout_stages"
+            " ORDER BY rollout_id, number"
+        ).fetchall()
+    for rollout, of_it in groupby(stages, key=itemgetter(0)):
+        waits: str | None = None
+        for _, name, outcome, started_at in of_it:
+            if waits is not None and (outcome is not None or started_at is not None):
+                message = f"stage {name} has begun, though {waits} before it has not passed"
+                yield Finding("error", f"rollout {rollout}", message)
+            if waits is None and outcome != "passed":
+                waits = name
 
 
 def _history(moves: list[tuple[str | None, str, int]], state: str) -> Iterator[str]:
