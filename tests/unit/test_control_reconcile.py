@@ -25,7 +25,7 @@ PATIENCE = Patience()
 
 
 def attempt(**changes) -> OpenAttempt:
-    values = {"id": "r-1", "nodes": ("n1",), "wanted": True, "dispatched": True, "beaten": True}
+    values = {"id": "r-1", "nodes": ("n1",), "wanted": True, "dispatched": True, "heard": True}
     return OpenAttempt(**{**values, **changes})
 
 
@@ -63,17 +63,17 @@ def test_an_agent_that_answers_and_never_heard_of_it_settles_the_matter():
 
 
 def test_an_attempt_recorded_but_never_started_is_started_by_whoever_finds_it():
-    fresh = attempt(dispatched=False, beaten=False)
+    fresh = attempt(dispatched=False, heard=False)
     assert decide(fresh, node()) == [Launch("r-1")]
     # But not while a call is under way, nor while its node has not said what it has.
-    assert decide(attempt(dispatched=False, beaten=False, in_flight=True), node()) == []
+    assert decide(attempt(dispatched=False, heard=False, in_flight=True), node()) == []
     assert decide(fresh, node(answered=False)) == []
     # The server was killed between the agent's start and its own note of it.
     assert decide(fresh, node(r_1=Seen.LIVE)) == [Adopt("r-1")]
 
 
 def test_a_run_cancelled_before_its_start_is_settled_and_never_started():
-    [action] = decide(attempt(dispatched=False, beaten=False, desired=Desired.CANCEL), node())
+    [action] = decide(attempt(dispatched=False, heard=False, desired=Desired.CANCEL), node())
     assert isinstance(action, Lose)
     assert action.cause == "never_started"
 
@@ -114,7 +114,7 @@ def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
 
 
 def test_nothing_heard_since_the_start_is_given_up_with_a_hint():
-    mute = attempt(beaten=False, since_contact_s=PATIENCE.first_beat_s + 1)
+    mute = attempt(heard=False, since_contact_s=PATIENCE.first_beat_s + 1)
     stop, lose = decide(mute, node(r_1=Seen.LIVE))
     assert stop.pressure is Pressure.KILL
     assert lose.cause == "no_contact"
@@ -165,7 +165,7 @@ attempts = st.builds(
     in_flight=st.booleans(),
     exited=st.booleans(),
     since_contact_s=seconds,
-    beaten=st.booleans(),
+    heard=st.booleans(),
     since_wish_s=seconds,
     since_ended_s=seconds,
     ended_well=st.booleans(),

@@ -173,3 +173,26 @@ def test_one_that_is_not_heard_of_is_not_called_stalled(bench):
     bench.tick(300)
     assert bench.dispatcher.silences() == {run: Silence.UNREACHABLE}
     assert [op for op, _ in bench.asked] == ["start"]
+
+
+def test_one_that_spoke_and_never_beat_is_left_alone_however_long_it_is_silent(bench):
+    """Its server's network went away in the seconds between its first words and its first beat."""
+    run = bench.store.create_run(parse_spec(run_spec(bench.corpus, "cut-off", steps=1000)))
+    bench.tick()
+    line = b'{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
+    bench.store.append_stream(f"{run.id}-1", "events.jsonl", 0, line)
+    bench.tick()
+    bench.tick(1_000)
+    assert bench.state(run.id) == ("running", 1)
+    assert [op for op, _ in bench.asked] == ["start"]
+
+
+def test_one_of_which_nothing_was_ever_heard_is_given_up_and_begun_again(bench):
+    run = bench.store.create_run(parse_spec(run_spec(bench.corpus, "mute", steps=1000)))
+    bench.tick()
+    bench.tick(1_000)
+    assert bench.store.run(run.id).infrastructure_failures == 1
+    assert (
+        "can that node reach this server's address?"
+        in bench.store.attempts(run.id)[0].exit["detail"]
+    )

@@ -83,7 +83,8 @@ def open_attempt(
             for rank, name in enumerate(nodes)
             if len(nodes) > 1
         },
-        beaten=attempt.last_beat_at is not None,
+        # What it said in its stream was heard, too: the first beat comes seconds later.
+        heard=attempt.last_beat_at is not None or attempt.events_applied > 0,
         since_wish_s=now - pulse.wish_since if pulse.wish_since is not None else 0.0,
         since_ended_s=now - pulse.ended_since if pulse.ended_since is not None else 0.0,
     )

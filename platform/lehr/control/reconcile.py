@@ -75,8 +75,8 @@ class OpenAttempt:
     """Since its last beat; before the first, since its dispatch or creation."""
     silent_nodes: Mapping[str, float] = field(default_factory=dict)
     """The same for each node's part of it, where they differ."""
-    beaten: bool = False
-    """A beat came at least once."""
+    heard: bool = False
+    """A beat, or a part of its events, came at least once."""
     since_wish_s: float = 0.0
     """Since it was first asked to stop."""
     since_ended_s: float = 0.0
@@ -220,7 +220,7 @@ def _judge(
         actions += _stop(attempt, live, Pressure.KILL, "superseded by another attempt")
     elif attempt.desired is not Desired.RUN or attempt.over_time_limit:
         actions += _stopping(attempt, live, patience)
-    elif not attempt.beaten and attempt.since_contact_s > patience.first_beat_s:
+    elif not attempt.heard and attempt.since_contact_s > patience.first_beat_s:
         actions += _lost(
             attempt,
             live,
