@@ -9,7 +9,7 @@ import pytest
 from support import specs
 from support.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TRAINER = Path(__file__).parents[1] / "support" / "buggy_trainer.py"
 CALM = {"no_alarm": {"ignore": ["data_wait"]}}
@@ -26,7 +26,7 @@ def rolled(tmp_path_factory, corpus):
         server.cluster_ready()
         client = server.client()
         launched = {name: client.rollout(rollout(corpus, name)) for name in ROLLOUTS}
-        yield {name: one.wait(timeout_s=400) for name, one in launched.items()}
+        yield {name: one.wait(timeout_s=700) for name, one in launched.items()}
     finally:
         server.down()
 
