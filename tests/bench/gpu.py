@@ -14,7 +14,8 @@ from lehr_trainer.experiments import command
 
 def main() -> int:
     arguments = sys.argv[1:]
-    if not torch.cuda.is_available() and not any(a.startswith("--device") for a in arguments):
+    asks = any(a.startswith(("--device", "--help", "-h")) for a in arguments)
+    if not torch.cuda.is_available() and not asks:
         print("no CUDA device here; to rehearse: --device cpu --size tiny --eager")
         return 0
     return command.main(["gpu", "--markdown", *arguments])
