@@ -250,7 +250,11 @@ def test_its_parts_are_tabs_with_addresses(look: Visit, world: World):
     expect(attempts).to_contain_text("attempt-1/checkpoints/step-00000200")
     expect(page.locator("dl.facts")).to_contain_text("NVIDIA A100-SXM4-80GB")
     expect(page.locator(".breakdown")).to_contain_text("(0.10 %) waiting for data")
-    expect(page.get_by_text("GPU utilization is not a metric")).to_contain_text(
+    now = page.get_by_role("table", name="GPUs now").locator("tbody tr")
+    expect(now).to_have_count(8)
+    expect(now.first).to_contain_text("97 %")
+    expect(now.first).to_contain_text("61.3 GB of 80 GB")
+    expect(page.get_by_text("Utilization is shown as it is now")).to_contain_text(
         "profile.tool=torch"
     )
 
