@@ -7,6 +7,7 @@ import pytest
 from lehr.errors import LehrError
 from support.disks import small_disk
 from support.ordeal import Ordeal
+from support.server import alive
 from support.specs import text_corpus
 from support.waiting import until
 
@@ -101,6 +102,40 @@ def test_the_run_directory_is_full_and_the_run_says_so_and_goes_on_when_it_is_re
             resumed = [e.step for e in server.client().run(run.id).events() if e.kind == "resumed"]
             assert len(resumed) == 1
             assert resumed[0] >= 10
+            server.verdict()
+        finally:
+            server.down()
+
+
+def test_the_nodes_own_folder_is_full_and_how_the_run_ended_is_told_when_there_is_space(tmp_path):
+    """Where a shim notes the end; its training and its streams are on another disk."""
+    server = server_at(tmp_path)
+    with small_disk(tmp_path / "home" / "node", megabytes=2) as disk:
+        server.up()
+        try:
+            server.cluster_ready()
+            failing = {"FAIL_AT": 40, "FAIL_TEXT": "the user's code is broken"}
+            runs = [
+                server.submit(server.spec("ends-well", steps=40, step_s=0.1)),
+                server.submit(server.spec("fails", steps=80, step_s=0.1, **failing)),
+            ]
+            until(
+                lambda: all(server.step(f"{run.id}-1") >= 5 for run in runs),
+                within_s=90,
+                what="both to train",
+            )
+            shims = [server.shim(f"{run.id}-1") for run in runs]
+            disk.fill()
+            notes = [server.runs / run.id / "attempt-1" / "exit.json" for run in runs]
+            until(lambda: all(n.exists() for n in notes), within_s=60, what="both to have ended")
+            assert [server.state(run) for run in runs] == ["running", "running"]
+            assert all(alive(pid) for pid in shims)
+            disk.free()
+            assert server.ends(*runs) == ["completed", "failed"]
+            views = [server.client().run(run.id) for run in runs]
+            assert [view.attempt for view in views] == [1, 1]
+            # As it was: the code's own fault, of which no retry is paid.
+            assert "the user's code is broken" in views[1].reason
             server.verdict()
         finally:
             server.down()

@@ -12,6 +12,8 @@ let the GPUs go; wait until the shipper has delivered everything.
 killed: it ends the processes that were left, says so, and has the streams delivered.
 """
 
+import contextlib
+import errno
 import os
 import signal
 import sys
@@ -32,6 +34,8 @@ TERM_GRACE_S = 600.0
 """After a SIGTERM from outside Lehr: long enough to save 15 GB."""
 SHIPPER_PAUSE_S = 2.0
 """Between restarts of a shipper that ended without having delivered."""
+NOTE_AGAIN_S = 2.0
+"""Between tries to write how it ended, on a full disk."""
 
 
 class Shim:
@@ -122,7 +126,7 @@ class Shim:
                 procfs.send(fetcher.pid, signal.SIGKILL)
                 return ("stopped", self.pressure_reason)
         said = exitnote.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
-        print(said, flush=True)
+        say(said)
         return None if fetcher.returncode == 0 else ("checkpoint_unreachable", said)
 
     def start_trainer(self) -> tuple[str, str] | None:
@@ -201,12 +205,30 @@ class Shim:
         try:
             procfs.write_json(os.path.join(self.attempt_dir, name), note, durable=True)
         except OSError as error:  # A full disk, say: the entry's own copy still tells it.
-            print(f"{name}: {error}", flush=True)
+            say(f"{name}: {error}")
         killpoints.reached("shim: before the end is noted")
-        procfs.write_json(self.entry.file("exit.json"), note, durable=True)
+        self.note_end(note)
         killpoints.reached("shim: after the end is noted")
         for lock in self.locks:
             lock.release()
+
+    def note_end(self, note: dict[str, Any]) -> None:
+        """For the agent; while the node's own disk is full, again and again.
+
+        To die of that would lose how the training ended. Its GPUs need not wait: it is gone.
+        """
+        while True:
+            try:
+                procfs.write_json(self.entry.file("exit.json"), note, durable=True)
+            except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                say(f"the end cannot be noted: {error}")
+                for lock in self.locks:
+                    lock.release()
+                self.sleep(NOTE_AGAIN_S)
+            else:
+                return
 
     def kill_all(self) -> list[int]:
         """Kill every process that carries the attempt's mark; returns those that would not die."""
@@ -304,6 +326,12 @@ class Shim:
             pid = self.trainer.pid
             for rank in [pid] if self.gang.alone else procfs.children(pid) or [pid]:
                 procfs.send(rank, signal.SIGTERM)
+
+
+def say(line: str) -> None:
+    """To shim.log, unless its disk is full, too."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{line}\n".encode("utf-8", "replace"))
 
 
 def _into_background(entry: Entry) -> None:

@@ -11,6 +11,7 @@ the shim is told to end it. The last act is the exit with the streams' final siz
 the server says that it has everything.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -65,7 +66,8 @@ class Shipper:
                 self.offsets = None  # A server that comes back may have been restored.
                 wait = outage.wait_s or pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
                 pause = min(pause * 2, BACKOFF_S[1])
-                print(f"{time.time():.0f} {outage}; again in {wait:.1f} s", flush=True)
+                with contextlib.suppress(OSError):  # Its log's disk may be full.
+                    print(f"{time.time():.0f} {outage}; again in {wait:.1f} s", flush=True)
             signal.sigtimedwait({signal.SIGUSR1}, wait)
 
     def work(self) -> bool:
