@@ -87,6 +87,8 @@ def test_the_first_stage_is_the_same_kind_of_model_made_small_for_any_cpu():
     assert (train.device, train.precision.compute, train.compile.scope) == ("cpu", "fp32", "none")
     assert (train.attention.backend, train.loss.name) == ("auto", "chunked")
     assert train.precision.fp8.recipe == "none"
+    # 3e-4 at a width of 2,048 is 9.6e-3 at 64.
+    assert train.optimizer.lr == 9.6e-3
     assert train.deterministic
 
 

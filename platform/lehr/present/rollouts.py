@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from lehr.analysis.gates import TITLES, Expected, expected
@@ -82,14 +82,20 @@ class Rollouts:
             stages=made,
             notes=[
                 *(f"Stage {name} is left out: {why}." for name, why in left_out(spec).items()),
-                *(
-                    f"Stage {stage.name}, {gate.title}: not judged; {gate.seen}."
-                    for stage in made
-                    for gate in stage.gates
-                    if gate.state == "not_judged"
-                ),
+                *_not_judged(made),
             ],
         )
+
+
+def _not_judged(stages: Sequence[StageView]) -> Iterator[str]:
+    """A line a gate and reason: on a CPU the same two would be said of every stage."""
+    found: dict[tuple[str, str | None], list[str]] = {}
+    for stage in stages:
+        for gate in stage.gates:
+            if gate.state == "not_judged":
+                found.setdefault((gate.title, gate.seen), []).append(stage.name)
+    for (title, seen), names in found.items():
+        yield f"{title[:1].upper()}{title[1:]} was not judged in {', '.join(names)}: {seen}."
 
 
 def _fields(

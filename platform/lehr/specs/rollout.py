@@ -36,8 +36,9 @@ class Stage(Config):
     """Optimizer steps, at most the run's own. The schedule is the run's, in proportion."""
     scale: Literal["tiny", "run"] = "run"
     """run: the run's model, and its batch for each GPU. tiny: the same kind of model with two
-    narrow layers, [8, 256] tokens at most, fp32 and no compiler: what any CPU trains in a minute.
-    The data, the tokenizer, the optimizer and the seed are the run's either way."""
+    narrow layers, [8, 256] tokens at most, fp32 and no compiler: what any CPU trains in minutes;
+    AdamW's rate grows as the width shrinks (muP). The data, the tokenizer, the optimizer and the
+    seed are the run's either way."""
     set: dict[str, Any] = {}
     """Values by dotted path, laid over the stage's run, e.g. ``train.batch.sequences: 64``."""
     gates: Gates = Gates()
@@ -50,8 +51,9 @@ class CpuStage(Stage):
     """Optimizer steps, at most the run's own. The schedule is the run's, in proportion."""
     scale: Literal["tiny", "run"] = "tiny"
     """run: the run's model, and its batch for each GPU. tiny: the same kind of model with two
-    narrow layers, [8, 256] tokens at most, fp32 and no compiler: what any CPU trains in a minute.
-    The data, the tokenizer, the optimizer and the seed are the run's either way."""
+    narrow layers, [8, 256] tokens at most, fp32 and no compiler: what any CPU trains in minutes;
+    AdamW's rate grows as the width shrinks (muP). The data, the tokenizer, the optimizer and the
+    seed are the run's either way."""
     gates: CpuGates = CpuGates()
 
 

@@ -33,6 +33,7 @@ TITLES: dict[StageName, str] = {
 }
 _TINY_SEQUENCES, _TINY_LENGTH = 8, 256
 _TINY_VALIDATION = 16_384
+_TINY_WIDTH = 64
 _ON_ANY_CPU = frozenset({"chunked", "standard", "in_autocast", "bf16_softmax"})
 """Losses that need neither a GPU nor a further package."""
 _NOT_SET = {
@@ -256,7 +257,12 @@ def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
     if isinstance(train.model, LlamaConfig):
         grouped = train.model.num_key_value_heads < train.model.num_attention_heads
         heads["num_key_value_heads"] = 2 if grouped else 4
-    model |= {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, **heads}
+    model |= {
+        "hidden_size": _TINY_WIDTH,
+        "intermediate_size": 3 * _TINY_WIDTH,
+        "num_hidden_layers": 2,
+        **heads,
+    }
     changes: dict[str, Any] = {
         "train.model": model,
         "train.batch": {
@@ -268,6 +274,11 @@ def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
         "train.attention.backend": "auto",
         "train.validation.tokens": min(train.validation.tokens, _TINY_VALIDATION),
     }
+    if train.optimizer.name != "muon" and train.model.hidden_size > _TINY_WIDTH:
+        # AdamW's best rate goes as 1 / width (muP, arXiv:2203.03466): one that is far too high, or
+        # too low to learn from, is so here too.
+        scale = train.model.hidden_size / _TINY_WIDTH
+        changes["train.optimizer.lr"] = float(f"{train.optimizer.lr * scale:.3g}")
     if train.loss.name not in _ON_ANY_CPU:
         changes["train.loss"] = {}
     return changes
