@@ -43,9 +43,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("rollout_id", "number"),
     )
-    op.create_index(
-        "ix_rollout_stages_rollout_id", "rollout_stages", ["rollout_id"], unique=False
-    )
+    op.create_index("ix_rollout_stages_rollout_id", "rollout_stages", ["rollout_id"], unique=False)
     op.create_table(
         "rollout_runs",
         sa.Column("id", sa.Integer(), nullable=False),
