@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from lehr_trainer import records
 from support import seeding
 
 from .conftest import Lehr, Visit, World
@@ -71,6 +72,25 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
     expect(box).to_have_value("lr-grid-1")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_have_text("lr-grid-1 is compared already.")
+
+
+def test_speeds_beside_a_comparison_are_the_medians_that_every_face_tells(visit: Visit, lehr: Lehr):
+    ids = []
+    for name, speeds in {"a": (100.0, 200.0, 90_000.0), "b": (300.0, 300.0, 300.0)}.items():
+        run = lehr.store.create_run(seeding.run_spec(name))
+        attempt = seeding.start(lehr.store, run, gpus=(len(ids),))
+        for step, speed in enumerate(speeds, start=1):
+            values = {"train/loss": 3.0, "tokens_per_s": speed, "step_time_s": 256 / speed}
+            attempt.say(
+                records.Metrics(time=attempt.at, step=step, tokens=256 * step, values=values)
+            )
+        attempt.flush()
+        ids.append(run.id)
+    page = visit.open(f"/compare?runs={','.join(ids)}&metric=train/loss")
+    rows = page.get_by_role("table", name="Results").locator("tbody tr")
+    expect(rows.first).to_contain_text("200 tok/s")
+    expect(rows.first).to_contain_text("1.28 s")
+    expect(rows.nth(1)).to_contain_text("+50.0 %")
 
 
 def test_comparing_nothing_says_how(look: Visit):

@@ -40,6 +40,7 @@ _EXAMPLE = ComparisonView(
             value=5.204,
             delta=0.0,
             tokens_per_s=31_120.0,
+            step_time_s=2.106,
             mfu=0.49,
             memory_bytes=61.3e9,
         ),
@@ -51,6 +52,7 @@ _EXAMPLE = ComparisonView(
             value=5.912,
             delta=0.708,
             tokens_per_s=31_180.0,
+            step_time_s=2.102,
             mfu=0.49,
             memory_bytes=61.3e9,
         ),
@@ -167,6 +169,7 @@ def compare(
                 value=s.value,
                 delta=s.delta,
                 tokens_per_s=_typical(store, run_, names, "tokens_per_s"),
+                step_time_s=_typical(store, run_, names, "step_time_s"),
                 mfu=_typical(store, run_, names, "mfu"),
                 memory_bytes=_memory(names),
             )

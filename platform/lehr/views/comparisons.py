@@ -26,6 +26,8 @@ class StandingView(View):
     """From the baseline's, the first run."""
     tokens_per_s: float | None = None
     """Median over the run."""
+    step_time_s: float | None = None
+    """Median over the run."""
     mfu: float | None = None
     """Median over the run, a share of the GPUs' dense peak."""
     memory_bytes: float | None = None
