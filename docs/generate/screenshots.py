@@ -2,7 +2,7 @@
 
     lehr demo && lehr rollout sweeps/rollout_small.yaml -y
     python docs/generate/screenshots.py --server http://127.0.0.1:5347 --token-file ~/.lehr/token \
-        --sweep lr-grid-small --run lr-grid-small-5 --rollout rollout-small
+        --sweep lr-grid-small --rollout rollout-small
 
 They show what really ran: nothing is drawn that the server does not say.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 from playwright.sync_api import Page, sync_playwright
@@ -29,16 +29,17 @@ class Shot(NamedTuple):
     """A selector that is there once the page is drawn."""
 
 
-def shots(options: argparse.Namespace, ids: dict[str, str]) -> list[Shot]:
-    first = options.run.rpartition("-")[0]
-    compared = ",".join([ids[f"run {options.run}"], ids[f"run {first}-4"], ids[f"run {first}-6"]])
-    run = ids[f"run {options.run}"]
+def shots(sweep: dict[str, Any], run: dict[str, Any], rollout: dict[str, Any]) -> list[Shot]:
+    """Of the sweep, its best run beside its neighbours, one run and the rollout."""
+    cells = [cell["run"]["id"] for cell in sweep["cells"]]
+    best = cells.index(sweep["best_run_id"])
+    beside = ",".join([cells[best], *cells[max(0, best - 1) : best], *cells[best + 1 : best + 2]])
     return [
         Shot("runs.png", "/", "light", "tbody tr:not(.spacer)"),
-        Shot("sweep.png", f"/sweeps/{ids['sweep']}", "light", DRAWN),
-        Shot("run-dark.png", f"/runs/{run}?smooth=0.6", "dark", DRAWN),
-        Shot("compare-dark.png", f"/compare?runs={compared}", "dark", DRAWN),
-        Shot("rollout.png", f"/rollouts/{ids['rollout']}", "light", "main h1"),
+        Shot("sweep.png", f"/sweeps/{sweep['id']}", "light", DRAWN),
+        Shot("run-dark.png", f"/runs/{run['id']}?smooth=0.6", "dark", DRAWN),
+        Shot("compare-dark.png", f"/compare?runs={beside}", "dark", DRAWN),
+        Shot("rollout.png", f"/rollouts/{rollout['id']}", "light", "main h1"),
     ]
 
 
@@ -57,22 +58,24 @@ def main() -> None:
     parser.add_argument("--server", default="http://127.0.0.1:5347")
     parser.add_argument("--token-file", type=Path, required=True)
     parser.add_argument("--sweep", default="lr-grid-small")
-    parser.add_argument("--run", default="lr-grid-small-5")
+    parser.add_argument("--run", default="lr-grid-small-6")
     parser.add_argument("--rollout", default="rollout-small")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     options = parser.parse_args()
     token = options.token_file.read_text().strip()
 
-    def get(path: str) -> str:
+    def get(path: str) -> dict[str, Any]:
         answer = httpx.get(
             f"{options.server}/api/v1/{path}", headers={"Authorization": f"Bearer {token}"}
         )
-        return str(answer.raise_for_status().json()["id"])
+        found: dict[str, Any] = answer.raise_for_status().json()
+        return found
 
-    first = options.run.rpartition("-")[0]
-    ids = {f"run {name}": get(f"runs/{name}") for name in (options.run, f"{first}-4", f"{first}-6")}
-    ids["sweep"] = get(f"sweeps/{options.sweep}")
-    ids["rollout"] = get(f"rollouts/{options.rollout}")
+    wanted = shots(
+        get(f"sweeps/{options.sweep}"),
+        get(f"runs/{options.run}"),
+        get(f"rollouts/{options.rollout}"),
+    )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=options.chromium, args=["--no-sandbox"]
@@ -82,7 +85,7 @@ def main() -> None:
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Log in").click()
         page.locator("#pulse strong").first.wait_for()
-        for shot in shots(options, ids):
+        for shot in wanted:
             take(page, options.server, shot)
             print(IMAGES / shot.file)
         browser.close()

@@ -55,7 +55,7 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         f"{path.rpartition('.')[2]} {short(value, path)}"
         for path, value in sweep.best_parameters.items()
     )
-    said = [f"Best {at}: {sweep.metric} {sweep.best_value:.4g}"]
+    said = [f"Best {at}: {sweep.metric} {sweep.best_value:#.4g}"]
     fit = sweep_fit(sweep, parameter)
     if fit is not None and fit.minimum is not None:
         spread = ""
