@@ -10,10 +10,9 @@ from lehr.store.consequences import Consequence
 from lehr.store.curves import StoredRecord
 from lehr.store.logs import LogMatch
 from lehr.store.replica import Gap
-from lehr.store.runs import RunPage, StoredAnswer
+from lehr.store.runs import StoredAnswer
 from lehr.store.store import Store
 from lehr.store.streams import StreamInfo
-from lehr.store.sweeps import SweepPage
 
 __all__ = [
     "Beat",
@@ -21,10 +20,8 @@ __all__ = [
     "Consequence",
     "Gap",
     "LogMatch",
-    "RunPage",
     "Store",
     "StoredAnswer",
     "StoredRecord",
     "StreamInfo",
-    "SweepPage",
 ]

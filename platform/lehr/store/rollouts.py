@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from lehr.errors import NotFound
 from lehr.specs.rollout import RolloutSpec
 from lehr.store.changes import Change
+from lehr.store.lists import RowPage, filters, page
 from lehr.store.part import Part
 from lehr.store.refs import find
-from lehr.store.runs import page, shared_filters, unused_id
+from lehr.store.runs import unused_id
 from lehr.store.tables import GateVerdict, Rollout, RolloutRun, RolloutStage, Run
-
-
-@dataclass(frozen=True)
-class RolloutPage:
-    items: list[Rollout]
-    next_cursor: str | None
-    total: int
 
 
 class Rollouts(Part):
@@ -73,18 +65,13 @@ class Rollouts(Part):
         search: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> RolloutPage:
+    ) -> RowPage[Rollout]:
         """Newest first."""
-        wanted: list[Any] = []
-        if project is not None:
-            wanted.append(Rollout.project == project)
-        if name is not None:
-            wanted.append(Rollout.name == name)
-        wanted += shared_filters(Rollout, tag=tag, archived=archived, search=search)
+        wanted = filters(
+            Rollout, project=project, name=name, tag=tag, archived=archived, search=search
+        )
         with self.db.read() as session:
-            total = session.exec(select(func.count()).select_from(Rollout).where(*wanted)).one()
-            rows, next_cursor = page(session, Rollout, wanted, limit, cursor)
-        return RolloutPage(rows, next_cursor, total)
+            return page(session, Rollout, wanted, limit, cursor)
 
     def rollout_stages(self, rollout_id: str) -> list[RolloutStage]:
         """In their order."""

@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, text
-from sqlmodel import Session, col, or_, select
+from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import ENDED, RunState
-from lehr.errors import Conflict, NotFound, UserError
+from lehr.errors import Conflict, NotFound
 from lehr.specs.run import RunSpec
 from lehr.store.ids import new_id
+from lehr.store.lists import RowPage, filters, page
 from lehr.store.part import Part
-from lehr.store.refs import Row, find
+from lehr.store.refs import find
 from lehr.store.tables import (
     Attempt,
     Checkpoint,
@@ -26,18 +26,8 @@ from lehr.store.tables import (
     Wish,
 )
 
-MAX_PAGE = 1000
 DELETE = "delete"
 """The wish whose row says that a run's data was deleted: its tombstone."""
-
-
-@dataclass(frozen=True)
-class RunPage:
-    items: list[Run]
-    next_cursor: str | None
-    """For the next page; None on the last."""
-    total: int
-    """Of all pages."""
 
 
 @dataclass(frozen=True)
@@ -122,22 +112,15 @@ class Runs(Part):
         search: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> RunPage:
+    ) -> RowPage[Run]:
         """Newest first. ``search`` is a part of a name, id, project or tag; archived None: both."""
-        wanted: list[Any] = []
-        if project is not None:
-            wanted.append(Run.project == project)
+        wanted = filters(Run, project=project, name=name, tag=tag, archived=archived, search=search)
         if states is not None:
             wanted.append(col(Run.state).in_([str(RunState(state)) for state in states]))
         if sweep_id is not None:
-            wanted.append(Run.sweep_id == sweep_id)
-        if name is not None:
-            wanted.append(Run.name == name)
-        wanted += shared_filters(Run, tag=tag, archived=archived, search=search)
+            wanted.append(col(Run.sweep_id) == sweep_id)
         with self.db.read() as session:
-            total = session.exec(select(func.count()).select_from(Run).where(*wanted)).one()
-            rows, next_cursor = page(session, Run, wanted, limit, cursor)
-        return RunPage(rows, next_cursor, total)
+            return page(session, Run, wanted, limit, cursor)
 
     def set_run_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> Run:
         """Puts an ended run out of sight, or back. Asking twice is once."""
@@ -349,56 +332,3 @@ def _note(
     session.add(
         Wish(run_id=run.id, attempt=run.attempt, wish=wish, message=message, actor=actor, at=at)
     )
-
-
-def shared_filters(
-    table: type[Run | Sweep | Rollout],
-    *,
-    tag: str | None,
-    archived: bool | None,
-    search: str | None,
-) -> list[ColumnElement[bool]]:
-    wanted: list[ColumnElement[bool]] = []
-    name = table.__tablename__
-    if archived is not None:
-        wanted.append(col(table.archived) == archived)
-    if tag is not None:
-        wanted.append(
-            text(
-                f"EXISTS (SELECT 1 FROM json_each({name}.tags) WHERE value = :tag)"  # noqa: S608 - a table's own name
-            ).bindparams(tag=tag)  # type: ignore[arg-type]
-        )
-    if search:
-        wanted.append(
-            or_(
-                col(table.name).icontains(search, autoescape=True),
-                col(table.id).icontains(search, autoescape=True),
-                col(table.project).icontains(search, autoescape=True),
-                text(
-                    f"EXISTS (SELECT 1 FROM json_each({name}.tags)"  # noqa: S608 - a table's own name
-                    " WHERE instr(lower(value), lower(:part)) > 0)"
-                ).bindparams(part=search),
-            )
-        )
-    return wanted
-
-
-def page(
-    session: Session,
-    table: type[Row],
-    wanted: Sequence[Any],
-    limit: int,
-    cursor: str | None,
-) -> tuple[list[Row], str | None]:
-    """One page, newest first. The cursor is the number of the last row of the page before."""
-    if not 1 <= limit <= MAX_PAGE:
-        raise UserError(f"limit is {limit}; it must be from 1 to {MAX_PAGE}.")
-    query = select(table).where(*wanted)
-    if cursor is not None:
-        if not cursor.isdecimal():
-            raise UserError(f"cursor is {cursor!r}; give back the next_cursor of the page before.")
-        query = query.where(col(table.number) < int(cursor))
-    rows = list(session.exec(query.order_by(col(table.number).desc()).limit(limit + 1)).all())
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return rows, str(rows[-1].number) if more else None

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func
 from sqlmodel import col, select
 
 from lehr.errors import NotFound
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr.store.changes import Change
+from lehr.store.lists import RowPage, filters, page
 from lehr.store.part import Part
 from lehr.store.refs import find
-from lehr.store.runs import insert_run, page, shared_filters, unused_id
+from lehr.store.runs import insert_run, unused_id
 from lehr.store.tables import Cell, Run, Sweep
-
-
-@dataclass(frozen=True)
-class SweepPage:
-    items: list[Sweep]
-    next_cursor: str | None
-    total: int
 
 
 class Sweeps(Part):
@@ -88,18 +80,13 @@ class Sweeps(Part):
         search: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> SweepPage:
+    ) -> RowPage[Sweep]:
         """Newest first."""
-        wanted: list[Any] = []
-        if project is not None:
-            wanted.append(Sweep.project == project)
-        if name is not None:
-            wanted.append(Sweep.name == name)
-        wanted += shared_filters(Sweep, tag=tag, archived=archived, search=search)
+        wanted = filters(
+            Sweep, project=project, name=name, tag=tag, archived=archived, search=search
+        )
         with self.db.read() as session:
-            total = session.exec(select(func.count()).select_from(Sweep).where(*wanted)).one()
-            rows, next_cursor = page(session, Sweep, wanted, limit, cursor)
-        return SweepPage(rows, next_cursor, total)
+            return page(session, Sweep, wanted, limit, cursor)
 
     def cells(self, sweep_id: str) -> list[Cell]:
         """In the sweep's order."""
