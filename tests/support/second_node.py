@@ -80,6 +80,12 @@ class SecondNode:
                 start_new_session=True,
             )
 
+    def revive(self) -> None:
+        """Start it again if it has ended, as a service manager does."""
+        if self.process is not None and self.process.poll() is not None:
+            self.kill()
+            self.start()
+
     def kill(self) -> None:
         """As if its power went: the raylet, its agent and all else of it at once.
 
