@@ -26,15 +26,10 @@ down:  ## Stop everything that `make demo` or `lehr up` started, and only that
 install: $(STAMPS)/install  ## Only install
 dev: $(STAMPS)/dev  ## Install what working on Lehr needs
 
-# Quick tests first, two files at a time; what starts servers and trainings one after another.
+# Two files at a time: most of the tests wait for servers and trainings to start.
 SELECTED = -m "not faults$(if $(shell command -v nvidia-smi),, and not gpu)"
 test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run them all
-ifdef ARGS
-	$(PYTEST) $(SELECTED) $(ARGS)
-else
-	$(PYTEST) $(SELECTED) -n 2 --dist loadfile tests/unit
-	$(PYTEST) $(SELECTED) --ignore tests/unit tests
-endif
+	$(PYTEST) $(SELECTED) $(if $(ARGS),$(ARGS),-n 2 --dist loadfile --durations 40 tests)
 
 test-unit: $(STAMPS)/dev  ## The fast tests only
 	$(PYTEST) -n 2 --dist loadfile tests/unit $(ARGS)

@@ -242,7 +242,7 @@ def test_an_unknown_run_names_near_ones(server, corpus, write):
     server.cli("submit", write(run(corpus, "cli-near", steps=3)), "-w")
     done = server.cli("show", "cli-naer", check=False)
     assert done.returncode == 2
-    assert "there is no run or sweep 'cli-naer'" in done.stderr
+    assert "there is no run, sweep or rollout 'cli-naer'" in done.stderr
     assert "cli-near" in done.stderr
 
 

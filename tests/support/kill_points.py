@@ -70,6 +70,11 @@ TPE = around("add_cells")
 STOP = around("stop_sweep")
 """A sweep whose cells all fail in one way."""
 
+ROLLOUT = around(
+    "create_rollout", "submit_stage_run", "record_verdicts", "pass_stage", "end_rollout"
+)
+"""A rollout that passes all its stages."""
+
 SCENARIOS = {
     "run": RUN,
     "requeue": REQUEUE,
@@ -80,6 +85,7 @@ SCENARIOS = {
     "prune": PRUNE,
     "tpe": TPE,
     "stop": STOP,
+    "rollout": ROLLOUT,
 }
 POINTS = [(scenario, point) for scenario, points in SCENARIOS.items() for point in points]
 

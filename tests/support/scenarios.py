@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lehr.client.rollouts import Rollout
 from support.ordeal import Ordeal
+from support.waiting import until
 
 SLOW_STEPS = 250
 """What is to be stopped must not end by itself while a server is started again."""
@@ -72,8 +74,6 @@ def tpe(server: Ordeal, name: str) -> None:
     def cells() -> list:
         return server.firmly(lambda client: client.find_sweep(sweep.id)).cells
 
-    from support.waiting import until
-
     until(
         lambda: len(cells()) == 12 and all(c.run.state == "completed" for c in cells()),
         within_s=180,
@@ -91,6 +91,29 @@ def stop(server: Ordeal, name: str) -> None:
     ends = server.ends(*runs)
     assert ends[:3] == ["failed"] * 3
     assert ends[4] == "cancelled"
+
+
+def rollout(server: Ordeal, name: str) -> None:
+    run = server.spec(name, steps=8)
+    run["train"]["checkpoint"] = {"every": 4}
+    # What a trainer without a model cannot show.
+    no_loss, no_weights = ({gate: {"enabled": False}} for gate in ("first_loss", "exact_resume"))
+    rehearsal = {"steps": 8, "gates": no_loss | no_weights}
+    stages = {"cpu": rehearsal, "one_gpu": rehearsal, "all": {"gates": no_loss}}
+    spec = {"kind": "rollout", "name": name, "run": run, "stages": stages}
+    launched = server.firmly(lambda client: client.rollout(spec, idempotency_key=name))
+
+    def found() -> Rollout:
+        return server.firmly(lambda client: client.find_rollout(launched.id))
+
+    ended = until(
+        lambda: one if (one := found()).ended else None,
+        within_s=180,
+        what=f"{name} to end",
+        every_s=0.5,
+    )
+    assert ended.state == "passed", ended.reason
+    assert [len(stage.runs) for stage in ended.stages] == [1] * len(ended.stages)
 
 
 def _sweep(server: Ordeal, name: str, *, steps: int) -> dict:
@@ -123,4 +146,5 @@ COURSES: dict[str, Callable[[Ordeal, str], None]] = {
     "prune": prune,
     "tpe": tpe,
     "stop": stop,
+    "rollout": rollout,
 }

@@ -132,7 +132,8 @@ def test_the_dry_run_prints_eight_trials_and_what_each_needs(lehr):
     ]
     assert lines[3].strip().startswith("memory")
     assert lines[3].endswith("fits")
-    assert lines[4].split() == [
+    assert lines[4].split()[:4] == ["host", "9.1", "GB", "of"]
+    assert lines[5].split() == [
         "place",
         "8",
         "trials",
@@ -144,8 +145,8 @@ def test_the_dry_run_prints_eight_trials_and_what_each_needs(lehr):
         "at",
         "once",
     ]
-    assert "GPU-hours, $" in lines[5]
-    trials = lines[8:]
+    assert "GPU-hours, $" in lines[6]
+    trials = lines[9:]
     assert len(trials) == 8
     assert trials[0].split()[:5] == ["1", "1.0e-4", "1", "x", "A100"]
     assert trials[7].split()[:5] == ["8", "1.0e-2", "1", "x", "A100"]
@@ -173,6 +174,7 @@ def test_a_dry_run_as_json(lehr):
         "accumulation",
         "memory_bytes",
         "gpu_memory_bytes",
+        "checkpoint_copy_bytes",
         "fits",
         "fits_in",
         "seconds",
