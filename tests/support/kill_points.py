@@ -70,10 +70,11 @@ TPE = around("add_cells")
 STOP = around("stop_sweep")
 """A sweep whose cells all fail in one way."""
 
-ROLLOUT = around(
-    "create_rollout", "submit_stage_run", "record_verdicts", "pass_stage", "end_rollout"
-)
+ROLLOUT = around("submit_stage_run", "record_verdicts", "pass_stage")
 """A rollout that passes all its stages."""
+
+SUNK = around("end_rollout")
+"""A rollout whose first stage fails."""
 
 SCENARIOS = {
     "run": RUN,
@@ -86,6 +87,7 @@ SCENARIOS = {
     "tpe": TPE,
     "stop": STOP,
     "rollout": ROLLOUT,
+    "sunk": SUNK,
 }
 POINTS = [(scenario, point) for scenario, points in SCENARIOS.items() for point in points]
 

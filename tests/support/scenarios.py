@@ -94,26 +94,39 @@ def stop(server: Ordeal, name: str) -> None:
 
 
 def rollout(server: Ordeal, name: str) -> None:
-    run = server.spec(name, steps=8)
+    ended = _rolled(server, server.spec(name, steps=8))
+    assert ended.state == "passed", ended.reason
+    assert [len(stage.runs) for stage in ended.stages] == [1, 1]
+
+
+def sunk(server: Ordeal, name: str) -> None:
+    ended = _rolled(server, server.spec(name, steps=8, FAIL_AT=6))
+    assert ended.state == "failed"
+    assert [len(stage.runs) for stage in ended.stages] == [1, 0]
+
+
+def _rolled(server: Ordeal, run: dict) -> Rollout:
+    """The rollout of that run, ended. Its gates ask nothing that takes a model to show."""
+    name = run["name"]
     run["train"]["checkpoint"] = {"every": 4}
-    # What a trainer without a model cannot show.
     no_loss, no_weights = ({gate: {"enabled": False}} for gate in ("first_loss", "exact_resume"))
-    rehearsal = {"steps": 8, "gates": no_loss | no_weights}
-    stages = {"cpu": rehearsal, "one_gpu": rehearsal, "all": {"gates": no_loss}}
+    stages = {
+        "cpu": {"enabled": False},
+        "one_gpu": {"steps": 8, "gates": no_loss | no_weights},
+        "all": {"gates": no_loss},
+    }
     spec = {"kind": "rollout", "name": name, "run": run, "stages": stages}
     launched = server.firmly(lambda client: client.rollout(spec, idempotency_key=name))
 
     def found() -> Rollout:
         return server.firmly(lambda client: client.find_rollout(launched.id))
 
-    ended = until(
+    return until(
         lambda: one if (one := found()).ended else None,
         within_s=180,
         what=f"{name} to end",
         every_s=0.5,
     )
-    assert ended.state == "passed", ended.reason
-    assert [len(stage.runs) for stage in ended.stages] == [1] * len(ended.stages)
 
 
 def _sweep(server: Ordeal, name: str, *, steps: int) -> dict:
@@ -147,4 +160,5 @@ COURSES: dict[str, Callable[[Ordeal, str], None]] = {
     "tpe": tpe,
     "stop": stop,
     "rollout": rollout,
+    "sunk": sunk,
 }

@@ -27,7 +27,7 @@ class Rollouts(Part):
     ) -> Rollout:
         """Records the rollout and the names of its stages, in order; its runs come one by one."""
         at = self.clock()
-        with self.db.write(what="create_rollout") as session:
+        with self.db.write() as session:
             rollout = Rollout(
                 id=unused_id(session, Rollout),
                 name=spec.name,
