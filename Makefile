@@ -32,7 +32,7 @@ test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run 
 	$(PYTEST) $(SELECTED) $(if $(ARGS),$(ARGS),-n 2 --dist loadfile --durations 40 tests)
 
 test-unit: $(STAMPS)/dev  ## The fast tests only
-	$(PYTEST) -n 2 --dist loadfile tests/unit $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
 
 check: $(STAMPS)/dev  ## Linters, types, layers
 	$(BIN)/ruff check .
@@ -52,7 +52,7 @@ bench: $(STAMPS)/dev  ## Measure: start-up, makespan beside Ray Tune's, trainer 
 
 docs: $(STAMPS)/dev  ## Renew the reference pages and the goldens of the command line
 	$(BIN)/python docs/generate
-	LEHR_RENEW_GOLDENS=1 $(PYTEST) -q tests/unit/test_cli_goldens.py tests/unit/test_cli_live.py
+	LEHR_RENEW_GOLDENS=1 $(PYTEST) -q tests/platform/cli/test_goldens.py tests/platform/cli/test_live.py
 
 clean:  ## Remove the virtual environment and caches; runs and data in LEHR_HOME stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -16,10 +16,11 @@ import json
 import sys
 from pathlib import Path
 
-import api
 import breaking
 import cli
 import specs
+
+import api
 
 DOCS = Path(__file__).parents[1]
 

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import httpx
 
-from support.api import RUN_SPEC, TOKEN, attempt_token, begin, line, say, served, started
-from support.waiting import until
+from lehr_testing.api import RUN_SPEC, TOKEN, attempt_token, begin, line, say, served, started
+from lehr_testing.waiting import until
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 HISTORY = 5_000

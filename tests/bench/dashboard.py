@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import psutil
 from playwright.sync_api import sync_playwright
 
+from lehr_testing import seeding
+from lehr_testing.api import TOKEN, served
 from lehr_trainer import records
-from support import seeding
-from support.api import TOKEN, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +128,7 @@ def chart(page: Page, url: str, ids: list[str], tries: int) -> dict[str, Any]:
 APART = """
 import sys
 from pathlib import Path
-from support.api import served
+from lehr_testing.api import served
 with served(Path(sys.argv[1])) as (api, url):
     print(url, flush=True)
     sys.stdin.read()

@@ -28,8 +28,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support import specs  # noqa: E402 - the path is set above
-from support.fakes import TRAINER, FakeServer  # noqa: E402
+from lehr_testing import specs  # noqa: E402 - the path is set above
+from lehr_testing.fakes import TRAINER, FakeServer  # noqa: E402
 
 STEP_S = 0.2
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lehr.present import Presenter
 from lehr.store import Store
-from support.stores import begin, run_spec
+from lehr_testing.stores import begin, run_spec
 
 STEPS = 200
 

@@ -53,7 +53,7 @@ class Ours:
     """The trainer's own loop, by ``Training.take_step``, over the tokens of the bench."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        from support.assembled import assembled
+        from lehr_testing.assembled import assembled
 
         values = {
             "model": SHAPE,

@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support import specs  # noqa: E402 - the path is set above
-from support.fakes import FakeServer  # noqa: E402
+from lehr_testing import specs  # noqa: E402 - the path is set above
+from lehr_testing.fakes import FakeServer  # noqa: E402
 
 TUNE = """
 import sys, time

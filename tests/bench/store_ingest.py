@@ -27,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lehr.store import Store
-from support.stores import begin, run_spec
+from lehr_testing.stores import begin, run_spec
 
 POINTS_A_CALL = 1000
 METRICS = 10

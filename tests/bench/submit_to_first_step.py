@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import yaml
 
-from support import specs
-from support.server import Server, events
+from lehr_testing import specs
+from lehr_testing.server import Server, events
 
 
 def first_step_time(records: list[dict[str, Any]]) -> float:

@@ -23,10 +23,10 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from lehr_testing.assembled import assembled
 from lehr_trainer import machine
 from lehr_trainer.data import Loader
 from lehr_trainer.train import Training
-from support.assembled import assembled
 
 STEPS_A_TURN = 5
 REQUIRED = 0.98

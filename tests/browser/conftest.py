@@ -16,9 +16,9 @@ from lehr.control.lifecycle import RunState
 from lehr.store import Store
 from lehr.store.tables import Rollout, Run, Sweep
 from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
-from support import seeding
-from support.api import TOKEN, served
-from support.seeded_rollouts import Seeded
+from lehr_testing import seeding
+from lehr_testing.api import TOKEN, served
+from lehr_testing.seeded_rollouts import Seeded
 
 if TYPE_CHECKING:
     from playwright.sync_api import (

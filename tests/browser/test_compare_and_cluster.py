@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from lehr_testing import seeding
 from lehr_trainer import records
-from support import seeding
 
 from .conftest import Lehr, Visit, World
 

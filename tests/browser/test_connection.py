@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from support import api, seeding
+from lehr_testing import api, seeding
 
 from .conftest import log_in, new_context, serving
 

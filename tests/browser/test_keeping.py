@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from lehr.control.lifecycle import RunState
 from lehr.home import runs_dir
-from support import seeding
+from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
 

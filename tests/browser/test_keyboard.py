@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from support.api import TOKEN
+from lehr_testing.api import TOKEN
 
 from .conftest import Watch, World, new_context
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from support.server import Server
-from support.specs import lr_sweep, text_corpus
+from lehr_testing.server import Server
+from lehr_testing.specs import lr_sweep, text_corpus
 
 from .conftest import Watch, log_in, new_context
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from support.api import TOKEN
+from lehr_testing.api import TOKEN
 
 from .conftest import Visit, Watch, World, log_in, new_context
 

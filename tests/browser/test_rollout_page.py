@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from lehr.control.lifecycle import RunState
-from support import seeding
-from support.seeded_rollouts import Seeded
+from lehr_testing import seeding
+from lehr_testing.seeded_rollouts import Seeded
 
 from .conftest import Lehr, Visit
 

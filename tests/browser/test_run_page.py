@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 from lehr.control.lifecycle import RunState
 from lehr.home import runs_dir
 from lehr.present.flops import flops_per_token
-from support import seeding
+from lehr_testing import seeding
 
 from .conftest import Lehr, Visit, World
 

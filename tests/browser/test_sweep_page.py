@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from lehr.control.lifecycle import RunState
-from support import seeding
+from lehr_testing import seeding
 
 from .conftest import RATES, Lehr, Visit, World
 

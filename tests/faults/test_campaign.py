@@ -19,9 +19,9 @@ import pytest
 from lehr.client.runs import Run
 from lehr.cluster import procfs
 from lehr.errors import LehrError
-from support.ordeal import Ordeal, ordeal
-from support.server import marked_processes
-from support.waiting import until
+from lehr_testing.faults.ordeal import Ordeal, ordeal
+from lehr_testing.server import marked_processes
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -52,7 +52,7 @@ class Assassin:
             "shipper": lambda: self.of_shims(b"shipper.py"),
             "torchrun": lambda: self.trainings(lambda line: "torch.distributed.run" in line),
             "rank": lambda: self.trainings(
-                lambda line: "fake_trainer" in line and "torch.distributed.run" not in line
+                lambda line: "trainers/fake.py" in line and "torch.distributed.run" not in line
             ),
             "loader worker": lambda: self.trainings(lambda line: "time.sleep" in line),
         }
@@ -63,7 +63,7 @@ class Assassin:
         return [int(one["pid"]) for one in found if one and procfs.start_time(int(one["pid"]))]
 
     def of_shims(self, name: bytes) -> list[int]:
-        from support.fakes import command
+        from lehr_testing.fakes import command
 
         return [p for shim in self.shims() for p in procfs.children(shim) if name in command(p)]
 

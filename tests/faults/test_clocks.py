@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from support.clocks import WallClock
-from support.networked import nodes_in_use
-from support.ordeal import Ordeal
-from support.second_node import SecondNode
-from support.specs import text_corpus
-from support.waiting import until
+from lehr_testing.faults.clocks import WallClock
+from lehr_testing.faults.networked import nodes_in_use
+from lehr_testing.faults.ordeal import Ordeal
+from lehr_testing.faults.second_node import SecondNode
+from lehr_testing.specs import text_corpus
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 HOUR = 3_600

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lehr.errors import LehrError
-from support.disks import small_disk
-from support.ordeal import Ordeal
-from support.server import alive
-from support.specs import text_corpus
-from support.waiting import until
+from lehr_testing.faults.disks import small_disk
+from lehr_testing.faults.ordeal import Ordeal
+from lehr_testing.server import alive
+from lehr_testing.specs import text_corpus
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -10,10 +10,10 @@ import itertools
 
 import pytest
 
-from support.kill_points import POINTS, QUICK
-from support.ordeal import Ordeal, ordeal
-from support.scenarios import COURSES
-from support.waiting import until
+from lehr_testing.faults.kill_points import POINTS, QUICK
+from lehr_testing.faults.ordeal import Ordeal, ordeal
+from lehr_testing.faults.scenarios import COURSES
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _names = itertools.count(1)

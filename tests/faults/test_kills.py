@@ -20,9 +20,9 @@ from lehr.cluster.tokens import AttemptTokens
 from lehr.errors import HomeUnusable
 from lehr.specs import parse_spec
 from lehr.store import Store
-from support.fakes import FakeServer, fake_server, gone
-from support.server import alive, marked_processes
-from support.waiting import until
+from lehr_testing.fakes import FakeServer, fake_server, gone
+from lehr_testing.server import alive, marked_processes
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 

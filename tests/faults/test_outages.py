@@ -13,9 +13,9 @@ import pytest
 
 from lehr.control.reconcile import Patience
 from lehr.errors import LehrError
-from support.ordeal import Ordeal, ordeal
-from support.server import marked_processes
-from support.waiting import until
+from lehr_testing.faults.ordeal import Ordeal, ordeal
+from lehr_testing.server import marked_processes
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 LONGER_THAN_THE_LEASE_S = Patience().lease_s + 8

@@ -10,13 +10,13 @@ import os
 
 import pytest
 
-from support.fakes import gone
-from support.network import Proxy, namespace
-from support.networked import nodes_in_use, with_second_node
-from support.ordeal import Ordeal
-from support.server import alive
-from support.specs import text_corpus
-from support.waiting import until
+from lehr_testing.fakes import gone
+from lehr_testing.faults.network import Proxy, namespace
+from lehr_testing.faults.networked import nodes_in_use, with_second_node
+from lehr_testing.faults.ordeal import Ordeal
+from lehr_testing.server import alive
+from lehr_testing.specs import text_corpus
+from lehr_testing.waiting import until
 
 PARTITION_S = float(os.environ.get("LEHR_FAULTS_PARTITION_S") or 75)
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600 + 4 * PARTITION_S)]

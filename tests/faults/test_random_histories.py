@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from support.queue_histories import histories, live_through
+from lehr_testing.queue_histories import histories, live_through
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1800)]
 HISTORIES = int(os.environ.get("LEHR_FAULTS_HISTORIES") or 3_000)

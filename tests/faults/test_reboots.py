@@ -13,14 +13,14 @@ import pytest
 from lehr import home as homes
 from lehr.cluster import procfs
 from lehr.cluster.entry import Entry
-from support.fakes import FakeServer
-from support.machine import machine
-from support.networked import nodes_in_use
-from support.ordeal import Ordeal
-from support.second_node import SecondNode
-from support.server import marked_processes
-from support.specs import text_corpus
-from support.waiting import until
+from lehr_testing.fakes import FakeServer
+from lehr_testing.faults.machine import machine
+from lehr_testing.faults.networked import nodes_in_use
+from lehr_testing.faults.ordeal import Ordeal
+from lehr_testing.faults.second_node import SecondNode
+from lehr_testing.server import marked_processes
+from lehr_testing.specs import text_corpus
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 STEPS = 150

@@ -2,7 +2,7 @@
 
 Compared bitwise, over weights and optimizer, with one undisturbed run for each number of ranks:
 that the ways to save agree is part of the claim. Kinds of optimizers and numbers are in
-tests/integration/test_trainer_switches.py.
+tests/trainer/process/test_switches.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from lehr_trainer import layout
-from lehr_trainer.checkpoint import verify
-from support.specs import text_corpus
-from support.trainer import (
+from lehr_testing.paths import TESTING
+from lehr_testing.specs import text_corpus
+from lehr_testing.trainer import (
     KILL,
     NO_SPACE,
     TERMINATE,
@@ -35,6 +34,8 @@ from support.trainer import (
     train_to_end,
     training,
 )
+from lehr_trainer import layout
+from lehr_trainer.checkpoint import verify
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -162,7 +163,7 @@ def test_killed_50_times_in_a_save_it_always_goes_on_from_a_whole_one(
     killed = make_run(tmp_path / "killed", corpus, steps=steps, checkpoint={"every": 1})
     data = tmp_path / "data"
     train_to_end(whole, data=data)
-    script = Path(__file__).parents[1] / "support" / "forked_trainings.py"
+    script = TESTING / "faults" / "forked_trainings.py"
     done = subprocess.run(
         [sys.executable, script, killed, "50"],
         env={**os.environ, "LEHR_DATA": str(data), "OMP_NUM_THREADS": "1"},

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from support.network import namespace
-from support.networked import with_second_node
-from support.server import Server, marked_processes
-from support.specs import run as run_spec
-from support.specs import text_corpus
-from support.waiting import until
+from lehr_testing.faults.network import namespace
+from lehr_testing.faults.networked import with_second_node
+from lehr_testing.server import Server, marked_processes
+from lehr_testing.specs import run as run_spec
+from lehr_testing.specs import text_corpus
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 STEPS = 20

@@ -12,11 +12,11 @@ import pytest
 
 from lehr.cluster import procfs
 from lehr.cluster.entry import Entry
-from support.fakes import FakeServer, fake_server, gone
-from support.networked import nodes_in_use as usable
-from support.second_node import SecondNode
-from support.server import alive, marked_processes
-from support.waiting import until
+from lehr_testing.fakes import FakeServer, fake_server, gone
+from lehr_testing.faults.networked import nodes_in_use as usable
+from lehr_testing.faults.second_node import SecondNode
+from lehr_testing.server import alive, marked_processes
+from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 

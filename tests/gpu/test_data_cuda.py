@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from lehr_testing.corpora import documents, prepare_texts
 from lehr_trainer.config import BatchConfig
 from lehr_trainer.data import Loader, ValidationSet
-from support.corpora import documents, prepare_texts
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.assembled import assembled
-from support.specs import text_corpus
-from support.specs import train as train_values
+from lehr_testing.assembled import assembled
+from lehr_testing.specs import text_corpus
+from lehr_testing.specs import train as train_values
 
 pytestmark = [
     pytest.mark.gpu,

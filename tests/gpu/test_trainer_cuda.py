@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lehr_trainer import layout
-from lehr_trainer.hardware import peak_flops
-from lehr_trainer.staging import HostCopy
-from support.specs import text_corpus
-from support.trainer import (
+from lehr_testing.specs import text_corpus
+from lehr_testing.trainer import (
     KILL,
     different_tensors,
     finish,
@@ -22,6 +19,9 @@ from support.trainer import (
     train_to_end,
     training,
 )
+from lehr_trainer import layout
+from lehr_trainer.hardware import peak_flops
+from lehr_trainer.staging import HostCopy
 
 pytestmark = [
     pytest.mark.gpu,

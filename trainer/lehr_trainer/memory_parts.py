@@ -1,6 +1,6 @@
 """The terms of the memory plan that techniques change: recomputation, loss, optimizer. Pure.
 
-Checked against P1's and P2's measurements: tests/unit/test_memory_published.py.
+Checked against P1's and P2's measurements: tests/trainer/test_memory_published.py.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ import httpx
 TESTS = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS))
 
-from support.server import free_port  # noqa: E402 - the path is set above
-from support.waiting import until  # noqa: E402
+from lehr_testing.server import free_port  # noqa: E402 - the path is set above
+from lehr_testing.waiting import until  # noqa: E402
 
 HERE = Path(__file__).parent
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -77,7 +77,7 @@ class Peer:
 
     @property
     def headers(self) -> dict[str, str]:
-        from support.api import TOKEN
+        from lehr_testing.api import TOKEN
 
         return {"Authorization": f"Bearer {TOKEN}"}
 
@@ -87,7 +87,7 @@ import sys, threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import json
-from support.api import RUN_SPEC, attempt_token, begin, served
+from lehr_testing.api import RUN_SPEC, attempt_token, begin, served
 from lehr.specs import load_spec
 with served(Path(sys.argv[2])) as (api, address):
     setups = []

@@ -1,0 +1,338 @@
+"""The attempt protocol: bytes by offset, never twice, never lost; beats; the exit."""
+
+import hashlib
+import random
+import threading
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr_testing.api import (
+    RUN_SPEC,
+    api_client,
+    attempt_token,
+    begin,
+    end,
+    finished,
+    line,
+    metrics,
+    say,
+    started,
+)
+
+
+class Worker:
+    """What a shipper would send, with its attempt's token."""
+
+    def __init__(self, client, run_id, number=1):
+        self.client = client
+        self.id = f"{run_id}-{number}"
+        self.headers = {
+            "Authorization": f"Bearer {attempt_token(run_id, number)}",
+            "Lehr-Protocol": "1",
+        }
+
+    def put(self, data, offset, name="events.jsonl", **headers):
+        return self.client.put(
+            f"/api/v1/attempts/{self.id}/streams/{name}",
+            params={"offset": offset},
+            content=data,
+            headers={**self.headers, "Content-Type": "application/octet-stream", **headers},
+        )
+
+    def offsets(self):
+        answer = self.client.get(f"/api/v1/attempts/{self.id}/streams", headers=self.headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["offsets"]
+
+    def post(self, what, body):
+        return self.client.post(
+            f"/api/v1/attempts/{self.id}/{what}", json=body, headers=self.headers
+        )
+
+    def beat(self, **body):
+        answer = self.post("beat", {"boot_id": "b", "pid": 1, "sizes": {}, **body})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path) as pair:
+        yield pair
+
+
+@pytest.fixture
+def worker(api):
+    api_, client = api
+    run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+    begin(api_.store, run)
+    return Worker(client, run)
+
+
+def run_of(api_, worker):
+    return api_.store.run(worker.id.rpartition("-")[0])
+
+
+def test_bytes_are_appended_by_offset(worker):
+    assert worker.offsets() == {}
+    answer = worker.put(started(), 0)
+    assert answer.status_code == 200
+    assert answer.headers["lehr-protocol"] == "1"
+    end_ = answer.json()["offset"]
+    assert end_ == len(answer.request.content)
+    more = metrics(1, 3)
+    assert worker.put(more, end_).json() == {"offset": end_ + len(more)}
+    assert worker.put(b"hello\n", 0, "rank-0.log").json() == {"offset": 6}
+    assert worker.offsets() == {"events.jsonl": end_ + len(more), "rank-0.log": 6}
+
+
+def test_a_wrong_offset_is_answered_409_with_the_right_one(worker):
+    first = metrics(1, 2)
+    worker.put(first, 0)
+    for wrong in (1, len(first) + 5):
+        answer = worker.put(b"x\n", wrong)
+        assert answer.status_code == 409
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["code"] == "offset_mismatch"
+        assert answer.json()["offset"] == len(first)
+    assert worker.offsets() == {"events.jsonl": len(first)}
+
+
+def test_a_piece_that_is_sent_twice_is_stored_once(api, worker):
+    api_, client = api
+    piece = started() + metrics(1, 3)
+    assert worker.put(piece, 0).status_code == 200
+    again = worker.put(piece, 0)
+    assert again.status_code in {200, 409}
+    assert again.json()["offset"] == len(piece)
+    [series] = client.get(
+        f"/api/v1/runs/{run_of(api_, worker).id}/series",
+        params={"name": "train/loss", "exact": True},
+    ).json()
+    assert series["step"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_lost_or_repeated_on_the_way_every_byte_arrives_once(api, worker, seed):
+    """A shipper that forgets answers and starts over from any point, two of them at once."""
+    api_, _ = api
+    data = started() + metrics(1, 60) + finished(60)
+    failed = []
+
+    def ship(dice):
+        offset = 0
+        for _ in range(400):
+            if offset >= len(data):
+                return
+            piece = data[offset : offset + dice.randint(1, 700)]
+            answer = worker.put(piece, offset)
+            if answer.status_code not in {200, 409}:
+                failed.append(answer.text)
+                return
+            right = answer.json()["offset"]
+            offset = right if dice.random() < 0.8 else dice.randint(0, right)
+        failed.append("did not finish")
+
+    threads = [
+        threading.Thread(target=ship, args=(random.Random(f"{seed}-{n}"),)) for n in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert failed == []
+    assert api_.store.read_stream(worker.id, "events.jsonl", 0, 1 << 20) == data
+    series = api_.store.series(run_of(api_, worker).id, "train/loss", exact=True)
+    assert series.step == list(range(1, 61))
+
+
+def test_a_malformed_line_is_stored_and_skipped_never_refused(api, worker):
+    api_, _ = api
+    data = started() + b"\xff{not json\n" + metrics(1, 2)
+    assert worker.put(data, 0).json() == {"offset": len(data)}
+    assert api_.store.read_stream(worker.id, "events.jsonl", 0, 1 << 20) == data
+    assert api_.store.series(run_of(api_, worker).id, "train/loss", exact=True).step == [1, 2]
+
+
+def test_a_piece_is_at_most_one_mebibyte(worker):
+    assert worker.put(b"x" * (1 << 20), 0, "rank-0.log").status_code == 200
+    answer = worker.put(b"x" * ((1 << 20) + 1), 1 << 20, "rank-0.log")
+    assert answer.status_code == 413
+    assert answer.json()["code"] == "too_large"
+
+    def unstated():
+        yield b"x" * (1 << 20)
+        yield b"x"
+
+    assert worker.put(unstated(), 1 << 20, "rank-0.log").status_code == 413
+    assert worker.offsets() == {"rank-0.log": 1 << 20}
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2Fx.log", "rank-x.log", "a.log", "events.jsonl.x", ".log", "rank-0.log%00"]
+)
+def test_only_an_attempts_own_streams_can_be_named(api, worker, name):
+    answer = worker.put(b"x", 0, name)
+    assert answer.status_code in {404, 422}
+    assert worker.offsets() == {}
+
+
+@pytest.mark.parametrize("offset", ["-1", "x", "1.5", "99999999999999999999", ""])
+def test_an_offset_is_a_whole_number(worker, offset):
+    answer = worker.put(b"x", offset)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("version", ["0", "2", "x", "99999999", ""])
+def test_a_worker_of_another_protocol_is_told_which_is_spoken(worker, version):
+    answer = worker.put(b"x", 0, **{"Lehr-Protocol": version})
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "wrong_protocol"
+    assert "1" in answer.json()["hint"]
+    assert worker.offsets() == {}
+
+
+def test_under_pressure_a_piece_is_sent_back_with_a_time_to_wait(tmp_path):
+    """Appends are held up in the store: the places fill, and the next one is told to wait."""
+    with api_client(tmp_path, appends_at_once=1, appends_waiting=1) as (api_, client):
+        run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+        begin(api_.store, run)
+        worker = Worker(client, run)
+        real, gate, inside = api_.store.append_stream, threading.Event(), threading.Semaphore(0)
+
+        def slow(*args):
+            inside.release()
+            assert gate.wait(timeout=30)
+            return real(*args)
+
+        api_.store.append_stream = slow
+        answers = []
+        names = [f"rank-{n}.log" for n in range(2)]
+        threads = [
+            threading.Thread(target=lambda name=name: answers.append(worker.put(b"x", 0, name)))
+            for name in names
+        ]
+        for thread in threads:
+            thread.start()
+        assert inside.acquire(timeout=30)
+        from lehr_testing.waiting import until
+
+        until(lambda: api_.services.intake._pending == 2, within_s=20, what="a full intake")
+        refused = worker.put(b"x", 0, "rank-9.log")
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["code"] == "busy"
+        # Reading is not held up by it.
+        assert client.get("/api/v1/runs").status_code == 200
+        gate.set()
+        for thread in threads:
+            thread.join(timeout=30)
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert worker.put(b"x", 0, "rank-9.log").status_code == 200
+
+
+# ------------------------------------------------------------------------------- beats and exits
+
+
+def test_a_beat_brings_the_orders(api, worker):
+    api_, client = api
+    run = run_of(api_, worker).id
+    said = worker.beat(step=5)
+    assert said["orders"] == {"desired": "run", "checkpoint_seq": 0, "reason": "", "keep": []}
+    assert said["fenced"] is False
+    assert said["interval_s"] > 0
+    assert client.get(f"/api/v1/runs/{run}").json()["attempts"][0]["last_beat_at"] is not None
+    client.post(f"/api/v1/runs/{run}/checkpoint")
+    assert worker.beat()["orders"]["checkpoint_seq"] == 1
+    client.post(f"/api/v1/runs/{run}/pause")
+    assert worker.beat()["orders"]["desired"] == "pause"
+    client.post(f"/api/v1/runs/{run}/cancel")
+    assert worker.beat()["orders"]["desired"] == "stop"
+
+
+def test_a_superseded_attempt_is_told_so_but_its_bytes_are_kept(api, worker):
+    api_, client = api
+    store, run = api_.store, run_of(api_, worker)
+    say(store, worker.id, started() + metrics(1, 5))
+    moved = store.move(
+        run.id,
+        old=RunState.RUNNING,
+        new=RunState.QUEUED,
+        attempt=1,
+        cause="node_lost",
+        actor="dispatcher",
+    )
+    assert moved
+    begin(store, run.id, 2)
+    new = Worker(client, run.id, 2)
+    say(store, new.id, started(2) + line("resumed", step=3, checkpoint="attempt-1/x"))
+    said = worker.beat(step=6)
+    assert said["fenced"] is True
+    assert said["orders"]["desired"] == "stop"
+    assert new.beat()["fenced"] is False
+    # Late bytes are history: stored, and of no consequence for the run.
+    held = worker.offsets()["events.jsonl"]
+    late = metrics(6, 8) + line(
+        "checkpoint", step=8, path="attempt-1/checkpoints/step-00000008", size_bytes=1, digest="d"
+    )
+    assert worker.put(late, held).status_code == 200
+    store.apply_events(worker.id)
+    say(store, new.id, metrics(4, 4))
+    assert store.series(run.id, "train/loss", exact=True).step == [1, 2, 3, 4]
+    assert client.get(f"/api/v1/runs/{run.id}/checkpoints").json() == []
+    # Its token opens nothing of the new attempt.
+    assert (
+        worker.client.get(f"/api/v1/attempts/{new.id}/streams", headers=worker.headers).status_code
+        == 401
+    )
+
+
+def test_the_exit_closes_the_attempt_once_all_its_bytes_are_here(api, worker):
+    api_, client = api
+    data = started() + metrics(1, 3) + finished(3)
+    sizes = {"events.jsonl": len(data), "rank-0.log": 4}
+    note = {"code": 0, "signal": None, "started_at": 1.0, "ended_at": 2.0, "reason": "exited"}
+    worker.put(data[:50], 0)
+    early = worker.post("exit", {"exit": note, "sizes": sizes}).json()
+    assert early == {"closed": False, "offsets": {"events.jsonl": 50}}
+    worker.put(data[50:], 50)
+    worker.put(b"bye\n", 0, "rank-0.log")
+    for _ in range(2):  # The answer may be lost: it is sent again.
+        said = worker.post("exit", {"exit": note, "sizes": sizes}).json()
+        assert said == {"closed": True, "offsets": sizes}
+    view = client.get(f"/api/v1/runs/{run_of(api_, worker).id}").json()
+    assert view["state"] == "completed"
+    assert view["attempts"][0]["open"] is False
+    assert view["attempts"][0]["outcome"] == "completed"
+    assert worker.beat()["fenced"] is True
+
+
+def test_bytes_that_come_after_the_run_ended_are_still_stored(api, worker):
+    api_, _ = api
+    say(api_.store, worker.id, started())
+    end(api_.store, run_of(api_, worker).id)
+    held = worker.offsets()["events.jsonl"]
+    assert worker.put(metrics(1, 2), held).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"exit": 5}, {"exit": {}, "sizes": {"x": -1}}, {"exit": {}, "sizes": []}, []],
+)
+def test_an_exit_that_is_none_is_a_problem(worker, body):
+    answer = worker.post("exit", body)
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "invalid_request"
+
+
+def test_the_token_is_compared_by_its_digest_only(api, worker):
+    """A digest read from the database does not open anything."""
+    api_, client = api
+    stored = api_.store.attempt(worker.id).token_sha256
+    assert (
+        stored == hashlib.sha256(attempt_token(worker.id.rpartition("-")[0]).encode()).hexdigest()
+    )
+    headers = {"Authorization": f"Bearer {stored}", "Lehr-Protocol": "1"}
+    assert client.get(f"/api/v1/attempts/{worker.id}/streams", headers=headers).status_code == 401

@@ -1,0 +1,262 @@
+"""Nobody without the token gets anything, and a worker's token opens its own attempt alone."""
+
+import base64
+from http.cookies import SimpleCookie
+
+import pytest
+from starlette.routing import Mount
+
+from lehr_api import auth
+from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, attempt_token, begin
+
+PROTOCOL = {"Lehr-Protocol": "1"}
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path) as pair:
+        yield pair
+
+
+def walk(routes, prefix=""):
+    """Every (path, method) of an application, mounts and sockets included."""
+    for route in routes:
+        if hasattr(route, "effective_route_contexts"):  # A router that FastAPI includes lazily.
+            yield from walk(route.effective_route_contexts(), prefix)
+            continue
+        path = prefix + getattr(route, "path", "")
+        if isinstance(route, Mount):
+            yield f"{path}/anything", "GET"
+            yield from walk(route.routes or [], path)
+        elif hasattr(route, "routes"):
+            yield from walk(route.routes, path)
+        else:
+            for method in getattr(route, "methods", None) or {"GET"}:
+                yield path, method
+
+
+def concrete(path):
+    while "{" in path:
+        head, _, rest = path.partition("{")
+        path = f"{head}x{rest.partition('}')[2]}"
+    return path
+
+
+def test_every_route_answers_401_without_a_token_except_the_allowlist(api):
+    _, client = api
+    client.headers.pop("authorization")
+    seen, opened = set(), set()
+    for path, method in walk(client.app.routes):
+        answer = client.request(method, concrete(path))
+        seen.add(path)
+        if answer.status_code != 401:
+            opened.add((path, answer.status_code))
+    assert len(seen) > 25
+    assert {"/api/v1/runs", "/api/v1/stream", "/", "/api/v1/openapi.json"} <= seen
+    strangers = {
+        path for path, _ in opened if path not in auth.OPEN_PATHS and not path.startswith("/static")
+    }
+    assert strangers == set()
+    assert "/login" in {path for path, _ in opened}
+
+
+def test_what_does_not_exist_is_not_told_apart_without_a_token(api):
+    _, client = api
+    client.headers.pop("authorization")
+    for path in ("/api/v1/nothing", "/nothing", "/api/v1/attempts/none-1/streams"):
+        assert client.get(path).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/health/../runs", "/static/../api/v1/runs", "//api/v1/runs", "/api/v1/health/"],
+)
+def test_a_path_that_looks_open_opens_nothing(api, path):
+    _, client = api
+    client.headers.pop("authorization")
+    answer = client.get(path)
+    assert answer.status_code in {401, 404}
+    assert "items" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer wrong",
+        "Bearer ",
+        "Bearer",
+        f"Basic {base64.b64encode(TOKEN.encode()).decode()}",
+        TOKEN,
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+    ],
+)
+def test_a_wrong_token_is_refused_and_says_where_the_right_one_is(api, header):
+    _, client = api
+    answer = client.get("/api/v1/runs", headers={"Authorization": header})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.json()["code"] == "unauthorized"
+    assert "token" in answer.json()["hint"]
+    assert TOKEN not in answer.text
+
+
+def test_a_wrong_token_is_not_rescued_by_a_right_cookie(api):
+    _, client = api
+    cookie = auth.Keys(TOKEN).cookie
+    client.cookies.set(auth.COOKIE, cookie)
+    assert client.get("/api/v1/runs", headers={"Authorization": "Bearer no"}).status_code == 401
+
+
+def test_an_attempts_token_opens_its_own_streams_and_nothing_else(api):
+    api_, client = api
+    one = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+    two = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+    first, second = begin(api_.store, one), begin(api_.store, two)
+    own = {"Authorization": f"Bearer {attempt_token(one)}", **PROTOCOL}
+    assert client.get(f"/api/v1/attempts/{first}/streams", headers=own).status_code == 200
+    assert client.get(f"/api/v1/attempts/{second}/streams", headers=own).status_code == 401
+    put = client.put(
+        f"/api/v1/attempts/{second}/streams/events.jsonl?offset=0", content=b"x", headers=own
+    )
+    assert put.status_code == 401
+    assert api_.store.stream_sizes(second) == {}
+    for path in ("/api/v1/runs", f"/api/v1/runs/{one}", "/api/v1/cluster", "/"):
+        assert client.get(path, headers=own).status_code == 401
+    assert client.post(f"/api/v1/runs/{one}/cancel", headers=own).status_code == 401
+
+
+def test_the_peoples_token_does_not_speak_for_an_attempt(api):
+    api_, client = api
+    run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+    attempt = begin(api_.store, run)
+    assert client.get(f"/api/v1/attempts/{attempt}/streams", headers=PROTOCOL).status_code == 401
+
+
+def test_an_attempt_that_does_not_exist_is_answered_as_one_with_another_token(api):
+    _, client = api
+    answer = client.get("/api/v1/attempts/aaaaaaaa-1/streams", headers=PROTOCOL)
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "", "[::1", "8.8.8.8"],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
+def test_a_host_name_that_is_not_ours_is_refused_for_every_method(api, host, method):
+    _, client = api
+    answer = client.request(method, "/api/v1/health", headers={"Host": host})
+    assert answer.status_code == 421
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:5347", "localhost:5347", "127.0.0.1", "[::1]:5347"])
+def test_our_own_names_are_accepted(api, host):
+    _, client = api
+    assert client.get("/api/v1/health", headers={"Host": host}).status_code == 200
+
+
+def test_a_name_may_be_allowed(tmp_path):
+    with api_client(tmp_path, allowed_hosts=("lehr.example",)) as (_, client):
+        headers = {"Host": "lehr.example"}
+        assert client.get("/api/v1/health", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:5347", "x", ""],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
+def test_another_origin_is_refused_for_every_method(api, origin, method):
+    _, client = api
+    answer = client.request(method, "/api/v1/runs", headers={"Origin": origin})
+    assert answer.status_code == 403
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_our_own_origin_is_accepted(api):
+    _, client = api
+    assert client.get("/api/v1/runs", headers={"Origin": BASE}).status_code == 200
+
+
+def test_a_request_of_another_site_without_an_origin_is_refused_but_a_link_is_followed(api):
+    _, client = api
+    image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    assert client.get("/api/v1/runs", headers=image).status_code == 403
+    neighbour = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}
+    assert client.get("/api/v1/runs", headers=neighbour).status_code == 403
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert client.get("/", headers=link).status_code == 200
+
+
+def test_a_browser_logs_in_gets_a_cookie_that_is_not_the_token_and_logs_out(api):
+    _, client = api
+    client.headers.pop("authorization")
+    assert client.post("/login", data={"token": "wrong"}).status_code == 401
+    answer = client.post("/login", data={"token": TOKEN, "next": "/runs/abc?x=1"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/runs/abc?x=1"
+    cookie = SimpleCookie(answer.headers["set-cookie"])[auth.COOKIE]
+    assert cookie["httponly"]
+    assert cookie["samesite"].lower() == "lax"
+    assert cookie["path"] == "/"
+    assert TOKEN not in cookie.value
+    assert client.get("/api/v1/runs").status_code == 200
+    assert client.get("/login?next=/cluster").headers["location"] == "/cluster"
+    # The cookie's value is no bearer token.
+    bearer = {"Authorization": f"Bearer {cookie.value}"}
+    assert client.get("/api/v1/runs", headers=bearer).status_code == 401
+    assert client.post("/logout").status_code == 303
+    assert client.get("/api/v1/runs").status_code == 401
+
+
+def test_a_malformed_cookie_of_another_server_does_not_log_one_out(api):
+    _, client = api
+    client.headers.pop("authorization")
+    cookie = f'theirs={{"a": "b; c"}}; x y z; {auth.COOKIE}={auth.Keys(TOKEN).cookie}; =; ;'
+    assert client.get("/api/v1/runs", headers={"Cookie": cookie}).status_code == 200
+    for wrong in ("x", "", TOKEN):
+        headers = {"Cookie": f"{auth.COOKIE}={wrong}"}
+        assert client.get("/api/v1/runs", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example"])
+def test_a_login_leads_to_this_server_only(api, target):
+    _, client = api
+    answer = client.post("/login", data={"token": TOKEN, "next": target})
+    assert answer.headers["location"] == "/"
+
+
+def test_a_script_logs_in_with_json(api):
+    _, client = api
+    client.headers.pop("authorization")
+    assert client.post("/login", json={"token": TOKEN}).status_code == 204
+    assert client.get("/api/v1/runs").status_code == 200
+    for body in ({"token": 5}, {}, [], {"token": "x"}):
+        assert client.post("/login", json=body).status_code == 401
+
+
+def test_a_login_from_another_origin_is_refused(api):
+    _, client = api
+    answer = client.post("/login", data={"token": TOKEN}, headers={"Origin": "http://evil.example"})
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs", "/api/v1/health", "/", "/login", "/nothing"])
+def test_every_answer_carries_the_security_headers(api, path):
+    _, client = api
+    headers = client.get(path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "same-origin"
+
+
+def test_the_apis_interactive_pages_are_off(api):
+    _, client = api
+    for path in ("/docs", "/redoc"):
+        assert client.get(path).status_code == 404

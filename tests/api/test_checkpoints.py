@@ -1,0 +1,251 @@
+"""Checkpoints over HTTP: served in parts, verified, deleted; what nodes report of their copies."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lehr.checkpoints.copies import Copy, Folder
+from lehr.client.checkpoints import download
+from lehr.client.transport import Transport
+from lehr.control.lifecycle import RunState
+from lehr.errors import Conflict, NotFound, SpecError
+from lehr.specs import load_spec
+from lehr_testing.api import (
+    RUN_SPEC,
+    TOKEN,
+    api_client,
+    attempt_token,
+    begin,
+    end,
+    line,
+    say,
+    served,
+    started,
+)
+from lehr_testing.buckets import make_checkpoint
+
+
+@pytest.fixture
+def api(tmp_path: Path):
+    with api_client(tmp_path / "home") as (api, client):
+        yield api, client
+
+
+def path_of(step: int) -> str:
+    return f"attempt-1/checkpoints/step-{step:08d}"
+
+
+def saved(api_, steps=(5, 10), *, kind=RUN_SPEC) -> str:
+    """A run that trains and has saved at these steps; its id."""
+    run = api_.store.create_run(load_spec(kind))
+    attempt = begin(api_.store, run.id)
+    say(api_.store, attempt, started())
+    for step in steps:
+        save(api_, run.id, step)
+    return run.id
+
+
+def save(api_, run_id: str, step: int) -> None:
+    folder = api_.settings.home / "runs" / run_id / path_of(step)
+    digest = make_checkpoint(folder, step=step)
+    record = {"path": path_of(step), "size_bytes": 1010, "digest": digest, "reason": "interval"}
+    say(api_.store, f"{run_id}-1", line("checkpoint", step=step, **record))
+
+
+def report(client, run_id: str, *copies: dict) -> dict:
+    headers = {"Authorization": f"Bearer {attempt_token(run_id)}", "Lehr-Protocol": "1"}
+    url = f"/api/v1/attempts/{run_id}-1/copies"
+    answer = client.post(url, json={"copies": list(copies)}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def copy_at(api_, run_id: str, step: int) -> dict:
+    """The checkpoint copied to a folder; what its uploader would report."""
+    url = f"file://{api_.settings.home}/shared/{run_id}/{path_of(step)}"
+    with Folder(api_.settings.home / "runs" / run_id / path_of(step)) as held:
+        Copy(url).write(held)
+    return {"path": path_of(step), "url": url, "state": "there"}
+
+
+def test_files_are_listed_and_served_whole_and_in_parts(api):
+    api_, client = api
+    run = saved(api_)
+    base = f"/api/v1/runs/{run}/checkpoints/10/files"
+    listed = client.get(base).json()
+    assert [file["name"] for file in listed["files"]] == ["model.safetensors", "state.json"]
+    content = (api_.settings.home / "runs" / run / path_of(10) / "model.safetensors").read_bytes()
+    whole = client.get(f"{base}/model.safetensors")
+    assert whole.content == content
+    assert whole.headers["ETag"] == f'"{listed["files"][0]["sha256"]}"'
+    for asked, expected in {"0-9": content[:10], "990-": content[990:], "-5": content[-5:]}.items():
+        part = client.get(f"{base}/model.safetensors", headers={"Range": f"bytes={asked}"})
+        assert part.status_code == 206
+        assert part.content == expected
+        first = content.find(expected)
+        assert part.headers["Content-Range"] == f"bytes {first}-{first + len(expected) - 1}/1000"
+    beyond = client.get(f"{base}/model.safetensors", headers={"Range": "bytes=1000-"})
+    assert (beyond.status_code, beyond.headers["Content-Range"]) == (416, "bytes */1000")
+    wrong = client.get(f"{base}/model.safetensors", headers={"Range": "bytes=1-2,4-5"})
+    assert wrong.status_code == 422
+    assert client.get(f"{base}/manifest.json").json()["step"] == 10
+    for name in ("model.safetensor", "..%2f..%2fconfig.yaml", "config.yaml"):
+        assert client.get(f"{base}/{name}").status_code == 404
+    near = client.get(f"/api/v1/runs/{run}/checkpoints/11/files")
+    assert near.status_code == 404
+    assert near.json()["hint"] == "The nearest is at step 10. It has: 5, 10."
+
+
+def test_damage_is_found_by_a_verification_in_each_place(api):
+    api_, client = api
+    run = saved(api_)
+    report(client, run, copy_at(api_, run, 10))
+    url = f"/api/v1/runs/{run}/checkpoints/10/verify"
+    found = client.post(url).json()
+    assert found["ok"]
+    assert len(found["places"]) == 2
+    (api_.settings.home / "runs" / run / path_of(10) / "model.safetensors").write_bytes(b"x" * 1000)
+    found = client.post(url).json()
+    assert not found["ok"]
+    assert [place["ok"] for place in found["places"]] == [False, True]
+    assert "model.safetensors is damaged" in found["places"][0]["message"]
+    other = api_.settings.home / "runs" / run / path_of(10)
+    shutil.rmtree(other)
+    make_checkpoint(other, step=10)
+    found = client.post(url).json()
+    assert "not the one that was recorded" in found["places"][0]["message"]
+
+
+def test_retention_tells_the_node_which_copies_go_and_spares_what_a_fork_needs(api):
+    api_, client = api
+    run = saved(api_, steps=(5,))
+    early = {"path": path_of(99), "url": "file:///x", "state": "there"}
+    assert report(client, run, early) == {"unknown": [path_of(99)], "remove": []}
+    assert report(client, run, copy_at(api_, run, 5)) == {"unknown": [], "remove": []}
+    fork = client.post(
+        f"/api/v1/runs/{run}/fork", json={"step": 5, "changes": {"train.steps": 200}}
+    ).json()
+    for step in (10, 15):
+        save(api_, run, step)
+        answer = report(client, run, copy_at(api_, run, step))
+    assert answer["remove"] == []
+    beat = client.post(
+        f"/api/v1/attempts/{run}-1/beat",
+        json={},
+        headers={"Authorization": f"Bearer {attempt_token(run)}", "Lehr-Protocol": "1"},
+    ).json()
+    assert beat["orders"]["keep"] == [path_of(5)]
+    views = {one["step"]: one for one in client.get(f"/api/v1/runs/{run}/checkpoints").json()}
+    assert views[5]["kept"] == ["a fork waits to begin from it"]
+    assert views[15]["kept"] == ["one of the last 2"]
+    refused = client.delete(f"/api/v1/runs/{run}/checkpoints/5")
+    assert refused.status_code == 409
+    assert fork["id"] in refused.json()["detail"]
+    client.post(f"/api/v1/runs/{fork['id']}/cancel")
+    api_.store.move(
+        fork["id"],
+        old=RunState.QUEUED,
+        new=RunState.CANCELLED,
+        attempt=0,
+        cause="cancel",
+        actor="dispatcher",
+    )
+    assert report(client, run)["remove"] == [path_of(5)]
+
+
+def test_one_checkpoint_is_deleted_with_its_copy_once_nothing_needs_it(api):
+    api_, client = api
+    run = saved(api_)
+    report(client, run, copy_at(api_, run, 5), copy_at(api_, run, 10))
+    base = f"/api/v1/runs/{run}/checkpoints"
+    assert "trains" in client.delete(f"{base}/5").json()["detail"]
+    end(api_.store, run)
+    weighed = client.get(f"{base}/5/deletion").json()
+    assert (weighed["bytes"], len(weighed["places"]), weighed["deleted"]) == (2 * 1010, 2, False)
+    assert client.delete(f"{base}/5").json() == {**weighed, "deleted": True}
+    assert client.delete(f"{base}/5").status_code == 404
+    left = sorted(p.name for p in api_.settings.home.rglob("step-*"))
+    assert left == ["step-00000010"] * 2
+    [gone, there] = client.get(base).json()
+    assert (gone["copy_state"], there["copy_state"]) == ("removed", "there")
+    # The whole run takes the other along.
+    assert client.get(f"/api/v1/runs/{run}/deletion").json()["copies_bytes"] == 1010
+    client.delete(f"/api/v1/runs/{run}").raise_for_status()
+    assert not list(api_.settings.home.rglob("step-*"))
+
+
+def test_a_fork_may_begin_from_a_copy_alone(api):
+    api_, client = api
+    run = saved(api_)
+    url = f"/api/v1/runs/{run}/fork"
+    changes = {"step": 10, "changes": {"train.steps": 200}}
+    shutil.rmtree(api_.settings.home / "runs" / run / path_of(10))
+    assert client.post(url, json=changes).status_code == 409
+    save_again = api_.settings.home / "runs" / run / path_of(10)
+    make_checkpoint(save_again, step=10)
+    report(client, run, copy_at(api_, run, 10))
+    shutil.rmtree(save_again)
+    assert client.post(url, json=changes).status_code == 201
+
+
+def test_a_download_goes_on_where_it_broke_off_and_takes_nothing_damaged(tmp_path):
+    with served(tmp_path / "home") as (api_, address):
+        run = saved(api_)
+        transport = Transport(address, TOKEN, timeout_s=30)
+        source = api_.settings.home / "runs" / run / path_of(10)
+        target = tmp_path / "have"
+        part = tmp_path / "have.part"
+        part.mkdir()
+        content = (source / "model.safetensors").read_bytes()
+        (part / "model.safetensors").write_bytes(content[:600])
+        seen: list[tuple[int, int]] = []
+        download(transport, run, 10, target, progress=lambda *now: seen.append(now))
+        assert {p.name: p.read_bytes() for p in target.iterdir()} == {
+            p.name: p.read_bytes() for p in source.iterdir()
+        }
+        assert seen[0][0] == 600
+        assert seen[-1][0] == seen[-1][1]
+        with pytest.raises(Conflict, match="exists already"):
+            download(transport, run, 10, target)
+        with pytest.raises(NotFound, match="step 11"):
+            download(transport, run, 11, tmp_path / "other")
+        part.mkdir()
+        (part / "model.safetensors").write_bytes(b"x" * 600)
+        shutil.rmtree(target)
+        with pytest.raises(Conflict, match="came damaged"):
+            download(transport, run, 10, target, attempt=1)
+        assert not target.exists()
+        transport.close()
+
+
+def test_a_place_whose_package_is_missing_is_refused_before_anything_is_recorded(api):
+    _, client = api
+    spec = {**RUN_SPEC, "checkpoints": {"upload": "gs://bucket/x"}}
+    refused = client.post("/api/v1/runs", json={"spec": spec})
+    assert refused.json()["code"] == "invalid_spec"
+    [problem] = refused.json()["problems"]
+    assert problem["path"] == "checkpoints.upload"
+    assert "pip install 'gcsfs'" in problem["hint"]
+    assert client.get("/api/v1/runs").json()["total"] == 0
+    with pytest.raises(SpecError, match="names no bucket"):
+        load_spec({**RUN_SPEC, "checkpoints": {"upload": "s3://"}})
+
+
+def test_logs_are_searched_by_lines(api):
+    api_, client = api
+    run = saved(api_, steps=())
+    text = b"all is well\nWarning: hot\nall is well\nwarning: hotter\n"
+    say(api_.store, f"{run}-1", text, "rank-0.log")
+    url = f"/api/v1/runs/{run}/logs/rank-0.log/search"
+    found = client.get(url, params={"text": "warning"}).json()
+    assert [hit["text"] for hit in found["lines"]] == ["Warning: hot", "warning: hotter"]
+    assert [text[hit["offset"] :][:4] for hit in found["lines"]] == [b"Warn", b"warn"]
+    assert found["next_offset"] is None
+    first = client.get(url, params={"text": "warning", "limit": 1}).json()
+    assert len(first["lines"]) == 1
+    rest = client.get(url, params={"text": "warning", "offset": first["next_offset"]}).json()
+    assert [hit["text"] for hit in rest["lines"]] == ["warning: hotter"]
+    assert client.get(url, params={"text": "cold"}).json()["lines"] == []

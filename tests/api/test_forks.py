@@ -1,0 +1,177 @@
+"""Forks: from which checkpoint, what may change, what is recorded; over HTTP, without a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from lehr import home as homes
+from lehr.control.forks import choose, fork_spec
+from lehr.errors import NotFound, SpecError
+from lehr.specs import load_spec
+from lehr_testing.api import RUN_SPEC, api_client, begin, end, line, say, started
+
+SOURCE = load_spec(RUN_SPEC).model_dump(mode="json")
+
+
+@dataclass
+class Point:
+    attempt: int
+    step: int
+
+
+POINTS = [Point(1, 5), Point(1, 10), Point(1, 20), Point(2, 10), Point(2, 15)]
+
+
+def test_the_newest_attempt_s_checkpoint_is_taken():
+    assert choose("a", POINTS, None) == Point(2, 15)
+    assert choose("a", POINTS, 10) == Point(2, 10)
+    assert choose("a", POINTS, 20) == Point(1, 20)
+
+
+@pytest.mark.parametrize(("step", "near"), [(0, 5), (12, 10), (13, 15), (999, 20)])
+def test_a_step_without_a_checkpoint_names_the_nearest(step, near):
+    with pytest.raises(NotFound) as caught:
+        choose("a", POINTS, step)
+    assert caught.value.message == f"a has no checkpoint at step {step}."
+    assert caught.value.hint == f"The nearest is at step {near}. It has: 5, 10, 15, 20."
+    with pytest.raises(NotFound, match="no checkpoint to fork from"):
+        choose("a", [], step)
+
+
+def test_changes_are_laid_over_the_resolved_spec_and_the_rest_stays():
+    made = fork_spec(SOURCE, {"train.optimizer.lr": 1.5e-4, "train.seed": 3}, step=50)
+    assert made.name == "one-fork-50"
+    assert (made.train.optimizer.lr, made.train.seed) == (1.5e-4, 3)
+    same = load_spec({**SOURCE, "name": made.name}, {"train.optimizer.lr": 1.5e-4, "train.seed": 3})
+    assert made == same
+    assert made.train.schedule.starts_after == 0
+
+
+def test_a_new_warmup_begins_the_schedule_at_the_checkpoint():
+    made = fork_spec(SOURCE, ["train.schedule.warmup_steps=10"], step=50)
+    assert made.train.schedule.starts_after == 50
+    told = ["train.schedule.warmup_steps=10", "train.schedule.starts_after=0"]
+    assert fork_spec(SOURCE, told, step=50).train.schedule.starts_after == 0
+    floor = fork_spec(SOURCE, ["train.schedule.min_lr_ratio=0.5"], step=50)
+    assert floor.train.schedule.starts_after == 0
+
+
+def test_of_two_fields_that_exclude_each_other_the_change_wins():
+    source = load_spec(RUN_SPEC, ["train.schedule.warmup_ratio=0.1"]).model_dump(mode="json")
+    made = fork_spec(source, ["train.schedule.warmup_steps=10"], step=50).train.schedule
+    assert (made.warmup_steps, made.warmup_ratio) == (10, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("train.steps=50", "nothing would be left to train"),
+        ("train.model.hidden_size=256", "train.model.hidden_size is 128 in the checkpoint"),
+        ("train.optimizer.name=muon", "train.optimizer.name is 'adamw' in the checkpoint"),
+        ("train.optimizer.learning_rate=1", "Did you mean train.optimizer.lr"),
+    ],
+)
+def test_what_a_checkpoint_cannot_go_on_with_is_said(change, said):
+    with pytest.raises(SpecError) as caught:
+        fork_spec(SOURCE, [change], step=50)
+    assert said in str(caught.value)
+
+
+def test_a_long_name_still_makes_a_name():
+    source = {**SOURCE, "name": "n" * 100}
+    assert fork_spec(source, {}, step=50).name == "n" * 92 + "-fork-50"
+
+
+# ------------------------------------------------------------------------------------ over HTTP
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path) as pair:
+        yield pair
+
+
+@pytest.fixture
+def source(api):
+    """A run that ended, with checkpoints at 10 and 20 whose files are there."""
+    api_, client = api
+    run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()
+    attempt = begin(api_.store, run["id"])
+    say(api_.store, attempt, started())
+    for step in (10, 20):
+        path = f"attempt-1/checkpoints/step-{step:08d}"
+        folder = homes.runs_dir(api_.settings.home) / run["id"] / path
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}")
+        say(
+            api_.store,
+            attempt,
+            line(
+                "checkpoint",
+                step=step,
+                path=path,
+                size_bytes=1000,
+                digest="ab" * 32,
+                reason="interval",
+            ),
+        )
+    end(api_.store, run["id"])
+    return run
+
+
+def test_a_fork_is_recorded_with_where_it_comes_from(api, source):
+    api_, client = api
+    woken = api_.dispatcher.woken
+    body = {"step": 10, "changes": {"train.steps": 60}, "provenance": {"host": "n1"}}
+    answer = client.post("/api/v1/runs/one/fork", json=body)
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert (made["state"], made["forked_from"]) == ("queued", source["id"])
+    assert (made["name"], made["total_steps"]) == ("one-fork-10", 60)
+    assert made["provenance"] == {
+        "host": "n1",
+        "fork": {
+            "run": source["id"],
+            "name": "one",
+            "attempt": 1,
+            "step": 10,
+            "digest": "ab" * 32,
+            "changes": {"train.steps": 60},
+        },
+    }
+    path = homes.runs_dir(api_.settings.home) / source["id"]
+    row = api_.store.run(made["id"])
+    assert row.resume_from == str(path / "attempt-1/checkpoints/step-00000010")
+    assert api_.dispatcher.woken == woken + 1
+
+
+def test_a_fork_that_is_sent_twice_is_one_run(api, source):
+    _, client = api
+    made = [
+        client.post(f"/api/v1/runs/{source['id']}/fork", json={}, headers={"Idempotency-Key": "k"})
+        for _ in range(2)
+    ]
+    assert made[0].json() == made[1].json()
+    assert client.get("/api/v1/runs").json()["total"] == 2
+
+
+def test_a_bad_fork_records_nothing(api, source):
+    api_, client = api
+    for body, status, said in (
+        ({"step": 12}, 404, "no checkpoint at step 12"),
+        ({"step": -1}, 422, "step"),
+        ({"changes": {"train.lr": 1}}, 422, "train.lr"),
+        ({"changes": {"resources.gpus": 16, "train.batch.sequences": 16}}, 422, "needs 16 GPUs"),
+        ({"changes": {"train.data.corpus.paths": ["a"]}}, 422, "relative"),
+    ):
+        answer = client.post(f"/api/v1/runs/{source['id']}/fork", json=body)
+        assert answer.status_code == status, answer.text
+        assert said in answer.text
+    folder = homes.runs_dir(api_.settings.home) / source["id"]
+    (folder / "attempt-1/checkpoints/step-00000010/manifest.json").unlink()
+    answer = client.post(f"/api/v1/runs/{source['id']}/fork", json={"step": 10})
+    assert answer.status_code == 409
+    assert "are gone" in answer.json()["detail"]
+    assert client.get("/api/v1/runs").json()["total"] == 1

@@ -1,0 +1,98 @@
+"""The description of the API: complete, with examples that hold, nothing from elsewhere."""
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from lehr_testing.api import api_client
+
+OPEN = "/api/v1/health"
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory):
+    with api_client(tmp_path_factory.mktemp("home")) as (_, client):
+        return client.get("/api/v1/openapi.json").json()
+
+
+def operations(schema):
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", path, operation
+
+
+def check(schema, part, value):
+    document = {**part, "components": schema["components"]}
+    Draft202012Validator(document).validate(value)
+
+
+def test_every_operation_has_a_summary_tags_and_an_example_of_its_answer(schema):
+    found = list(operations(schema))
+    assert len(found) >= 25
+    for name, _, operation in found:
+        assert operation["summary"], name
+        assert operation["tags"], name
+        [good] = [code for code in operation["responses"] if code.startswith("2")]
+        content = operation["responses"][good]["content"]
+        assert content, name
+        for media in content.values():
+            assert "example" in media, name
+
+
+def test_every_example_is_an_answer_that_the_schema_allows(schema):
+    checked = 0
+    for _, _, operation in operations(schema):
+        for answer in operation["responses"].values():
+            for media in answer.get("content", {}).values():
+                if "example" in media:
+                    check(schema, media["schema"], media["example"])
+                    checked += 1
+    assert checked > 60
+
+
+def test_every_body_and_required_parameter_has_an_example(schema):
+    for name, _, operation in operations(schema):
+        for parameter in operation.get("parameters", []):
+            if parameter["required"]:
+                assert (
+                    "example" in parameter
+                    or "examples" in parameter
+                    or parameter["schema"].get("examples")
+                ), f"{name}: {parameter['name']}"
+        for media, content in operation.get("requestBody", {}).get("content", {}).items():
+            if media == "application/json":
+                reference = content["schema"]["$ref"].rpartition("/")[2]
+                body = schema["components"]["schemas"][reference]
+                for field in body.get("required", []):
+                    assert body["properties"][field].get("examples"), f"{name}: {field}"
+
+
+def test_errors_are_described_as_problems(schema):
+    for name, path, operation in operations(schema):
+        if path == OPEN:
+            continue
+        codes = operation["responses"]
+        assert "401" in codes, name
+        for code, answer in codes.items():
+            if code.startswith("4"):
+                assert list(answer["content"]) == ["application/problem+json"], f"{name} {code}"
+
+
+def test_everything_but_the_health_needs_a_token(schema):
+    for name, path, operation in operations(schema):
+        if path == OPEN:
+            assert operation["security"] == []
+        else:
+            [need] = operation["security"]
+            assert list(need) == ["attempt" if "/attempts/" in path else "token"], name
+
+
+def test_operations_have_names_of_their_own(schema):
+    names = [operation["operationId"] for _, _, operation in operations(schema)]
+    assert len(names) == len(set(names))
+
+
+def test_nothing_is_loaded_from_elsewhere(schema):
+    assert "http://" not in json.dumps(schema)
+    assert "https://" not in json.dumps(schema)

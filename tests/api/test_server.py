@@ -1,0 +1,180 @@
+"""The server as a process: one a home, honest about its address, gone when told, back as it was."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import httpx
+import pytest
+
+from lehr_testing.api import RUN_SPEC
+from lehr_testing.server import alive, free_port
+from lehr_testing.waiting import until
+
+# A cluster that is not there: the server must answer all the same, and no Ray is started.
+NOWHERE = "127.0.0.1:1"
+
+
+class Process:
+    def __init__(self, home, *options, port=None):
+        self.home = home
+        self.port = port or free_port()
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LEHR_")}
+        self.child = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "lehr_api", "--home", str(home)),
+                *("--port", str(self.port), "--ray-address", NOWHERE, *options),
+            ],
+            env={**environment, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.output = []
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self.output.append(line)
+
+    def ready(self):
+        def listening():
+            assert self.child.poll() is None, "".join(self.output)
+            # One that was killed leaves its own file behind.
+            return self.info_path.exists() and self.info()["pid"] == self.child.pid
+
+        until(listening, within_s=120, what="server.json")
+        return self
+
+    @property
+    def info_path(self):
+        return self.home / "server.json"
+
+    def info(self):
+        return json.loads(self.info_path.read_text())
+
+    @property
+    def headers(self):
+        return {"Authorization": f"Bearer {(self.home / 'token').read_text().strip()}"}
+
+    def http(self):
+        return httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}",
+            headers=self.headers,
+            trust_env=False,
+            timeout=60,
+        )
+
+    def wait(self):
+        code = self.child.wait(timeout=60)
+        self.reader.join(timeout=10)
+        return code
+
+    def end(self):
+        if self.child.poll() is None:
+            self.child.terminate()
+            try:
+                self.child.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait()
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def begin(*options, home=tmp_path / "home", **named):
+        process = Process(home, *options, **named)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.end()
+
+
+def test_a_server_says_where_it_is_keeps_its_home_alone_and_comes_back_as_it_was(start):
+    server = start().ready()
+    home = server.home
+    assert server.info()["url"] == f"http://127.0.0.1:{server.port}"
+    assert server.info()["pid"] == server.child.pid
+    assert (home / "token").stat().st_mode & 0o777 == 0o600
+    assert home.stat().st_mode & 0o777 == 0o700
+    key = {"Idempotency-Key": "k"}
+    with server.http() as http:
+        assert http.get("/api/v1/health").json()["status"] == "ok"
+        assert http.get("/api/v1/cluster").json()["state"] in {"starting", "down"}
+        first = http.post("/api/v1/runs", json={"spec": RUN_SPEC}, headers=key)
+        assert first.status_code == 201, first.text
+
+    second = start("--host", "127.0.0.1")
+    assert second.wait() == 2
+    said = "".join(second.output)
+    assert str(server.child.pid) in said
+    assert "Traceback" not in said
+    assert server.info()["pid"] == server.child.pid
+
+    os.kill(server.child.pid, signal.SIGKILL)
+    server.wait()
+    again = start().ready()
+    with again.http() as http:
+        replayed = http.post("/api/v1/runs", json={"spec": RUN_SPEC}, headers=key)
+        assert replayed.json() == first.json()
+        assert http.get("/api/v1/runs").json()["total"] == 1
+        missing = http.get("/api/v1/runs/nothing")
+        assert missing.status_code == 404
+    log = (home / "logs" / "server.log").read_text()
+    assert all(json.loads(line)["event"] for line in log.splitlines())
+    assert (home / "token").read_text().strip() not in log
+
+
+def test_a_server_ends_when_told_though_browsers_listen(start):
+    server = start().ready()
+    ended, greeted = threading.Event(), threading.Semaphore(0)
+    rest = []
+
+    def listen():
+        with server.http() as http, http.stream("GET", "/api/v1/stream") as answer:
+            for line in answer.iter_lines():
+                if line.startswith("event: hello"):
+                    greeted.release()
+                rest.append(line)
+        ended.set()
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    assert greeted.acquire(timeout=60)
+    server.child.send_signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert ended.wait(timeout=30), "the stream was not ended properly"
+    assert not server.info_path.exists()
+    assert not alive(server.child.pid)
+
+
+def test_a_taken_port_is_said_before_anything_is_opened(start):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        server = start(port=port)
+        assert server.wait() == 2
+    said = "".join(server.output)
+    assert str(port) in said
+    assert "--port" in said
+    assert "Traceback" not in said
+    assert not (server.home / "lehr.db").exists()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_the_network_is_refused_without_tls_or_a_word_that_it_may(start, host):
+    server = start("--host", host)
+    assert server.wait() == 2
+    said = "".join(server.output)
+    assert "--insecure" in said
+    assert "Traceback" not in said

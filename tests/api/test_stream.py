@@ -1,0 +1,208 @@
+"""Server-sent events over a real socket: changes arrive, slow readers hold up nobody."""
+
+import contextlib
+import socket
+import threading
+
+import httpx
+import pytest
+
+from lehr import Client
+from lehr.errors import LehrError
+from lehr_api import auth
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    TOKEN,
+    begin,
+    evaluation,
+    metrics,
+    say,
+    served,
+    started,
+)
+from lehr_testing.waiting import until
+
+
+@pytest.fixture
+def server(tmp_path):
+    with served(tmp_path) as pair:
+        yield pair
+
+
+class Ear:
+    """Collects what a client hears, in a thread."""
+
+    def __init__(self, address, run=None):
+        self.heard = []
+        self.closed = False
+        self.client = Client(address, TOKEN)
+        self.thread = threading.Thread(target=self._listen, args=(run,), daemon=True)
+        self.thread.start()
+        until(lambda: self.of("hello"), within_s=30, what="the greeting")
+
+    def _listen(self, run):
+        with contextlib.suppress(LehrError):  # The server's end is the test's.
+            for event in self.client.stream(run):
+                if self.closed:
+                    return
+                self.heard.append(event)
+
+    def of(self, kind):
+        return [event.data for event in self.heard if event.kind == kind]
+
+    def wait_for(self, kind, matching=lambda data: True):
+        return until(
+            lambda: next((data for data in self.of(kind) if matching(data)), None),
+            within_s=30,
+            what=f"an event {kind}",
+        )
+
+
+def test_what_changes_is_told_as_it_changes(server):
+    api, address = server
+    ear = Ear(address)
+    client = Client(address, TOKEN)
+    sweep = client.sweep(SWEEP_SPEC)
+    run = sweep.cells[0].run.id
+    ear.wait_for("run", lambda data: data["id"] == run and data["state"] == "queued")
+    ear.wait_for("sweep", lambda data: data["id"] == sweep.id)
+    attempt = begin(api.store, run)
+    ear.wait_for("run", lambda data: data["id"] == run and data["state"] == "starting")
+    say(api.store, attempt, started() + metrics(1, 5))
+    told = ear.wait_for("run", lambda data: data["id"] == run and data["state"] == "running")
+    assert told["latest"]["train/loss"] == {"value": 2.0, "step": 5}
+    api.store.append_stream(
+        attempt,
+        "events.jsonl",
+        api.store.stream_sizes(attempt)["events.jsonl"],
+        evaluation(6, "NaN"),
+    )
+    told = ear.wait_for("metrics", lambda data: "val/loss" in data["latest"])
+    assert told == {**told, "run_id": run}
+    assert told["latest"]["val/loss"] == {"value": "NaN", "step": 6}
+    say(api.store, attempt, b"hello\n", "rank-0.log")
+    told = ear.wait_for("log")
+    assert told == {"run_id": run, "name": "rank-0.log", "attempt": 1, "size": 6}
+
+
+def test_one_runs_stream_tells_of_that_run_alone(server):
+    _, address = server
+    client = Client(address, TOKEN)
+    mine, other = client.submit(RUN_SPEC), client.submit(RUN_SPEC)
+    ear, all_ = Ear(address, mine.id), Ear(address)
+    other.cancel()
+    all_.wait_for("run", lambda data: data["id"] == other.id)
+    mine.cancel()
+    ear.wait_for("run", lambda data: data["id"] == mine.id)
+    assert {data["id"] for data in ear.of("run")} == {mine.id}
+    assert ear.of("sweep") == []
+
+
+def test_a_stream_of_a_run_that_does_not_exist_is_a_problem(server):
+    _, address = server
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = httpx.get(f"{address}/api/v1/stream?run=nothing", headers=headers, trust_env=False)
+    assert answer.status_code == 404
+    assert answer.json()["code"] == "not_found"
+
+
+def test_a_browser_listens_with_its_cookie_and_an_id_that_it_saw(server):
+    _, address = server
+    headers = {"Cookie": f"{auth.COOKIE}={auth.Keys(TOKEN).cookie}", "Last-Event-ID": "999"}
+    with httpx.stream(
+        "GET", f"{address}/api/v1/stream", headers=headers, trust_env=False, timeout=30
+    ) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["x-accel-buffering"] == "no"
+        lines = answer.iter_lines()
+        assert next(lines).startswith("retry:")
+        assert next(lines) == "event: hello"
+
+
+def test_a_silent_server_sends_heartbeats(tmp_path):
+    with served(tmp_path, heartbeat_s=0.05) as (_, address):
+        ear = Ear(address)
+        until(lambda: len(ear.of("heartbeat")) >= 3, within_s=30, what="three heartbeats")
+
+
+def test_a_reader_that_does_not_read_holds_up_neither_the_others_nor_the_memory(server):
+    """Its socket fills; for it the hub keeps only the newest of each thing."""
+    api, address = server
+    port = int(address.rpartition(":")[2])
+    client = Client(address, TOKEN)
+    runs = [client.submit(RUN_SPEC) for _ in range(3)]
+    with socket.socket() as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.connect(("127.0.0.1", port))
+        stuck.sendall(
+            b"GET /api/v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+        )
+        until(lambda: api.services.hub.listening == 1, within_s=30, what="the stuck listener")
+        ear = Ear(address)
+        hub = api.services.hub
+        payload = b'"' + b"x" * 50_000 + b'"'
+        from lehr_api.stream import Event
+
+        def flood():
+            hub._publish([Event("run", run.id, "", payload, run.id) for run in runs])
+
+        for _ in range(400):
+            done = threading.Event()
+            hub._loop.call_soon_threadsafe(lambda done=done: (flood(), done.set()))
+            assert done.wait(timeout=30)
+        runs[0].cancel()
+        ear.wait_for("run", lambda data: isinstance(data, dict) and data["desired"] == "cancel")
+        held = [
+            sum(len(line) for line in listener._pending.values()) for listener in hub._listeners
+        ]
+        assert max(held) <= 4 * len(payload)
+    until(lambda: api.services.hub.listening == 1, within_s=60, what="the stuck one forgotten")
+
+
+def test_a_client_reconnects_to_a_server_that_came_back(tmp_path):
+    with served(tmp_path) as (first, address):
+        port = first.settings.port
+        ear = Ear(address)
+    from lehr_testing import api as support_api
+
+    original = support_api.free_port
+    support_api.free_port = lambda: port
+    try:
+        with served(tmp_path) as (_, address):
+            until(lambda: len(ear.of("hello")) >= 2, within_s=60, what="a second greeting")
+            run = Client(address, TOKEN).submit(RUN_SPEC)
+            ear.wait_for("run", lambda data: data["id"] == run.id)
+    finally:
+        support_api.free_port = original
+
+
+def test_a_hundred_listeners_cost_one_look_at_the_store(server):
+    api, address = server
+    client = Client(address, TOKEN)
+    run = client.submit(RUN_SPEC)
+    looks = []
+    real = api.store.runs_by_id
+    api.store.runs_by_id = lambda ids: (looks.append(ids), real(ids))[1]
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    limits = httpx.Limits(max_connections=200)
+    with httpx.Client(headers=headers, limits=limits, trust_env=False, timeout=60) as http:
+        streams = [
+            http.send(http.build_request("GET", f"{address}/api/v1/stream"), stream=True)
+            for _ in range(100)
+        ]
+        readers = [stream.iter_lines() for stream in streams]
+        for reader in readers:
+            while next(reader) != "event: hello":
+                pass
+        until(lambda: api.services.hub.listening == 100, within_s=30, what="100 listeners")
+        run.cancel()
+        for reader in readers:
+            # The submission may be told first.
+            while '"desired":"cancel"' not in next(reader):
+                pass
+        assert 1 <= len(looks) <= 3
+        for stream in streams:
+            stream.close()

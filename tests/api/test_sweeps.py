@@ -1,0 +1,167 @@
+"""Sweeps over HTTP beyond the grid: refused whole, run again, extended."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr_testing.api import SWEEP_SPEC, api_client, begin, evaluation, say
+
+LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path / "home") as pair:
+        yield pair
+
+
+def spec(**fields):
+    return {**copy.deepcopy(SWEEP_SPEC), **fields}
+
+
+def submit(client, **fields):
+    answer = client.post("/api/v1/sweeps", json={"spec": spec(**fields)})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def act(client, sweep, verb, body=None, status=200):
+    answer = client.post(f"/api/v1/sweeps/{sweep['id']}/{verb}", json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def rates(sweep):
+    return [cell["parameters"]["train.optimizer.lr"] for cell in sweep["cells"]]
+
+
+def finish(store, sweep, state=RunState.COMPLETED, cause="completed"):
+    for cell in sweep["cells"]:
+        run = store.run(cell["run"]["id"])
+        if run.state == "queued":
+            begin(store, run.id, run.attempt + 1)
+            steps = [(RunState.STARTING, RunState.RUNNING), (RunState.RUNNING, state)]
+            for old, new in steps:
+                assert store.move(
+                    run.id,
+                    old=old,
+                    new=new,
+                    attempt=run.attempt + 1,
+                    cause=cause,
+                    actor="dispatcher",
+                )
+
+
+def test_random_cells_are_drawn_at_submission_and_can_be_added_to(api):
+    api_, client = api
+    sweep = submit(client, method="random", trials=3, parameters={"train.optimizer.lr": LR})
+    assert (sweep["method"], len(sweep["cells"]), sweep["to_come"]) == ("random", 3, 0)
+    finish(api_.store, sweep)
+    more = act(client, sweep, "extend", {"trials": 2})
+    assert rates(more)[:3] == rates(sweep)
+    assert [cell["run"]["name"] for cell in more["cells"]][3:] == ["grid-4", "grid-5"]
+    assert more["counts"] == {"completed": 3, "queued": 2}
+    assert more["spec"]["trials"] == 5
+    assert api_.dispatcher.woken
+
+
+def test_a_finished_grid_gets_the_cells_that_it_has_not(api):
+    api_, client = api
+    sweep = submit(client, seeds=[0, 1])
+    finish(api_.store, sweep)
+    more = act(client, sweep, "extend", {"parameters": {"train.optimizer.lr": [0.1]}})
+    assert rates(more)[6:] == [0.1, 0.1]
+    assert more["parameters"] == ["train.optimizer.lr", "train.seed"]
+    assert more["counts"] == {"completed": 6, "queued": 2}
+
+
+def test_a_list_gets_cells(api):
+    _, client = api
+    fields = spec(method="list", cells=[{"train.optimizer.lr": 1e-3}])
+    del fields["parameters"]
+    sweep = client.post("/api/v1/sweeps", json={"spec": fields}).json()
+    more = act(client, sweep, "extend", {"cells": [{"train.optimizer.lr": 1e-2}]})
+    assert rates(more) == [1e-3, 1e-2]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"trials": 3}, 422, "trials cannot be added to grid: its method is grid."),
+        ({}, 422, "there is nothing to add to grid."),
+        ({"parameters": {"train.optimizer.lrr": [1]}}, 422, "does not vary in grid."),
+        ({"parameters": {"train.optimizer.lr": [1e-3]}}, 422, "has 0.001 twice."),
+        ({"parameters": {"train.optimizer.lr": ["fast"]}}, 422, "must be a number."),
+        ({"parameter": {}}, 422, "parameter"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_whole(api, body, status, says):
+    _, client = api
+    sweep = submit(client)
+    answer = client.post(f"/api/v1/sweeps/{sweep['id']}/extend", json=body)
+    assert answer.status_code == status, answer.text
+    assert says in answer.text
+    assert len(client.get(f"/api/v1/sweeps/{sweep['id']}").json()["cells"]) == 3
+
+
+def test_retry_runs_the_failed_cells_again(api):
+    api_, client = api
+    sweep = submit(client)
+    act(client, sweep, "retry", status=409)
+    finish(api_.store, sweep, RunState.FAILED, "exception")
+    again = act(client, sweep, "retry")
+    assert again["counts"] == {"queued": 3}
+    assert [cell["run"]["id"] for cell in again["cells"]] == [
+        cell["run"]["id"] for cell in sweep["cells"]
+    ]
+
+
+def test_a_stopped_sweep_says_why_and_goes_on_when_asked(api):
+    api_, client = api
+    sweep = submit(client)
+    api_.store.stop_sweep(sweep["id"], "enough of it", actor="sweep")
+    stopped = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
+    assert (stopped["stopped"], stopped["state"]) == ("enough of it", "finished")
+    assert stopped["notes"][0] == "Stopped: enough of it"
+    again = act(client, sweep, "retry")
+    assert (again["stopped"], again["counts"]) == (None, {"queued": 3})
+    assert len(api_.store.runs_of_sweep(sweep["id"])) == 6
+
+
+def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(api):
+    api_, client = api
+    sweep = submit(client, method="tpe", trials=12, parameters={"train.optimizer.lr": LR})
+    assert (len(sweep["cells"]), sweep["to_come"]) == (10, 2)
+    finish(api_.store, sweep)
+    seen = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
+    assert seen["state"] == "running"
+    assert seen["notes"][0] == "TPE has yet to choose 2 of 12 points."
+    cancelled = act(client, sweep, "cancel")
+    assert (cancelled["state"], cancelled["to_come"]) == ("finished", 0)
+    more = act(client, sweep, "extend", {"trials": 1})
+    assert (more["state"], more["to_come"]) == ("running", 3)
+
+
+def test_a_finished_sweep_with_seeds_tells_the_noise_and_the_next_grid(api):
+    api_, client = api
+    sweep = submit(client, seeds=[0, 1])
+    for cell in sweep["cells"]:
+        # Lower is better throughout, so the best is at the edge; seeds differ by 0.02.
+        loss = 2 - cell["parameters"]["train.optimizer.lr"] + 0.02 * (cell["number"] % 2)
+        say(api_.store, begin(api_.store, cell["run"]["id"]), evaluation(100, loss))
+        for old, new in [("starting", "running"), ("running", "completed")]:
+            assert api_.store.move(
+                cell["run"]["id"],
+                old=RunState(old),
+                new=RunState(new),
+                attempt=1,
+                cause="completed",
+                actor="dispatcher",
+            )
+    told = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
+    assert "Learning rates to try next: 0.1, 1, 10." in told
+    [noise] = [note for note in told if note.startswith("The noise between seeds is 0.014")]
+    assert noise.endswith("within twice that, these are level: 0.0001, 0.001, 0.01.")

@@ -1,0 +1,108 @@
+"""Tags that change, presets to compare with, and alarms of runs that nobody has opened."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr_testing.api import RUN_SPEC, api_client, begin, end, line, say, started
+from lehr_testing.waiting import until
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path) as pair:
+        yield pair
+
+
+def submitted(client, **fields):
+    return client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **fields}}).json()
+
+
+def test_tags_are_replaced_and_runs_found_by_them(api):
+    _, client = api
+    run = submitted(client, tags=["omk"])
+    path = f"/api/v1/runs/{run['id']}/tags"
+    answer = client.put(path, json={"tags": ["fp8", "baseline", "fp8"]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["tags"] == ["fp8", "baseline"]
+    assert answer.json()["spec"]["tags"] == ["omk"]
+    assert client.get("/api/v1/runs?tag=baseline").json()["total"] == 1
+    assert client.get("/api/v1/runs?tag=omk").json()["total"] == 0
+    client.put(path, json={"tags": ["fp8", "baseline"]})
+    told = [e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "wish"]
+    assert [event["message"] for event in told] == ["user asked to tag: fp8, baseline"]
+
+
+def test_tags_are_added_and_removed_and_the_others_stay(api):
+    _, client = api
+    run = submitted(client, tags=["omk", "old"])
+    path = f"/api/v1/runs/{run['id']}/tags"
+    answer = client.post(path, json={"add": ["fp8", "omk"], "remove": ["old", "never-there"]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["tags"] == ["omk", "fp8"]
+    again = client.post(path, json={"add": ["fp8", "omk"], "remove": ["old", "never-there"]})
+    assert again.json()["tags"] == ["omk", "fp8"]
+    told = [e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "wish"]
+    assert len(told) == 1
+    many = client.post(path, json={"add": [f"t{n}" for n in range(29)]})
+    assert (many.status_code, many.json()["code"]) == (422, "invalid")
+    assert "at most 30" in many.json()["detail"]
+    assert client.get(f"/api/v1/runs/{run['id']}").json()["tags"] == ["omk", "fp8"]
+
+
+def test_tags_added_at_once_are_all_there(api):
+    api_, client = api
+    run = submitted(client)
+    path = f"/api/v1/runs/{run['id']}/tags"
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: client.post(path, json={"add": [f"t{n}"]}), range(16)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert set(api_.store.run(run["id"]).tags) == {f"t{n}" for n in range(16)}
+
+
+@pytest.mark.parametrize("tag", ["two words", "a,b", "", "x" * 61])
+def test_a_tag_that_a_filter_could_not_find_is_refused(api, tag):
+    _, client = api
+    run = submitted(client)
+    answer = client.put(f"/api/v1/runs/{run['id']}/tags", json={"tags": [tag]})
+    assert answer.status_code == 422
+    assert client.get(f"/api/v1/runs/{run['id']}").json()["tags"] == []
+
+
+def test_presets_are_whole_models_and_defaults_those_of_a_config(api):
+    _, client = api
+    run = submitted(client)
+    presets = client.get("/api/v1/presets").json()
+    train = run["spec"]["train"]
+    assert presets["models"]["tiny"] == train["model"]
+    changed = {key for key, value in presets["defaults"].items() if train[key] != value}
+    assert changed == set()
+    assert "steps" not in presets["defaults"]
+
+
+def test_a_run_is_diagnosed_when_it_has_ended_before_anybody_opened_it(api):
+    api_, client = api
+    run = submitted(client)
+    rounds = api_.services.presenter.rounds
+    rounds.start()
+    try:
+        attempt = begin(api_.store, run["id"])
+        climbing = b"".join(
+            line(
+                "metrics", step=s, tokens=s * 256, values={"train/loss": 3.0 if s < 20 else 3.0 + s}
+            )
+            for s in range(1, 81)
+        )
+        say(api_.store, attempt, started() + climbing)
+        end(api_.store, run["id"], RunState.COMPLETED)
+        until(
+            lambda: client.get("/api/v1/runs").json()["items"][0]["alarms"],
+            within_s=60,
+            what="the list to tell the alarm",
+        )
+        alarms = client.get(f"/api/v1/runs/{run['id']}/alarms").json()
+        since = {alarm["code"]: alarm["step"] for alarm in alarms}
+        assert 20 <= since["diverging"] <= 40, alarms
+    finally:
+        rounds.stop()

@@ -1,0 +1,273 @@
+"""Checkpoints copied to a real S3 server by the real platform, and trainings that go on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lehr.cluster import procfs
+from lehr.cluster.entry import Entry
+from lehr_testing.buckets import Bucket, s3_server
+from lehr_testing.server import Server, events, free_port
+from lehr_testing.specs import run as run_spec
+from lehr_testing.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with s3_server() as bucket:
+        yield bucket
+
+
+@pytest.fixture(scope="module")
+def platform(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose nodes find the bucket by their environment."""
+    server = Server(tmp_path_factory.mktemp("home"), gpus=2)
+    server.environment.update(bucket.environment)
+    server.up()
+    try:
+        server.cluster_ready()
+        yield server
+    finally:
+        server.down()
+
+
+def spec(corpus: Path, name: str, place: str, **changes):
+    given = run_spec(corpus, name, **changes)
+    return {**given, "checkpoints": {"upload": place}}
+
+
+def copies(run) -> dict[int, str | None]:
+    return {one.step: one.copy_state for one in run.checkpoints()}
+
+
+def settled(server: Server, run_id: str) -> bool:
+    return not list(server.home.glob(f"node/*/attempts/{run_id}-*"))
+
+
+def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
+    platform: Server, bucket: Bucket, corpus: Path, tmp_path: Path
+) -> None:
+    client = platform.client()
+    run = client.submit(spec(corpus, "copied", f"{bucket.url}/exp/", steps=20)).wait(timeout_s=300)
+    assert run.state == "completed", run.reason
+    until(lambda: settled(platform, run.id), within_s=120, what="the uploader's end")
+    found = {one.step: one for one in run.checkpoints()}
+    assert sorted(found) == [5, 10, 15, 20]
+    there = [step for step, one in found.items() if one.copy_state == "there"]
+    # The last two and the best, as on disk; what went was said to be gone.
+    assert there == [step for step, one in found.items() if one.removed_at is None]
+    assert {15, 20} <= set(there)
+    assert found[20].latest
+    assert "one of the last 2" in found[20].kept
+    names = bucket.files()
+    for step in there:
+        prefix = f"exp/{run.id}/attempt-1/checkpoints/step-{step:08d}"
+        assert found[step].copy_url == f"{bucket.url}/{prefix}"
+        folder = platform.home / "runs" / run.id / found[step].path
+        assert [n for n in names if n.startswith(prefix)] == sorted(
+            f"{prefix}/{path.name}" for path in folder.iterdir()
+        )
+    gone = set(found) - set(there)
+    assert not any(f"step-{step:08d}" in name for step in gone for name in names)
+
+    # Both places are verified; damage to one is found.
+    verdict = run.verify_checkpoint(20)
+    assert verdict.ok
+    assert [place.place.partition(":")[0] for place in verdict.places][1:] == ["s3"]
+    shutil.rmtree(platform.home / "runs" / run.id)
+    verdict = run.verify_checkpoint(20)
+    assert verdict.ok
+    assert len(verdict.places) == 1
+
+    # The disk is wiped: the copy is downloaded, whole and in parts, and by the command line.
+    folder = run.download_checkpoint(20, tmp_path / "have")
+    names = {path.name for path in folder.iterdir()}
+    assert {"manifest.json", "model.safetensors", "state.json"} <= names
+    done = platform.cli("checkpoints", "download", run.id, str(tmp_path / "cli"), "--json")
+    told = json.loads(done.stdout)["downloaded"]
+    assert told["step"] == 20
+    assert (tmp_path / "cli" / "model.safetensors").read_bytes() == (
+        folder / "model.safetensors"
+    ).read_bytes()
+    listed = platform.cli("checkpoints", "ls", "copied").stdout
+    assert f"{bucket.url}/exp/{run.id}" in listed
+    assert platform.cli("checkpoints", "verify", "copied", "--step", "20").returncode == 0
+
+    # A fork begins from the copy.
+    fork = run.fork(step=20, changes={"train.steps": 24}).wait(timeout_s=300)
+    assert fork.state == "completed", fork.reason
+    [resumed] = [e for e in events(platform.home, f"{fork.id}-1") if e["kind"] == "resumed"]
+    assert resumed["step"] == 20
+
+    # Deleting says what it frees, and takes the copies along.
+    weighed = run.deletion()
+    assert weighed.copies_bytes == sum(found[step].size_bytes for step in there)
+    run.delete()
+    assert not any(f"/{run.id}/" in name for name in bucket.files())
+
+
+def test_a_run_whose_node_s_disk_was_wiped_goes_on_from_the_copy_to_the_same_end(
+    platform: Server, bucket: Bucket, corpus: Path
+) -> None:
+    client = platform.client()
+    saving = {"checkpoint": {"every": 20}}
+    whole = client.submit(spec(corpus, "whole", f"{bucket.url}/w", steps=400, **saving))
+    other = client.submit(spec(corpus, "wiped", f"{bucket.url}/w", steps=400, **saving))
+    until(
+        lambda: any(s == "there" for s in copies(other).values()),
+        within_s=200,
+        what="a copy of a checkpoint",
+    )
+    [entry] = [Entry(str(path)) for path in platform.home.glob(f"node/*/attempts/{other.id}-1")]
+    launch = entry.launch()
+    assert launch is not None
+    # As if the machine were gone: all its processes at once, then its disk.
+    os.kill(int(procfs.read_json(entry.file("shim.json"))["pid"]), signal.SIGKILL)
+    for pid in procfs.marked(procfs.MARK, launch["nonce"]):
+        os.kill(pid, signal.SIGKILL)
+    kept = {step for step, state in copies(other).items() if state == "there"}
+    shutil.rmtree(platform.home / "runs" / other.id)
+    other.wait(timeout_s=400)
+    assert (other.state, other.attempt) == ("completed", 2), other.reason
+    [resumed] = [e for e in events(platform.home, f"{other.id}-2") if e["kind"] == "resumed"]
+    assert resumed["step"] >= max(kept)
+    whole.wait(timeout_s=400)
+    ours, theirs = (
+        next(one for one in run.checkpoints() if one.step == 400) for run in (other, whole)
+    )
+    digests = []
+    for run, point in ((other, ours), (whole, theirs)):
+        folder = platform.home / "runs" / run.id / point.path
+        manifest = json.loads((folder / "manifest.json").read_text())
+        files = manifest["files"].items()
+        digests.append({n: f["sha256"] for n, f in files if n.endswith(".safetensors")})
+    assert digests[0] == digests[1]
+    # What the lost attempt's disk held is no longer to be found, but its copies went by the policy.
+    until(lambda: settled(platform, other.id), within_s=120, what="the uploader's end")
+    there = [step for step, state in copies(other).items() if state == "there"]
+    assert 400 in there
+    assert len(there) <= 3
+
+
+def test_a_place_that_cannot_be_reached_is_shown_and_harms_no_training(
+    platform: Server, bucket: Bucket, corpus: Path
+) -> None:
+    port = free_port()
+    given = spec(corpus, "unreachable", "s3://later/x", steps=10)
+    given["env"] = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+    run = platform.client().submit(given).wait(timeout_s=300)
+    assert run.state == "completed", run.reason
+    until(
+        lambda: any(one.copy_error for one in run.checkpoints()),
+        within_s=120,
+        what="the reason to be shown",
+    )
+    point = next(one for one in run.checkpoints() if one.copy_error)
+    assert point.copy_state == "uploading"
+    # It comes up: what waited is copied, though the training has long ended.
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    late = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+    late.start()
+    try:
+        endpoint = f"http://127.0.0.1:{port}"
+        s3fs.S3FileSystem(
+            endpoint_url=endpoint, key="testing", secret="testing", skip_instance_cache=True
+        ).mkdir("later")
+        until(lambda: copies(run).get(10) == "there", within_s=200, what="the copies to be made")
+        assert not any(one.copy_error for one in run.checkpoints() if one.copy_state == "there")
+    finally:
+        late.stop()
+
+
+def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
+    bucket: Bucket, corpus: Path, tmp_path: Path
+) -> None:
+    server = Server(tmp_path / "home", gpus=2, paced=True)
+    server.environment.update(bucket.environment)
+    client = server.up()
+    try:
+        server.cluster_ready()
+        # Saved only when it is asked to end: what there is to copy is made by `down` itself.
+        rarely = {"steps": 100_000, "checkpoint": {"every": 0}}
+        near = client.submit(spec(corpus, "near", f"{bucket.url}/down", **rarely))
+        far = spec(corpus, "far", "s3://away/down", **rarely)
+        far["env"] = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
+        far = client.submit(far)
+        for run in (near, far):
+            until(lambda r=run: (r.refresh().step or 0) > 2, within_s=200, what="both to train")
+        told = json.loads(server.cli("down", "--json").stdout)
+        assert told["trainings"]["saved"] == 2
+        assert told["uncopied"] == {"s3://away/down": len(on_disk(server, far.id))}
+        for saved in on_disk(server, near.id):
+            prefix = f"down/{near.id}/attempt-1/checkpoints/{saved.name}/"
+            names = [n.removeprefix(prefix) for n in bucket.files() if n.startswith(prefix)]
+            assert names == sorted(path.name for path in saved.iterdir())
+        # After the next `up` the record knows of it, too.
+        client = server.up()
+        last = max(int(path.name.rpartition("-")[2]) for path in on_disk(server, near.id))
+        until(
+            lambda: copies(client.run(near.id)).get(last) == "there",
+            within_s=120,
+            what="the copy to be recorded",
+        )
+        for run in (near, far):
+            client.run(run.id).cancel()
+        until(
+            lambda: all(client.run(r.id).state == "cancelled" for r in (near, far)),
+            within_s=120,
+            what="both to be cancelled",
+        )
+    finally:
+        said = server.cli("down").stdout
+    assert "not at s3://away/down yet" in said
+    assert "the next lehr up goes on copying" in said
+
+
+def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
+    platform: Server, corpus: Path
+) -> None:
+    client = platform.client()
+    # Without evaluations: each best one would be a checkpoint more.
+    held_out = {"tokens": 512, "share": 0.1, "every": 0}
+    saving = {"steps": 100_000, "checkpoint": {"every": 200}, "validation": held_out}
+    source = client.submit(run_spec(corpus, "source", **saving))
+    blocker = client.submit(run_spec(corpus, "blocker", **saving))
+    until(
+        lambda: blocker.refresh().state == "running" and live(source),
+        within_s=200,
+        what="both GPUs to be taken, and a checkpoint",
+    )
+    step = max(live(source))
+    fork = source.fork(step=step, changes={"train.steps": step + 5})
+    until(lambda: max(live(source)) >= step + 1000, within_s=300, what="five more checkpoints")
+    there = live(source)
+    assert step in there
+    assert len(there) <= 3  # The last two, and this one.
+    assert fork.refresh().state == "queued"
+    source.cancel()
+    blocker.cancel()
+    fork.wait(timeout_s=300)
+    assert fork.state == "completed", fork.reason
+    [resumed] = [e for e in events(platform.home, f"{fork.id}-1") if e["kind"] == "resumed"]
+    assert resumed["step"] == step
+
+
+def on_disk(server: Server, run_id: str) -> list[Path]:
+    """The first attempt's whole checkpoints."""
+    return list((server.home / "runs" / run_id).glob("attempt-1/checkpoints/step-????????"))
+
+
+def live(run) -> set[int]:
+    """Steps of the checkpoints whose files are there."""
+    return {one.step for one in run.checkpoints() if one.removed_at is None}

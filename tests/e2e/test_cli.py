@@ -1,0 +1,296 @@
+"""The command line against a real server: what a person types, and what is printed back."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr_testing.paths import ROOT
+from lehr_testing.server import alive, marked_processes
+from lehr_testing.specs import lr_sweep, run
+from lehr_testing.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+LEHR = str(Path(sys.executable).parent / "lehr")
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a spec as a file; JSON is YAML."""
+
+    def write(spec: dict) -> str:
+        path = tmp_path / f"{spec['name']}.yaml"
+        path.write_text(json.dumps(spec, indent=1))
+        return str(path)
+
+    return write
+
+
+def test_a_run_that_must_wait_says_why_at_submission(server, corpus, write):
+    file = write(run(corpus, "cli-waits", steps=12))
+    submitted = server.cli("submit", file, "resources.gpu_type=H100")
+    assert "queued: needs 1 x H100; this cluster has" in submitted.stdout
+    server.cli("cancel", "cli-waits")
+
+
+def test_a_run_from_its_file_to_its_logs(server, corpus, write):
+    file = write(run(corpus, "cli-run", steps=12))
+    submitted = server.cli("submit", file)
+    assert "cli-run" in submitted.stdout
+    assert "Watch it: lehr watch" in submitted.stdout
+    watched = server.cli("watch", "cli-run")
+    # Which states it sees depends on how fast the machine is; the last it always tells.
+    told = [line for line in watched.stderr.splitlines() if line.startswith("cli-run: ")]
+    assert told[-1] == "cli-run: completed"
+    assert "completed" in watched.stdout
+    assert "step 12/12" in watched.stdout
+    assert "\x1b" not in watched.stdout + watched.stderr
+
+    shown = json.loads(server.cli("show", "cli-run", "--json").stdout)
+    assert set(shown) == {"run", "checkpoints", "events"}
+    assert shown["run"]["state"] == "completed"
+    assert [c["step"] for c in shown["checkpoints"] if c["latest"]] == [12]
+    text = server.cli("show", "cli-run").stdout
+    assert "checkpoints" in text
+    assert "12 " in text
+
+    listed = json.loads(server.cli("ls", "cli-run", "--json").stdout)["runs"]
+    assert [row["id"] for row in listed] == [shown["run"]["id"]]
+    assert "cli-run" in server.cli("ls").stdout
+    assert "step 12/12" in server.cli("logs", "cli-run").stdout
+    assert len(server.cli("logs", "cli-run", "-n", "2").stdout.splitlines()) == 2
+    names = {
+        log["name"]
+        for log in json.loads(server.cli("logs", "cli-run", "-l", "--json").stdout)["logs"]
+    }
+    assert "rank-0.log" in names
+
+
+def test_overrides_and_names_go_through_submission(server, corpus, write):
+    file = write(run(corpus, "cli-override", steps=3))
+    answer = server.cli("submit", file, "train.seed=5", "--name", "other-name", "--json", "-w")
+    lines = answer.stdout.strip().splitlines()
+    last = json.loads(lines[-1])
+    assert last["name"] == "other-name"
+    assert last["state"] == "completed"
+    shown = json.loads(server.cli("show", "other-name", "--json").stdout)
+    assert shown["run"]["spec"]["train"]["seed"] == 5
+
+
+def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
+    file = write(lr_sweep(corpus, "cli-sweep", [1e-3, 1e-5], steps=6))
+    done = server.cli("sweep", file, "-y", "-w")
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert lines[0].startswith("cli-sweep  grid over train.optimizer.lr, 2 cells, val/loss down")
+    assert any(line.strip().startswith("place") and "logical GPU" in line for line in lines)
+    head = next(index for index, line in enumerate(lines) if line.startswith("#"))
+    first, second = lines[head + 1].split(), lines[head + 2].split()
+    assert first[:2] == ["1", "1.0e-3"]
+    assert first[3] == "best"
+    assert second[:2] == ["2", "1.0e-5"]
+    assert float(first[2]) < float(second[2])
+    assert "completed" in first
+    shown = json.loads(server.cli("show", "cli-sweep", "--json").stdout)["sweep"]
+    assert shown["best_parameters"] == {"train.optimizer.lr": 1e-3}
+
+
+def test_a_sweep_asks_and_says_so_where_nobody_can_answer(server, corpus, write):
+    file = write(lr_sweep(corpus, "cli-asks", [1e-3], steps=3))
+    done = server.cli("sweep", file, check=False)
+    assert done.returncode == 2
+    assert "Add -y" in done.stderr
+    assert not json.loads(server.cli("ls", "cli-asks", "--json").stdout)["runs"]
+
+
+def test_the_real_grid_waits_with_a_plain_reason(server):
+    launched = json.loads(server.cli("sweep", str(ROOT / "sweeps/lr_grid.yaml"), "--json").stdout)[
+        "sweep"
+    ]
+    try:
+        assert len(launched["cells"]) == 8
+
+        def reasons():
+            view = json.loads(server.cli("show", launched["id"], "--json").stdout)["sweep"]
+            found = [cell["run"]["pending_reason"] for cell in view["cells"]]
+            return all(found) and found
+
+        for reason in until(reasons, within_s=30, what="the reasons why the cells wait"):
+            assert "A100" in reason
+        assert "A100" in server.cli("status").stdout
+    finally:
+        cancelled = server.cli("cancel", launched["id"], "-y")
+    assert "8 runs are being cancelled" in cancelled.stdout
+
+
+def test_cancel_stops_a_run(server, corpus, write):
+    file = write(run(corpus, "cli-cancel", steps=100_000))
+    server.cli("submit", file)
+    client = server.client()
+    until(lambda: client.run("cli-cancel").state == "running", within_s=120, what="it to run")
+    assert "cli-cancel" in server.cli("cancel", "cli-cancel").stdout
+    watched = server.cli("watch", "cli-cancel")
+    assert "cancelled" in watched.stdout
+
+
+def test_leaving_a_watch_stops_nothing(server, corpus, write):
+    server.cli("submit", write(run(corpus, "cli-detach", steps=100_000)))
+    client = server.client()
+    watching = subprocess.Popen(
+        [LEHR, "watch", "cli-detach"],
+        env=server.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert watching.stderr is not None
+        for line in watching.stderr:
+            if line.startswith("cli-detach: running"):
+                break
+        watching.send_signal(signal.SIGINT)
+        _, said = watching.communicate(timeout=30)
+        assert watching.returncode == 0
+        assert "Detached; nothing was stopped." in said
+        assert "Come back: lehr watch cli-detach" in said
+        step = client.run("cli-detach").view.step or 0
+        until(
+            lambda: (client.run("cli-detach").view.step or 0) > step,
+            within_s=60,
+            what="the run to go on",
+        )
+    finally:
+        watching.kill()
+        watching.wait()
+        client.run("cli-detach").cancel()
+        client.run("cli-detach").wait(timeout_s=60)
+
+
+def test_a_terminal_gets_a_live_picture_in_colour(server, corpus, write):
+    file = write(lr_sweep(corpus, "cli-live", [1e-3, 1e-4], steps=6))
+    server.cli("sweep", file, "-y")
+    controller, terminal = pty.openpty()
+    watching = subprocess.Popen(
+        [LEHR, "watch", "cli-live"],
+        env={**server.environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
+        stdout=terminal,
+        stderr=terminal,
+        stdin=terminal,
+    )
+    os.close(terminal)
+    picture = b""
+    while True:
+        try:
+            piece = os.read(controller, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        picture += piece
+    os.close(controller)
+    assert watching.wait(timeout=60) == 0
+    text = picture.decode()
+    assert "\x1b[" in text
+    assert "cli-live" in text
+    assert "best" in text
+
+
+def test_up_again_reuses_what_stands(server):
+    again = server.cli("up", "--gpus", "8", "--port", str(server.port))
+    assert "stands already" in again.stdout
+    refused = server.cli("up", "--gpus", "4", check=False)
+    assert refused.returncode == 2
+    assert "--gpus 4 (it has 8)" in refused.stderr
+    answer = json.loads(server.cli("up", "--json").stdout)
+    assert answer["started"] is False
+    assert answer["pid"] == server.pid
+
+
+def test_the_port_of_another_program_is_refused_when_it_was_asked_for(server, tmp_path):
+    done = subprocess.run(
+        [LEHR, "up", "--port", str(server.port), "--gpus", "1"],
+        env={**server.environment, "LEHR_HOME": str(tmp_path / "other")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"port {server.port} is held by another program" in done.stderr
+
+
+def test_a_wrong_token_is_said(server):
+    done = subprocess.run(
+        [LEHR, "ls"],
+        env={**server.environment, "LEHR_TOKEN": "wrong"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert "token" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_run_names_near_ones(server, corpus, write):
+    server.cli("submit", write(run(corpus, "cli-near", steps=3)), "-w")
+    done = server.cli("show", "cli-naer", check=False)
+    assert done.returncode == 2
+    assert "there is no run, sweep or rollout 'cli-naer'" in done.stderr
+    assert "cli-near" in done.stderr
+
+
+def test_status_and_doctor_see_the_server(server):
+    status = json.loads(server.cli("status", "--json").stdout)
+    assert set(status) == {"server", "version", "cluster", "queue", "active"}
+    assert status["cluster"]["gpus_total"] == 8
+    assert "logical GPUs" in server.cli("status").stdout
+    checks = json.loads(server.cli("doctor", "--json").stdout)["checks"]
+    found = {check["name"]: check for check in checks}
+    assert found["server"]["status"] == "ok"
+    assert found["token"]["status"] == "ok"
+    assert "Ray" in found["open ports"]["found"]
+
+
+def test_down_saves_a_training_and_up_goes_on_with_it(own_server, corpus, server):
+    client = own_server.client()
+    r = client.submit(run(corpus, "interrupted", steps=300))
+    until(lambda: (r.refresh().view.step or 0) >= 5, within_s=120, what="step 5")
+    pid = own_server.pid
+    down = own_server.cli("down")
+    assert "1 training was saved" in down.stdout
+    assert not alive(pid)
+    assert not marked_processes(f"{r.id}-1")
+    # Nothing but its own: the other server of this machine, and its Ray, stand as before.
+    assert server.client().cluster().gpus_total == 8
+
+    client = own_server.up()
+    r = client.run(r.id)
+    r.wait(timeout_s=300)
+    assert r.state == "completed"
+    assert r.view.attempt == 2
+    events = r.events()
+    resumed = next(event for event in events if event.kind == "resumed")
+    assert resumed.step >= 5
+    steps = list(r.history("train/loss")["step"])
+    assert steps == list(range(1, 301))
+
+
+def test_down_may_leave_trainings_running_for_the_next_server_to_adopt(own_server, corpus):
+    client = own_server.client()
+    r = client.submit(run(corpus, "left-running", steps=400))
+    until(lambda: (r.refresh().view.step or 0) >= 3, within_s=120, what="step 3")
+    down = own_server.cli("down", "--keep-trainings")
+    assert "1 training was left running" in down.stdout
+    assert marked_processes(f"{r.id}-1")
+    client = own_server.up()
+    r = client.run(r.id)
+    r.wait(timeout_s=300)
+    assert r.state == "completed"
+    assert r.view.attempt == 1

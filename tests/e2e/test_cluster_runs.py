@@ -1,0 +1,271 @@
+"""Runs through the real control plane (HTTP, Ray, agent, shims) with a trainer made for tests."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from lehr.errors import Conflict
+from lehr_testing.fakes import FakeServer, fake_server, gone
+from lehr_testing.server import marked_processes
+from lehr_testing.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def fakes(tmp_path_factory):
+    yield from fake_server(tmp_path_factory.mktemp("fakes"), gpus=8)
+
+
+def busy(server: FakeServer) -> set[str]:
+    nodes = server.client().cluster().nodes
+    return {gpu.run_id for node in nodes for gpu in node.gpus if gpu.run_id}
+
+
+def running(run, *, step: int = 1):
+    def look():
+        run.refresh()
+        return run.state == "running" and (run.step or 0) >= step
+
+    until(look, within_s=90, what=f"{run.name} to be past step {step}")
+
+
+def test_many_trials_over_eight_gpus_each_see_one_of_their_own_and_never_two_share(fakes):
+    client = fakes.client()
+    runs = [client.submit(fakes.spec(f"trial-{n}", steps=3)) for n in range(24)]
+    for run in runs:
+        run.wait(timeout_s=200)
+    assert [run.state for run in runs] == ["completed"] * 24
+    assert fakes.violations() == ""
+    seen = fakes.witnessed()
+    assert set(seen) <= set(range(8))
+    attempts = sorted(attempt for on_gpu in seen.values() for attempt in on_gpu)
+    assert attempts == sorted(f"{run.id}-1" for run in runs)
+    for run in runs:
+        [placed] = run.detail.placement
+        assert f"{run.id}-1" in seen[placed.gpu]
+
+
+def test_a_gang_of_two_sees_its_two_gpus_and_no_others(fakes):
+    run = fakes.client().submit(fakes.spec("gang", gpus=2, steps=3))
+    run.wait(timeout_s=120)
+    assert run.state == "completed"
+    seen = fakes.witnessed()
+    placed = {gpu.gpu for gpu in run.detail.placement}
+    assert len(placed) == 2
+    assert {gpu for gpu, attempts in seen.items() if f"{run.id}-1" in attempts} == placed
+
+
+def test_the_run_directory_is_as_the_contract_says(fakes):
+    run = fakes.client().submit(fakes.spec("directory", steps=3))
+    run.wait(timeout_s=90)
+    folder = fakes.home / "runs" / run.id
+    assert (folder / "config.yaml").is_file()
+    attempt = folder / "attempt-1"
+    launch = json.loads((attempt / "launch.json").read_text())
+    assert (launch["run_id"], launch["attempt"], launch["resume"]) == (run.id, 1, "never")
+    note = json.loads((attempt / "exit.json").read_text())
+    assert (note["code"], note["signal"], note["reason"]) == (0, None, "")
+    # The attempt's token is nobody's to read: not in the run's directory, not on a command line.
+    assert "token" not in (attempt / "launch.json").read_text()
+    fakes.nothing_left()
+
+
+def test_a_training_that_hears_its_orders_stops_at_once_and_what_it_started_is_ended(fakes):
+    run = fakes.client().submit(fakes.spec("to-cancel", steps=10_000, CHILDREN=3))
+    running(run)
+    before = marked_processes(f"{run.id}-1")
+    assert len(before) == 4
+    run.cancel()
+    run.cancel()  # Asking twice is once.
+    run.wait(timeout_s=60)
+    assert run.state == "cancelled"
+    for pid in before:
+        gone(pid)
+    assert run.id not in busy(fakes)
+    with pytest.raises(Conflict, match="cancelled"):
+        run.cancel()
+
+
+def test_a_deaf_training_is_killed_and_its_gpu_is_free_within_thirty_seconds(fakes):
+    run = fakes.client().submit(fakes.spec("deaf", steps=10_000, DEAF=1, CHILDREN=2))
+    running(run)
+    processes = marked_processes(f"{run.id}-1")
+    asked = time.monotonic()
+    run.cancel()
+    run.wait(timeout_s=60)
+    assert run.state == "cancelled"
+    assert run.id not in busy(fakes)
+    # The requirement itself, not a measure of this machine.
+    assert time.monotonic() - asked < 30
+    for pid in processes:
+        gone(pid)
+
+
+def test_a_run_can_be_cancelled_before_during_and_after_its_dispatch(fakes):
+    client = fakes.client()
+    holders = [client.submit(fakes.spec(f"holder-{n}", steps=10_000)) for n in range(8)]
+    queued = client.submit(fakes.spec("queued", steps=3))
+    for holder in holders:
+        running(holder)
+    assert queued.refresh().state == "queued"
+    queued.cancel()
+    queued.wait(timeout_s=30)
+    assert (queued.state, queued.attempt) == ("cancelled", 0)
+    for holder in holders:
+        holder.cancel()
+    for holder in holders:
+        holder.wait(timeout_s=60)
+    # Cancelled at once after submission, whatever the dispatcher is at just then.
+    quick = [client.submit(fakes.spec(f"quick-{n}", steps=10_000)) for n in range(8)]
+    for run in quick:
+        run.cancel()
+    for run in quick:
+        run.wait(timeout_s=60)
+        assert run.state == "cancelled"
+    until(lambda: not busy(fakes), within_s=30, what="all GPUs to be free")
+    for run in quick:
+        assert not marked_processes(f"{run.id}-1")
+
+
+def test_pause_saves_resume_goes_on_from_there_and_a_paused_run_can_be_cancelled(fakes):
+    run = fakes.client().submit(fakes.spec("pausing", steps=200, CHECKPOINT_EVERY=1000))
+    running(run, step=5)
+    run.pause()
+    until(lambda: run.refresh().state == "paused", within_s=60, what="the pause")
+    assert run.id not in busy(fakes)
+    [saved] = run.checkpoints()
+    run.resume()
+    run.wait(timeout_s=90)
+    assert (run.state, run.attempt) == ("completed", 2)
+    launch = json.loads((fakes.home / "runs" / run.id / "attempt-2" / "launch.json").read_text())
+    assert (launch["resume_from"], launch["resume"]) == (saved.path, "pinned")
+    history = run.history("train/loss")
+    assert list(history["step"]) == list(range(1, 201))
+
+    other = fakes.client().submit(fakes.spec("paused-then-cancelled", steps=10_000))
+    running(other)
+    other.pause()
+    until(lambda: other.refresh().state == "paused", within_s=60, what="the pause")
+    other.cancel()
+    other.wait(timeout_s=30)
+    assert other.state == "cancelled"
+
+
+def test_a_time_limit_stops_the_run_with_a_checkpoint(fakes):
+    run = fakes.client().submit(
+        fakes.spec("limited", steps=10_000, CHECKPOINT_EVERY=100_000, time_limit_s=2)
+    )
+    run.wait(timeout_s=90)
+    assert run.state == "failed"
+    assert run.reason == "stopped at its time limit of 2 s, and saved"
+    assert [c.reason for c in run.checkpoints()] == ["stop"]
+
+
+def test_a_failure_of_the_users_code_is_retried_within_its_budget_and_then_named(fakes):
+    client = fakes.client()
+    once = client.submit(
+        fakes.spec(
+            "fails-once", steps=10, FAIL_AT=7, FAIL_TIMES=1, CHECKPOINT_EVERY=5, retries={"user": 1}
+        )
+    )
+    once.wait(timeout_s=90)
+    assert (once.state, once.attempt) == ("completed", 2)
+    resumed = [e for e in once.events() if e.kind == "resumed"]
+    assert [e.step for e in resumed] == [5]
+    assert list(once.history("train/loss")["step"]) == list(range(1, 11))
+
+    always = client.submit(fakes.spec("always-fails", steps=10, FAIL_AT=2))
+    always.wait(timeout_s=90)
+    assert (always.state, always.attempt) == ("failed", 1)
+    assert "the user's code is broken" in always.reason
+
+    memory = client.submit(
+        fakes.spec(
+            "too-large",
+            steps=10,
+            FAIL_AT=2,
+            FAIL_TEXT="CUDA out of memory. Tried to allocate",
+            retries={"user": 5},
+        )
+    )
+    memory.wait(timeout_s=90)
+    assert (memory.state, memory.attempt) == ("failed", 1)
+    assert "micro_batch" in memory.reason
+
+
+def test_a_failed_run_can_be_retried_by_hand_with_its_budgets_whole(fakes):
+    run = fakes.client().submit(
+        fakes.spec("by-hand", steps=10, FAIL_AT=7, FAIL_TIMES=1, CHECKPOINT_EVERY=5)
+    )
+    run.wait(timeout_s=90)
+    assert run.state == "failed"
+    run.retry()
+    run.wait(timeout_s=90)
+    assert (run.state, run.attempt) == ("completed", 2)
+
+
+def test_who_waits_is_told_why_in_order_and_a_higher_priority_goes_first(fakes):
+    client = fakes.client()
+    big = client.submit(fakes.spec("big", gpus=8, steps=10_000))
+    until(lambda: big.refresh().state in {"starting", "running"}, within_s=60, what="big to start")
+    waits = client.submit(fakes.spec("waits", steps=2))
+    a100 = client.submit(fakes.spec("a100", steps=2, resources={"gpu_type": "A100"}))
+    urgent = client.submit(fakes.spec("urgent", steps=2, priority=10))
+    until(
+        lambda: [entry.name for entry in client.queue()] == ["urgent", "waits", "a100"],
+        within_s=30,
+        what="the queue in its order",
+    )
+    until(
+        lambda: all("submitted" not in entry.reason for entry in client.queue()),
+        within_s=30,
+        what="the reasons",
+    )
+    reasons = {entry.name: entry.reason for entry in client.queue()}
+    assert reasons["urgent"].startswith("waits for 1 GPU (all 8 are busy")
+    assert reasons["urgent"].endswith("next in line at priority 10")
+    assert reasons["a100"] == "needs 1 x A100; this cluster has 8 x logical GPU"
+    big.cancel()
+    for run in (urgent, waits):
+        run.wait(timeout_s=90)
+        assert run.state == "completed"
+    assert a100.refresh().state == "queued"
+    a100.cancel()
+
+
+def test_a_sweep_keeps_to_its_own_limit(fakes):
+    client = fakes.client()
+    sweep = client.sweep(
+        {
+            "kind": "sweep",
+            "name": "narrow",
+            "parameters": {"train.seed": {"values": [1, 2, 3, 4, 5]}},
+            "max_concurrent": 2,
+            "run": fakes.spec("narrow", steps=4),
+        }
+    )
+    most = 0
+
+    def look():
+        nonlocal most
+        counts = sweep.refresh().detail.counts
+        most = max(most, sum(counts.get(s, 0) for s in ("starting", "running", "stopping")))
+        return counts.get("completed") == 5
+
+    until(look, within_s=120, what="the sweep's end", every_s=0.05)
+    assert 1 <= most <= 2
+
+
+def test_processes_that_a_training_leaves_behind_are_ended_before_its_gpu_is_given_on(fakes):
+    run = fakes.client().submit(fakes.spec("leaver", steps=40, CHILDREN=4))
+    running(run)
+    left = marked_processes(f"{run.id}-1")
+    assert len(left) == 5
+    run.wait(timeout_s=90)
+    assert run.state == "completed"
+    for pid in left:
+        gone(pid, within_s=1)

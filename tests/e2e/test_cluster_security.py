@@ -1,0 +1,131 @@
+"""Ray listens on every interface; what protects it is its token. A stranger without it gets nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lehr import home as homes
+from lehr.cluster import procfs, ray_head
+from lehr_testing.fakes import command, fake_server
+from lehr_testing.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+# A stranger on the machine's network: knows the address, and has Ray.
+STRANGER = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], namespace="lehr", log_to_driver=False)
+    print("NODES", len(ray.nodes()))
+    for name in ray.util.list_named_actors(all_namespaces=True):
+        print("ACTOR", name)
+    @ray.remote(num_cpus=0)
+    def run_code(path):
+        open(path, "w").write("owned")
+    ray.get(run_code.remote(sys.argv[2]), timeout=20)
+    print("RAN CODE")
+except BaseException as error:
+    print("REFUSED", type(error).__name__, str(error)[:500])
+"""
+
+
+@pytest.fixture(scope="module")
+def fakes(tmp_path_factory):
+    yield from fake_server(tmp_path_factory.mktemp("fakes"), gpus=2)
+
+
+def try_as_stranger(fakes, tmp_path: Path, **environment: str) -> str:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "LEHR_"))}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            STRANGER,
+            ray_head.recorded(fakes.home).address,
+            str(tmp_path / "owned"),
+        ],
+        env={**clean, "HOME": str(tmp_path), **environment},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"RAY_AUTH_MODE": "disabled"},
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
+    ],
+    ids=["says nothing", "wants no authentication", "guesses a token"],
+)
+def test_a_stranger_without_the_token_gets_nothing(fakes, tmp_path, environment):
+    said = try_as_stranger(fakes, tmp_path, **environment)
+    assert "NODES" not in said
+    assert "ACTOR" not in said
+    assert "RAN CODE" not in said
+    assert not (tmp_path / "owned").exists()
+    # And what is Lehr's goes on as before.
+    run = fakes.client().submit(fakes.spec("undisturbed", steps=2))
+    run.wait(timeout_s=60)
+    assert run.state == "completed"
+
+
+def test_with_the_token_the_same_script_gets_in_so_the_refusal_is_the_tokens(fakes, tmp_path):
+    token = ray_head.token_file(fakes.home).read_text().strip()
+    said = try_as_stranger(fakes, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
+    assert "NODES 1" in said, said
+    assert "RAN CODE" in said
+
+
+def test_tokens_and_ray_folder_are_their_owners_alone(fakes):
+    for path in (ray_head.token_file(fakes.home), fakes.home / "attempt-key"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    for folder in (homes.ray_dir(fakes.home), fakes.home / "ray"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+
+
+def test_no_token_stands_on_a_command_line_or_in_a_trainers_environment(fakes):
+    run = fakes.client().submit(fakes.spec("looked-into", steps=1000))
+    until(lambda: run.refresh().state == "running", within_s=60, what="the run to run")
+    [entry] = [e for e in fakes.entries() if e.attempt_id == f"{run.id}-1"]
+    assert stat.S_IMODE(os.stat(entry.file("launch.json")).st_mode) == 0o600  # noqa: PTH116
+    secrets = [
+        str(entry.launch()["token"]).encode(),
+        ray_head.token_file(fakes.home).read_bytes().strip(),
+        (fakes.home / "token").read_bytes().strip(),
+    ]
+    trainer = fakes.trainer(f"{run.id}-1")
+    environment = Path(f"/proc/{trainer}/environ").read_bytes()
+    for secret in secrets:
+        assert secret not in environment
+        assert not [pid for pid in procfs.pids() if secret in command(pid)]
+    # Nor is anything of Ray's own left in it.
+    assert b"\0RAY_" not in b"\0" + environment
+    run.cancel()
+    run.wait(timeout_s=60)
+
+
+def test_neither_dashboard_nor_client_server_nor_jobs_api_listens(fakes):
+    head = ray_head.recorded(fakes.home)
+    lines = [command(pid) for pid in head.processes()]
+    assert not [line for line in lines if b"ray.util.client.server" in line]
+    ports = {
+        connection.laddr.port
+        for pid in head.processes()
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert ports
+    assert not ports & {8265, 10001, 6379}

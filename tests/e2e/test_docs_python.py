@@ -1,0 +1,80 @@
+"""The client's page and the example notebook do what they say, against a real server."""
+
+import json
+import os
+import re
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from lehr_testing.api import TOKEN, served
+from lehr_testing.paths import ROOT
+from lehr_testing.trainers.quick import quick_trainer
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("home")) as (api, address), quick_trainer(api.store):
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def found(address, monkeypatch):
+    monkeypatch.setenv("LEHR_SERVER", address)
+    monkeypatch.setenv("LEHR_TOKEN", TOKEN)
+
+
+def test_every_example_of_the_clients_page_runs(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs" / "python.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 9
+    names = {}
+    for number, block in enumerate(blocks, start=1):
+        exec(compile(block, f"docs/python.md, example {number}", "exec"), names)
+    assert names["run"].state == "completed"
+    assert names["fork"].view.forked_from == names["run"].id
+    assert names["best"].id == names["sweep"].view.best_run_id
+    assert len(names["losses"]) == 3
+    told = capsys.readouterr().out
+    assert "train.optimizer.learning_rate is not a field." in told
+    assert "Did you mean train/loss?" in told
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_from_top_to_bottom(path, monkeypatch):
+    monkeypatch.setenv("PLOTLY_RENDERER", "plotly_mimetype")
+    notebook = nbformat.read(path, as_version=4)
+    [small] = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    small.source = "STEPS = 60\nRATES = [3e-4, 1e-3, 3e-3]"
+    client = NotebookClient(
+        notebook,
+        timeout=240,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    client.execute(env=dict(os.environ))
+    shown = json.dumps([cell.get("outputs") for cell in notebook.cells])
+    assert shown.count("application/vnd.plotly.v1+json") == 3
+    assert "Best lr" in shown
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebooks_kept_outputs_are_whole_and_name_no_machine(path):
+    notebook = nbformat.read(path, as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not [o for cell in cells for o in cell.outputs if o.output_type == "error"]
+    kept = json.dumps([cell.outputs for cell in cells])
+    assert not re.findall(r"/(?:home|root|tmp|work|Users|usr|opt|var)/[\w.]+", kept)
+    figures = [
+        output.data
+        for cell in cells
+        for output in cell.outputs
+        if "application/vnd.plotly.v1+json" in output.get("data", {})
+    ]
+    assert figures
+    assert all("image/png" in figure for figure in figures)

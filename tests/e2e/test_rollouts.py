@@ -1,0 +1,125 @@
+"""Rollouts on the real platform: a sound run goes through four stages, seeded bugs are stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lehr_testing import specs
+from lehr_testing.paths import TESTING
+from lehr_testing.server import Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TRAINER = TESTING / "trainers" / "buggy.py"
+CALM = {"no_alarm": {"ignore": ["data_wait"]}}
+"""Ranks that share two cores wait for each other."""
+
+
+@pytest.fixture(scope="module")
+def rolled(tmp_path_factory, corpus):
+    """A server on which all of them run side by side, until each has ended."""
+    server = Server(tmp_path_factory.mktemp("rollouts") / "home", gpus=4)
+    server.environment["LEHR_TRAINER_MODULE"] = str(TRAINER)
+    server.up()
+    try:
+        server.cluster_ready()
+        client = server.client()
+        launched = {name: client.rollout(rollout(corpus, name)) for name in ROLLOUTS}
+        yield {name: one.wait(timeout_s=700) for name, one in launched.items()}
+    finally:
+        server.down()
+
+
+NO_PAIR = {"exact_resume": {"enabled": False}}
+ROLLOUTS = {
+    "sound": {},
+    "hot": {"lr": 1e3},
+    "forgets": {"env": {"SEEDED_BUG": "forgets"}},
+    "sums": {
+        "env": {"SEEDED_BUG": "sums"},
+        "stages": {
+            "cpu": {"steps": 8, "gates": NO_PAIR},
+            "one_gpu": {"steps": 8, "gates": {**CALM, **NO_PAIR}},
+        },
+    },
+}
+
+
+def rollout(corpus: Path, name: str) -> dict[str, object]:
+    more = ROLLOUTS[name]
+    train = specs.train(
+        corpus,
+        steps=30,
+        optimizer={"lr": more.get("lr", 1e-2)},
+        checkpoint={"every": 10},
+        validation={"tokens": 512, "share": 0.1, "every": 0},
+    )
+    return {
+        "kind": "rollout",
+        "name": name,
+        "run": {"resources": {"gpus": 4}, "train": train, "env": more.get("env", {})},
+        "stages": {
+            "cpu": {"steps": 24},
+            "one_gpu": {"steps": 12, "gates": CALM},
+            "two_gpus": {"steps": 12, "gates": CALM},
+            "all": {"judge_after": 20, "gates": CALM},
+            **more.get("stages", {}),
+        },
+    }
+
+
+def evidence(found):
+    return [(s.name, g.name, g.state, g.expected, g.seen) for s in found.stages for g in s.gates]
+
+
+def test_a_sound_run_goes_through_all_four_stages(rolled):
+    found = rolled["sound"]
+    assert found.state == "passed", evidence(found)
+    assert found.view.progress == dict.fromkeys(["cpu", "one_gpu", "two_gpus", "all"], "passed")
+    states = {(s.name, g.name): g.state for s in found.stages for g in s.gates}
+    unjudged = {key for key, state in states.items() if state == "not_judged"}
+    stages = [stage.name for stage in found.stages]
+    assert unjudged == {(stage, gate) for stage in stages for gate in ("memory", "mfu")}
+    assert {state for key, state in states.items() if key not in unjudged} == {"passed"}
+    runs = [(stage.name, one.role, one.run) for stage in found.stages for one in stage.runs]
+    assert [(name, role) for name, role, _ in runs] == [
+        ("cpu", "train"),
+        ("cpu", "resumed"),
+        ("one_gpu", "train"),
+        ("one_gpu", "resumed"),
+        ("two_gpus", "train"),
+        ("two_gpus", "resumed"),
+        ("all", "train"),
+    ]
+    assert {run.state for *_, run in runs} == {"completed"}
+    assert [len(run.placement) for *_, run in runs] == [0, 0, 1, 1, 2, 2, 4]
+    assert {run.device for name, _, run in runs if name == "cpu"} == {"cpu"}
+    last = found.run()
+    assert (last.name, last.step, last.view.rollout_id) == ("sound-all", 30, found.id)
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "gates", "runs"),
+    [
+        ("hot", "cpu", {"falling_loss", "no_alarm"}, ["hot-cpu"]),
+        ("forgets", "cpu", {"exact_resume"}, ["forgets-cpu", "forgets-cpu-resumed"]),
+        ("sums", "two_gpus", {"first_loss"}, ["sums-cpu", "sums-one-gpu", "sums-two-gpus"]),
+    ],
+)
+def test_a_seeded_bug_is_stopped_at_its_own_stage(rolled, name, stage, gates, runs):
+    found = rolled[name]
+    assert (found.state, found.view.stage) == ("failed", stage), evidence(found)
+    failed = {(s.name, g.name) for s in found.stages for g in s.gates if g.state == "failed"}
+    assert failed
+    assert failed <= {(stage, gate) for gate in gates}
+    # Nothing of the stages after it was started: no GPU was held for them.
+    assert [run.name for run in found.runs()] == runs
+    states = list(found.view.progress.values())
+    after = states[states.index("failed") + 1 :]
+    assert set(after) == {"skipped"}
+    assert found.reason is not None
+    assert found.reason.removeprefix(f"stage {stage}, ").partition(":")[0] in {
+        g.title for g in found.gates(stage)
+    }

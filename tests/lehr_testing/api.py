@@ -1,0 +1,244 @@
+"""The API over a real store, with a stand-in for the dispatcher's loop: no Ray, no processes.
+
+What workers say goes through the dispatcher's own handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.testclient import TestClient
+
+from lehr.cluster.handlers import AttemptHandlers
+from lehr.cluster.pulse import Pulses
+from lehr.control.lifecycle import RunState
+from lehr.errors import NotFound
+from lehr.store import Store
+from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
+from lehr_api.app import create_app
+from lehr_api.services import Services, assemble
+from lehr_api.settings import Settings
+from lehr_testing.server import free_port
+from lehr_testing.waiting import until
+
+TOKEN = "the-people's-token"
+BASE = "http://127.0.0.1:5347"
+
+RUN_SPEC: dict[str, Any] = {
+    "kind": "run",
+    "name": "one",
+    "train": {
+        "model": "tiny",
+        "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},
+        "batch": {"sequences": 4, "sequence_length": 64},
+        "steps": 100,
+    },
+}
+SWEEP_SPEC: dict[str, Any] = {
+    "kind": "sweep",
+    "name": "grid",
+    "metric": {"name": "val/loss", "goal": "minimize"},
+    "parameters": {"train.optimizer.lr": {"values": [1e-4, 1e-3, 1e-2]}},
+    "run": {"train": RUN_SPEC["train"]},
+}
+
+
+@dataclass
+class StandIn:
+    """Answers what the API asks of a dispatcher, and counts what it is told."""
+
+    largest: int = 8
+    woken: int = 0
+    silent: dict[str, Any] = field(default_factory=dict)
+    handlers: Any = None
+    waiting: list[QueueEntry] = field(default_factory=list)
+    excluded: dict[str, str] = field(default_factory=dict)
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def cluster(self) -> ClusterView:
+        gpus = [GpuView(index=n, name="logical GPU") for n in range(self.largest)]
+        node = NodeView(
+            name="n1",
+            address="127.0.0.1",
+            alive=True,
+            logical=True,
+            gpus=gpus,
+            excluded=self.excluded.get("n1"),
+        )
+        return ClusterView(state="up", nodes=[node], gpus_total=self.largest, gpus_busy=0)
+
+    def on_beat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        return self.handlers.on_beat(attempt_id, payload)
+
+    def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        return self.handlers.on_exit(attempt_id, payload)
+
+    def silences(self) -> dict[str, Any]:
+        return self.silent
+
+    def queue(self) -> list[QueueEntry]:
+        return self.waiting
+
+    def exclude_node(self, name: str, reason: str) -> None:
+        self.excluded[self._node(name)] = reason
+
+    def readmit_node(self, name: str) -> None:
+        self.excluded.pop(self._node(name), None)
+
+    def _node(self, name: str) -> str:
+        if name != "n1":
+            raise NotFound(f"The cluster has no node {name!r}.", hint="It has: n1.")
+        return name
+
+    def can_ever_place(self, resources: Any) -> str | None:
+        if resources.gpus <= self.largest:
+            return None
+        return f"needs {resources.gpus} GPUs; this cluster has {self.largest} x logical GPU"
+
+
+class Api:
+    """An application with its parts at hand."""
+
+    def __init__(self, home: Path, **changes: Any) -> None:
+        self.settings = Settings(home=home, token=TOKEN, **changes)
+        self.dispatcher = StandIn()
+        self.services: Services | None = None
+        self.app = create_app(self.settings, services=self._open)
+
+    @property
+    def store(self) -> Store:
+        assert self.services is not None
+        return self.services.store
+
+    @asynccontextmanager
+    async def _open(self, settings: Settings) -> AsyncIterator[Services]:
+        with Store.open(settings.home) as store:
+            self.pulses = Pulses()
+            self.dispatcher.handlers = AttemptHandlers(store, self.pulses, self.dispatcher.wake)
+            self.services = assemble(settings, store, self.dispatcher)
+            self.services.hub.start()
+            try:
+                yield self.services
+            finally:
+                await self.services.hub.stop()
+
+
+@contextmanager
+def api_client(home: Path, **changes: Any) -> Iterator[tuple[Api, TestClient]]:
+    """The application without a network, and a client that carries the token."""
+    api = Api(home, **changes)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with TestClient(api.app, base_url=BASE, headers=headers, follow_redirects=False) as client:
+        yield api, client
+
+
+@contextmanager
+def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
+    """The application behind a real socket; yields its address."""
+    port = free_port()
+    api = Api(home, port=port, **changes)
+    config = uvicorn.Config(
+        api.app, port=port, log_config=None, access_log=False, loop="asyncio", http="h11", ws="none"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started, within_s=20, what="the server to listen")
+        yield api, f"http://127.0.0.1:{port}"
+    finally:
+        if api.services is not None:
+            api.services.hub.close_soon()
+        server.should_exit = True
+        thread.join(timeout=20)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+# --------------------------------------------------------------------- what an attempt would say
+
+
+def attempt_token(run_id: str, number: int = 1) -> str:
+    return f"token-of-{run_id}-{number}"
+
+
+def begin(store: Store, run_id: str, number: int = 1) -> str:
+    """An attempt of a queued run on one GPU of n1; its id."""
+    token = attempt_token(run_id, number)
+    attempt = store.begin_attempt(
+        run_id,
+        placement=[{"node": "n1", "gpus": [0]}],
+        resume_from=None,
+        token_sha256=hashlib.sha256(token.encode()).hexdigest(),
+    )
+    assert attempt is not None
+    assert attempt.number == number
+    return attempt.id
+
+
+def line(kind: str, **fields: Any) -> bytes:
+    return json.dumps({"kind": kind, "time": time.time(), **fields}).encode() + b"\n"
+
+
+def started(attempt: int = 1) -> bytes:
+    return line("started", attempt=attempt, device="cpu", parameters=1000, total_steps=100)
+
+
+def metrics(first: int, last: int, **values: Any) -> bytes:
+    """One record a step, with train/loss falling unless it is given."""
+    return b"".join(
+        line(
+            "metrics",
+            step=step,
+            tokens=step * 256,
+            values={"train/loss": 10.0 / step, "step_time_s": 0.5, **values},
+        )
+        for step in range(first, last + 1)
+    )
+
+
+def evaluation(step: int, loss: float | str) -> bytes:
+    return line("evaluation", step=step, tokens=step * 256, values={"val/loss": loss})
+
+
+def finished(step: int, outcome: str = "completed", **fields: Any) -> bytes:
+    return line("finished", step=step, outcome=outcome, **fields)
+
+
+def say(store: Store, attempt_id: str, data: bytes, name: str = "events.jsonl") -> None:
+    """Append to a stream where it ends, and carry out what it means."""
+    store.append_stream(attempt_id, name, store.stream_sizes(attempt_id).get(name, 0), data)
+    store.apply_events(attempt_id)
+
+
+def end(
+    store: Store, run_id: str, new: RunState = RunState.COMPLETED, message: str | None = None
+) -> None:
+    """As the dispatcher would, once the attempt is gone."""
+    run = store.run(run_id)
+    moved = store.move(
+        run_id,
+        old=RunState(run.state),
+        new=new,
+        attempt=run.attempt,
+        cause=new.value,
+        message=message,
+        actor="dispatcher",
+    )
+    assert moved
+    store.close_attempt(f"{run_id}-{run.attempt}")

@@ -1,0 +1,128 @@
+"""Gathers a ``History`` from a fake server's home, whether its server runs or not."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lehr.cluster import gpulock, procfs
+from lehr.cluster.entry import Entry
+from lehr_testing.faults.history import Ack, AttemptRow, History, Launch, Move, RunRow, Stream
+
+
+def gather(
+    home: Path,
+    witness: Path,
+    *,
+    runs_dir: Path,
+    series: dict[str, list[int]],
+    acknowledged: Iterable[Ack] = (),
+) -> History:
+    """Of all runs in the home; ``series`` has what the server's readers answered."""
+    with sqlite3.connect(f"file:{home / 'lehr.db'}?mode=ro", uri=True) as database:
+        database.row_factory = sqlite3.Row
+        runs = [
+            RunRow(r["id"], r["name"], r["state"], r["attempt"], _steps(r["spec"]))
+            for r in database.execute("SELECT * FROM runs ORDER BY number")
+        ]
+        moves = [
+            Move(m["run_id"], m["attempt"], m["old"], m["new"])
+            for m in database.execute("SELECT * FROM transitions ORDER BY id")
+        ]
+        attempts = [_attempt(row) for row in database.execute("SELECT * FROM attempts")]
+        wishes = [(w["run_id"], w["wish"]) for w in database.execute("SELECT * FROM wishes")]
+    return History(
+        runs=runs,
+        moves=moves,
+        attempts=attempts,
+        launches=launches(witness),
+        streams=[stream for one in attempts for stream in _streams(home, runs_dir, one)],
+        series=series,
+        acknowledged=tuple(acknowledged),
+        wishes=wishes,
+        processes=_processes({one.id for one in attempts}),
+        held_locks=_held_locks(home),
+    )
+
+
+def launches(witness: Path) -> list[Launch]:
+    """Every trainer process there was, from its own journal."""
+    found = []
+    for path in sorted((witness / "journal").glob("*.jsonl")):
+        lines = _lines(path)
+        if not lines:
+            continue  # Killed before its first word.
+        first = lines[0]
+        pid = int(path.name.split(".")[2])
+        found.append(
+            Launch(
+                attempt=str(first["attempt"]),
+                rank=int(first["rank"]),
+                pid=pid,
+                gpus=tuple(first["gpus"]),
+                began=float(first["at"]),
+                seen=float(lines[-1]["at"]),
+            )
+        )
+    return found
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+def _steps(spec: str) -> int:
+    return int(json.loads(spec)["train"]["steps"])
+
+
+def _attempt(row: sqlite3.Row) -> AttemptRow:
+    note = json.loads(row["exit"]) if row["exit"] else {}
+    return AttemptRow(
+        id=row["id"],
+        run=row["run_id"],
+        number=row["number"],
+        exited=row["exited_at"] is not None,
+        given_up=bool((note or {}).get("stand_in")),
+        open=bool(row["open"]),
+    )
+
+
+def _streams(home: Path, runs_dir: Path, attempt: AttemptRow) -> list[Stream]:
+    """The events alone: logs are capped, and hold nothing that is judged."""
+    written = runs_dir / attempt.run / f"attempt-{attempt.number}" / "events.jsonl"
+    kept = home / "replica" / attempt.id / "events.jsonl"
+    if not written.exists():
+        return []
+    # The kept ones first: the other may grow in between.
+    bytes_kept = kept.read_bytes() if kept.exists() else b""
+    return [Stream(attempt.id, "events.jsonl", written.read_bytes(), bytes_kept)]
+
+
+def _processes(attempts: set[str]) -> dict[str, int]:
+    """Living trainer processes by attempt, found by their mark."""
+    found: dict[str, int] = {}
+    for pid in procfs.pids():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        for entry in environment:
+            name, _, value = entry.partition(b"=")
+            if name == b"LEHR_ATTEMPT" and value.decode() in attempts and procfs.start_time(pid):
+                found[value.decode()] = found.get(value.decode(), 0) + 1
+    return found
+
+
+def _held_locks(home: Path) -> dict[str, str | None]:
+    """GPU locks that are held, by the attempt whose entry has a living shim with that GPU."""
+    holders: dict[str, str] = {}
+    for path in home.glob("node/*/attempts/*"):
+        entry = Entry(str(path))
+        launch = entry.launch() if path.is_dir() else None
+        if launch is not None and entry.exit() is None:
+            holders |= dict.fromkeys(launch["gpu_locks"], entry.attempt_id)
+    locks = [str(path) for path in home.glob("node/*/gpus/*.lock")]
+    return {path: holders.get(path) for path in locks if not gpulock.is_free(path)}

@@ -1,0 +1,164 @@
+"""The life cycle's courses, each with the end that it must come to whatever dies on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lehr.client.rollouts import Rollout
+from lehr_testing.faults.ordeal import Ordeal
+from lehr_testing.waiting import until
+
+SLOW_STEPS = 250
+"""What is to be stopped must not end by itself while a server is started again."""
+
+
+def run(server: Ordeal, name: str) -> None:
+    spec = server.spec(name, steps=30, step_s=0.06, CHECKPOINT_EVERY=10)
+    submitted = server.submit(spec)
+    assert server.ends(submitted) == ["completed"]
+
+
+def requeue(server: Ordeal, name: str) -> None:
+    spec = server.spec(name, steps=8, FAIL_AT=6, FAIL_TIMES=1, retries={"user": 1})
+    submitted = server.submit(spec)
+    assert server.ends(submitted) == ["completed"]
+
+
+def fail(server: Ordeal, name: str) -> None:
+    submitted = server.submit(server.spec(name, steps=8, FAIL_AT=6))
+    assert server.ends(submitted) == ["failed"]
+
+
+def cancel(server: Ordeal, name: str) -> None:
+    submitted = server.submit(server.spec(name, steps=100_000))
+    server.reaches(submitted, "running")
+    server.verb(submitted, "cancel")
+    assert server.ends(submitted) == ["cancelled"]
+
+
+def deaf(server: Ordeal, name: str) -> None:
+    submitted = server.submit(server.spec(name, steps=100_000, DEAF=1))
+    server.reaches(submitted, "running")
+    server.verb(submitted, "cancel")
+    assert server.ends(submitted) == ["cancelled"]
+
+
+def pause(server: Ordeal, name: str) -> None:
+    submitted = server.submit(server.spec(name, steps=SLOW_STEPS, step_s=0.12))
+    server.reaches(submitted, "running")
+    server.verb(submitted, "pause")
+    server.reaches(submitted, "paused")
+    server.verb(submitted, "resume")
+    assert server.ends(submitted) == ["completed"]
+
+
+def prune(server: Ordeal, name: str) -> None:
+    rates = [1e-3, 2e-3, 1e-6, 1e-7]
+    sweep = server.sweep(_cells(server, name, rates, steps=SLOW_STEPS, max_concurrent=2))
+    cells = [cell.run for cell in sweep.cells]
+    runs = [server.firmly(lambda client, i=cell.id: client.run(i)) for cell in cells]
+    assert server.ends(*runs) == ["completed", "completed", "pruned", "pruned"]
+    assert len(server.firmly(lambda client: client.find_sweep(sweep.id)).cells) == len(rates)
+
+
+def tpe(server: Ordeal, name: str) -> None:
+    spec = _sweep(server, name, steps=3) | {
+        "method": "tpe",
+        "trials": 12,
+        "parameters": {
+            "train.optimizer.lr": {"min": 1e-5, "max": 1e-2, "distribution": "log_uniform_values"}
+        },
+    }
+    sweep = server.sweep(spec)
+
+    def cells() -> list:
+        return server.firmly(lambda client: client.find_sweep(sweep.id)).cells
+
+    until(
+        lambda: len(cells()) == 12 and all(c.run.state == "completed" for c in cells()),
+        within_s=180,
+        what="twelve cells that completed",
+        every_s=0.5,
+    )
+    assert len({c.parameters["train.optimizer.lr"] for c in cells()}) == 12
+
+
+def stop(server: Ordeal, name: str) -> None:
+    spec = _cells(server, name, [1e-3, 2e-3, 3e-3, 4e-3, 5e-3], steps=8, max_concurrent=1)
+    spec["run"]["env"]["FAKE_FAIL_AT"] = "2"
+    sweep = server.sweep(spec)
+    runs = [server.firmly(lambda client, i=cell.run.id: client.run(i)) for cell in sweep.cells]
+    ends = server.ends(*runs)
+    assert ends[:3] == ["failed"] * 3
+    assert ends[4] == "cancelled"
+
+
+def rollout(server: Ordeal, name: str) -> None:
+    ended = _rolled(server, server.spec(name, steps=8))
+    assert ended.state == "passed", ended.reason
+    assert [len(stage.runs) for stage in ended.stages] == [1, 1]
+
+
+def sunk(server: Ordeal, name: str) -> None:
+    ended = _rolled(server, server.spec(name, steps=8, FAIL_AT=6))
+    assert ended.state == "failed"
+    assert [len(stage.runs) for stage in ended.stages] == [1, 0]
+
+
+def _rolled(server: Ordeal, run: dict) -> Rollout:
+    """The rollout of that run, ended. Its gates ask nothing that takes a model to show."""
+    name = run["name"]
+    run["train"]["checkpoint"] = {"every": 4}
+    no_loss, no_weights = ({gate: {"enabled": False}} for gate in ("first_loss", "exact_resume"))
+    stages = {
+        "cpu": {"enabled": False},
+        "one_gpu": {"steps": 8, "gates": no_loss | no_weights},
+        "all": {"gates": no_loss},
+    }
+    spec = {"kind": "rollout", "name": name, "run": run, "stages": stages}
+    launched = server.firmly(lambda client: client.rollout(spec, idempotency_key=name))
+
+    def found() -> Rollout:
+        return server.firmly(lambda client: client.find_rollout(launched.id))
+
+    return until(
+        lambda: one if (one := found()).ended else None,
+        within_s=180,
+        what=f"{name} to end",
+        every_s=0.5,
+    )
+
+
+def _sweep(server: Ordeal, name: str, *, steps: int) -> dict:
+    return {
+        "kind": "sweep",
+        "name": name,
+        "metric": {"name": "train/loss", "goal": "minimize"},
+        "run": server.spec(name, steps=steps, step_s=0.1),
+    }
+
+
+def _cells(
+    server: Ordeal, name: str, rates: list[float], *, steps: int, max_concurrent: int
+) -> dict:
+    return _sweep(server, name, steps=steps) | {
+        "method": "list",
+        "cells": [{"train.optimizer.lr": rate} for rate in rates],
+        "max_concurrent": max_concurrent,
+        "pruning": {"name": "median", "startup_trials": 2, "min_steps": 5},
+    }
+
+
+COURSES: dict[str, Callable[[Ordeal, str], None]] = {
+    "run": run,
+    "requeue": requeue,
+    "fail": fail,
+    "cancel": cancel,
+    "deaf": deaf,
+    "pause": pause,
+    "prune": prune,
+    "tpe": tpe,
+    "stop": stop,
+    "rollout": rollout,
+    "sunk": sunk,
+}

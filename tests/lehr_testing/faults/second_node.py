@@ -1,0 +1,101 @@
+"""A second machine of a test's Ray cluster: a raylet of its own, in a network of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+
+from lehr import home as homes
+from lehr import killpoints
+from lehr.cluster import procfs, ray_head
+from lehr_testing.faults.machine import Machine
+from lehr_testing.faults.network import Namespace
+from lehr_testing.server import Server
+
+MARK = "LEHR_TEST_SECOND_NODE"
+"""Environment variable of all that one second node runs; other tests have theirs beside it."""
+
+
+class SecondNode:
+    """A second raylet, as another machine's `ray start --address` would be.
+
+    In ``network``, it reaches this machine only through that namespace's cable. On ``machine``,
+    it can lose its power. ``environment``: more for all that it runs.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        *,
+        gpus: int = 2,
+        network: Namespace | None = None,
+        machine: Machine | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.server = server
+        self.name = name
+        self.mark = secrets.token_hex(8)
+        self.gpus = gpus
+        self.network = network
+        self.machine = machine
+        self.environment = environment or {}
+        self.folder = homes.ray_dir(server.home) / name
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        head = ray_head.recorded(self.server.home)
+        assert head is not None
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "LEHR_"))}
+        points = self.server.environment.get(killpoints.VARIABLE)
+        place = self.network or self.machine
+        inside = place.command if place else []
+        address = [f"--node-ip-address={self.network.there}"] if self.network else []
+        self.folder.mkdir(exist_ok=True)
+        with (self.folder / "ray.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *inside,
+                    *(sys.executable, "-P", "-m", "lehr.cluster.ray_daemon", "start", "--block"),
+                    *(f"--address={head.address}", "--num-cpus=0", f"--num-gpus={self.gpus}"),
+                    *(f"--labels=lehr.node={self.name}", f"--temp-dir={self.folder}"),
+                    *("--object-store-memory=80000000", "--dashboard-agent-listen-port=0"),
+                    *("--disable-usage-stats", "--include-log-monitor=false", *address),
+                ],
+                env={
+                    **clean,
+                    **ray_head.driver_environment(self.server.home),
+                    "LEHR_NODE": str(homes.node_dir(self.server.home)),
+                    MARK: self.mark,
+                    **({killpoints.VARIABLE: points} if points else {}),
+                    **self.environment,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def revive(self) -> None:
+        """Start it again if it has ended, as a service manager does."""
+        if self.process is not None and self.process.poll() is not None:
+            self.kill()
+            self.start()
+
+    def kill(self) -> None:
+        """As if its power went: the raylet, its agent and all else of it at once.
+
+        What its shims started is not Ray's, and goes on; a ``machine`` takes that along, too.
+        """
+        if self.process is None:
+            return
+        while left := procfs.marked(MARK, self.mark):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.poll()
+        self.process.wait()

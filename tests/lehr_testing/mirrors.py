@@ -1,0 +1,67 @@
+"""What tests of the mirror in W&B do again and again: a keeper beside an API, and what to wait for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr.mirrors.keeper import MirrorKeeper
+from lehr_testing.api import RUN_SPEC, Api, api_client
+from lehr_testing.waiting import until
+
+
+@contextmanager
+def mirrored_home(home: Path, **environment: str | None) -> Iterator[Any]:
+    """An API whose environment has these variables (None: not set); its client is at ``.client``."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.delenv(name, raising=False) if value is None else patch.setenv(name, value)
+        with api_client(home) as (api, client):
+            api.client = client
+            yield api
+
+
+@contextmanager
+def mirroring(api: Api) -> Iterator[MirrorKeeper]:
+    assert api.services is not None
+    keeper = MirrorKeeper(api.store, api.services.presenter, api.settings.home, every_s=0.1)
+    keeper.start()
+    try:
+        yield keeper
+    finally:
+        keeper.stop()
+
+
+def submitted(api: Any, wish: dict[str, Any], **changes: Any) -> str:
+    """A run whose spec has the wish (``tracking``) and the changes; its id."""
+    answer = api.client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **wish, **changes}})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+def until_mirrored(api: Any, run_id: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        told = api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]
+        return told if told and told["state"] == "done" else None
+
+    return until(look, within_s=120, what=f"the mirror of {run_id}")
+
+
+def assert_equal_series(
+    api: Api, run_id: str, series: Callable[[str], tuple[list[int], list[float]]]
+) -> None:
+    """``series``: a metric's steps and values as W&B has them; NaN equals NaN."""
+    infos = api.store.metric_names(run_id)
+    assert infos
+    for info in infos:
+        ours = api.store.series(run_id, info.name, exact=True)
+        at, values = series(info.name)
+        assert at == ours.step, info.name
+        assert all(
+            a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(values, ours.y, strict=True)
+        ), info.name

@@ -1,0 +1,193 @@
+"""Rollouts to test with: their runs "train" by being written into the store, sound or with a bug."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lehr.cluster.rollout_keeper import RolloutKeeper
+from lehr.control.lifecycle import Desired, RunState
+from lehr.specs import RolloutSpec, RunSpec, load_spec, stages
+from lehr.store import Store
+from lehr.store.tables import Rollout, Run
+from lehr_testing.stores import begin, line, say
+from lehr_trainer.memory import training_memory
+from lehr_trainer.models.first_loss import predicted_first_loss
+
+H100 = "NVIDIA H100 80GB HBM3"
+TRAIN: dict[str, Any] = {
+    "model": "tiny",
+    "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},
+    "batch": {"sequences": 16, "sequence_length": 64},
+    "steps": 200,
+}
+
+
+def spec(*, gpus: int = 4, train: Mapping[str, Any] | None = None, **more: Any) -> RolloutSpec:
+    found = load_spec(
+        {
+            "kind": "rollout",
+            "name": "r",
+            "run": {"resources": {"gpus": gpus}, "train": {**TRAIN, **(train or {})}},
+            **more,
+        }
+    )
+    assert isinstance(found, RolloutSpec)
+    return found
+
+
+def plain(**more: Any) -> dict[str, Any]:
+    """As a person would write it."""
+    run = {"resources": {"gpus": 4}, "train": TRAIN}
+    return {"kind": "rollout", "name": "r", "run": run, **more}
+
+
+def create(store: Store, of: RolloutSpec) -> Rollout:
+    return store.create_rollout(of, [stage.name for stage in stages(of)])
+
+
+class Bug:
+    """What a run shows otherwise than a sound one; ``None`` keeps what is sound."""
+
+    def __init__(
+        self,
+        *,
+        loss: Callable[[int, float], float] | None = None,
+        mfu: float | None = None,
+        peak_gb: float | None = None,
+        weights: str = "",
+        fails_with: str | None = None,
+    ) -> None:
+        self.loss, self.mfu, self.peak_gb = loss, mfu, peak_gb
+        self.weights, self.fails_with = weights, fails_with
+
+
+SOUND = Bug()
+
+
+class World:
+    """A store, its keeper, and trainings that happen when they are told to."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.runs_dir = store.home / "runs"
+        self.keeper = RolloutKeeper(store, self.runs_dir)
+        store.subscribe(self.keeper.changed)
+
+    def restart(self) -> None:
+        """A new keeper, that knows nothing but the record."""
+        self.keeper = RolloutKeeper(self.store, self.runs_dir)
+        self.store.subscribe(self.keeper.changed)
+        self.keeper.look_at_all()
+
+    def waiting(self) -> list[Run]:
+        self.keeper.tick()
+        queued = self.store.runs_by_state([RunState.QUEUED])
+        own = self.store.rollouts_of_runs([run.id for run in queued])
+        return [run for run in queued if run.id in own]
+
+    def play(self, bugs: Mapping[str, Bug] | None = None) -> list[str]:
+        """Trains whatever is queued until nothing is; the runs' names, in order."""
+        trained = []
+        while waiting := self.waiting():
+            [run] = waiting
+            found = (bugs or {}).get(run.name, SOUND)
+            self.train(run, found)
+            trained.append(run.name)
+        return trained
+
+    def train(self, run: Run, bug: Bug = SOUND, *, upto: int | None = None) -> str:
+        """Starts a queued run, and has it train to its end, or to a step and no further."""
+        attempt = begin(self.store, run.id, resume_from=run.resume_from)
+        of = RunSpec.model_validate(run.spec)
+        on_gpu = of.resources.gpus > 0
+        device = H100 if on_gpu else "cpu"
+        first = int(run.resume_from.rpartition("-")[2]) if run.resume_from else 0
+        said = line("started", attempt=1, device=device, total_steps=of.train.steps)
+        if first:
+            said += line("resumed", step=first, checkpoint=run.resume_from)
+        every, last = of.train.checkpoint.every, of.train.steps
+        for step in range(first + 1, (upto or last) + 1):
+            values = _values(of, step, bug, on_gpu=on_gpu)
+            said += line("metrics", float(step), step=step, tokens=step * 100, values=values)
+            if (every and step % every == 0) or step == last:
+                said += self._save(run, of, step, bug)
+        say(self.store, attempt.id, said)
+        self.store.apply_events(attempt.id)
+        if upto is None:
+            self.end(run.id, bug.fails_with)
+        return attempt.id
+
+    def end(self, run_id: str, fails_with: str | None = None) -> None:
+        run = self.store.run(run_id)
+        new = RunState.FAILED if fails_with else RunState.COMPLETED
+        if run.desired == Desired.CANCEL.value:
+            new = RunState.CANCELLED
+        if new is RunState.CANCELLED:
+            self._move(run, RunState.STOPPING, "cancel")
+            run = self.store.run(run_id)
+        self._move(run, new, fails_with or "completed")
+        self.store.close_attempt(f"{run.id}-{run.attempt}")
+
+    def _move(self, run: Run, new: RunState, cause: str) -> None:
+        assert self.store.move(
+            run.id,
+            old=RunState(run.state),
+            new=new,
+            attempt=run.attempt,
+            cause=cause,
+            message=f"{run.name}: {cause}",
+            actor="test",
+        )
+
+    def _save(self, run: Run, of: RunSpec, step: int, bug: Bug) -> str:
+        """Equal states are equal files: whole and resumed runs differ in nothing but their names."""
+        path = f"attempt-1/checkpoints/step-{step:08d}"
+        state = f"{of.train.model_dump_json()} {step} {bug.weights}"
+        files = {
+            name: {"size": 8, "sha256": hashlib.sha256(f"{name} {state}".encode()).hexdigest()}
+            for name in ("model.safetensors", "optimizer.safetensors")
+        }
+        # What a launch has of its own may differ, and does.
+        files["state.json"] = {"size": 8, "sha256": hashlib.sha256(run.id.encode()).hexdigest()}
+        manifest = {"format": 1, "step": step, "tokens": step, "reason": "interval", "files": files}
+        folder = self.runs_dir / run.id / path
+        folder.mkdir(parents=True)
+        text = json.dumps(manifest)
+        for name in files:
+            (folder / name).write_text("12345678")
+        (folder / "manifest.json").write_text(text)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return line("checkpoint", step=step, path=path, size_bytes=24, digest=digest)
+
+
+def _values(of: RunSpec, step: int, bug: Bug, *, on_gpu: bool) -> dict[str, Any]:
+    start = predicted_first_loss(of.train.model)
+    loss = 0.5 * start + 0.5 * start * math.exp(-(step - 1) / 30) + 0.01 * math.sin(step)
+    values = {
+        "train/loss": loss if bug.loss is None else bug.loss(step, loss),
+        "train/grad_norm": 1.0,
+        "step_time_s": 0.1,
+        "data_wait_s": 0.0001,
+    }
+    if on_gpu:
+        peak = training_memory(of.train, of.resources.ranks).peak
+        values["memory/peak_bytes"] = peak if bug.peak_gb is None else bug.peak_gb * 1e9
+        values["memory/reserved_bytes"] = values["memory/peak_bytes"] * 1.02
+        values["mfu"] = 0.41 if bug.mfu is None else bug.mfu
+    else:
+        values["memory/rss_bytes"] = 1e9
+    # As records write what JSON has no number for.
+    return {name: v if math.isfinite(v) else "NaN" for name, v in values.items()}
+
+
+def states(store: Store, rollout: Rollout) -> dict[str, str | None]:
+    return {row.name: row.outcome for row in store.rollout_stages(rollout.id)}
+
+
+def submitted(store: Store, rollout: Rollout) -> list[tuple[int, str, str]]:
+    """Stage, role and name of each run, in the order of submission."""
+    return [(link.stage, link.role, run.name) for link, run in store.rollout_runs(rollout.id)]

@@ -1,0 +1,207 @@
+"""Trainings of one's own: a run directory, the process, and what it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lehr_testing.specs import train as train_values
+from lehr_testing.waiting import until
+from lehr_trainer import layout
+from lehr_trainer.checkpoint import read_manifest, read_tensors
+
+PATIENCE_S = 240.0
+
+
+def make_run(folder: Path, corpus: Path, *, steps: int = 12, **changes: Any) -> Path:
+    """A run directory with the config of a very small model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = train_values(corpus, steps=steps, **changes)
+    (folder / layout.CONFIG).write_text(yaml.safe_dump(config))
+    return folder
+
+
+def command(path: Path, ranks: int) -> list[str]:
+    if ranks == 1:
+        return [sys.executable, "-m", "lehr_trainer", str(path)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    return [*torchrun, "--master-port", str(port), "-m", "lehr_trainer", str(path)]
+
+
+@contextmanager
+def training(
+    path: Path, *, ranks: int = 1, data: Path | None = None, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """The trainer, running; whatever of it is left at the end is killed."""
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "LEHR_DATA": str(data or path.parent / "data"),
+        **environment,
+    }
+    process = subprocess.Popen(
+        command(path, ranks),
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        for pid in [*rank_pids(process), process.pid]:
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                continue
+        process.communicate(timeout=30)
+
+
+def sabotage(
+    folder: Path,
+    *,
+    at_step: int,
+    act: str,
+    ranks: tuple[int, ...] = (0,),
+    after: Path | None = None,
+) -> str:
+    """A PYTHONPATH with which some ranks ``act`` in the midst of step ``at_step``.
+
+    The steps are counted from the process's start, with any optimizer. ``act`` is Python that
+    sees ``os``. It waits for the checkpoint ``after``, which is written beside the steps.
+    """
+    folder.mkdir()
+    wait_for = None if after is None else str(after / layout.MANIFEST)
+    (folder / "sitecustomize.py").write_text(
+        "import os, time\n"
+        f"if int(os.environ.get('RANK', '0')) in {ranks!r}:\n"
+        "    from torch.optim.optimizer import register_optimizer_step_pre_hook\n"
+        "    taken = []\n"
+        "    def count(optimizer, *_):\n"
+        # The rehearsal before the first step makes the optimizer's state by one at a rate of 0.
+        "        if any(float(group['lr']) for group in optimizer.param_groups):\n"
+        "            taken.append(1)\n"
+        f"        if len(taken) == {at_step}:\n"
+        f"            while {wait_for!r} and not os.path.exists({wait_for!r}):\n"
+        "                time.sleep(0.01)\n"
+        f"            {act}\n"
+        "    register_optimizer_step_pre_hook(count)\n"
+    )
+    return str(folder)
+
+
+def sabotage_save(folder: Path, checkpoint: Path, *, call: int, act: str) -> str:
+    """A PYTHONPATH with which rank 0 ``act``s while it writes ``checkpoint``, at an fsync.
+
+    ``act`` is Python that sees ``os``.
+    """
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import os\n"
+        "whole, calls = os.fsync, []\n"
+        "def fsync(handle):\n"
+        f"    if os.path.isdir({str(checkpoint) + '.tmp'!r}):\n"
+        "        calls.append(1)\n"
+        f"        if len(calls) == {call}:\n"
+        f"            {act}\n"
+        "    return whole(handle)\n"
+        "os.fsync = fsync\n"
+    )
+    return str(folder)
+
+
+KILL = "os.kill(os.getpid(), 9)"
+TERMINATE = "os.kill(os.getpid(), 15)"
+NO_SPACE = "raise OSError(28, 'No space left on device')"
+
+
+def rank_pids(process: subprocess.Popen[str]) -> list[int]:
+    """The processes that torchrun started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(pid) for pid in children.read_text().split()] if children.exists() else []
+
+
+def finish(process: subprocess.Popen[str], *, within_s: float = PATIENCE_S) -> tuple[int, str]:
+    """Its exit code and what it said on the terminal."""
+    said, _ = process.communicate(timeout=within_s)
+    return process.returncode, said
+
+
+def train_to_end(path: Path, *, ranks: int = 1, data: Path | None = None) -> str:
+    """Train; fails unless it exits 0."""
+    with training(path, ranks=ranks, data=data) as process:
+        code, said = finish(process)
+    assert code == 0, said
+    return said
+
+
+def records(attempt: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The whole records so far of an attempt."""
+    path = attempt / layout.EVENTS
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    every = [json.loads(line) for line in lines]
+    return [record for record in every if kind in {None, record["kind"]}]
+
+
+def last_step(attempt: Path) -> int:
+    return max((record["step"] for record in records(attempt, "metrics")), default=0)
+
+
+def reached(attempt: Path, step: int) -> None:
+    """Wait until ``step`` was logged."""
+    until(
+        lambda: last_step(attempt) >= step, within_s=PATIENCE_S, what=f"step {step}", every_s=0.02
+    )
+
+
+def series(name: str, *attempts: Path) -> dict[int, float]:
+    """A metric by step; a later attempt's points replace an earlier one's."""
+    found: dict[int, float] = {}
+    for attempt in attempts:
+        for record in records(attempt, "metrics"):
+            found[record["step"]] = record["values"][name]
+    return found
+
+
+def losses(*attempts: Path) -> dict[int, float]:
+    return series("train/loss", *attempts)
+
+
+def final_state(attempt: Path) -> dict[str, Any]:
+    """Every tensor of its newest checkpoint, weights and optimizer."""
+    newest = layout.checkpoints(attempt)[-1]
+    manifest = read_manifest(newest)
+    kinds = {kind: read_tensors(newest, manifest, kind) for kind in ("model", "optimizer")}
+    return {f"{kind}/{name}": t for kind, named in kinds.items() for name, t in named.items()}
+
+
+def digests(attempt: Path) -> dict[str, str]:
+    """SHA-256 of each file of tensors in its newest checkpoint."""
+    files = read_manifest(layout.checkpoints(attempt)[-1]).files
+    return {name: entry.sha256 for name, entry in files.items() if name.endswith(".safetensors")}
+
+
+def different_tensors(one: Path, other: Path) -> list[str]:
+    """Names of tensors that are not bitwise equal in the newest checkpoints of two attempts."""
+    first, second = final_state(one), final_state(other)
+    assert first.keys() == second.keys()
+    return [
+        name
+        for name, tensor in first.items()
+        if tensor.numpy().tobytes() != second[name].numpy().tobytes()
+    ]

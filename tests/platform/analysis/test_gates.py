@@ -1,0 +1,227 @@
+"""The gates of a rollout: where each of them passes, fails, waits, or says that it cannot judge."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from lehr.analysis.diagnosis import Alarm, Curve
+from lehr.analysis.gates import Evidence, Pair, expected, judge
+from lehr.specs import stages
+from lehr_testing.rollouts import H100, spec
+from lehr_trainer.config import TrainConfig
+from lehr_trainer.models.first_loss import predicted_first_loss
+
+STAGES = {stage.name: stage for stage in stages(spec())}
+ONE = STAGES["one_gpu"]
+START = predicted_first_loss(ONE.train.train.model)
+
+
+def curve(values, first=1):
+    return Curve(list(range(first, first + len(values))), list(values))
+
+
+def seen(*, complete=True, device=H100, losses=None, **more):
+    losses = [START * (1 - 0.002 * n) for n in range(100)] if losses is None else losses
+    curves = {"train/loss": curve(losses), **more.pop("curves", {})}
+    return Evidence("r", curves, device=device, complete=complete, **more)
+
+
+def verdict(gate, evidence, stage=ONE):
+    found = judge(gate, stage, evidence)
+    return None if found is None else found.verdict
+
+
+def with_gate(stage, gate, **values):
+    return replace(stage, gates={**stage.gates, gate: stage.gates[gate].model_copy(update=values)})
+
+
+# --- first loss ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [
+        (START, "passed"),
+        (START + 0.49, "passed"),
+        (START - 0.49, "passed"),
+        (START + 0.51, "failed"),
+        (START - 0.51, "failed"),
+        (math.nan, "failed"),
+        (math.inf, "failed"),
+    ],
+)
+def test_the_first_loss_is_about_what_untrained_weights_give(first, found):
+    # It is known after one step: nothing is waited for.
+    assert verdict("first_loss", seen(losses=[first], complete=False)) == found
+
+
+def test_a_first_loss_that_was_not_logged_is_not_judged_and_none_at_all_fails():
+    late = Evidence("r", {"train/loss": curve([5.0] * 9, first=10)}, complete=True)
+    found = judge("first_loss", ONE, late)
+    assert (found.verdict, found.seen) == (
+        "not_judged",
+        "its first loss is logged at step 10 (diagnostics.log_every)",
+    )
+    assert verdict("first_loss", Evidence("r", {}, complete=False)) is None
+    assert verdict("first_loss", Evidence("r", {}, complete=True)) == "failed"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"preset": "tiny", "num_hidden_layers": 2},
+        {"preset": "tiny", "num_hidden_layers": 2, "tie_embeddings": False},
+        {"preset": "tiny", "vocab_size": 2**16, "num_hidden_layers": 2, "stable_embedding": True},
+        {"preset": "tiny", "vocab_size": 4096, "hidden_size": 512, "num_hidden_layers": 1},
+        {"preset": "gpt2-tiny", "num_hidden_layers": 2},
+        {"preset": "gpt2-tiny", "num_hidden_layers": 2, "tie_embeddings": False},
+    ],
+    ids=str,
+)
+def test_the_prediction_is_what_fresh_weights_give(model):
+    import torch
+
+    from lehr_trainer.models import build_model
+
+    config = TrainConfig.model_validate(
+        {
+            "model": model,
+            "data": {"corpus": {"kind": "stdlib"}},
+            "batch": {"sequences": 4, "sequence_length": 128},
+            "steps": 2,
+        }
+    ).model
+    made = build_model(config, device="cpu", seed=3)
+    torch.manual_seed(0)
+    tokens_BT, targets_BT = torch.randint(config.vocab_size, (2, 4, 128))
+    with torch.no_grad():
+        logits_BTV = made(tokens_BT) @ made.head_weight.T
+    loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
+    assert float(loss) == pytest.approx(predicted_first_loss(config), abs=0.1)
+
+
+def test_p1_saw_what_is_predicted_for_its_model():
+    model = spec(train={"model": "llama-1b"}).run.train.model
+    assert math.log(model.vocab_size) == pytest.approx(11.78, abs=0.01)
+    assert predicted_first_loss(model) == pytest.approx(12.26, abs=0.1)
+
+
+# --- falling loss, alarms ------------------------------------------------------------------
+
+
+def test_a_loss_must_have_fallen_by_the_end_and_never_be_nan():
+    flat = [START + 0.01 * (-1) ** n for n in range(100)]
+    assert verdict("falling_loss", seen(losses=flat, complete=False)) is None
+    assert verdict("falling_loss", seen(losses=flat)) == "failed"
+    assert verdict("falling_loss", seen()) == "passed"
+    just = [START] * 90 + [START * 0.9701] * 10
+    assert verdict("falling_loss", seen(losses=just)) == "failed"
+    assert verdict("falling_loss", seen(losses=[*just[:90], *[START * 0.9699] * 10])) == "passed"
+    lost = judge("falling_loss", ONE, seen(losses=[START, math.nan], complete=False))
+    assert (lost.verdict, lost.seen, lost.step) == ("failed", "the loss became nan at step 2", 2)
+    few = judge("falling_loss", ONE, seen(losses=[START] * 5))
+    assert (few.verdict, few.seen) == (
+        "not_judged",
+        "only 5 of its steps were logged; 6 are needed",
+    )
+
+
+def test_alarms_count_at_the_end_but_for_nan_and_those_to_ignore_never():
+    rising = Alarm("diverging", 50, "the loss rose", "A lower rate")
+    assert verdict("no_alarm", seen(alarms=[rising], complete=False)) is None
+    found = judge("no_alarm", ONE, seen(alarms=[rising]))
+    assert (found.verdict, found.seen, found.step) == (
+        "failed",
+        "the loss rose. A lower rate",
+        50,
+    )
+    lost = Alarm("nan", 3, "the loss became nan", "A lower rate")
+    assert verdict("no_alarm", seen(alarms=[lost], complete=False)) == "failed"
+    waits = Alarm("data_wait", 9, "7% of a step", "More workers")
+    assert verdict("no_alarm", seen(alarms=[waits])) == "failed"
+    assert verdict("no_alarm", seen(alarms=[waits]), STAGES["cpu"]) == "passed"
+
+
+# --- memory, MFU ---------------------------------------------------------------------------
+
+
+def memory(peak_gb, reserved_gb=None):
+    found = {"memory/peak_bytes": curve([peak_gb * 1e9] * 3)}
+    if reserved_gb is not None:
+        found["memory/reserved_bytes"] = curve([reserved_gb * 1e9] * 3)
+    return found
+
+
+def test_memory_is_within_plan_and_card():
+    limit = expected("memory", ONE).at_most
+    assert limit is not None
+    assert verdict("memory", seen(curves=memory(limit * 0.99), complete=False)) is None
+    assert verdict("memory", seen(curves=memory(limit * 0.99))) == "passed"
+    # What is too much is known at once.
+    assert verdict("memory", seen(curves=memory(limit * 1.01), complete=False)) == "failed"
+    # P1: 14.9 GB at the peak, 73.8 reserved; it is the card that overflows.
+    assert verdict("memory", seen(curves=memory(limit * 0.9, 75.0))) == "passed"
+    assert verdict("memory", seen(curves=memory(limit * 0.9, 77.0))) == "failed"
+    stated = with_gate(ONE, "memory", at_most_gb=0.5)
+    assert verdict("memory", seen(curves=memory(0.6)), stated) == "failed"
+    assert verdict("memory", seen(curves=memory(0.4)), stated) == "passed"
+    assert verdict("memory", seen(cause="out_of_memory", complete=False)) == "failed"
+    assert verdict("memory", seen()) == "not_judged"
+
+
+def test_on_a_cpu_memory_and_mfu_are_said_not_to_be_judged():
+    rss = {"memory/rss_bytes": curve([2e9] * 3)}
+    on_cpu = seen(device="cpu", curves=rss)
+    assert verdict("memory", on_cpu) == "not_judged"
+    assert verdict("mfu", on_cpu) == "not_judged"
+    assert verdict("memory", seen(device="cpu", curves=rss, complete=False)) is None
+    stated = with_gate(STAGES["cpu"], "memory", at_most_gb=1.5)
+    assert verdict("memory", on_cpu, stated) == "failed"
+    found = judge("mfu", ONE, seen(device="NVIDIA Unheard-of 9"))
+    assert found.seen == "no peak is known of NVIDIA Unheard-of 9, so there is no MFU"
+
+
+def test_mfu_is_the_median_of_the_second_half():
+    slow_start = {"mfu": curve([0.01] * 50 + [0.41] * 50)}
+    found = judge("mfu", ONE, seen(curves=slow_start))
+    assert (found.verdict, found.value) == ("passed", 0.41)
+    assert found.seen == "41.0 %, the median of steps 51 to 100"
+    assert verdict("mfu", seen(curves={"mfu": curve([0.41] * 40 + [0.19] * 60)})) == "failed"
+    assert verdict("mfu", seen(curves=slow_start, complete=False)) is None
+    floor = with_gate(ONE, "mfu", at_least=0.42)
+    assert verdict("mfu", seen(curves=slow_start), floor) == "failed"
+
+
+# --- resume --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pair", "found", "said"),
+    [
+        (Pair("w", "r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "2"}), "passed", "all 2 files"),
+        (
+            Pair("w", "r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "3"}),
+            "failed",
+            "files differ: b",
+        ),
+        (Pair("w", "r", 20, {"a": "1", "b": "2"}, {"a": "1"}), "failed", "1 of 2 files differ: b"),
+        (Pair("w", "r", 20, problem="r failed: boom", failed=True), "failed", "r failed: boom"),
+        (Pair("w", "r", 20, problem="it cannot be read"), "not_judged", "cannot be read"),
+        (Pair("w", "r", 20), "not_judged", "no file"),
+    ],
+)
+def test_a_resume_is_exact_in_every_file_or_fails(pair, found, said):
+    told = judge("exact_resume", ONE, seen(pair=pair))
+    assert told.verdict == found
+    assert said in told.seen
+    assert verdict("exact_resume", seen()) is None
+
+
+@pytest.mark.parametrize("gate", list(ONE.gates))
+def test_a_gate_that_is_switched_off_says_nothing(gate):
+    off = with_gate(ONE, gate, enabled=False)
+    pair = Pair("w", "r", 20, {"a": "1"}, {"a": "2"})
+    assert judge(gate, off, seen(losses=[math.nan], pair=pair)) is None

@@ -1,0 +1,167 @@
+"""The plan of a run or sweep: figures that can be checked by hand, and refusals."""
+
+from pathlib import Path
+
+import pytest
+
+from lehr.analysis.plan import (
+    ASSUMED_MFU,
+    Measured,
+    plan_run,
+    plan_sweep,
+    refuse_if_impossible,
+)
+from lehr.errors import PlanRefused
+from lehr.examples import LR_GRID, LR_GRID_SMALL
+from lehr.specs import RunSpec, SweepSpec, expand, load_spec
+from lehr_testing.paths import DATA, ROOT
+from lehr_trainer.config import LengthStage
+from lehr_trainer.models.counts import flops_per_token
+
+
+def run(**overrides) -> RunSpec:
+    spec = load_spec(DATA / "run.yaml", overrides)
+    assert isinstance(spec, RunSpec)
+    return spec
+
+
+def grid(*overrides: str, file: Path = LR_GRID) -> SweepSpec:
+    spec = load_spec(file, overrides)
+    assert isinstance(spec, SweepSpec)
+    return spec
+
+
+def test_the_reference_grid_is_as_the_logs_have_it():
+    spec = grid()
+    cells = expand(spec)
+    plan = plan_sweep(spec, cells)
+    assert len(cells) == 8
+    assert cells[0][0] == {"train.optimizer.lr": 1e-4}
+    assert cells[-1][0] == {"train.optimizer.lr": 1e-2}
+    first = plan.trials[0][1]
+    assert first.model == "llama-1b-8layer"
+    assert first.parameters.total == 755_009_536
+    assert first.tied
+    assert first.tokens_per_step == 32 * 2048
+    assert first.gpu is not None
+    assert first.gpu.kind == "A100"
+    assert first.fits
+    assert plan.places == 8
+    assert plan.waves == 1
+
+
+def test_time_and_cost_follow_from_flops_and_the_dense_peak():
+    plan = plan_run(grid().run)
+    assert plan.gpu is not None
+    flops = flops_per_token(grid().run.train.model, 2048) * 65_536 * 1000
+    assert plan.seconds == pytest.approx(flops / (ASSUMED_MFU * 312e12))
+    assert plan.gpu_hours == pytest.approx(plan.seconds / 3600)
+    assert plan.dollars == pytest.approx(plan.gpu_hours * 2.0)
+    assert "no measured run" in plan.how
+
+
+def test_each_stage_of_the_sequence_lengths_costs_what_its_length_does():
+    spec = grid().run
+    stages = [LengthStage(after=0.9, sequence_length=4096)]
+    batch = spec.train.batch.model_copy(update={"stages": stages})
+    staged = spec.model_copy(update={"train": spec.train.model_copy(update={"batch": batch})})
+    short, long = (flops_per_token(spec.train.model, length) for length in (2048, 4096))
+    assert plan_run(staged).flops == pytest.approx((900 * short + 100 * long) * 65_536)
+
+
+def test_the_price_can_be_given():
+    assert plan_run(grid().run, price=1.0).dollars == pytest.approx(plan_run(grid().run).gpu_hours)
+
+
+def test_a_measured_run_replaces_the_guess_and_is_named():
+    plan = plan_run(run(), measured=Measured(tokens_per_s=1024.0, run_name="before"))
+    assert plan.seconds == pytest.approx(100 * 8 * 128 / 1024.0)
+    assert "before" in plan.how
+
+
+def test_nothing_is_claimed_of_an_unknown_gpu():
+    for overrides in ({}, {"resources.gpu_type": "TPU"}):
+        plan = plan_run(run(**overrides))
+        assert plan.seconds is None
+        assert plan.dollars is None
+        assert plan.fits is None
+
+
+def test_fewer_places_than_trials_make_waves():
+    spec = grid()
+    plan = plan_sweep(spec, expand(spec), free_gpus=3)
+    assert (plan.places, plan.waves) == (3, 3)
+    assert plan.seconds == pytest.approx(3 * plan.trials[0][1].seconds)
+    capped = grid("max_concurrent=2")
+    assert plan_sweep(capped, expand(capped)).places == 2
+
+
+def test_what_does_not_fit_is_refused_with_the_micro_batch_that_would():
+    spec = run(
+        **{
+            "train.model": "llama-1b",
+            "train.data.tokenizer": "tekken",
+            "train.batch.sequences": 64,
+            "train.batch.sequence_length": 2048,
+            "resources.gpu_type": "A100",
+        }
+    )
+    plan = plan_run(spec)
+    assert plan.fits is False
+    with pytest.raises(PlanRefused, match="an A100 has 80 GB") as caught:
+        refuse_if_impossible(spec, plan)
+    assert caught.value.exit_code == 3
+    assert caught.value.hint is not None
+    micro_batch = int(caught.value.hint.split("micro_batch=")[1].split(",")[0])
+    smaller = load_spec(
+        {**spec.model_dump(mode="json"), "kind": "run"}, {"train.batch.micro_batch": micro_batch}
+    )
+    assert isinstance(smaller, RunSpec)
+    assert plan_run(smaller).fits
+    doubled = load_spec(spec.model_dump(mode="json"), {"train.batch.micro_batch": 2 * micro_batch})
+    assert isinstance(doubled, RunSpec)
+    assert not plan_run(doubled).fits
+
+
+def test_what_fits_nowhere_on_that_gpu_names_those_where_it_would():
+    spec = run(
+        **{
+            "train.model": "llama-1b",
+            "train.data.tokenizer": "tekken",
+            "train.batch.sequence_length": 2048,
+            "resources.gpu_type": "T4",
+        }
+    )
+    with pytest.raises(PlanRefused, match=r"It would fit in: .*A100"):
+        refuse_if_impossible(spec, plan_run(spec))
+
+
+def test_the_small_twin_asks_the_same_question():
+    spec = grid(file=LR_GRID_SMALL)
+    assert list(spec.parameters) == ["train.optimizer.lr"]
+    assert len(expand(spec)) == 8
+    assert spec.metric == grid().metric
+
+
+def test_the_grids_in_the_repository_are_the_packages_own():
+    sweeps = ROOT / "sweeps"
+    assert (sweeps / "lr_grid.yaml").read_text() == LR_GRID.read_text()
+    assert (sweeps / "lr_grid_small.yaml").read_text() == LR_GRID_SMALL.read_text()
+
+
+def test_trials_that_tpe_will_choose_count_in_the_plan() -> None:
+    searched = load_spec(
+        LR_GRID,
+        {
+            "method": "tpe",
+            "trials": 40,
+            "parameters": {"train.optimizer.lr": {"min": 1e-5, "max": 1e-2}},
+        },
+    )
+    assert isinstance(searched, SweepSpec)
+    plan = plan_sweep(searched, expand(searched), free_gpus=8)
+    assert (len(plan.trials), plan.later, plan.waves) == (10, 30, 5)
+    first = plan.trials[0][1]
+    assert plan.gpu_hours is not None
+    assert first.gpu_hours is not None
+    assert plan.gpu_hours == pytest.approx(40 * first.gpu_hours)

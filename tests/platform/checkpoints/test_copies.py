@@ -1,0 +1,222 @@
+"""Copies of checkpoints: written, fetched, checked and removed, on S3 and in folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lehr.checkpoints.copies import Copy, Folder, verify_folder, whole
+from lehr.checkpoints.places import normalised
+from lehr.cluster.fetcher import fetch
+from lehr.control.copies import copies_to_remove
+from lehr_testing.buckets import Bucket, make_checkpoint, s3_server
+from lehr_trainer.config import CheckpointConfig
+from lehr_trainer.errors import BadCheckpoint
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with s3_server() as bucket:
+        yield bucket
+
+
+@pytest.fixture(params=["s3", "file"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where copies go: a prefix of the bucket, or a folder."""
+    if request.param == "file":
+        return f"file://{tmp_path}/shared"
+    bucket: Bucket = request.getfixturevalue("bucket")
+    return f"{bucket.url}/{tmp_path.name}"
+
+
+def copied(place: str, folder: Path) -> Copy:
+    copy = Copy(f"{place}/run/{folder.name}")
+    held = Folder(folder)
+    copy.write(held)
+    held.close()
+    return copy
+
+
+def test_a_copy_is_the_folder_and_comes_back_the_same(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "step-00000010"
+    digest = make_checkpoint(folder, step=10, size=3_000_000)
+    copy = copied(place, folder)
+    assert copy.known() is not None
+    assert copy.verify().digest == digest
+    back = tmp_path / "elsewhere" / "step-00000010"
+    assert copy.fetch(back).digest == digest
+    assert {p.name: p.read_bytes() for p in back.iterdir()} == {
+        p.name: p.read_bytes() for p in folder.iterdir()
+    }
+    assert [p.name for p in back.parent.iterdir()] == [back.name]
+    assert (
+        b"".join(copy.read("model.safetensors", 100, 50))
+        == ((folder / "model.safetensors").read_bytes()[100:150])
+    )
+
+
+def test_what_was_removed_is_gone_and_may_be_removed_again(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "step-00000010"
+    make_checkpoint(folder, step=10)
+    copy = copied(place, folder)
+    copy.remove()
+    assert copy.known() is None
+    copy.remove()
+    with pytest.raises(BadCheckpoint, match="not whole"):
+        copy.fetch(tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_a_copy_without_its_manifest_is_none(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "step-00000010"
+    make_checkpoint(folder, step=10)
+    copy = copied(place, folder)
+    copy._fs.rm_file(copy._at("manifest.json"))
+    assert copy.known() is None
+    with pytest.raises(BadCheckpoint, match="not whole"):
+        copy.verify()
+
+
+@pytest.mark.parametrize("damage", ["changed", "shorter", "missing"])
+def test_damage_at_the_place_is_found_and_never_put_in_place(
+    place: str, tmp_path: Path, damage: str
+) -> None:
+    folder = tmp_path / "step-00000010"
+    make_checkpoint(folder, step=10)
+    copy = copied(place, folder)
+    path = copy._at("model.safetensors")
+    if damage == "missing":
+        copy._fs.rm_file(path)
+    else:
+        copy._fs.pipe_file(path, b"x" * (1000 if damage == "changed" else 10))
+    with pytest.raises(BadCheckpoint, match=r"model\.safetensors"):
+        copy.verify()
+    with pytest.raises((BadCheckpoint, FileNotFoundError)):
+        copy.fetch(tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_a_damaged_folder_is_not_copied(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "step-00000010"
+    make_checkpoint(folder, step=10)
+    (folder / "model.safetensors").write_bytes(b"y" * 1000)
+    with pytest.raises(BadCheckpoint, match="it is not copied"):
+        copied(place, folder)
+    assert Copy(f"{place}/run/{folder.name}").known() is None
+    with pytest.raises(BadCheckpoint, match="SHA-256"):
+        verify_folder(folder)
+
+
+def test_what_is_being_copied_outlives_its_removal(place: str, tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "step-00000010"
+    digest = make_checkpoint(folder, step=10)
+    held = Folder(folder)
+    shutil.rmtree(folder)
+    copy = Copy(f"{place}/run/{folder.name}")
+    copy.write(held)
+    held.close()
+    assert copy.verify().digest == digest
+
+
+def test_a_link_in_a_checkpoint_is_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "step-00000010"
+    make_checkpoint(folder, step=10)
+    content = (folder / "model.safetensors").read_bytes()
+    (tmp_path / "secret").write_bytes(content)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(tmp_path / "secret")
+    assert whole(folder) is None
+
+
+# ------------------------------------------------------------------------------------ fetching
+
+
+def test_the_first_that_can_be_fetched_whole_is_taken(place: str, tmp_path: Path) -> None:
+    there = tmp_path / "node-1"
+    run_dir = tmp_path / "node-2"
+    urls = {}
+    for step in (10, 20):
+        folder = there / f"step-{step:08d}"
+        make_checkpoint(folder, step=step)
+        urls[step] = copied(place, folder).url
+    newest = Copy(urls[20])
+    newest._fs.pipe_file(newest._at("model.safetensors"), b"x" * 1000)
+    wanted = [
+        {"path": "attempt-1/checkpoints/step-00000030", "url": None},
+        {"path": "attempt-1/checkpoints/step-00000020", "url": urls[20]},
+        {"path": "attempt-1/checkpoints/step-00000010", "url": urls[10]},
+    ]
+    assert fetch(run_dir, wanted) is None
+    assert [p.name for p in (run_dir / "attempt-1/checkpoints").iterdir()] == ["step-00000010"]
+    why = fetch(tmp_path / "node-3", wanted[:2])
+    assert why is not None
+    assert "is not on this node and has no copy" in why
+    assert "is damaged" in why
+
+
+def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "step-00000010"
+    make_checkpoint(folder, step=10)
+    assert fetch(tmp_path, [{"path": "step-00000010", "url": "s3://nobody/asks"}]) is None
+
+
+# ----------------------------------------------------------------------------- words and policy
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("s3://b/p/", "s3://b/p"), ("/mnt/x", "file:///mnt/x"), ("file:///mnt/x/", "file:///mnt/x")],
+)
+def test_places_are_written_one_way(written: str, meant: str) -> None:
+    assert normalised(written) == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("gcs://b", "did you mean gs://"),
+        ("git://b", "known: file, s3"),
+        ("b/p", "write s3://bucket/prefix, or a whole path"),
+        ("s3://", "names no bucket"),
+        ("file://mnt/x", "whole path"),
+        ("s3://me:secret@b/x", "leave the password"),
+        ("s3://b/../x", "leads upwards"),
+        ("s3://b/x?y=1", "query"),
+    ],
+)
+def test_what_is_no_place_is_said(written: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        normalised(written)
+
+
+class Point:
+    def __init__(self, step: int, val_loss: float | None = None, attempt: int = 1) -> None:
+        self.step, self.val_loss, self.attempt = step, val_loss, attempt
+        self.path = f"attempt-{attempt}/checkpoints/step-{step:08d}"
+
+
+def test_copies_follow_the_trainer_s_policy_and_spare_what_forks_need() -> None:
+    there = [Point(10), Point(20, 3.0), Point(30, 4.0), Point(40), Point(50)]
+    policy = CheckpointConfig(keep_last=2, keep_best=True)
+    gone = [int(path[-2:]) for path in copies_to_remove(there, policy, set())]
+    assert gone == [10, 30]
+    spared = copies_to_remove(there, policy, {there[0].path})
+    assert [int(path[-2:]) for path in spared] == [30]
+    # A later attempt's are newer, whatever their step.
+    there = [Point(10), Point(20), Point(5, attempt=2), Point(6, attempt=2)]
+    assert len(copies_to_remove(there, policy, set())) == 2
+
+
+def test_the_trainer_s_own_retention_spares_what_it_is_told_to(tmp_path: Path) -> None:
+    from lehr_trainer.retention import prune
+
+    for step in (10, 20, 30, 40):
+        make_checkpoint(tmp_path / Point(step).path, step=step)
+    gone = prune(tmp_path, 1, CheckpointConfig(keep_last=2), spare=[Point(10).path])
+    assert [one.step for one in gone] == [20]
+    assert (tmp_path / Point(10).path / "manifest.json").is_file()
+    assert [one.step for one in prune(tmp_path, 1, CheckpointConfig(keep_last=2))] == [10]

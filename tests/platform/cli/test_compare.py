@@ -1,0 +1,153 @@
+"""``lehr compare`` and the route behind it, against a real server without a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr import Client
+from lehr.errors import NotFound
+from lehr.views import ComparisonView
+from lehr_testing import seeding
+from lehr_testing.api import TOKEN, served
+from lehr_testing.server import free_port
+from lehr_testing.waiting import until
+
+LEHR = str(Path(sys.executable).parent / "lehr")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Four runs of 200 steps: a baseline, another seed, another LR, two factors at once."""
+    with served(tmp_path_factory.mktemp("compare") / "home") as (api, address):
+        for name, changes in {
+            "base": {},
+            "reseeded": {"seed": 1},
+            "faster": {"lr": 9e-4},
+            "eight-bit": {
+                "optimizer": {"name": "adamw8bit", "library": "torchao", "lr": 9e-4},
+                "threads": 2,
+            },
+        }.items():
+            run = api.store.create_run(seeding.run_spec(name, **changes))
+            seeding.start(api.store, run).train(
+                range(1, 201), lr=9e-4 if name == "faster" else 3e-4
+            )
+        _, runs = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-4, 1e-3]))
+        for run in runs:
+            seeding.start(api.store, run).train(range(1, 101))
+        yield address
+
+
+@pytest.fixture
+def lehr(server):
+    def call(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [LEHR, "--server", server, *args],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"},
+        )
+
+    return call
+
+
+def test_runs_stand_side_by_side_with_deltas_speed_memory_and_what_differs(lehr):
+    lines = [line.rstrip() for line in lehr("compare", "base", "faster").stdout.splitlines()]
+    assert lines[0] == "val/loss at step 200, the farthest that all 2 runs reached"
+    base, faster = lines[2].split(), lines[3].split()
+    assert base[1] == "base"
+    assert "baseline" in base
+    assert float(faster[5]) == pytest.approx(float(faster[4]) - float(base[4]), abs=2e-3)
+    assert lines[3].endswith("61.3 GB")
+    assert ["*", "train.optimizer.lr", "3.0e-4", "9.0e-4"] in [line.split() for line in lines]
+    assert not [line for line in lines if line.startswith("!")]
+
+
+def test_two_factors_and_gaps_within_the_noise_are_called_out(lehr):
+    said = lehr("compare", "base", "reseeded", "eight-bit").stdout
+    assert "! base and eight-bit differ in 2 factors" in said
+    assert "noise between seeds: 0." in said
+    assert "val/loss of reseeded differs from base by" in said
+    [line] = [line for line in said.splitlines() if line.split()[1:2] == ["reseeded"]]
+    assert "within noise" in line
+
+
+def test_the_json_is_the_view_of_the_api_over_each_axis(lehr):
+    for axis, common in {"step": 200, "tokens": 200 * 65_536, "time": None, "flops": None}.items():
+        done = lehr("compare", "base", "faster", "--x", axis, "-m", "train/loss", "--json")
+        view = ComparisonView.model_validate(json.loads(done.stdout)["comparison"])
+        assert view.x_axis == axis
+        assert view.metric == "train/loss"
+        assert common is None or view.common_x == common
+        assert [one.name for one in view.standings] == ["base", "faster"]
+        assert all(one.value is not None and one.tokens_per_s for one in view.standings)
+
+
+def test_a_sweep_stands_for_its_runs(lehr):
+    done = json.loads(lehr("compare", "base", "grid", "--json").stdout)["comparison"]
+    assert [one["name"] for one in done["standings"]] == ["base", "grid-2", "grid-1"]
+    assert done["common_x"] == 100
+
+
+def test_what_cannot_be_compared_says_why(lehr, server):
+    alone = lehr("compare", "base")
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert "needs two runs" in alone.stderr
+    misspelt = lehr("compare", "base", "faster", "-m", "val/los")
+    assert misspelt.returncode == 2
+    assert "Did you mean val/loss?" in misspelt.stderr
+    with Client(server, TOKEN) as client, pytest.raises(NotFound):
+        client.compare("base", "nobody")
+
+
+def test_a_server_that_is_stopped_is_said_within_seconds_not_left_in_silence(tmp_path):
+    port = free_port()
+    script = (
+        "import http.server\n"
+        f"http.server.ThreadingHTTPServer(('127.0.0.1', {port}), "
+        "http.server.BaseHTTPRequestHandler).serve_forever()\n"
+    )
+    stopped = subprocess.Popen([sys.executable, "-c", script])
+    waiting = None
+    try:
+        address = f"http://127.0.0.1:{port}"
+        with Client(address, TOKEN) as client:
+            until(lambda: _answers(client), within_s=30, what="the server to answer")
+        stopped.send_signal(signal.SIGSTOP)
+        waiting = subprocess.Popen(
+            [LEHR, "--server", address, "ls"],
+            env={**os.environ, "LEHR_TOKEN": TOKEN},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert waiting.stderr is not None
+        line = waiting.stderr.readline()
+        assert (
+            line == f"Lehr's server at 127.0.0.1:{port} has not answered for 3 s; it gets 30 s.\n"
+        )
+        assert waiting.poll() is None
+    finally:
+        for process in filter(None, (waiting, stopped)):
+            process.kill()
+            process.wait()
+
+
+def _answers(client: Client) -> bool:
+    from lehr.errors import InternalError, ServerUnavailable
+
+    try:
+        client.health()
+    except ServerUnavailable:
+        return False
+    except InternalError:  # It is no Lehr server, but it answers.
+        return True
+    return True

@@ -1,0 +1,106 @@
+"""Completion as each shell asks for it: commands, options, names of runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr.specs import load_spec
+from lehr_testing.api import RUN_SPEC, TOKEN, served
+
+BIN = Path(sys.executable).parent
+LEHR = str(BIN / "lehr")
+
+
+def call(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        args,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PATH": path, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1", **environment},
+    )
+
+
+def asked(shell: str, line: str, **environment: str) -> list[str]:
+    """What the protocol of the shell's script answers to a line that stands before the cursor."""
+    words = line.split(" ")
+    question = {
+        "bash": {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    done = call(LEHR, **environment, **question, _LEHR_COMPLETE=f"complete_{shell}")
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("shell", "mark"),
+    [("bash", "COMPREPLY"), ("zsh", "#compdef lehr"), ("fish", "complete --command lehr")],
+)
+def test_the_script_is_that_of_the_shell_that_was_named(shell, mark):
+    done = call(LEHR, "--show-completion", shell)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert mark in done.stdout
+    assert f"complete_{shell}" in done.stdout
+
+
+def test_an_unknown_shell_is_an_error_that_names_those_there_are():
+    done = call(LEHR, "--show-completion", "fsh")
+    assert done.returncode == 2
+    assert "there is no completion for 'fsh'; there is for bash, zsh, fish" in done.stderr
+    assert "Did you mean fish?" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_completes_commands_options_and_names(shell, tmp_path):
+    assert "submit" in " ".join(asked(shell, "lehr su"))
+    assert "--dry-run" in " ".join(asked(shell, "lehr submit --dr"))
+    with served(tmp_path / "home") as (api, address):
+        for name in ("wide-run", "wide-other", "narrow"):
+            api.store.create_run(load_spec({**RUN_SPEC, "name": name}))
+        found = " ".join(asked(shell, "lehr watch wide", LEHR_SERVER=address))
+        assert "wide-run" in found
+        assert "wide-other" in found
+        assert "narrow" not in found
+    # zsh goes on to file names where there is nothing to offer.
+    nothing = asked(shell, "lehr watch wide", LEHR_SERVER="http://127.0.0.1:9")
+    assert nothing == (["_files"] if shell == "zsh" else [])
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+def test_bash_takes_the_script_and_answers():
+    script = (
+        'eval "$(lehr --show-completion bash)"; COMP_WORDS=(lehr comp); COMP_CWORD=1; '
+        '_lehr_completion lehr; echo "${COMPREPLY[@]}"'
+    )
+    assert call("bash", "-c", script).stdout.split() == ["compare"]
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
+def test_zsh_takes_the_script():
+    loaded = (
+        'autoload -U compinit && compinit -D; eval "$(lehr --show-completion zsh)"; '
+        "echo $_comps[lehr]"
+    )
+    assert call("zsh", "-fc", loaded).stdout.strip() == "_lehr_completion"
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="there is no fish")
+def test_fish_takes_the_script_and_answers(tmp_path):
+    done = call(
+        "fish",
+        "--no-config",
+        "-c",
+        'lehr --show-completion fish | source; complete -C "lehr comp"',
+        HOME=str(tmp_path),
+    )
+    assert done.stdout.split()[:1] == ["compare"]

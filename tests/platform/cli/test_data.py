@@ -1,0 +1,54 @@
+"""`lehr data prepare`: the trainer's own preparation, started from a spec."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr_testing.specs import lr_sweep, text_corpus
+
+LEHR = str(Path(sys.executable).parent / "lehr")
+
+
+@pytest.fixture
+def lehr(tmp_path):
+    def call(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [LEHR, *args],
+            env={**os.environ, "LEHR_HOME": str(tmp_path / "home")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return call
+
+
+def test_a_sweeps_one_corpus_is_prepared_once_and_found_again(lehr, tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(json.dumps(lr_sweep(text_corpus(tmp_path / "texts"), "s", [1e-3, 1e-4])))
+    first = lehr("data", "prepare", str(file))
+    assert first.returncode == 0, first.stderr
+    assert "training tokens" in first.stdout
+    again = lehr("data", "prepare", str(file), "--json")
+    assert again.returncode == 0
+    said = json.loads(again.stdout)["prepared"]
+    assert len(said) == 1
+    assert said[0] == first.stdout.strip()
+    shards = tmp_path / "home" / "data"
+    assert shards.is_dir()
+    assert str(shards) in said[0]
+
+
+def test_a_corpus_that_is_not_there_is_said_in_one_line(lehr, tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(json.dumps(lr_sweep(tmp_path / "nowhere", "s", [1e-3])))
+    done = lehr("data", "prepare", str(file))
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,143 @@
+"""``lehr db``: its words, exit codes and JSON over a real home, beside a process that writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lehr.store import Store
+from lehr.store.checkup import check
+from lehr_testing.stores import fresh_store, line, metrics, new_attempt, say
+
+LEHR = str(Path(sys.executable).parent / "lehr")
+
+
+def lehr(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [LEHR, "db", *args],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "LEHR_HOME": str(home), "PYTHONUTF8": "1"},
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with fresh_store(tmp_path / "home") as store:
+        yield store
+
+
+def told(store: Store) -> str:
+    attempt = new_attempt(store, "told")
+    say(store, attempt.id, line("started"), *[metrics(n, train_loss=1 / n) for n in range(1, 20)])
+    store.apply_events(attempt.id)
+    return attempt.id
+
+
+def test_check_beside_a_server_finds_nothing_wrong_in_a_sound_home(store: Store) -> None:
+    told(store)
+    done = lehr(store.home, "check", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"home": str(store.home), "ok": True, "findings": []}
+    assert "no damage found" in lehr(store.home, "check").stdout
+
+
+def test_check_names_the_damage_and_exits_with_1(store: Store) -> None:
+    attempt = told(store)
+    path = store.home / "replica" / attempt / "events.jsonl"
+    os.truncate(path, 10)
+    done = lehr(store.home, "check")
+    assert done.returncode == 1
+    assert f"error  {attempt}/events.jsonl: has 10 bytes of" in done.stdout
+    assert "1 error" in done.stdout
+    assert "lehr db rebuild" in done.stderr
+
+
+def test_a_backup_taken_while_another_process_writes_restores_clean(
+    store: Store, tmp_path: Path
+) -> None:
+    attempt = told(store)
+    stop = threading.Event()
+    written = [19]
+
+    def write() -> None:
+        while not stop.is_set():
+            written[0] += 1
+            say(store, attempt, metrics(written[0], train_loss=1.0))
+            store.apply_events(attempt)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        done = lehr(store.home, "backup", str(tmp_path / "kept"), "--json")
+    finally:
+        stop.set()
+        writer.join()
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)["backup"]
+    assert (made["runs"], made["folder"]) == (1, str(tmp_path / "kept"))
+    other = tmp_path / "other"
+    assert lehr(other, "restore", str(tmp_path / "kept")).returncode == 0
+    assert [one for one in check(other) if one.level == "error"] == []
+    with Store.open(other) as restored:
+        steps = restored.series(attempt[:-2], "train/loss", exact=True).step
+    assert steps == list(range(1, len(steps) + 1))
+    assert 19 <= len(steps) <= written[0]
+
+
+@pytest.mark.parametrize("what", ["rebuild", "upgrade", "restore"])
+def test_what_needs_the_server_stopped_says_so_and_touches_nothing(
+    store: Store, tmp_path: Path, what: str
+) -> None:
+    told(store)
+    before = (store.home / "streams.db").stat().st_ino
+    done = lehr(store.home, what, *([str(tmp_path)] if what == "restore" else []))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"lehr db {what} needs the server stopped: process {os.getpid()} works on {store.home}.\n"
+        "  Stop it: lehr down --keep-trainings (trainings go on, and are adopted after)\n"
+    )
+    assert (store.home / "streams.db").stat().st_ino == before
+
+
+def test_rebuild_and_upgrade_when_it_is_down(tmp_path: Path) -> None:
+    with fresh_store(tmp_path / "home") as store:
+        told(store)
+    done = lehr(tmp_path / "home", "rebuild", "--json")
+    assert done.returncode == 0, done.stderr
+    rebuilt = json.loads(done.stdout)["rebuilt"]
+    assert (rebuilt["streams"], rebuilt["records"], rebuilt["points"]) == (1, 1, 19)
+    assert "19 points" in lehr(tmp_path / "home", "rebuild").stdout
+    assert "already" in lehr(tmp_path / "home", "upgrade").stdout
+
+
+def test_restore_over_a_home_needs_a_word_and_keeps_what_was_there(tmp_path: Path) -> None:
+    home, kept = tmp_path / "home", tmp_path / "kept"
+    with fresh_store(home) as store:
+        told(store)
+    assert lehr(home, "backup", str(kept)).returncode == 0
+    done = lehr(home, "restore", str(kept))
+    assert done.returncode == 2
+    assert "Add --replace" in done.stderr
+    done = lehr(home, "restore", str(kept), "--replace", "--json")
+    assert json.loads(done.stdout)["backup"]["runs"] == 1
+    assert [path.name for path in home.glob("replaced-*/lehr.db")] == ["lehr.db"]
+
+
+def test_a_home_without_a_database_and_a_backup_that_is_none_are_said(tmp_path: Path) -> None:
+    for what in ("check", "backup", "rebuild", "upgrade"):
+        done = lehr(tmp_path, what, *([str(tmp_path / "x")] if what == "backup" else []))
+        assert done.returncode == 2, what
+        assert done.stderr.startswith(f"{tmp_path} holds no lehr.db"), what
+        assert not (tmp_path / "x").exists()
+    done = lehr(tmp_path, "restore", str(tmp_path / "nothing"), "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "not_found"

@@ -1,0 +1,456 @@
+"""What each command prints, to the letter: for people, for programs, and when something is wrong.
+
+``tests/lehr_testing/goldens.py`` says how to renew them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import re
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+
+from lehr import views
+from lehr.cli import formats, main, output
+from lehr.control.lifecycle import RunState
+from lehr.views import QueueEntry
+from lehr_testing import goldens, rollouts, seeding
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
+
+NOT_HERE = {
+    "demo": "starts a server and trains: tests/e2e/test_cli.py, make demo",
+    "up": "tests/e2e/test_cli.py",
+    "down": "tests/e2e/test_cli.py",
+    "doctor": "tells of this machine: tests/e2e/test_cli.py",
+    "schema": "docs/specs.md is made from it: tests/repository/test_docs.py",
+    "bench": "tests/trainer/process/test_experiments.py",
+    "checkpoints": "tests of the checkpoints",
+    "wandb": "tests of the mirror",
+    "cluster": "tests of the cluster",
+}
+RUN_YAML = json.dumps({**RUN_SPEC, "name": "new"}, indent=1)
+SWEEP_YAML = json.dumps({**SWEEP_SPEC, "name": "new-grid"}, indent=1)
+ROLLOUT_YAML = json.dumps(rollouts.plain(name="new-rollout"), indent=1)
+BIG = json.dumps(
+    {
+        **RUN_SPEC,
+        "name": "big",
+        "train": {
+            **RUN_SPEC["train"],
+            "model": "llama-1b",
+            "data": {"corpus": {"kind": "stdlib"}},
+            "batch": {"sequences": 512, "sequence_length": 2048},
+        },
+        "resources": {"gpus": 1, "gpu_type": "A100"},
+    }
+)
+
+
+@dataclass
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+class World:
+    """A server with runs in every state, and the command line before it."""
+
+    def __init__(self, api: Any, address: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.api, self.address, self.folder, self._patch = api, address, folder, patch
+        self.names = goldens.Names()
+        self.names.give(str(folder), "FOLDER")
+
+    def run(self, name: str, **changes: Any) -> Any:
+        made = self.api.store.create_run(seeding.run_spec(name, steps=100, **changes))
+        self.names.give(made.id, f"{name:_<8.8}")
+        return made
+
+    def ended(self, name: str, state: RunState = RunState.COMPLETED, **more: Any) -> Any:
+        made = self.run(name)
+        attempt = seeding.start(self.api.store, made)
+        attempt.train(range(1, 101))
+        attempt.checkpoint(50, val_loss=5.61)
+        attempt.checkpoint(100, val_loss=5.204)
+        attempt.end(state, 100, **more)
+        return made
+
+    def lehr(self, *args: str, stdin: str = "", **environment: str) -> Said:
+        """As the entry point would, in this process."""
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        code: int | str | None = 0
+        with self._patch.context() as patch:
+            for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "LEHR_RUNS", "LEHR_DATA"):
+                patch.delenv(name, raising=False)
+            known = {"SERVER": self.address, "TOKEN": TOKEN, "HOME": str(self.folder / "home")}
+            for name, value in {**known, **environment}.items():
+                patch.setenv(f"LEHR_{name}", value)
+            patch.setattr(sys, "argv", ["lehr", *args])
+            patch.setattr(sys, "stdin", io.StringIO(stdin))
+            patch.setattr(sys, "__stdout__", SimpleNamespace(encoding="utf-8"))
+            patch.chdir(self.folder)
+            patch.setattr(formats, "ago", _ago)
+            output.console.cache_clear()
+            output.notes.cache_clear()
+            try:
+                with redirect_stdout(out), redirect_stderr(err):
+                    main.run()
+            except SystemExit as stop:
+                code = stop.code
+            finally:
+                output.console.cache_clear()
+                output.notes.cache_clear()
+        read = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+        return Said(int(code or 0), *read)
+
+    def shown(self, args: list[str], said: Said) -> str:
+        """A command and all it said, as it stands in a golden."""
+        text = f"$ lehr {' '.join(args)}\n{said.out}"
+        if said.err:
+            text += f"--- stderr\n{said.err}"
+        return self.names.text(f"{text}--- exit {said.code}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    texts = folder / "texts"
+    texts.mkdir()
+    for number in range(60):
+        (texts / f"{number}.txt").write_text(f"text {number} " * 50)
+    texts = {
+        "new.yaml": RUN_YAML,
+        "new-grid.yaml": SWEEP_YAML,
+        "new-rollout.yaml": ROLLOUT_YAML,
+        "big.yaml": BIG,
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    (folder / "wrong.yaml").write_text(RUN_YAML.replace('"steps"', '"stpes"'))
+    corpus = {"kind": "text", "paths": ["texts"]}
+    train = {**RUN_SPEC["train"], "data": {"corpus": corpus, "tokenizer": "byte"}}
+    train["validation"] = {"share": 0.1}
+    (folder / "texts.yaml").write_text(json.dumps({**RUN_SPEC, "train": train}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def patch():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def world(folder, patch):
+    """Only to look at."""
+    with served(folder / "home") as (api, address):
+        world = World(api, address, folder, patch)
+        one = world.ended("one")
+        other = world.run("other", lr=9e-4)
+        seeding.start(api.store, other, gpus=(1,)).train(range(1, 101))
+        world.ended("crashed", RunState.FAILED, cause="oom", message="out of GPU memory")
+        sweep, runs = seeding.create_sweep(
+            api.store, seeding.lr_sweep("grid", [3e-4, 1e-3, 1e-2], steps=100)
+        )
+        world.names.give(sweep.id, "grid____")
+        for number, run in enumerate(runs, start=1):
+            world.names.give(run.id, f"grid-{number}__")
+            attempt = seeding.start(api.store, run, gpus=(number,))
+            attempt.train(range(1, 101))
+            attempt.end(RunState.COMPLETED, 100)
+        waits = world.run("waits", gpus=4)
+        api.dispatcher.waiting = [
+            QueueEntry(
+                position=1,
+                run_id=waits.id,
+                name="waits",
+                gpus=4,
+                nodes=1,
+                gpu_type="H100",
+                priority=0,
+                reason="waits for 4 x H100; next in line at priority 0",
+                queued_at=1_760_000_000.0,
+            )
+        ]
+        a_rollout(world, {"up-one-gpu": rollouts.Bug(mfu=0.04)})
+        assert one.id
+        yield world
+
+
+def a_rollout(world: World, bugs: dict[str, rollouts.Bug] | None = None) -> None:
+    """Which has come as far as its bugs let it; without any, it has not begun."""
+    made = rollouts.create(world.api.store, rollouts.spec(name="up"))
+    if bugs is not None:
+        lives = rollouts.World(world.api.store)
+        lives.keeper.look_at_all()
+        lives.play(bugs)
+    world.names.give(made.id, "up______")
+    _name_what_is_new(world)
+
+
+LOOKING = {
+    "status": ["status"],
+    "ls": ["ls"],
+    "ls-sweeps": ["ls", "--sweeps"],
+    "ls-rollouts": ["ls", "--rollouts"],
+    "ls-nothing": ["ls", "nothing-of-the-kind"],
+    "show-run": ["show", "one"],
+    "show-sweep": ["show", "grid"],
+    "show-rollout": ["show", "up"],
+    "watch-run": ["watch", "one"],
+    "watch-sweep": ["watch", "grid"],
+    "compare": ["compare", "one", "other", "--metric", "train/loss"],
+    "logs": ["logs", "one", "-n", "3"],
+    "logs-list": ["logs", "one", "--list"],
+    "export": ["export", "one", "-o", "metrics.jsonl"],
+    "queue": ["queue"],
+    "tag-look": ["tag", "one"],
+    "plan-run": ["plan", "big.yaml", "resources.gpu_type=H100", "train.batch.micro_batch=8"],
+    "plan-sweep": ["plan", "new-grid.yaml"],
+    "submit-dry-run": ["submit", "new.yaml", "--dry-run"],
+    "sweep-dry-run": ["sweep", "new-grid.yaml", "--dry-run"],
+    "plan-rollout": ["plan", "new-rollout.yaml", "resources.gpu_type=H100"],
+    "rollout-dry-run": ["rollout", "new-rollout.yaml", "--dry-run"],
+    "presets": ["presets"],
+    "data-prepare": ["data", "prepare", "texts.yaml"],
+    "db-check": ["db", "check"],
+}
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_what_a_person_reads(world, name):
+    said = world.lehr(*LOOKING[name])
+    assert said.code == 0, said.err
+    goldens.check(f"cli/{name}.txt", _steady(name, world.shown(LOOKING[name], said)))
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_what_a_program_reads(world, name):
+    args = [*LOOKING[name], "--json"]
+    said = world.lehr(*args)
+    assert said.code == 0, said.err
+    # `watch` prints a line whenever something changed; an ended run or sweep is one line.
+    found = json.loads(said.out)
+    if not name.startswith("watch"):
+        as_documented(args, found)
+    goldens.check_json(f"cli/{name}.json", _steady_json(name, world.names.json(found)))
+
+
+@pytest.fixture
+def acting(tmp_path_factory, folder, patch):
+    """A server of its own for commands that change something."""
+    home = tmp_path_factory.mktemp("acting")
+    with served(home / "home") as (api, address):
+        yield World(api, address, folder, patch)
+
+
+def a_sweep(world: World) -> None:
+    spec = seeding.lr_sweep("grid", [3e-4, 1e-3], steps=100)
+    sweep, runs = seeding.create_sweep(world.api.store, spec)
+    world.names.give(sweep.id, "grid____")
+    for number, run in enumerate(runs, start=1):
+        world.names.give(run.id, f"grid-{number}__")
+
+
+def _with_files(world: World) -> None:
+    made = world.ended("one")
+    folder = world.api.store.home / "runs" / made.id / "attempt-1/checkpoints/step-00000050"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+
+
+ACTING = {
+    # What it needs first, then the command.
+    "submit": (None, ["submit", "new.yaml"]),
+    "sweep": (None, ["sweep", "new-grid.yaml", "-y"]),
+    "rollout": (None, ["rollout", "new-rollout.yaml", "-y"]),
+    "cancel-rollout": (a_rollout, ["cancel", "up"]),
+    "cancel-run": (lambda world: world.run("waits"), ["cancel", "waits"]),
+    "cancel-sweep": (a_sweep, ["cancel", "grid", "-y"]),
+    "pause": (lambda world: world.run("waits"), ["pause", "waits"]),
+    "resume": (lambda world: world.ended("paused", RunState.PAUSED), ["resume", "paused"]),
+    "retry": (
+        lambda world: world.ended("crashed", RunState.FAILED, cause="oom", message="no memory"),
+        ["retry", "crashed"],
+    ),
+    "extend": (a_sweep, ["extend", "grid", "train.optimizer.lr=[3e-3]"]),
+    "fork": (
+        _with_files,
+        ["fork", "one", "--step", "50", "train.optimizer.lr=1.5e-4"],
+    ),
+    "tag": (lambda world: world.run("one", tags=["omk"]), ["tag", "one", "add", "fp8", "baseline"]),
+    "tag-sweep": (a_sweep, ["tag", "grid", "add", "baseline"]),
+    "tag-remove": (
+        lambda world: world.run("one", tags=["omk", "fp8"]),
+        ["tag", "one", "remove", "omk"],
+    ),
+    "archive": (lambda world: world.ended("one"), ["archive", "one"]),
+    "unarchive": (lambda world: world.ended("one"), ["unarchive", "one"]),
+    "delete": (lambda world: world.ended("one"), ["delete", "one", "-y"]),
+}
+
+
+@pytest.mark.parametrize("name", ACTING)
+def test_what_a_command_that_acts_says(acting, name):
+    before, args = ACTING[name]
+    found = []
+    for more in ([], ["--json"]):
+        # The second time it may find what it has done; for both each begins anew.
+        if before is not None and (not more or name not in {"archive", "unarchive", "delete"}):
+            before(acting)
+        said = acting.lehr(*args, *more)
+        assert said.code == 0, said.err
+        found.append(said)
+        _name_what_is_new(acting)
+    goldens.check(f"cli/{name}.txt", acting.shown(args, found[0]))
+    answer = json.loads(found[1].out)
+    as_documented(args, answer)
+    goldens.check_json(f"cli/{name}.json", acting.names.json(answer))
+
+
+def _name_what_is_new(world: World) -> None:
+    for run in world.api.store.list_runs(archived=None, limit=100).items:
+        if run.id not in world.names._given:
+            world.names.give(run.id, f"{run.name:_<8.8}")
+    for rollout in world.api.store.list_rollouts(limit=100).items:
+        if rollout.id not in world.names._given:
+            world.names.give(rollout.id, f"{rollout.name:_<8.8}")
+    for sweep in world.api.store.list_sweeps(limit=100).items:
+        if sweep.id not in world.names._given:
+            world.names.give(sweep.id, f"{sweep.name:_<8.8}")
+
+
+WRONG = {
+    "no-such-command": ["submitt"],
+    "no-such-run": ["show", "onne"],
+    "no-such-file": ["submit", "neww.yaml"],
+    "no-such-option": ["ls", "--stat", "running"],
+    "no-such-state": ["ls", "--state", "runing"],
+    "a-misspelt-field": ["submit", "wrong.yaml"],
+    "a-misspelt-override": ["submit", "new.yaml", "train.learning_rate=1e-3"],
+    "an-override-without-a-value": ["submit", "new.yaml", "train.steps"],
+    "a-sweep-as-a-run": ["submit", "new-grid.yaml"],
+    "a-run-as-a-sweep": ["sweep", "new.yaml"],
+    "a-run-as-a-rollout": ["rollout", "new.yaml"],
+    "a-rollout-as-a-run": ["submit", "new-rollout.yaml"],
+    "a-misspelt-gate": ["rollout", "new-rollout.yaml", "stages.cpu.gates.mfu.at_leest=0.3"],
+    "a-plan-that-cannot-work": ["submit", "big.yaml"],
+    "nobody-to-ask": ["sweep", "new-grid.yaml"],
+    "a-missing-argument": ["watch"],
+    "one-run-to-compare": ["compare", "one"],
+    "a-metric-that-is-not-there": ["compare", "one", "other", "-m", "train/los"],
+    "resume-of-what-is-not-paused": ["resume", "one"],
+    "fork-without-that-checkpoint": ["fork", "one", "--step", "33"],
+    "a-shell-without-completion": ["--show-completion", "fsh"],
+    "a-tag-without-a-verb": ["tag", "one", "baseline"],
+    "a-tag-that-no-filter-finds": ["tag", "one", "add", "a,b"],
+    "json-that-never-ends": ["logs", "one", "-f", "--json"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_said_when_something_is_wrong(world, name):
+    said = world.lehr(*WRONG[name])
+    assert said.code in {2, 3}
+    assert "Traceback" not in said.err
+    goldens.check(f"cli/errors/{name}.txt", world.shown(WRONG[name], said))
+    if "--json" in WRONG[name]:
+        assert set(json.loads(said.out)["error"]) == {"code", "message", "hint", "problems"}
+
+
+def test_what_is_said_without_a_server_and_with_a_wrong_token(world):
+    alone = world.lehr("ls", SERVER="http://127.0.0.1:9")
+    text = f"{world.shown(['ls'], alone)}\n"
+    refused = world.lehr("ls", TOKEN="not-it", SERVER=world.address)
+    text += world.shown(["ls"], refused)
+    assert (alone.code, refused.code) == (4, 4)
+    goldens.check("cli/errors/no-server.txt", text)
+
+
+def test_errors_are_json_for_programs(world):
+    said = world.lehr("submit", "wrong.yaml", "--json")
+    assert (said.code, said.err) == (2, "")
+    goldens.check_json("cli/errors/a-misspelt-field.json", world.names.json(json.loads(said.out)))
+
+
+def test_every_command_has_a_golden_or_a_reason():
+    tried = {args[0] for args in LOOKING.values()} | {args[0] for _, args in ACTING.values()}
+    missing = set(main.MODULES) - tried - set(NOT_HERE)
+    assert not missing, f"no golden for {sorted(missing)}: add one, or a reason to NOT_HERE"
+
+
+def test_every_command_takes_json_and_documents_its_shape():
+    for name, text in documented().items():
+        assert "--json" in text["options"], name
+        assert "JSON" in text["help"], name
+
+
+@cache
+def documented() -> dict[str, dict[str, Any]]:
+    """Help and options of every command; of a group's, as ``data prepare``."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def add(name: str, command: Any) -> None:
+        for inner_name, inner in getattr(command, "commands", {}).items():
+            add(f"{name} {inner_name}", inner)
+        if not getattr(command, "commands", None):
+            options = [text for one in command.params for text in one.opts]
+            about = f"{command.help or ''}\n{command.callback.__doc__ or ''}"
+            found[name] = {"help": about, "options": options}
+
+    for name, module in main.MODULES.items():
+        app = importlib.import_module(f"lehr.cli.{module}").app
+        add(name, typer.main.get_group(app).commands[name])
+    return found
+
+
+def as_documented(args: list[str], found: dict[str, Any]) -> None:
+    """The keys of a command's answer stand in its help, and views are what they are called."""
+    known = documented()
+    name = " ".join(args[:2]) if " ".join(args[:2]) in known else args[0]
+    text = " ".join(known[name]["help"].partition("JSON")[2].split())
+    if "lehr plan --json" in text and "--dry-run" in args:
+        text = " ".join(known["plan"]["help"].partition("JSON")[2].split())
+    for key, value in found.items():
+        assert re.search(rf"\b{key}\b", text), f"lehr {name}: {key!r} is not in its help: {text}"
+        named = re.findall(rf"\b{key}: \[?([A-Z]\w+)", text)
+        shapes = [set(getattr(views, kind).model_fields) for kind in named if hasattr(views, kind)]
+        for one in value if isinstance(value, list) else [value]:
+            if shapes and isinstance(one, dict):
+                assert set(one) in shapes, f"lehr {name}: {key}"
+
+
+def _ago(at: float | None, _: float | None = None) -> str:
+    return formats.NOTHING if at is None else "N s ago"
+
+
+def _steady(name: str, text: str) -> str:
+    """Without the speed of this machine."""
+    if name == "data-prepare":
+        text = re.sub(r"in [\d.]+ s \(.*?/s\)", "in N s (N tokens/s)", text)
+        text = re.sub(r"[0-9a-f]{12,}", "DIGEST", text)
+        text = re.sub(r"--- stderr\n.*?(?=--- exit)", "", text, flags=re.DOTALL)
+    if name == "show-rollout":
+        # Trainings that are written take no time, and more or less of it.
+        text = re.sub(r"\b\d+\.\d s\b", "N s", text)
+        text = re.sub(r'"gpu_seconds": [\d.e-]+', '"gpu_seconds": "N"', text)
+    if name in {"export", "logs-list"}:
+        # Times are in them, and have more or fewer digits.
+        text = re.sub(r"[\d.]+ kB", "N kB", text)
+        text = re.sub(r'"(bytes|size_bytes)": \d+', r'"\1": "N"', text)
+    return text
+
+
+def _steady_json(name: str, value: Any) -> Any:
+    return json.loads(_steady(name, json.dumps(value)))

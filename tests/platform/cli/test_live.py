@@ -1,0 +1,269 @@
+"""The pictures of ``lehr watch``, drawn from views; and what a pipe gets instead of them."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import time
+
+import pytest
+from rich.console import Console
+
+from lehr.cli import watch
+from lehr.cli.live import Seen, fitting, gpu_map, run_frame, sweep_frame
+from lehr.views import (
+    CellView,
+    ClusterView,
+    EventView,
+    GpuRef,
+    GpuView,
+    Latest,
+    NodeView,
+    RunDetail,
+    RunView,
+    SweepDetail,
+)
+from lehr_testing import goldens
+
+NOW = 1_760_000_000.0
+TREND = [11.9, 9.0, 8.0, 7.1, 6.4, 6.0, 5.7, 5.5, 5.4, 5.3, 5.25, 5.2]
+RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
+
+
+def make_run(number: int, state: str = "running", **more) -> RunView:
+    step = more.pop("step", 412)
+    latest = {
+        "train/loss": Latest(value=5.2 + number / 10, step=step),
+        "tokens_per_s": Latest(value=31_200.0, step=step),
+        "mfu": Latest(value=0.49, step=step),
+    }
+    values = {
+        "id": f"run{number:05}",
+        "name": f"lr-grid-{number}",
+        "project": "omk",
+        "state": state,
+        "placement": [GpuRef(node="n1", gpu=number - 1)] if state == "running" else [],
+        "step": step,
+        "total_steps": 1000,
+        "tokens_per_step": 65_536,
+        "latest": latest if step else {},
+        "trend": TREND if step else [],
+        "eta_s": 1260.0 if state == "running" else None,
+        "created_at": NOW - 900,
+        "started_at": NOW - 840 if step else None,
+        **more,
+    }
+    return RunView(**values)
+
+
+def make_sweep(*runs: RunView, **more) -> SweepDetail:
+    counts: dict[str, int] = {}
+    for run in runs:
+        counts[run.state] = counts.get(run.state, 0) + 1
+    cells = [
+        CellView(
+            number=n,
+            parameters={"train.optimizer.lr": RATES[(n - 1) % len(RATES)]},
+            run=run,
+            value=5.204 + n / 10 if run.step else None,
+            rank=n if run.step else None,
+            best=n == 1,
+        )
+        for n, run in enumerate(runs, start=1)
+    ]
+    return SweepDetail(
+        id="sweep001",
+        name="lr-grid",
+        project="omk",
+        method="grid",
+        metric="val/loss",
+        goal="minimize",
+        parameters=["train.optimizer.lr"],
+        counts=counts,
+        state="running",
+        best_value=5.304,
+        compared_at_step=400,
+        best_parameters={"train.optimizer.lr": 1e-4},
+        created_at=NOW,
+        spec={},
+        cells=cells,
+        **more,
+    )
+
+
+def make_cluster(*busy: str | None, alive: bool = True) -> ClusterView:
+    gpus = [
+        GpuView(index=n, name="NVIDIA A100-SXM4-80GB", run_id=run, run_name=run)
+        for n, run in enumerate(busy)
+    ]
+    node = NodeView(name="n1", address="10.0.0.5", alive=alive, logical=False, gpus=gpus)
+    return ClusterView(
+        state="up", nodes=[node], gpus_total=len(gpus), gpus_busy=sum(map(bool, busy))
+    )
+
+
+def drawn(renderable, width: int = 120) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False).print(renderable)
+    return (
+        re.sub(
+            r"about \d\d:\d\d",
+            "about HH:MM",
+            "\n".join(line.rstrip() for line in out.getvalue().splitlines()),
+        )
+        + "\n"
+    )
+
+
+SWEEP = make_sweep(
+    make_run(1),
+    make_run(2),
+    make_run(3, step=0, reason="tokenized 1.2M tokens, 4.4M tokens/s (30%)"),
+    make_run(4, "failed", step=188, reason="loss became NaN (LR too high)", ended_at=NOW),
+    make_run(5, "completed", step=1000, ended_at=NOW),
+    make_run(6, "queued", step=0, pending_reason="waits for 1 x A100; next in line"),
+)
+CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, None, None)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_sweep_as_a_picture(width):
+    frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW), width=width, now=NOW)
+    text = drawn(frame, width)
+    assert all(len(line) <= width for line in text.splitlines())
+    goldens.check(f"watch/sweep-{width}.txt", text)
+
+
+def test_a_run_as_a_picture():
+    run = make_run(
+        1,
+        name="big-run",
+        placement=[GpuRef(node="n1", gpu=g) for g in range(8)],
+        alarms=["the loss has not fallen for 400 steps"],
+        latest={
+            "train/loss": Latest(value=2.914, step=412),
+            "val/loss": Latest(value=2.951, step=400),
+            "tokens_per_s": Latest(value=402_000.0, step=412),
+            "mfu": Latest(value=0.42, step=412),
+            "step_time_s": Latest(value=0.815, step=412),
+            "data_wait_s": Latest(value=0.004, step=412),
+            "memory/peak_bytes": Latest(value=61.3e9, step=412),
+            "train/lr": Latest(value=3e-4, step=412),
+            "train/grad_norm": Latest(value=1.21, step=412),
+        },
+    )
+    events = [
+        EventView(at=NOW - 840, kind="started", message="training started on 8 ranks", attempt=1),
+        EventView(at=NOW - 100, kind="checkpoint", message="checkpoint at step 400", attempt=1),
+    ]
+    seen = Seen(make_cluster(*["run00001"] * 8), events, heard_at=NOW)
+    goldens.check("watch/run.txt", drawn(run_frame(run, seen, now=NOW)))
+
+
+def test_a_run_that_waits_or_starts_says_for_what():
+    waits = make_run(1, "queued", step=0, pending_reason="waits for 8 x H100")
+    assert "queued: waits for 8 x H100" in drawn(run_frame(waits, Seen(heard_at=NOW), now=NOW))
+    attempt = {
+        "id": "run00001-1", "number": 1, "open": True, "created_at": NOW, "dispatched_at": NOW - 24
+    }  # fmt: skip
+    starts = RunDetail(
+        **{**make_run(1, "starting", step=0).model_dump(), "spec": {}, "attempts": [attempt]}
+    )
+    text = drawn(run_frame(starts, Seen(heard_at=NOW), now=NOW))
+    assert "starting: its trainer was launched 24 s ago" in text
+
+
+def test_a_server_that_stays_silent_is_said_in_the_picture():
+    frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW - 9), now=NOW)
+    assert "The server has not answered for 9.0 s; trainings go on without it." in drawn(frame)
+    frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW - 2), now=NOW)
+    assert "not answered" not in drawn(frame)
+
+
+def test_a_sweep_of_many_cells_fits_the_terminal_and_counts_the_rest():
+    states = ["completed"] * 30 + ["running"] * 8 + ["queued"] * 62
+    runs = [
+        make_run(n, state, step=0 if state == "queued" else 5) for n, state in enumerate(states, 1)
+    ]
+    view = make_sweep(*runs)
+    text = drawn(sweep_frame(view, Seen(CLUSTER, heard_at=NOW), height=24, now=NOW))
+    assert len(text.splitlines()) <= 24
+    assert "queued: lehr show lists all" in text
+    shown, left_out = fitting(view.cells, 11)
+    assert [cell.number for cell in shown] == [1, 2, *range(31, 39)]
+    assert left_out == "and 28 completed, 62 queued: lehr show lists all"
+
+
+def test_gpus_are_marked_as_own_others_free_and_gone():
+    [line] = gpu_map(make_cluster("a", "b", None, alive=False), {"a": "1"})
+    assert drawn(line).split()[:5] == ["GPUs", "n1", "1", "▪", "·"]
+    assert "2 of 3 busy, 1 here" in line
+    assert "not reachable" in line
+    assert gpu_map(None, {}) == []
+
+
+def test_odd_numbers_and_texts_do_not_break_a_picture():
+    odd = make_run(
+        1, latest={"train/loss": Latest(value=math.nan, step=3)}, trend=[math.nan], alarms=["[/b]"]
+    )
+    text = drawn(run_frame(odd, Seen(heard_at=NOW), now=NOW))
+    assert "nan" in text
+    assert "! lr-grid-1: [/b]" in text
+
+
+def piped(reporter, views, capsys, monkeypatch) -> list[str]:
+    said: list[str] = []
+    monkeypatch.setattr(watch, "_note", said.append)
+    for view in views:
+        reporter(view)
+    return said
+
+
+def test_a_pipe_gets_a_line_a_change_of_state_and_one_a_tenth(capsys, monkeypatch):
+    views = [
+        make_run(1, "queued", step=0),
+        make_run(1, "queued", step=0, pending_reason="waits for 1 GPU (x frees 1); next in line"),
+        make_run(1, "queued", step=0, pending_reason="waits for 1 GPU (y frees 1)"),
+        *(
+            make_run(1, "starting", step=0, reason=f"prepared 4.0M tokens ({share}%)")
+            for share in (50, 99, 100, 100)
+        ),
+        *(make_run(1, step=step) for step in range(0, 1000, 50)),
+        make_run(1, "completed", step=1000, ended_at=NOW),
+    ]
+    said = piped(watch.RunLines(), views, capsys, monkeypatch)
+    assert said[:3] == [
+        "lr-grid-1: queued: waits for 1 GPU",
+        "lr-grid-1: starting",
+        "lr-grid-1: running",
+    ]
+    assert said[3] == "lr-grid-1: step 100/1,000, loss 5.300, ETA 21 m"
+    assert said[-1] == "lr-grid-1: completed"
+    assert len(said) == 3 + 9 + 1
+
+
+def test_a_pipe_gets_a_sweeps_changes_and_tenths(capsys, monkeypatch):
+    views = [
+        make_sweep(make_run(1, step=step), make_run(2, "queued", step=0))
+        for step in range(0, 1000, 20)
+    ]
+    said = piped(watch.SweepLines(), views, capsys, monkeypatch)
+    assert said[0] == "lr-grid-1: running"
+    assert said[1].startswith("lr-grid: 10 % of all steps, best 5.304, ETA ")
+    assert len(said) == 1 + 4
+
+
+def test_a_look_that_fails_leaves_the_picture_as_it_was():
+    from lehr.errors import ServerUnavailable
+
+    class Gone:
+        def cluster(self):
+            raise ServerUnavailable("gone")
+
+    look = watch.Look(Gone())
+    look.seen.cluster = CLUSTER
+    before = time.time()
+    look.beside(SWEEP)
+    assert look.seen.cluster is CLUSTER
+    assert look.seen.heard_at >= before

@@ -1,0 +1,299 @@
+"""The command line without a server: exit codes, texts, JSON, what is imported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from lehr.cli import main
+from lehr.cli.main import MODULES
+from lehr_testing.paths import ROOT
+
+LEHR = Path(sys.executable).parent / "lehr"
+
+
+@pytest.fixture
+def lehr(tmp_path, monkeypatch):
+    """Runs `lehr` in a home of its own, where no server is."""
+
+    def call(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [LEHR, *args],
+            check=False,
+            cwd=ROOT,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(tmp_path),
+                "LEHR_HOME": str(tmp_path / "home"),
+                "LEHR_SERVER": "http://127.0.0.1:9",
+                "PYTHONUTF8": "1",
+                # Else Typer asks its ancestors which shell it is in, and a test may have none.
+                "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+            },
+            timeout=60,
+        )
+
+    return call
+
+
+def test_help_lists_every_command(lehr):
+    done = lehr("--help")
+    assert done.returncode == 0
+    for name in MODULES:
+        assert f"  {name} " in done.stdout
+
+
+def verbs():
+    """Every command that does something: of a noun, each of its verbs."""
+    root = typer.main.get_group(main.root)
+    for name in MODULES:
+        command = root.get_command(None, name)
+        for verb in getattr(command, "commands", None) or [None]:
+            yield name if verb is None else f"{name} {verb}"
+
+
+@pytest.mark.parametrize("command", list(verbs()))
+def test_every_command_has_help_and_json(lehr, command):
+    done = lehr(*command.split(), "--help")
+    assert done.returncode == 0
+    assert "--json" in done.stdout
+    assert done.stderr == ""
+
+
+def test_help_imports_neither_the_client_nor_pydantic_nor_rich():
+    code = (
+        "import sys; sys.argv = ['lehr', '--help']\n"
+        "from lehr.cli.main import run\n"
+        "try: run()\n"
+        "except SystemExit: pass\n"
+        "heavy = ('httpx', 'pydantic', 'rich', 'yaml', 'torch', 'ray', 'numpy', 'lehr.specs')\n"
+        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_near_command_is_named(lehr):
+    done = lehr("swep")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "lehr has no command 'swep'.\n  Did you mean lehr sweep?   All of them: lehr --help\n"
+    )
+
+
+def test_without_a_server_it_says_how_to_start_one(lehr):
+    for args in (["ls"], ["status"], ["watch", "x"], ["logs", "x"], ["cancel", "x"], ["queue"]):
+        done = lehr(*args)
+        assert done.returncode == 4, args
+        assert done.stdout == ""
+        assert done.stderr == (
+            "Lehr's server does not answer at 127.0.0.1:9 (no process holds the port).\n"
+            "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER\n"
+        )
+
+
+def test_the_dry_run_prints_eight_trials_and_what_each_needs(lehr):
+    done = lehr("sweep", "sweeps/lr_grid.yaml", "--dry-run", "--price", "2")
+    assert done.returncode == 0
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert lines[0] == "lr-grid  grid over train.optimizer.lr, 8 cells, val/loss down"
+    assert lines[1].split() == (
+        [
+            "model",
+            "llama-1b-8layer",
+            "755.0",
+            "M",
+            "parameters",
+            "(268.4",
+            "M",
+            "tied",
+            "embedding)",
+        ]
+    )
+    assert lines[2].split() == [
+        "tokens",
+        "65,536",
+        "a",
+        "step",
+        "x",
+        "1,000",
+        "steps",
+        "=",
+        "65.5",
+        "M",
+        "a",
+        "trial",
+    ]
+    assert lines[3].strip().startswith("memory")
+    assert lines[3].endswith("fits")
+    assert lines[4].split()[:4] == ["host", "9.1", "GB", "of"]
+    assert lines[5].split() == [
+        "place",
+        "8",
+        "trials",
+        "on",
+        "8",
+        "x",
+        "A100,",
+        "all",
+        "at",
+        "once",
+    ]
+    assert "GPU-hours, $" in lines[6]
+    trials = lines[9:]
+    assert len(trials) == 8
+    assert trials[0].split()[:5] == ["1", "1.0e-4", "1", "x", "A100"]
+    assert trials[7].split()[:5] == ["8", "1.0e-2", "1", "x", "A100"]
+
+
+def test_a_dry_run_as_json(lehr):
+    done = lehr("sweep", "sweeps/lr_grid.yaml", "--dry-run", "--json")
+    plan = json.loads(done.stdout)
+    assert plan["kind"] == "sweep"
+    rates = [trial["parameters"]["train.optimizer.lr"] for trial in plan["trials"]]
+    assert rates == [1e-4, 2e-4, 4e-4, 8e-4, 1.5e-3, 3e-3, 6e-3, 1e-2]
+    assert set(plan["trials"][0]) == {
+        "number",
+        "parameters",
+        "model",
+        "parameter_count",
+        "embedding_parameters",
+        "tokens_per_step",
+        "steps",
+        "tokens",
+        "flops",
+        "gpus",
+        "gpu_type",
+        "micro_batch",
+        "accumulation",
+        "memory_bytes",
+        "gpu_memory_bytes",
+        "checkpoint_copy_bytes",
+        "fits",
+        "fits_in",
+        "seconds",
+        "gpu_hours",
+        "dollars",
+        "how",
+    }
+
+
+def test_a_plan_that_cannot_work_exits_with_3(lehr):
+    done = lehr("plan", "sweeps/lr_grid.yaml", "resources.gpu_type=T4")
+    assert done.returncode == 3
+    assert "a T4 has 16 GB" in done.stderr
+
+
+def test_wrong_input_exits_with_2_and_says_that_nothing_was_recorded(lehr, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text((ROOT / "tests/data/run.yaml").read_text().replace("lr:", "learning_rate:"))
+    done = lehr("submit", str(file))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert lines[0] == f"{file}, line 10: train.optimizer.learning_rate is not a field."
+    assert lines[1].startswith("  Did you mean train.optimizer.lr?   Fields here: name, lr")
+    assert lines[2] == "Nothing was recorded."
+
+
+def test_errors_as_json_keep_their_exit_code(lehr):
+    done = lehr("submit", "tests/data/run.yaml", "train.steps=-5", "--json")
+    assert done.returncode == 2
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "invalid_spec"
+    assert error["problems"][0]["path"] == "train.steps"
+    assert json.loads(lehr("ls", "--json").stdout)["error"]["code"] == "server_unavailable"
+
+
+def test_a_spec_may_come_from_standard_input(lehr):
+    text = (ROOT / "tests/data/run.yaml").read_text()
+    done = lehr("plan", "-", "train.steps=7", "--json", stdin=text)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["plan"]["steps"] == 7
+
+
+def test_a_run_is_not_a_sweep_and_the_right_verb_is_named(lehr):
+    done = lehr("sweep", "tests/data/run.yaml")
+    assert done.returncode == 2
+    assert "Submit it: lehr submit tests/data/run.yaml" in done.stderr
+    done = lehr("submit", "tests/data/sweep.yaml")
+    assert done.returncode == 2
+    assert "Launch it: lehr sweep tests/data/sweep.yaml" in done.stderr
+
+
+def test_presets_count_parameters(lehr):
+    rows = {row["name"]: row for row in json.loads(lehr("presets", "--json").stdout)["presets"]}
+    assert rows["llama-1b"]["parameters"] == 1_241_581_568
+    assert rows["llama-1b-8layer"]["parameters"] == 755_009_536
+    assert "1,241,581,568" in lehr("presets").stdout
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_schemas_are_json(lehr, kind):
+    schema = json.loads(lehr("schema", kind).stdout)
+    assert schema["title"] == f"Lehr {kind}"
+    assert schema["type"] == "object"
+
+
+def test_down_with_nothing_to_stop_says_so(lehr):
+    done = lehr("down")
+    assert done.returncode == 0
+    assert done.stdout == "Nothing stands here.\n"
+
+
+def test_the_doctor_names_what_it_found(lehr):
+    done = lehr("doctor", "--json")
+    report = json.loads(done.stdout)
+    names = {check["name"] for check in report["checks"]}
+    assert {"Python", "lehr[server]", "lehr[trainer]", "torch", "CPU", "disk", "server"} <= names
+    assert done.returncode == (0 if report["ok"] else 1)
+    bad = [check for check in report["checks"] if check["status"] == "bad"]
+    assert all(check["mend"] for check in bad)
+
+
+def test_the_doctor_finds_a_token_that_others_can_read(lehr, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "token").write_text("secret")
+    (home / "token").chmod(0o644)
+    report = json.loads(lehr("doctor", "--json").stdout)
+    token = next(check for check in report["checks"] if check["name"] == "token")
+    assert token["status"] == "bad"
+    assert token["mend"] == f"chmod 600 {home / 'token'}"
+
+
+@pytest.mark.parametrize(
+    ("words", "cword", "expected"),
+    [
+        ("lehr s", "1", {"status", "submit", "sweep", "show", "schema"}),
+        ("lehr data ", "2", {"prepare"}),
+        ("lehr sweep --dry", "2", {"--dry-run"}),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words, cword, expected):
+    done = subprocess.run(
+        [LEHR],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "_LEHR_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": cword,
+        },
+    )
+    assert set(done.stdout.split()) == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_there(lehr, shell):
+    done = lehr("--show-completion", shell)
+    assert done.returncode == 0
+    assert f"_LEHR_COMPLETE=complete_{shell}" in done.stdout

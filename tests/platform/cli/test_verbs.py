@@ -1,0 +1,169 @@
+"""Commands on runs, as a person types them, against a real server without a cluster."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from lehr import Client
+from lehr.specs import load_spec
+from lehr.views import QueueEntry
+from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, evaluation, metrics, say, served, started
+
+TINY_PARAMETERS = 853_120
+LEHR = str(Path(sys.executable).parent / "lehr")
+
+
+@pytest.fixture
+def api(tmp_path):
+    with served(tmp_path / "home") as pair:
+        yield pair
+
+
+@pytest.fixture
+def lehr(api, tmp_path):
+    def call(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [LEHR, "--server", api[1], *args],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=120,
+            env={**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"},
+        )
+
+    return call
+
+
+def test_the_queue_is_told_in_order_with_its_reasons(api, lehr):
+    api_, _ = api
+    assert lehr("queue").stderr == "Nothing waits.\n"
+    reason = "waits for 8 x H100 (node n2 has 6 free); next in line at priority 0"
+    entry = QueueEntry(
+        position=1,
+        run_id="m8c4w9zz",
+        name="big-run",
+        gpus=16,
+        nodes=2,
+        gpu_type="H100",
+        priority=0,
+        reason=reason,
+        queued_at=1_760_000_000.0,
+    )
+    other = entry.model_copy(update={"position": 2, "run_id": "k3f9x2ab", "name": "[b]small"})
+    api_.dispatcher.waiting = [entry, other]
+    told = lehr("queue")
+    head, first, second = (line.rstrip() for line in told.stdout.splitlines())
+    assert head.split() == ["#", "id", "run", "GPUs", "priority", "since", "why"]
+    assert "16 x H100 on 2 nodes" in first
+    assert first.endswith(reason)
+    assert second.split()[:3] == ["2", "k3f9x2ab", "[b]small"]
+    found = json.loads(lehr("queue", "--json").stdout)["queue"]
+    assert [one["run_id"] for one in found] == ["m8c4w9zz", "k3f9x2ab"]
+
+
+def ended_run(api_, name="one"):
+    """A run that has ended, with metrics; its id."""
+    run = api_.store.create_run(load_spec({**RUN_SPEC, "name": name}))
+    attempt = begin(api_.store, run.id)
+    say(api_.store, attempt, started() + metrics(1, 5))
+    end(api_.store, run.id)
+    return run.id
+
+
+def test_runs_are_archived_and_deleted_by_command(api, lehr):
+    run_id = ended_run(api[0])
+    assert f"one ({run_id}) is archived" in lehr("archive", "one").stdout
+    assert json.loads(lehr("ls", "--json").stdout)["runs"] == []
+    assert "is back" in lehr("unarchive", "one").stdout
+    asked = lehr("delete", "one")
+    assert asked.returncode == 2
+    assert "Add -y" in asked.stderr
+    assert api[0].store.metric_names(run_id)
+    freed = json.loads(lehr("delete", "one", "-y", "--json").stdout)["deleted"]
+    assert (freed["run_id"], freed["deleted"]) == (run_id, True)
+    assert freed["bytes"] > 0
+    assert api[0].store.metric_names(run_id) == []
+    assert "its record is kept" in lehr("delete", "one", "-y").stdout
+
+
+def test_fork_and_delete_of_what_cannot_be_say_why(api, lehr):
+    ended_run(api[0])
+    done = lehr("fork", "one", "--step", "3")
+    assert done.returncode == 2
+    assert "one has no checkpoint to fork from" in done.stderr
+    run = api[0].store.create_run(load_spec({**RUN_SPEC, "name": "waits"}))
+    done = lehr("delete", "waits", "-y")
+    assert done.returncode == 2
+    assert f"lehr cancel {run.id}" in done.stderr
+
+
+def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
+    api_, address = api
+    run = api_.store.create_run(load_spec(RUN_SPEC))
+    attempt = begin(api_.store, run.id)
+    say(api_.store, attempt, started() + metrics(1, 3))
+    say(api_.store, attempt, evaluation(2, 5.5) + evaluation(4, "NaN"))
+    rows = [json.loads(row) for row in lehr("export", "one").stdout.splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert [row.get("train/loss") for row in rows] == [10.0, 5.0, 10.0 / 3, None]
+    assert [row.get("val/loss") for row in rows] == [None, 5.5, None, "NaN"]
+    assert [row["tokens"] for row in rows] == [256.0, 512.0, 768.0, 1024.0]
+
+    told = json.loads(lehr("export", "one", "-o", "one.parquet", "--json").stdout)["exported"]
+    assert (told["run"], told["format"]) == (run.id, "parquet")
+    table = pq.read_table(tmp_path / "one.parquet")
+    assert table.column_names[:3] == ["step", "tokens", "time"]
+    assert table["step"].to_pylist() == [1, 2, 3, 4]
+    assert table["train/loss"].to_pylist() == [10.0, 5.0, 10.0 / 3, None]
+    first, second, third, fourth = table["val/loss"].to_pylist()
+    assert (first, second, third) == (None, 5.5, None)
+    assert math.isnan(fourth)
+    with Client(address, TOKEN) as client:
+        frame = client.run("one").history("train/loss")
+    assert list(frame["train/loss"]) == table["train/loss"].to_pylist()[:3]
+
+    empty = api_.store.create_run(load_spec({**RUN_SPEC, "name": "silent"}))
+    assert lehr("export", empty.id).stdout == ""
+    assert lehr("export", empty.id, "-o", "none.parquet").returncode == 0
+    assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
+    assert "Add -o FILE" in lehr("export", "one", "--json").stdout
+    assert lehr("export", "nothing").returncode == 2
+
+
+def test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so(api, lehr):
+    api_, _ = api
+    run = api_.store.create_run(load_spec({**RUN_SPEC, "name": "one"}))
+    refused = lehr("checkpoints", "save", "one")
+    assert refused.returncode == 2
+    assert "only a run that trains can save" in refused.stderr
+    unsaved = lehr("fork", "one")
+    assert "While it trains it saves one by: lehr checkpoints save one" in unsaved.stderr
+    begin(api_.store, run.id)
+    told = lehr("checkpoints", "save", "one")
+    assert f"one ({run.id}) saves after its present step." in told.stdout, told.stderr
+    assert api_.store.run(run.id).checkpoint_seq == 1
+    answer = json.loads(lehr("checkpoints", "save", "one", "--json").stdout)
+    assert answer["run"]["id"] == run.id
+    assert api_.store.run(run.id).checkpoint_seq == 2
+
+
+def test_a_plan_takes_its_time_from_the_median_speed_of_a_run_of_its_kind(api, lehr, tmp_path):
+    api_, _ = api
+    run = api_.store.create_run(load_spec({**RUN_SPEC, "name": "before"}))
+    attempt = begin(api_.store, run.id)
+    lines = [metrics(step, step, tokens_per_s=v) for step, v in enumerate((7.0, 50.0, 900.0), 1)]
+    same_size = started().replace(b"1000", str(TINY_PARAMETERS).encode())
+    say(api_.store, attempt, same_size + b"".join(lines))
+    end(api_.store, run.id)
+    (tmp_path / "new.yaml").write_text(json.dumps(RUN_SPEC))
+    told = lehr("plan", "new.yaml").stdout
+    assert "from before, at its median 50 tok/s" in told

@@ -1,0 +1,353 @@
+"""The Python client against a real server: typed, exact, patient; errors that say what to do."""
+
+import math
+import threading
+
+import pytest
+
+from lehr import Client
+from lehr.control.lifecycle import RunState
+from lehr.errors import (
+    Conflict,
+    NotFound,
+    ServerUnavailable,
+    SpecError,
+    Unauthorized,
+    UserError,
+)
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    TOKEN,
+    begin,
+    end,
+    evaluation,
+    finished,
+    line,
+    metrics,
+    say,
+    served,
+    started,
+)
+from lehr_testing.server import free_port
+
+RUN_YAML = """\
+name: from-file
+train:
+  model: tiny
+  data: {corpus: {kind: text, paths: [texts]}, tokenizer: byte}
+  batch: {sequences: 4, sequence_length: 64}
+  steps: 100
+"""
+
+
+@pytest.fixture
+def server(tmp_path):
+    with served(tmp_path / "home") as pair:
+        yield pair
+
+
+@pytest.fixture
+def client(server):
+    _, address = server
+    with Client(address, TOKEN) as client:
+        yield client
+
+
+def train(store, run_id, losses, *, number=1, state=RunState.COMPLETED):
+    """An attempt that logs these values of train/loss and val/loss, and ends."""
+    attempt = begin(store, run_id, number)
+    say(store, attempt, started(number))
+    for step, loss in enumerate(losses, start=1):
+        say(store, attempt, line("metrics", step=step, tokens=step, values={"train/loss": loss}))
+    say(store, attempt, evaluation(len(losses), losses[-1]))
+    say(store, attempt, finished(len(losses), "completed"))
+    end(store, run_id, state)
+    return attempt
+
+
+def test_a_run_is_submitted_from_a_file_whose_paths_count_from_its_folder(client, tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("text")
+    path = tmp_path / "run.yaml"
+    path.write_text(RUN_YAML)
+    run = client.submit(path, {"train.steps": 7})
+    assert run.state == "queued"
+    assert run.config.steps == 7
+    assert run.config.optimizer.lr == 3e-4
+    assert run.config.data.corpus.paths == [str(tmp_path / "texts")]
+    assert run.detail.provenance["versions"]["lehr"]
+    assert client.run("from-file").id == run.id
+    assert client.run(run.id[:5]).name == "from-file"
+
+
+def test_a_submission_that_is_repeated_with_its_key_is_one_run(client):
+    one = client.submit(RUN_SPEC, idempotency_key="k")
+    two = client.submit(RUN_SPEC, idempotency_key="k", provenance=one.detail.provenance)
+    assert one.id == two.id
+    assert len(client.runs()) == 1
+    assert client.submit(RUN_SPEC).id != one.id
+
+
+def test_a_spec_object_is_as_good_as_a_file(client):
+    from lehr.specs import parse_spec
+
+    assert client.submit(parse_spec(RUN_SPEC)).spec == parse_spec(RUN_SPEC)
+    sweep = client.sweep(parse_spec(SWEEP_SPEC))
+    assert [cell.parameters for cell in sweep.cells] == [
+        {"train.optimizer.lr": lr} for lr in (1e-4, 1e-3, 1e-2)
+    ]
+
+
+def test_a_bad_spec_is_told_with_its_line_before_anything_is_sent(client, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(RUN_YAML.replace("steps: 100", "stepz: 100"))
+    with pytest.raises(SpecError) as caught:
+        client.submit(path)
+    [problem] = caught.value.problems
+    assert problem.line == 6
+    assert "steps" in (problem.hint or "")
+    assert client.runs() == []
+
+
+def test_what_only_the_server_knows_comes_back_as_problems(client):
+    spec = {**RUN_SPEC, "resources": {"gpus": 4}}
+    assert client.submit(spec).view.gpus == 4
+    train_ = {**RUN_SPEC["train"], "batch": {"sequences": 64, "sequence_length": 64}}
+    with pytest.raises(SpecError) as caught:
+        client.submit({**spec, "train": train_, "resources": {"gpus": 16}})
+    [problem] = caught.value.problems
+    assert problem.path == "resources.gpus"
+    assert "needs 16 GPUs" in str(caught.value)
+
+
+def test_a_sweep_is_not_submitted_as_a_run_nor_a_run_as_a_sweep(client):
+    with pytest.raises(UserError, match="sweep"):
+        client.submit(SWEEP_SPEC)
+    with pytest.raises(UserError, match="run"):
+        client.sweep(RUN_SPEC)
+
+
+def test_lists_are_read_to_their_end_or_as_far_as_asked(client):
+    spec = {**SWEEP_SPEC, "parameters": {"train.seed": {"values": list(range(450))}}}
+    client.sweep(spec)
+    assert len({run.id for run in client.runs()}) == 450
+    assert len(client.runs(limit=3)) == 3
+    assert client.runs(limit=0) == []
+    assert len(client.runs(sweep="grid", states="queued")) == 450
+    assert client.runs(states=["running", "failed"]) == []
+    assert [sweep.name for sweep in client.sweeps()] == ["grid"]
+
+
+def test_history_is_exact_in_order_and_the_same_on_every_call(server, client):
+    api, _ = server
+    run = client.submit(RUN_SPEC)
+    attempt = begin(api.store, run.id)
+    say(api.store, attempt, started() + metrics(1, 2000) + evaluation(1000, 2.5))
+    end(api.store, run.id)
+    frame = run.history("train/loss", "val/loss")
+    assert list(frame.columns) == ["step", "train/loss", "val/loss"]
+    assert list(frame["step"]) == list(range(1, 2001))
+    assert list(frame["train/loss"]) == [10.0 / step for step in range(1, 2001)]
+    assert frame["val/loss"].notna().sum() == 1
+    assert frame.set_index("step")["val/loss"][1000] == 2.5
+    assert frame.equals(run.history("train/loss", "val/loss"))
+    assert set(run.history().columns) == {"step", *(metric.name for metric in run.metrics())}
+    [reduced] = run.series("train/loss", points=50)
+    assert len(reduced.y) <= 50
+    with pytest.raises(NotFound, match="train/los") as caught:
+        run.history("train/los")
+    assert "train/loss" in (caught.value.hint or "")
+
+
+def test_history_keeps_nan_and_infinity(server, client):
+    api, _ = server
+    run = client.submit(RUN_SPEC)
+    train(api.store, run.id, [3.0, "Infinity", "NaN"], state=RunState.FAILED)
+    values = list(run.history("train/loss")["train/loss"])
+    assert values[0] == 3.0
+    assert values[1] == math.inf
+    assert math.isnan(values[2])
+
+
+def test_history_of_a_resumed_run_has_no_step_twice(server, client):
+    api, _ = server
+    run = client.submit(RUN_SPEC)
+    attempt = begin(api.store, run.id)
+    say(api.store, attempt, started() + metrics(1, 8))
+    moved = api.store.move(
+        run.id,
+        old=RunState.RUNNING,
+        new=RunState.QUEUED,
+        attempt=1,
+        cause="node_lost",
+        actor="dispatcher",
+    )
+    assert moved
+    second = begin(api.store, run.id, 2)
+    say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
+    say(api.store, second, metrics(6, 10, **{"train/loss": 0.5}))
+    frame = run.history("train/loss")
+    assert list(frame["step"]) == list(range(1, 11))
+    assert list(frame["train/loss"])[5:] == [0.5] * 5
+    [series] = run.series("train/loss", exact=True, superseded=True)
+    assert series.superseded[0].step == [6, 7, 8]
+
+
+def test_waiting_ends_with_the_run_and_shows_progress(server, client):
+    api, _ = server
+    run = client.submit(RUN_SPEC)
+    seen = []
+
+    def progress(view):
+        seen.append(view.state)
+        if len(seen) == 1:
+            train(api.store, run.id, [2.0, 1.0])
+
+    assert run.wait(progress=progress, timeout_s=60) is run
+    assert seen == ["queued", "completed"]
+    assert (run.state, run.step) == ("completed", 2)
+
+
+def test_waiting_gives_up_after_its_time_and_leaves_the_run_alone(client):
+    run = client.submit(RUN_SPEC)
+    with pytest.raises(TimeoutError, match="queued"):
+        run.wait(timeout_s=0.01)
+    assert run.refresh().view.desired == "run"
+
+
+def test_a_sweep_has_a_best_a_frame_and_notes(server, client):
+    api, _ = server
+    sweep = client.sweep(SWEEP_SPEC)
+    with pytest.raises(NotFound, match="finite val/loss"):
+        sweep.best()
+    for cell, losses in zip(sweep.cells, ([3.0, 2.5], [2.9, 2.1], [4.0, "NaN"]), strict=True):
+        train(api.store, cell.run.id, losses)
+    sweep.wait(timeout_s=60, progress=lambda view: None)
+    assert sweep.state == "finished"
+    best = sweep.best()
+    assert best.config.optimizer.lr == 1e-3
+    assert [cell.number for cell in sweep.results()] == [2, 1, 3]
+    frame = sweep.frame()
+    assert list(frame["train.optimizer.lr"]) == [1e-4, 1e-3, 1e-2]
+    assert list(frame["rank"].fillna(0)) == [2, 1, 0]
+    assert frame["val/loss"].tolist()[:2] == [2.5, 2.1]
+    assert any("not finite" in note for note in sweep.notes)
+    assert client.find_sweep("grid").view.best_run_id == best.id
+    assert client.sweeps()[0].view.best_value == 2.1
+
+
+def test_logs_are_read_by_lines_from_the_end_and_as_they_come(server, client):
+    api, _ = server
+    run = client.submit(RUN_SPEC)
+    assert list(run.logs()) == []
+    attempt = begin(api.store, run.id)
+    say(api.store, attempt, started())
+    say(api.store, attempt, "one\ntwo\nthrée".encode(), "rank-0.log")
+    assert list(run.logs()) == ["one", "two", "thrée"]
+    assert list(run.logs(tail=2)) == ["two", "thrée"]
+    with pytest.raises(NotFound) as caught:
+        list(run.logs("rank-1.log"))
+    assert "rank-0.log" in (caught.value.hint or "")
+    lines, got = run.logs(follow=True), []
+    got += [next(lines), next(lines)]
+
+    def go_on():
+        say(api.store, attempt, b" and a half\nfour\n", "rank-0.log")
+        moved = api.store.move(
+            run.id,
+            old=RunState.RUNNING,
+            new=RunState.QUEUED,
+            attempt=1,
+            cause="node_lost",
+            actor="dispatcher",
+        )
+        assert moved
+        api.store.close_attempt(attempt)
+        second = begin(api.store, run.id, 2)
+        say(api.store, second, started(2))
+        say(api.store, second, b"again\n", "rank-0.log")
+        end(api.store, run.id)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    got += list(lines)
+    thread.join(timeout=30)
+    assert got == ["one", "two", "thrée and a half", "four", "again"]
+    assert list(run.logs(attempt=1, tail=1)) == ["four"]
+
+
+def test_verbs_act_and_conflicts_say_why(server, client):
+    api, _ = server
+    run = client.submit(RUN_SPEC)
+    assert run.pause().view.desired == "pause"
+    assert run.resume().view.desired == "run"
+    attempt = begin(api.store, run.id)
+    say(api.store, attempt, started())
+    run.checkpoint()
+    assert run.cancel().view.desired == "cancel"
+    assert [event.kind for event in run.events()].count("wish") == 4
+    assert run.checkpoints() == []
+    assert run.samples() == []
+    end(api.store, run.id, RunState.FAILED)
+    assert run.retry().state == "queued"
+    with pytest.raises(Conflict, match="queued"):
+        run.retry()
+    sweep = client.sweep(SWEEP_SPEC)
+    assert {cell.run.desired for cell in sweep.cancel().cells} == {"cancel"}
+
+
+def test_cluster_and_queue_are_typed(server, client):
+    assert client.cluster().gpus_total == 8
+    assert client.queue() == []
+    assert client.health().status == "ok"
+
+
+def test_what_does_not_exist_names_what_is_near(client):
+    client.submit(RUN_SPEC)
+    with pytest.raises(NotFound) as caught:
+        client.run("ones")
+    assert "one" in (caught.value.hint or "")
+
+
+def test_a_wrong_token_is_said(server):
+    _, address = server
+    with pytest.raises(Unauthorized, match="not this server's"):
+        Client(address, "wrong").runs()
+
+
+def test_a_missing_server_says_how_to_start_one():
+    port = free_port()
+    with pytest.raises(ServerUnavailable) as caught:
+        Client(f"http://127.0.0.1:{port}", "t").runs()
+    assert str(caught.value) == (
+        f"Lehr's server does not answer at 127.0.0.1:{port} (no process holds the port).\n"
+        "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
+    )
+    assert caught.value.exit_code == 4
+
+
+def test_a_notebook_shows_tables_with_everything_escaped(server, client):
+    api, _ = server
+    spec = {**SWEEP_SPEC, "notes": "<script>", "tags": ["<b>"]}
+    sweep = client.sweep(spec)
+    train(api.store, sweep.cells[0].run.id, [3.0, 2.5])
+    failing = sweep.cells[1].run.id
+    attempt = begin(api.store, failing)
+    say(api.store, attempt, started())
+    moved = api.store.move(
+        failing,
+        old=RunState.RUNNING,
+        new=RunState.FAILED,
+        attempt=1,
+        cause="x",
+        message="<img src=x onerror=alert(1)>",
+        actor="trainer",
+    )
+    assert moved
+    html = sweep.refresh()._repr_html_() + client.run(failing)._repr_html_()
+    assert "<img" not in html
+    assert "&lt;img" in html
+    assert "<script" not in html
+    assert "2.5 best" in html
+    assert "grid" in repr(sweep)

@@ -1,0 +1,164 @@
+"""Results in a notebook or a terminal, through a real server: figures, frames, comparisons, progress."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr import Client
+from lehr.errors import NotFound
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    TOKEN,
+    served,
+)
+from lehr_testing.mirrors import mirroring
+from lehr_testing.trained import train
+from lehr_testing.waiting import until
+from lehr_testing.wandb_files import offline_runs
+
+LEHR = str(Path(sys.executable).parent / "lehr")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("home")) as pair:
+        yield pair
+
+
+@pytest.fixture
+def client(server):
+    with Client(server[1], TOKEN) as client:
+        yield client
+
+
+@pytest.fixture
+def sweep(server, client):
+    made = client.sweep(SWEEP_SPEC)
+    for number, run in enumerate(made.runs()):
+        train(server[0].store, run.id, 3.0 - number * 0.25)
+    return made.refresh()
+
+
+def test_a_runs_figure_shows_the_losses_in_one_panel_and_others_in_their_own(sweep):
+    run = sweep.best()
+    figure = run.plot()
+    assert [trace.name for trace in figure.data] == ["train/loss", "val/loss"]
+    assert {trace.yaxis for trace in figure.data} == {"y"}
+    assert list(figure.data[0].y) == list(run.history("train/loss")["train/loss"])
+    figure = run.plot("train/loss", "train/lr", "val/loss", x="tokens")
+    assert [trace.yaxis for trace in figure.data] == ["y", "y", "y2"]
+    assert figure.data[0].x[0] == 256
+    with pytest.raises(NotFound, match="no metric 'train/los'"):
+        run.plot("train/los")
+
+
+def test_a_run_that_has_said_nothing_has_no_figure(client):
+    with pytest.raises(NotFound, match="has not logged any metric yet"):
+        client.submit(RUN_SPEC).plot()
+
+
+def test_a_sweeps_figure_takes_a_parameter_that_it_varies(sweep):
+    assert "Best lr 1.0e-2" in sweep.plot("train.optimizer.lr").layout.title.text
+    with pytest.raises(NotFound) as caught:
+        sweep.plot("train.optimizer.l")
+    assert "train.optimizer.lr" in (caught.value.hint or "")
+
+
+def test_runs_are_compared_by_reference_or_object(client, sweep):
+    one, two, three = sweep.runs()
+    found = client.compare(one, two.id, three)
+    frame = found.frame()
+    assert list(frame["run"]) == [one.id, two.id, three.id]
+    assert list(frame["val/loss"]) == [3.0, 2.75, 2.5]
+    assert frame["delta"].tolist()[1:] == [-0.25, -0.5]
+    assert list(frame["train.optimizer.lr"]) == [1e-4, 1e-3, 1e-2]
+    html = found._repr_html_()
+    assert "train.optimizer.lr" in html
+    assert "val/loss at step 10" in html
+    by_step = found.plot()
+    assert [list(trace.x) for trace in by_step.data] == [[10]] * 3
+    by_flops = client.compare(one, two, metric="train/loss", x="flops").plot()
+    per_token = one.view.flops_per_token
+    assert list(by_flops.data[0].x) == [step * 256 * per_token for step in range(1, 11)]
+    assert by_flops.layout.xaxis.title.text == "flops"
+
+
+def test_history_is_every_point_and_the_same_on_every_call(server, client):
+    run = client.submit(RUN_SPEC)
+    train(server[0].store, run.id, 1.0, steps=3000)
+    frame = run.history("train/loss")
+    assert len(frame) == 3000
+    assert frame["train/loss"].tolist() == [10.0 / step for step in range(1, 3001)]
+    assert frame.equals(client.run(run.id).history("train/loss"))
+
+
+WAIT = "import sys; from lehr import Client; Client(sys.argv[1], sys.argv[2]).{what}.wait()"
+
+
+def waited(address, what, **streams):
+    code = WAIT.format(what=what)
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
+    return subprocess.run(
+        [sys.executable, "-c", code, address, TOKEN],
+        check=True,
+        timeout=120,
+        env=environment,
+        **streams,
+    )
+
+
+def test_waiting_shows_a_bar_in_a_terminal_and_nothing_in_a_pipe(server, sweep):
+    address = server[1]
+    found = f"find_sweep({sweep.id!r})"
+    piped = waited(address, found, capture_output=True)
+    assert (piped.stdout, piped.stderr) == (b"", b"")
+    for what, told in ((found, "3 completed"), (f"run({sweep.best().id!r})", "10 of 100")):
+        ours, theirs = pty.openpty()
+        shown = waited(address, what, stdout=subprocess.PIPE, stderr=theirs)
+        os.close(theirs)
+        text = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+        assert shown.stdout == b""
+        assert told in text
+
+
+def test_a_sweep_is_mirrored_in_wandb_from_the_command_line(server, sweep, tmp_path):
+    pytest.importorskip("wandb")
+    api, address = server
+    environment = {**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"}
+
+    def lehr(*arguments):
+        return subprocess.run(
+            [LEHR, "--server", address, *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env=environment,
+        )
+
+    wrong = lehr("wandb", "mirror", sweep.id, "--mode", "ofline")
+    assert wrong.returncode == 2
+    assert "Did you mean offline?" in wrong.stderr
+    with mirroring(api):
+        done = lehr("wandb", "mirror", sweep.id, "--mode", "offline", "--project", "p", "--wait")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("offline, 13 of 13 records") == 3
+    mirrored = offline_runs(api.settings.home / "wandb")
+    assert {(one.run.project, one.run.run_group) for one in mirrored} == {("p", sweep.name)}
+    assert {one.run.run_id for one in mirrored} == {run.id for run in sweep.runs()}
+    assert "W&B" in lehr("show", sweep.best().id).stdout
+    off = sweep.best().mirror("off")
+    assert off.detail.wandb is None
+
+
+def test_the_python_client_asks_for_a_mirror(client, sweep):
+    pytest.importorskip("wandb")
+    told = sweep.best().mirror("offline", project="p", tags=["t"]).detail.wandb
+    assert told.state == "waiting"
+    until(lambda: sweep.best().detail.wandb, within_s=10, what="the wish to be told")

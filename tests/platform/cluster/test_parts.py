@@ -1,0 +1,211 @@
+"""The cluster's small parts: commands, capacity, tokens, locks, Ray's list of nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from lehr.cluster import capacity, exitnote, procfs, torchrun
+from lehr.cluster.entry import Entry
+from lehr.cluster.gpulock import acquire_all, is_free, lock_path
+from lehr.cluster.raynodes import current_nodes
+from lehr.cluster.tokens import AttemptTokens, matches
+from lehr.errors import UserError
+from lehr_testing.waiting import until
+
+
+def test_a_gang_of_one_needs_no_launcher_and_gets_torchruns_environment():
+    gang = torchrun.Gang(per_node=1)
+    assert torchrun.command("lehr_trainer", "/r/attempt-1", gang, python="py") == [
+        *("py", "-P", "-m", "lehr_trainer", "/r/attempt-1")
+    ]
+    values = torchrun.environment(gang, gpus=[3], threads=2)
+    assert (values["CUDA_VISIBLE_DEVICES"], values["WORLD_SIZE"], values["RANK"]) == ("3", "1", "0")
+    assert values["PYTHONSAFEPATH"] == "1"
+
+
+def test_a_gang_on_one_node_has_a_rendezvous_of_its_own():
+    command = torchrun.command("t", "/a", torchrun.Gang(per_node=4), python="py")
+    assert command == [
+        *("py", "-P", "-m", "torch.distributed.run", "--max-restarts=0", "--nproc-per-node=4"),
+        *("--standalone", "-m", "t", "/a"),
+    ]
+
+
+def test_a_gang_on_two_nodes_meets_at_the_first():
+    gang = torchrun.Gang(4, nodes=2, node_rank=1, master_address="10.0.0.7", master_port=20123)
+    command = torchrun.command("t", "/a", gang, python="py")
+    assert {"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.7", "--master-port=20123"} <= set(
+        command
+    )
+    assert list(gang.ranks) == [4, 5, 6, 7]
+
+
+def test_nvidia_smi_is_read_and_cuda_visible_devices_respected():
+    gpus = capacity.parse_nvidia_smi(
+        "0, GPU-aaaa-1, NVIDIA H100 80GB HBM3, 81559\n1, GPU-bbbb-2, NVIDIA H100 80GB HBM3, 81559\n"
+    )
+    assert [(g.index, g.name) for g in gpus] == [
+        (0, "NVIDIA H100 80GB HBM3"),
+        (1, "NVIDIA H100 80GB HBM3"),
+    ]
+    assert gpus[0].memory_bytes == 81559 * 2**20
+    assert [g.index for g in capacity.visible(gpus, "1")] == [1]
+    assert [g.index for g in capacity.visible(gpus, "GPU-aaaa")] == [0]
+    assert capacity.visible(gpus, "") == []
+    assert capacity.visible(gpus, None) == gpus
+
+
+def test_more_gpus_than_a_machine_with_real_ones_has_are_refused(monkeypatch):
+    two = capacity.parse_nvidia_smi("0, GPU-a, X, 1\n1, GPU-b, X, 1\n")
+    monkeypatch.setattr(capacity, "real_gpus", lambda: two)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert capacity.gpus_to_offer(None) == 2
+    assert capacity.gpus_to_offer(1) == 1
+    with pytest.raises(UserError, match="this machine has 2 GPUs"):
+        capacity.gpus_to_offer(8)
+
+
+def test_attempts_have_tokens_of_their_own_that_survive_a_restart(tmp_path):
+    tokens = AttemptTokens(tmp_path)
+    first, second = tokens.token("a-1"), tokens.token("a-2")
+    assert first != second
+    assert AttemptTokens(tmp_path).token("a-1") == first
+    assert matches(first, tokens.sha256("a-1"))
+    assert not matches(second, tokens.sha256("a-1"))
+    assert AttemptTokens(tmp_path / "..").token("a-1") != first
+    mode = stat.S_IMODE((tmp_path / "attempt-key").stat().st_mode)
+    assert mode == 0o600
+
+
+def test_a_gpu_is_free_only_when_neither_shim_nor_any_process_it_started_holds_it(tmp_path):
+    paths = [lock_path(str(tmp_path), "0"), lock_path(str(tmp_path), "1")]
+    held = acquire_all(paths)
+    assert held is not None
+    assert acquire_all(paths[1:]) is None
+    # A rank opens the shared lock by itself, and stays when the shim is gone.
+    script = "import fcntl,sys\nf=open(sys.argv[1])\nfcntl.flock(f,fcntl.LOCK_SH)\nprint(1,flush=True)\nsys.stdin.read()"
+    rank = subprocess.Popen(
+        [sys.executable, "-c", script, paths[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        rank.stdout.readline()
+        for lock in held:
+            lock.release()
+        assert not is_free(paths[0])
+        assert is_free(paths[1])
+        assert acquire_all(paths) is None
+        assert is_free(paths[1])  # All or none: what was had meanwhile was let go.
+    finally:
+        rank.communicate()
+    assert is_free(paths[0])
+
+
+def test_a_planted_link_in_place_of_a_lock_is_not_followed(tmp_path):
+    target = tmp_path / "precious"
+    (tmp_path / "gpu-0.lock").symlink_to(target)
+    with pytest.raises(OSError):
+        acquire_all([lock_path(str(tmp_path), "0")])
+    assert not target.exists()
+
+
+def test_processes_are_found_by_mark_and_told_from_a_reused_number():
+    env = {**os.environ, "LEHR_TEST_MARK": "xyz"}
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env)
+    try:
+        until(lambda: procfs.marked("LEHR_TEST_MARK", "xyz") == [child.pid], within_s=10, what="it")
+        assert procfs.marked("LEHR_TEST_MARK", "xy") == []
+        started = procfs.start_time(child.pid)
+        assert procfs.is_same(child.pid, started, procfs.boot_id())
+        assert not procfs.is_same(child.pid, started + 1, procfs.boot_id())
+        assert not procfs.is_same(child.pid, started, "another boot")
+        assert child.pid in procfs.children(os.getpid())
+    finally:
+        child.kill()
+    until(lambda: procfs.start_time(child.pid) is None, within_s=10, what="its end, even unreaped")
+    child.wait()
+
+
+def test_pressure_only_rises(tmp_path):
+    entry = Entry(str(tmp_path))
+    assert entry.pressure() is None
+    assert entry.press("term", "first")
+    assert not entry.press("order", "less")
+    assert entry.press("kill", "more")
+    assert not entry.press("term", "less")
+    assert entry.pressure() == ("kill", "more")
+
+
+def test_an_entry_is_held_by_one_shim(tmp_path):
+    entry = Entry(str(tmp_path))
+    descriptor = entry.hold()
+    assert entry.held()
+    assert entry.hold() is None
+    os.close(descriptor)
+    assert not entry.held()
+
+
+def test_the_exit_note_has_the_lines_that_tell_and_the_trainers_last_word(tmp_path):
+    (tmp_path / "rank-0.log").write_text("step 1\n" * 2000)
+    (tmp_path / "rank-1.log").write_text("Traceback (most recent call last):\nKeyError: 'wte'\n")
+    (tmp_path / "launcher.log").write_text("ChildFailedError: rank 1 failed\n")
+    finished = {"kind": "finished", "step": 3, "outcome": "failed", "cause": "error"}
+    (tmp_path / "events.jsonl").write_text(json.dumps(finished) + "\n")
+    note = exitnote.build(str(tmp_path), code=1, reason="", detail="", started_at=1.0, boot_id="b")
+    assert note["log_tail"].index("KeyError") < note["log_tail"].index("ChildFailedError")
+    assert "step 1" not in note["log_tail"]
+    assert (note["code"], note["signal"], note["finished"]) == (1, None, finished)
+    killed = exitnote.build(
+        str(tmp_path), code=-9, reason="", detail="", started_at=1.0, boot_id="b"
+    )
+    assert (killed["code"], killed["signal"]) == (None, 9)
+
+
+def test_a_disk_that_is_full_is_named_though_the_trainer_could_not_say_so(tmp_path, monkeypatch):
+    def note(**more):
+        given = {"code": 1, "reason": "", "detail": ""} | more
+        return exitnote.build(str(tmp_path), **given, started_at=1.0, boot_id="b")["log_tail"]
+
+    assert note() == ""
+    full = os.statvfs_result((4096, 4096, 1000, 0, 0, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    assert note() == f"No space left on device: {tmp_path}"
+    assert note(code=0) == ""
+    assert note(reason="stopped", detail="by hand") == "by hand"
+
+
+def test_a_torn_last_record_is_no_last_word(tmp_path):
+    (tmp_path / "events.jsonl").write_text('{"kind":"metrics","step":1}\n{"kind":"finis')
+    assert exitnote.finished(str(tmp_path)) is None
+
+
+def listed(name, node_id, *, alive=True, address="10.0.0.1", label=None, gpus=8.0):
+    return {
+        "NodeID": node_id,
+        "Alive": alive,
+        "NodeManagerHostname": name,
+        "NodeManagerAddress": address,
+        "Resources": {"GPU": gpus},
+        "Labels": {"lehr.node": label} if label else {},
+    }
+
+
+def test_a_machine_whose_raylet_was_restarted_is_counted_once():
+    for order in (1, -1):
+        twice = [listed("box", "old", alive=False), listed("box", "new")][::order]
+        assert [(n.name, n.ray_id, n.alive) for n in current_nodes(twice)] == [("box", "new", True)]
+    # Ray takes a while to notice that the old one is dead: still one machine.
+    both = current_nodes([listed("box", "old"), listed("box", "new")])
+    assert [n.ray_id for n in both] == ["new"]
+
+
+def test_two_machines_of_one_name_are_two_and_labels_name_nodes():
+    two = current_nodes([listed("box", "a"), listed("box", "b", address="10.0.0.2")])
+    assert [n.name for n in two] == ["box", "box@10.0.0.2"]
+    labelled = current_nodes([listed("box", "a", label="n1"), listed("box", "b", label="n2")])
+    assert [n.name for n in labelled] == ["n1", "n2"]

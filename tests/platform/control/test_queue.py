@@ -1,0 +1,270 @@
+"""The queue: what it never does, over random histories; and what it says to who waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.control.queue import Active, Start, Waiting, _Board, plan
+from lehr.control.resources import Gpu, Need, Node, Share, can_ever_place, is_type
+from lehr_testing.queue_histories import A100, H100, World, histories, live_through, node
+
+
+def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
+    return Active(run_id, tuple(Share(name, gpus) for name, gpus in shares), name=run_id, **more)
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_whatever_comes_nothing_is_doubled_parted_or_lost_and_all_that_fits_runs(history):
+    live_through(history)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    big=st.sampled_from([Need(8), Need(6), Need(16, 2), Need(4)]),
+    lengths=st.lists(st.integers(1, 7), min_size=20, max_size=20),
+    projects=st.lists(st.sampled_from(["p", "q", "mine"]), min_size=20, max_size=20),
+    before=st.integers(0, 20),
+)
+def test_an_endless_stream_of_small_runs_never_starves_a_large_one(big, lengths, projects, before):
+    world = World([node("n0", 8), node("n1", 8)])
+    durations: dict[str, int] = {}
+
+    def small(number: int) -> None:
+        run = Waiting(f"s{number}", number, Need(1), project=projects[number % 20])
+        durations[run.run_id] = lengths[number % 20]
+        world.submit(run)
+
+    for number in range(before):
+        small(number)
+    durations["big"] = 3
+    world.submit(Waiting("big", before, big, name="big", project="mine"))
+    # What came before it may go first; then the longest small run has to end, once.
+    bound = sum(lengths) + 2 * max(lengths) + before
+    number = before + 1
+    while "big" not in world.started_at and world.now <= bound:
+        world.tick(durations)
+        for _ in range(4):  # More each tick than can ever run at once.
+            small(number)
+            number += 1
+    assert "big" in world.started_at
+
+
+def test_ten_thousand_that_wait_alike_cost_no_more_reservations_than_there_are_gpus(monkeypatch):
+    """A sweep's cells: each tick looks at all of them."""
+    reserved = []
+    reserve = _Board.reserve
+    monkeypatch.setattr(
+        _Board, "reserve", lambda board, run: reserved.append(run.run_id) or reserve(board, run)
+    )
+    waiting = [
+        Waiting(f"r{n}", n, Need(1 if n % 3 else 4), name=f"r{n}", priority=n % 2)
+        for n in range(10_000)
+    ]
+    held = [active("big", ("n0", tuple(range(8))))]
+    decided = plan(waiting, held, [node("n0", 8)])
+    assert len(decided.reasons) == 10_000
+    assert len(reserved) <= 8 + 2 * 2  # Each GPU once; then each kind once a priority.
+    told = Counter(decided.reasons.values())
+    assert len(told) <= 8
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    big=st.sampled_from([2, 4, 6, 8]),
+    busy=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 9)), max_size=8),
+    small=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), max_size=12),
+)
+def test_backfill_starts_the_large_run_no_later_than_without_it(big, busy, small):
+    """On one node: the same blockers, with and without small runs behind the large one."""
+
+    def starts(behind: list[tuple[int, int]]) -> int:
+        world = World([node("n0", 8)])
+        durations = {"big": 1}
+        for gpu, left in {gpu: left for gpu, left in busy}.items():  # noqa: C416 - later wins
+            blocker = Waiting(f"b{gpu}", -1, Need(1))
+            where = Start(blocker.run_id, (Share("n0", (gpu,)),))
+            world.running[blocker.run_id] = (blocker, where, left)
+        world.submit(Waiting("big", 0, Need(big)))
+        for number, (gpus, length) in enumerate(behind, 1):
+            durations[f"s{number}"] = length
+            world.submit(Waiting(f"s{number}", number, Need(gpus)))
+        while "big" not in world.started_at:
+            world.tick(durations)
+            assert world.now < 100
+        return world.started_at["big"]
+
+    assert starts(small) == starts([])
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def test_higher_priority_goes_first_then_first_come_first_served():
+    runs = [
+        Waiting("early", 1, Need(1)),
+        Waiting("late", 2, Need(1)),
+        Waiting("urgent", 3, Need(1), priority=10),
+    ]
+    decided = plan(runs, [], [node("n0", 2)])
+    assert [start.run_id for start in decided.starts] == ["urgent", "early"]
+    assert decided.order == ("late",)
+
+
+def test_projects_share_within_a_priority_so_a_hundred_trials_do_not_shut_out_one():
+    many = [Waiting(f"m{i}", i, Need(1), project="many") for i in range(100)]
+    one = Waiting("one", 100, Need(1), project="one")
+    held = [active(f"h{i}", ("n0", (i,)), project="many", number=-1) for i in range(7)]
+    decided = plan([*many, one], held, [node("n0", 8)])
+    assert [start.run_id for start in decided.starts] == ["one"]
+
+
+@given(st.integers(1, 16), st.integers(2, 4), st.randoms(use_true_random=False))
+def test_projects_that_all_have_enough_to_do_get_as_many_gpus_each(gpus, projects, chance):
+    """Whoever submitted first, and in whatever order: none has two more than another."""
+    names = [f"p{n}" for n in range(projects) for _ in range(gpus)]
+    chance.shuffle(names)
+    waiting = [Waiting(f"r{i}", i, Need(1), project=name) for i, name in enumerate(names)]
+    started = {s.run_id for s in plan(waiting, [], [node("n0", gpus)]).starts}
+    shares = Counter({f"p{n}": 0 for n in range(projects)})
+    shares.update(run.project for run in waiting if run.run_id in started)
+    assert sum(shares.values()) == gpus
+    assert max(shares.values()) - min(shares.values()) <= 1
+
+
+def test_later_runs_of_a_project_never_push_back_its_earlier_one():
+    held = [active("later", ("n0", (0, 1)), project="p", number=9)]
+    runs = [Waiting("p-old", 1, Need(1), project="p"), Waiting("q-new", 2, Need(1), project="q")]
+    decided = plan(runs, held, [node("n0", 3)])
+    assert [start.run_id for start in decided.starts] == ["p-old"]
+
+
+def test_runs_held_back_by_their_sweeps_limit_neither_start_nor_hold_anything():
+    held = [active("c0", ("n0", (0,)), sweep_id="s")]
+    runs = [
+        Waiting("c1", 1, Need(1), sweep_id="s", sweep_name="lr-grid", max_concurrent=2),
+        Waiting("c2", 2, Need(1), sweep_id="s", sweep_name="lr-grid", max_concurrent=2),
+        Waiting("other", 3, Need(6)),
+    ]
+    decided = plan(runs, held, [node("n0", 8)])
+    assert [start.run_id for start in decided.starts] == ["c1", "other"]
+    assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at one time"}
+
+
+def test_small_runs_are_packed_so_that_whole_nodes_stay_whole():
+    held = [active("x", ("n1", (0, 1, 2)))]
+    runs = [Waiting(f"r{i}", i, Need(1)) for i in range(5)]
+    decided = plan([*runs, Waiting("big", 9, Need(8))], held, [node("n0", 8), node("n1", 8)])
+    assert len(decided.starts) == 6
+    assert decided.starts[5].placement == (Share("n0", tuple(range(8))),)
+
+
+# --- what people are told ---------------------------------------------------------------------------
+
+
+def test_the_reason_names_the_node_what_is_missing_and_about_when():
+    held = [
+        active("big-run-k3", ("n2", (0, 1)), remaining_s=39.0 * 60),
+        active("whole", ("n1", tuple(range(8))), remaining_s=90_000.0),
+    ]
+    decided = plan([Waiting("r", 1, Need(8, 1, "H100"))], held, [node("n1", 8), node("n2", 8)])
+    assert decided.reasons["r"] == (
+        "waits for 8 x H100 (node n2 has 6 free; big-run-k3 frees 2 in about 40 m); "
+        "next in line at priority 0"
+    )
+
+
+def test_the_reason_says_when_all_are_busy_and_when_free_ones_are_kept_for_another():
+    held = [active("a", ("n0", (0, 1, 2)), remaining_s=130.0)]
+    runs = [Waiting("big", 1, Need(4), name="big"), Waiting("small", 2, Need(1), name="small")]
+    decided = plan(runs, held, [node("n0", 4)])
+    assert not decided.starts
+    assert decided.reasons["small"] == "waits for 1 GPU (1 is free, kept for big)"
+    full = plan([Waiting("s", 1, Need(1))], held, [node("n0", 3)])
+    assert full.reasons["s"] == (
+        "waits for 1 GPU (all 3 are busy; a frees 1 in about 2 m); next in line at priority 0"
+    )
+
+
+def test_what_no_node_has_is_said_with_what_there_is_and_holds_up_nobody():
+    logical = Node("n0", tuple(Gpu(i, "logical GPU") for i in range(8)))
+    runs = [Waiting("a100", 1, Need(1, 1, "A100")), Waiting("any", 2, Need(8))]
+    decided = plan(runs, [], [logical])
+    assert [start.run_id for start in decided.starts] == ["any"]
+    assert decided.reasons["a100"] == "needs 1 x A100; this cluster has 8 x logical GPU"
+
+
+def test_silent_and_excluded_nodes_are_named():
+    nodes = [node("n0", 8, usable=False), node("n1", 8)]
+    run = Waiting("r", 1, Need(8), excluded_nodes=frozenset({"n1"}))
+    assert plan([run], [], nodes).reasons["r"] == (
+        "waits for 8 GPUs (node n0 does not answer; node n1 failed it twice and is excluded for it: "
+        "lehr cluster readmit n1)"
+    )
+
+
+def test_gpu_types_match_by_whole_words():
+    assert is_type(A100, "A100")
+    assert is_type(A100, "a100 80gb")
+    assert is_type("NVIDIA GeForce RTX 4090", "RTX4090")
+    assert is_type("logical GPU", None)
+    assert not is_type("NVIDIA H1000", "H100")
+    assert not is_type(H100, "A100")
+
+
+def test_can_ever_place_says_why_not():
+    nodes = [node("n0", 8), node("n1", 8)]
+    assert can_ever_place(Need(16, 2), nodes) is None
+    assert can_ever_place(Need(16), nodes) == (
+        f"needs 16 GPUs on one node; this cluster has 16 x {H100}, at most 8 on one node"
+    )
+    assert can_ever_place(Need(32), nodes) == f"needs 32 GPUs; this cluster has 16 x {H100}"
+    assert can_ever_place(Need(1), []) == "needs 1 GPU; this cluster has no GPUs"
+
+
+def test_an_excluded_node_gets_nothing_and_who_waits_is_told_how_to_take_it_back():
+    out = Node("n1", tuple(Gpu(i, H100) for i in range(8)), excluded=True)
+    big = Waiting("big", 1, Need(8))
+    assert plan([big], [], [out]).reasons["big"] == (
+        "waits for 8 GPUs (node n1 is excluded: lehr cluster readmit n1)"
+    )
+    both = [node("n0", 8), out]
+    assert [s.placement[0].node for s in plan([big], [], both).starts] == ["n0"]
+    busy = [active("long", ("n0", tuple(range(8))))]
+    assert plan([big], busy, both).reasons["big"] == (
+        "waits for 8 GPUs (all 8 are busy; node n1 is excluded); next in line at priority 0"
+    )
+
+
+def test_a_run_without_a_gpu_takes_a_nodes_cpu_and_no_gpu_from_anybody():
+    nodes = [node("n1", 1), node("n2", 2)]
+    without = [Waiting(run_id=f"c{n}", number=n, need=Need(0)) for n in range(3)]
+    gangs = [
+        Waiting(run_id="g", number=9, need=Need(1)),
+        Waiting(run_id="h", number=10, need=Need(2)),
+    ]
+    decided = plan([*without, *gangs], [], nodes)
+    placed = {start.run_id: start.placement for start in decided.starts}
+    assert {name: [share.gpus for share in found] for name, found in placed.items()} == {
+        "c0": [()],
+        "c1": [()],
+        "g": [(0,)],
+        "h": [(0, 1)],
+    }
+    assert {placed["c0"][0].node, placed["c1"][0].node} == {"n1", "n2"}
+    assert decided.reasons == {"c2": "waits for a node's CPU (all 2 places are taken)"}
+    later = plan([without[2]], [active("c0", ("n1", ())), active("c1", ("n2", ()))], nodes)
+    assert later.reasons == {"c2": "waits for a node's CPU (all 2 places are taken)"}
+    assert plan([without[2]], [active("c1", ("n2", ()))], nodes).starts[0].placement[0].node == "n1"
+
+
+def test_a_run_without_a_gpu_waits_where_no_node_takes_runs():
+    assert can_ever_place(Need(0), [node("n1", 1)]) is None
+    why = "needs a node that takes runs; only those with GPUs, real or logical, do"
+    assert can_ever_place(Need(0), []) == why
+    assert can_ever_place(Need(0), [node("head", 0)]) == why
+    silent = plan([Waiting(run_id="c", number=1, need=Need(0))], [], [node("n1", 1, usable=False)])
+    assert silent.reasons["c"].startswith("waits for a node's CPU")

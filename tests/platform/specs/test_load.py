@@ -1,0 +1,259 @@
+"""What a spec means: numbers, overrides, kinds, paths, cells."""
+
+import json
+
+import pytest
+
+from lehr.errors import SpecError
+from lehr.specs import RunSpec, SweepSpec, dump_yaml, expand, json_schema, load_spec, parse_spec
+from lehr.specs.yaml12 import MAX_CHARACTERS, read_json, read_yaml
+from lehr_testing.paths import DATA
+
+RUN = (DATA / "run.yaml").read_text()
+SWEEP = (DATA / "sweep.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("1E5", 1e5),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("-1.5e+3", -1500.0),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("017", 17),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("No", "No"),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ('"1e-4"', "1e-4"),
+        ("'true'", "true"),
+        ("1_000", "1_000"),
+        ("12:30", "12:30"),
+        ("2024-01-01", "2024-01-01"),
+        (".inf", float("inf")),
+        ("!!str 5", "5"),
+        ("!!float 5", 5.0),
+    ],
+)
+def test_scalars_follow_yaml_1_2(text, value):
+    read = read_yaml(text).data
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_1e_4_is_a_number_in_a_spec():
+    spec = load_spec(RUN.replace("lr: 1e-3", "lr: 1e-4"))
+    assert isinstance(spec, RunSpec)
+    assert spec.train.optimizer.lr == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 5000, "nested more than 32 deep"),
+        ("a: &a [*a]", "stands inside what it names"),
+        ("x" * (MAX_CHARACTERS + 1), "at most 200,000 are read"),
+        ("9" * 5000, "does not fit in 64 bits"),
+        ("a: *b", "used before"),
+        ("--- 1\n--- 2\n", "a second document begins here"),
+        ("? [a]\n: b\n", "a key must be plain text"),
+        ('"\\ud800"', "surrogate"),
+        ("a: \x00", "a character that YAML does not allow"),
+    ],
+)
+def test_hostile_yaml_is_refused(text, message):
+    with pytest.raises(SpecError, match=message):
+        read_yaml(text)
+
+
+def test_a_billion_laughs_cost_nothing():
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
+    with pytest.raises(SpecError, match="aliases make more than 100,000 values"):
+        read_yaml("\n".join(lines))
+
+
+def test_an_anchor_may_be_used_again():
+    assert read_yaml("a: &x [1, 2]\nb: *x\n").data == {"a": [1, 2], "b": [1, 2]}
+
+
+def test_positions_are_those_of_the_text():
+    document = read_yaml("a:\n  b: [1,\n      2]\n")
+    assert document.keys["a.b"].line == 2
+    assert document.keys["a.b"].column == 3
+    assert document.values["a.b.1"].line == 3
+
+
+def test_json_is_read_with_jsons_own_strings():
+    text = '{"a": "\\ud83d\\ude00",\n\t"b": [1e-4, true, null]}'
+    document = read_json(text)
+    assert document.data == {"a": "😀", "b": [1e-4, True, None]}
+    assert document.keys["b"].line == 2
+
+
+def test_overrides_come_as_text_or_as_values():
+    for overrides in (
+        ["train.optimizer.lr=3e-4", "train.steps=7", "tags=[a, b]"],
+        {"train.optimizer.lr": 3e-4, "train.steps": 7, "tags": ["a", "b"]},
+    ):
+        spec = load_spec(RUN, overrides)
+        assert isinstance(spec, RunSpec)
+        assert (spec.train.optimizer.lr, spec.train.steps, spec.tags) == (3e-4, 7, ["a", "b"])
+
+
+def test_an_override_changes_a_part_of_a_preset():
+    spec = load_spec(RUN, ["train.model.num_hidden_layers=2"])
+    assert isinstance(spec, RunSpec)
+    assert spec.train.model.num_hidden_layers == 2
+    assert spec.train.model.hidden_size == 128
+
+
+def test_the_later_override_wins():
+    spec = load_spec(RUN, ["train.steps=7", "train.steps=8"])
+    assert isinstance(spec, RunSpec)
+    assert spec.train.steps == 8
+
+
+def test_on_a_sweep_a_path_of_the_run_needs_no_prefix():
+    for path in ("run.train.steps", "train.steps"):
+        spec = load_spec(SWEEP, [f"{path}=7"])
+        assert isinstance(spec, SweepSpec)
+        assert spec.run.train.steps == 7
+
+
+def test_overrides_do_not_change_the_dict_they_are_laid_over():
+    data = read_yaml(RUN).data
+    before = json.dumps(data)
+    load_spec(data, {"train.optimizer.lr": 5.0, "train.batch.sequences": 2})
+    assert json.dumps(data) == before
+
+
+def test_the_kind_is_inferred():
+    assert isinstance(load_spec(RUN), RunSpec)
+    assert isinstance(load_spec(SWEEP), SweepSpec)
+    assert isinstance(load_spec(SWEEP.replace("method: grid", "kind: sweep")), SweepSpec)
+
+
+def test_relative_corpus_paths_count_from_the_file(tmp_path, monkeypatch):
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    file = tmp_path / "specs" / "run.yaml"
+    file.write_text(RUN.replace("{kind: stdlib}", "{kind: text, paths: [../texts, /abs/a.txt]}"))
+    spec = load_spec(file)
+    assert isinstance(spec, RunSpec)
+    assert spec.train.data.corpus.paths == [str(tmp_path / "texts"), "/abs/a.txt"]
+    spec = load_spec(file, ["train.data.corpus.paths=[here]"])
+    assert spec.train.data.corpus.paths == [str(tmp_path / "cwd" / "here")]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"train.optimizer.lr": {"values": [1e-4, 1e-3]}, "train.seed": {"value": 3}},
+        {"train": {"optimizer": {"lr": {"values": [1e-4, 1e-3]}}, "seed": {"value": 3}}},
+        {
+            "train": {
+                "parameters": {
+                    "optimizer": {"parameters": {"lr": {"values": [1e-4, 1e-3]}}},
+                    "seed": {"values": [3]},
+                }
+            }
+        },
+    ],
+    ids=["dotted", "nested", "as W&B nests"],
+)
+def test_parameters_may_be_written_in_three_ways(parameters):
+    spec = parse_spec({**read_yaml(SWEEP).data, "parameters": parameters})
+    assert isinstance(spec, SweepSpec)
+    assert [point for point, _ in expand(spec)] == [
+        {"train.optimizer.lr": 1e-4, "train.seed": 3},
+        {"train.optimizer.lr": 1e-3, "train.seed": 3},
+    ]
+
+
+def test_expand_makes_a_whole_run_of_each_cell():
+    spec = load_spec(
+        SWEEP,
+        ["project=omk", "tags=[grid]", "run.tags=[small]", "parameters.train.seed.values=[0, 1]"],
+    )
+    assert isinstance(spec, SweepSpec)
+    cells = expand(spec)
+    assert [run.name for _, run in cells] == ["grid-1", "grid-2", "grid-3", "grid-4"]
+    assert [(run.train.optimizer.lr, run.train.seed) for _, run in cells] == [
+        (1e-4, 0),
+        (1e-4, 1),
+        (1e-3, 0),
+        (1e-3, 1),
+    ]
+    assert {run.project for _, run in cells} == {"omk"}
+    assert cells[0][1].tags == ["grid", "small"]
+
+
+def test_a_sweep_over_presets_and_their_parts_sets_the_preset_first():
+    data = read_yaml(SWEEP).data
+    data["parameters"] = {
+        "train.model.num_hidden_layers": {"values": [1, 2]},
+        "train.model": {"values": ["tiny", "llama-1b-8layer"]},
+    }
+    spec = parse_spec(data)
+    assert isinstance(spec, SweepSpec)
+    shapes = [
+        (run.train.model.hidden_size, run.train.model.num_hidden_layers) for _, run in expand(spec)
+    ]
+    assert shapes == [(128, 1), (2048, 1), (128, 2), (2048, 2)]
+
+
+def test_a_sweep_has_a_largest_size():
+    with pytest.raises(SpecError, match=r"make 10,100 cells; at most 10,000"):
+        load_spec(
+            SWEEP,
+            {
+                "parameters.train.optimizer.lr.values": [n / 1e4 for n in range(1, 102)],
+                "parameters.train.seed.values": list(range(100)),
+            },
+        )
+
+
+def test_a_spec_stored_as_json_expands_to_the_same_cells():
+    spec = load_spec(SWEEP, ["train.model.num_hidden_layers=2"])
+    assert isinstance(spec, SweepSpec)
+    again = parse_spec(json.loads(spec.model_dump_json()))
+    assert isinstance(again, SweepSpec)
+    assert expand(again) == expand(spec)
+
+
+@pytest.mark.parametrize(("kind", "text"), [("run", RUN), ("sweep", SWEEP)])
+def test_the_schema_takes_what_the_loader_takes(kind, text):
+    from jsonschema import Draft202012Validator
+
+    schema = json_schema(kind)
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+    data = read_yaml(text).data
+    assert list(validator.iter_errors(data)) == []
+    train = data["train"] if kind == "run" else data["run"]["train"]
+    train["model"] = {"preset": "tiny", "num_hidden_layers": 2}
+    assert list(validator.iter_errors(data)) == []
+    train["optimizer"] = {"learning_rate": 1}
+    assert list(validator.iter_errors(data)) != []
+
+
+def test_every_field_of_the_schema_that_needs_a_word_has_one():
+    definitions = json_schema("sweep")["$defs"]
+    assert definitions["BatchConfig"]["properties"]["sequences"]["description"]
+    assert definitions["AdamWConfig"]["properties"]["lr"]["description"] == "Peak learning rate."
+
+
+def test_yaml_is_written_so_that_it_reads_back():
+    data = {"a": "1e-4", "b": 1e-4, "c": "yes", "d": None, "e": "", "f": 1e22, "g": "~", "h": [0.1]}
+    assert read_yaml(dump_yaml(data)).data == data

@@ -1,0 +1,148 @@
+"""The store's promises to other processes, kept through kill -9 and full disks."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr.errors import StoreUnavailable
+from lehr.store import Store
+from lehr.store.checkup import check
+from lehr_testing.paths import TESTING
+from lehr_testing.store_writer import source
+from lehr_testing.stores import (
+    begin,
+    fresh_store,
+    metrics,
+    new_attempt,
+    picture,
+    run_spec,
+    same,
+    say,
+)
+
+WRITER = TESTING / "store_writer.py"
+
+
+def writer(home: Path, attempt_id: str, name: str, chunk: int, *more: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(WRITER), str(home), attempt_id, name, str(chunk), *map(str, more)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(("name", "seed"), [("events.jsonl", 1), ("rank-0.log", 2)])
+def test_kill_9_in_mid_append_loses_no_acknowledged_byte(
+    tmp_path: Path, name: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    home = tmp_path / "home"
+    with fresh_store(home) as store:
+        attempt = new_attempt(store)
+    acknowledged = 0
+    for _ in range(6):
+        process = writer(home, attempt.id, name, rng.choice([100, 1_000, 70_000]))
+        assert process.stdout is not None
+        try:
+            # Whatever it said before the kill was on disk before it was said.
+            for _ in range(rng.randint(1, 25)):
+                said = process.stdout.readline()
+                assert said, "the writer ended by itself"
+                offset = int(said)
+                assert offset >= acknowledged
+                acknowledged = offset
+        finally:
+            process.kill()
+            rest, _ = process.communicate()
+        whole = [text for text in rest.splitlines(keepends=True) if text.endswith("\n")]
+        acknowledged = max([acknowledged, *(int(text) for text in whole)])
+        assert process.returncode == -9
+    with Store.open(home) as store:
+        size = store.stream_sizes(attempt.id)[name]
+        assert size >= acknowledged > 0
+        file = (home / "replica" / attempt.id / name).read_bytes()
+        assert file[:size] == source(name, size)
+        if name == "events.jsonl":
+            steps = file[:size].count(b"\n")
+            series = store.series(attempt.run_id, "train/loss", exact=True)
+            assert series.step == list(range(1, steps + 1))
+            assert series.y == [step + 0.25 for step in range(1, steps + 1)]
+        found = picture(store, attempt.run_id)
+    assert [finding for finding in check(home) if finding.level == "error"] == []
+    (home / "streams.db").unlink()
+    with Store.open(home) as store:
+        assert same(picture(store, attempt.run_id), found)
+
+
+def test_a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_there(tmp_path: Path) -> None:
+    """The kernel refuses files over a size, as it would on a full disk."""
+    home = tmp_path / "home"
+    with fresh_store(home) as store:
+        attempt = new_attempt(store)
+    process = writer(home, attempt.id, "rank-0.log", 50_000, 600_000)
+    said, _ = process.communicate(timeout=120)
+    *offsets, last = said.splitlines()
+    assert last.startswith("StoreUnavailable: ")
+    assert process.returncode == 0
+    acknowledged = int(offsets[-1])
+    assert acknowledged >= 50_000
+    with Store.open(home) as store:
+        size = store.stream_sizes(attempt.id)["rank-0.log"]
+        assert size >= acknowledged
+        assert store.read_stream(attempt.id, "rank-0.log", 0, size) == source("rank-0.log", size)
+        # With room again, it goes on from there.
+        more = source("rank-0.log", size + 1000)[size:]
+        assert store.append_stream(attempt.id, "rank-0.log", size, more) == size + 1000
+    assert [finding for finding in check(home) if finding.level == "error"] == []
+
+
+def test_after_a_refused_write_the_same_process_goes_on(tmp_path: Path) -> None:
+    """One stream's file cannot be written; others are not held up, and it goes on later."""
+    with fresh_store(tmp_path / "home") as store:
+        attempt = new_attempt(store)
+        other = begin(store, store.create_run(run_spec("b")).id)
+        say(store, attempt.id, metrics(1, train_loss=1.0))
+        file = store.home / "replica" / attempt.id / "events.jsonl"
+        # A folder in its place: even root cannot write that.
+        file.rename(file.with_name("aside"))
+        file.mkdir()
+        futures = [
+            store._appender.append(
+                attempt.id,
+                "events.jsonl",
+                len(metrics(1, train_loss=1.0)),
+                metrics(2, train_loss=2.0),
+            ),
+            store._appender.append(other.id, "events.jsonl", 0, metrics(1, train_loss=3.0)),
+        ]
+        with pytest.raises(StoreUnavailable, match="replica could not be written"):
+            futures[0].result(timeout=60)
+        assert futures[1].result(timeout=60) == len(metrics(1, train_loss=3.0))
+        file.rmdir()
+        file.with_name("aside").rename(file)
+        say(store, attempt.id, metrics(2, train_loss=2.0))
+        assert store.series(attempt.run_id, "train/loss").y == [1.0, 2.0]
+
+
+def test_a_locked_index_is_said_and_the_append_may_be_repeated(tmp_path: Path) -> None:
+    with fresh_store(tmp_path / "home") as store:
+        attempt = new_attempt(store)
+        say(store, attempt.id, metrics(1, train_loss=1.0))
+        offset = store.stream_sizes(attempt.id)["events.jsonl"]
+        store._index_writer.execute("PRAGMA busy_timeout=50")
+        other = sqlite3.connect(store.home / "streams.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        data = metrics(2, train_loss=2.0)
+        with pytest.raises(StoreUnavailable, match="locked"):
+            store.append_stream(attempt.id, "events.jsonl", offset, data)
+        assert store.stream_sizes(attempt.id)["events.jsonl"] == offset
+        other.execute("ROLLBACK")
+        other.close()
+        store.append_stream(attempt.id, "events.jsonl", offset, data)
+        assert store.series(attempt.run_id, "train/loss").y == [1.0, 2.0]

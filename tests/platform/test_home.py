@@ -1,0 +1,188 @@
+"""Lehr's home: paths, token, the server's address, and one process at a time."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lehr import home
+from lehr.errors import HomeUnusable
+from lehr.store.filesystems import filesystem_type, refuse_network_filesystem
+from lehr.store.store import Store
+from lehr_testing.stores import fresh_store
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LEHR_HOME", "LEHR_RUNS", "LEHR_DATA", "LEHR_SERVER", "LEHR_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_paths_follow_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home.home() == Path("~/.lehr").expanduser()
+    monkeypatch.setenv("LEHR_HOME", str(tmp_path))
+    assert (home.home(), home.runs_dir(), home.data_dir()) == (
+        tmp_path,
+        tmp_path / "runs",
+        tmp_path / "data",
+    )
+    monkeypatch.setenv("LEHR_RUNS", "/shared/runs")
+    assert home.runs_dir() == Path("/shared/runs")
+    assert home.runs_dir(Path("/elsewhere")) == Path("/shared/runs")
+
+
+def test_rays_folder_is_short_and_the_homes_own(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 200)
+    assert len(str(home.ray_dir(deep))) < 60
+    assert home.ray_dir(deep) != home.ray_dir(tmp_path)
+
+
+def test_the_module_is_light() -> None:
+    """The command line imports it at every start."""
+    code = (
+        "import sys, lehr.home;"
+        "heavy = {'pydantic', 'sqlalchemy', 'sqlmodel', 'httpx', 'ray', 'torch', 'numpy'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    where = tmp_path / "home"
+    assert home.token(where) is None
+    tokens: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: tokens.append(home.ensure_token(where))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(tokens) == 8
+    assert len(set(tokens)) == 1
+    assert len(tokens[0]) >= 40
+    assert stat.S_IMODE((where / "token").stat().st_mode) == 0o600
+    assert stat.S_IMODE(where.stat().st_mode) == 0o700
+    assert home.token(where) == tokens[0]
+    assert [path.name for path in where.iterdir()] == ["token"]
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    home.ensure_token(tmp_path)
+    (tmp_path / "token").chmod(0o640)
+    with pytest.raises(HomeUnusable, match="chmod 600"):
+        home.ensure_token(tmp_path)
+
+
+def test_token_and_address_come_from_the_environment_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.ensure_token(tmp_path)
+    assert home.server_url(tmp_path) == "http://127.0.0.1:5347"
+    home.write_server(tmp_path, home.ServerInfo("http://127.0.0.1:9/", os.getpid(), "0.1.0"))
+    assert home.server_url(tmp_path) == "http://127.0.0.1:9"
+    monkeypatch.setenv("LEHR_SERVER", "https://lehr.example/")
+    monkeypatch.setenv("LEHR_TOKEN", "given")
+    assert home.server_url(tmp_path) == "https://lehr.example"
+    assert home.token(tmp_path) == "given"
+
+
+def test_server_json_is_removed_by_its_own_process_only(tmp_path: Path) -> None:
+    home.write_server(tmp_path, home.ServerInfo("http://x", os.getpid() + 1, "0.1.0"))
+    home.remove_server(tmp_path)
+    assert home.read_server(tmp_path) is not None
+    home.write_server(tmp_path, home.ServerInfo("http://x", os.getpid(), "0.1.0"))
+    home.remove_server(tmp_path)
+    assert home.read_server(tmp_path) is None
+    (tmp_path / "server.json").write_text("{broken")
+    assert home.read_server(tmp_path) is None
+
+
+HOLD = "import sys, pathlib, lehr.home as h\nh.acquire_lock(pathlib.Path(sys.argv[1]))\nprint('held', flush=True)\nsys.stdin.read()"
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_home(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert home.lock_holder(tmp_path) == holder.pid
+        with pytest.raises(HomeUnusable, match=f"in use by process {holder.pid}"):
+            Store.open(tmp_path)
+        holder.kill()
+        holder.wait()
+        # A lock ends with its process, however that ends.
+        assert home.lock_holder(tmp_path) is None
+        with home.lock(tmp_path):
+            assert home.lock_holder(tmp_path) == os.getpid()
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_within_a_process_the_lock_may_be_taken_before_the_store(tmp_path: Path) -> None:
+    with home.lock(tmp_path):
+        fresh_store(tmp_path).close()
+        assert home.lock_holder(tmp_path) == os.getpid()
+    assert home.lock_holder(tmp_path) is None
+
+
+def test_one_home_is_opened_once_in_a_process(tmp_path: Path) -> None:
+    with fresh_store(tmp_path):
+        with pytest.raises(Exception, match="already open in this process"):
+            Store.open(tmp_path)
+        assert home.lock_holder(tmp_path) == os.getpid()
+    Store.open(tmp_path).close()
+
+
+MOUNTS = r"""
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+30 22 0:5 / /proc rw - proc proc rw
+40 22 0:40 / /home/ada rw - nfs4 server:/home rw
+41 40 0:41 / /home/ada/scratch rw - xfs /dev/nvme0n1 rw
+50 22 0:50 / /mnt/with\040space rw - fuse.sshfs host:/ rw
+60 22 0:60 / /mnt/twice rw - ext4 /dev/a rw
+61 22 0:61 / /mnt/twice rw - cifs //b rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/lib/lehr", "ext4"),
+        ("/home/ada/.lehr", "nfs4"),
+        ("/home/adam/.lehr", "ext4"),
+        ("/home/ada/scratch/lehr", "xfs"),
+        ("/mnt/with space/lehr", "fuse.sshfs"),
+        ("/mnt/twice/lehr", "cifs"),
+    ],
+)
+def test_the_file_system_of_a_path_is_read_off_the_mount_table(path: str, kind: str) -> None:
+    assert filesystem_type(Path(path), MOUNTS) == kind
+
+
+def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refuse_network_filesystem(tmp_path) not in {None, "nfs4"}
+    table = tmp_path / "mountinfo"
+    table.write_text(f"1 0 0:1 / {tmp_path} rw - nfs4 server:/x rw\n")
+    monkeypatch.setattr("lehr.store.filesystems._MOUNTS", table)
+    with pytest.raises(HomeUnusable, match=r"network file system \(nfs4\)"):
+        Store.open(tmp_path / "home")
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HomeUnusable, match="cannot be Lehr's home"):
+        Store.open(tmp_path / "file" / "home")

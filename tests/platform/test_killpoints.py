@@ -1,0 +1,91 @@
+"""The points at which fault tests end a process: off by default, once when armed, none forgotten."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import lehr
+from lehr import killpoints
+from lehr.control.lifecycle import Desired, RunState
+from lehr_testing.faults import kill_points
+
+PROGRAM = """
+from lehr.killpoints import reached
+for step in range(5):
+    print(step, flush=True)
+    reached("between")
+    reached("here")
+"""
+
+
+def steps_of(file: Path | None) -> list[str]:
+    environment = {k: v for k, v in os.environ.items() if k != killpoints.VARIABLE}
+    if file is not None:
+        environment[killpoints.VARIABLE] = str(file)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.split()
+
+
+def test_a_process_dies_at_the_armed_point_and_its_successor_goes_by(tmp_path):
+    file = tmp_path / "kill"
+    file.write_text("here")
+    assert steps_of(file) == ["0"]
+    assert (tmp_path / "kill.fired").read_text() == "here"
+    assert steps_of(file) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_count_lets_it_pass_so_often(tmp_path):
+    file = tmp_path / "kill"
+    file.write_text("here x 3")
+    assert steps_of(file) == ["0", "1", "2"]
+
+
+def test_another_points_name_does_nothing(tmp_path):
+    file = tmp_path / "kill"
+    file.write_text("elsewhere")
+    assert len(steps_of(file)) == 5
+    assert file.exists()
+
+
+def test_without_the_variable_a_point_is_an_empty_function(tmp_path):
+    assert steps_of(None) == ["0", "1", "2", "3", "4"]
+    assert killpoints.reached is killpoints._nothing
+
+
+NOT_OF_THE_LIFE_CYCLE = {
+    "order_checkpoint",
+    "add_checkpoint",
+    "remove_checkpoint",
+    "note_node",  # Decided anew from the record by whoever comes next.
+    "wish to prune",  # Pruning is a write of its own, prune_run.
+}
+
+
+def test_every_point_in_the_code_has_a_fault_test():
+    source = "\n".join(
+        path.read_text()
+        for path in Path(lehr.__file__).parent.rglob("*.py")
+        if path.name != "killpoints.py"
+    )
+    points = set(re.findall(r'reached\(\s*"([^"]+)"', source))
+    points |= {f"bridge: {when}" for when in ("before start", "after start", "start answered")}
+    points |= {f"bridge: {when}" for when in ("before stop", "after stop", "stop answered")}
+    writes = set(re.findall(r'what="([^"]+)"', source))
+    # begin_attempt alone moves to starting; to running the trainer's first record does.
+    writes |= {
+        f"move to {s.value}" for s in RunState if s not in {RunState.STARTING, RunState.RUNNING}
+    }
+    writes |= {f"wish to {desired.value}" for desired in Desired}
+    writes |= {"note of dispatched_at", "note of exit"}
+    points |= set(kill_points.around(*(writes - NOT_OF_THE_LIFE_CYCLE)))
+    assert points == {point for _, point in kill_points.POINTS}

@@ -1,0 +1,68 @@
+"""The files under deploy/, checked by what can check them on any machine."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+import yaml
+
+from lehr_testing.paths import ROOT
+
+DEPLOY = ROOT / "deploy"
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "ray").glob("*.yaml")), ids=lambda p: p.stem)
+def test_rays_own_validator_accepts_the_cluster_file(path):
+    util = pytest.importorskip("ray.autoscaler._private.util")
+    config = yaml.safe_load(path.read_text())
+    util.validate_config(util.prepare_config(config))
+    starts = config["head_start_ray_commands"] + config["worker_start_ray_commands"]
+    starts = [line for line in starts if " start " in line]
+    assert starts
+    assert all("RAY_AUTH_MODE=token" in line and "--num-gpus=8" in line for line in starts)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_unit():
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(DEPLOY / "systemd" / "lehr.service")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = [line for line in done.stderr.splitlines() if "lehr.service" in line]
+    # The path is the target machine's; everything else must be right.
+    assert [line for line in said if "is not executable" not in line] == []
+
+
+def test_stopping_the_unit_leaves_trainings_alone():
+    unit = (DEPLOY / "systemd" / "lehr.service").read_text()
+    assert re.search(r"^KillMode=process$", unit, re.MULTILINE)
+
+
+def test_compose_publishes_on_loopback_only_and_names_files_that_exist():
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        assert (DEPLOY.parent / service["build"]["dockerfile"]).is_file()
+        assert set(service.get("networks", [])) <= set(compose["networks"])
+        named = [volume.split(":")[0] for volume in service.get("volumes", [])]
+        assert set(named) <= set(compose["volumes"])
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.glob("*.Dockerfile")), ids=lambda p: p.stem)
+def test_an_image_copies_what_exists_installs_extras_that_exist_and_is_not_root(path):
+    text = path.read_text()
+    extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for line in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
+        for source in line.split():
+            assert (DEPLOY.parent / source).exists(), source
+    (asked,) = re.findall(r"'\.\[(.+)\]'", text)
+    assert set(asked.split(",")) <= set(extras)
+    assert re.search(r"^USER lehr$", text, re.MULTILINE)
+    if path.stem == "server":
+        assert "trainer" not in asked

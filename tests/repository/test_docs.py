@@ -1,0 +1,245 @@
+"""The reference pages are current, the API breaks nobody, links lead somewhere, commands exist."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from lehr.cli import main
+from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
+from lehr.specs.fields import leaf_paths, place
+from lehr_testing.paths import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted(DOCS.glob("*.md"))]
+GUIDES = ["getting-started.md", "lr-grid.md", "full-run.md", "operations.md", "data.md"]
+
+
+@pytest.fixture(scope="module")
+def breaking():
+    sys.path.insert(0, str(DOCS / "generate"))
+    try:
+        yield importlib.import_module("breaking")
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return json.loads((DOCS / "openapi.json").read_text())
+
+
+def test_the_generated_pages_are_current():
+    """A change that breaks clients is named here; one that does not only needs renewing."""
+    done = subprocess.run(
+        [sys.executable, str(DOCS / "generate"), "--check"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ------------------------------------------------------------------------------ breaking changes
+
+
+def operations(document):
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def test_nothing_breaks_what_stays_the_same(breaking, kept):
+    assert breaking.changes(kept, kept) == []
+
+
+def test_a_path_or_method_that_is_gone_breaks(breaking, kept):
+    for path, method, _ in operations(kept):
+        fewer = copy.deepcopy(kept)
+        del fewer["paths"][path][method]
+        assert f"{method.upper()} {path}: the method is gone" in breaking.changes(kept, fewer)
+        fewer = copy.deepcopy(kept)
+        del fewer["paths"][path]
+        assert f"{path}: the path is gone" in breaking.changes(kept, fewer)
+
+
+def used(kept, *, asked):
+    """Names of the schemas that bodies, or answers, are made of."""
+    text = [
+        json.dumps(
+            operation.get("requestBody", {}) if asked else operation["responses"].get("200", {})
+        )
+        for _, _, operation in operations(kept)
+    ]
+    return {name for one in text for name in re.findall(r"#/components/schemas/(\w+)", one)}
+
+
+def test_a_field_that_is_gone_breaks_in_bodies_and_answers(breaking, kept):
+    tried = 0
+    for name in used(kept, asked=True) | used(kept, asked=False):
+        for field in kept["components"]["schemas"][name].get("properties", {}):
+            fewer = copy.deepcopy(kept)
+            del fewer["components"]["schemas"][name]["properties"][field]
+            found = breaking.changes(kept, fewer)
+            assert any(change.endswith(f".{field} is gone") for change in found), (name, field)
+            tried += 1
+    assert tried > 80
+
+
+def test_a_value_that_is_gone_breaks(breaking, kept):
+    fewer = copy.deepcopy(kept)
+    [parameter] = [
+        one for one in fewer["paths"]["/api/v1/compare"]["get"]["parameters"] if one["name"] == "x"
+    ]
+    parameter["schema"]["enum"].remove("flops")
+    [change] = breaking.changes(kept, fewer)
+    assert change == "GET /api/v1/compare: query parameter x no longer knows flops"
+
+
+def test_a_field_that_must_be_given_now_breaks_and_an_optional_one_does_not(breaking, kept):
+    more = copy.deepcopy(kept)
+    body = more["components"]["schemas"]["RunSubmission"]
+    body["properties"]["owner"] = {"type": "string"}
+    assert breaking.changes(kept, more) == []
+    body["required"].append("owner")
+    assert breaking.changes(kept, more) == ["POST /api/v1/runs: body.owner must be given now"]
+
+
+def test_a_parameter_that_must_be_given_now_breaks(breaking, kept):
+    more = copy.deepcopy(kept)
+    parameters = more["paths"]["/api/v1/runs"]["get"]["parameters"]
+    parameters.append({"in": "query", "name": "owner", "schema": {"type": "string"}})
+    assert breaking.changes(kept, more) == []
+    parameters[-1]["required"] = True
+    [change] = breaking.changes(kept, more)
+    assert change == "GET /api/v1/runs: the query parameter owner must be given now"
+
+
+def test_a_type_that_is_taken_no_more_or_given_anew_breaks(breaking, kept):
+    other = copy.deepcopy(kept)
+    other["components"]["schemas"]["StandingView"]["properties"]["name"] = {
+        "anyOf": [{"type": "string"}, {"type": "null"}]
+    }
+    assert breaking.changes(kept, other) == [
+        "GET /api/v1/compare: answer.standings[].name may now be null"
+    ]
+    [limit] = [
+        one for one in other["paths"]["/api/v1/runs"]["get"]["parameters"] if one["name"] == "limit"
+    ]
+    limit["schema"]["type"] = "string"
+    assert any("limit no longer takes integer" in one for one in breaking.changes(kept, other))
+
+
+def test_what_is_added_to_answers_breaks_nobody(breaking, kept):
+    more = copy.deepcopy(kept)
+    more["paths"]["/api/v1/new"] = more["paths"]["/api/v1/health"]
+    more["components"]["schemas"]["RunView"]["properties"]["colour"] = {"type": "string"}
+    assert breaking.changes(kept, more) == []
+
+
+# ------------------------------------------------------------------------------------- reference
+
+
+def test_every_field_of_a_spec_is_in_the_reference():
+    text = (DOCS / "specs.md").read_text()
+    for root in (RunSpec, SweepSpec, RolloutSpec):
+        for path in leaf_paths(root):
+            name = path.rpartition(".")[2]
+            assert f"| `{name}` |" in text, path
+
+
+def test_every_command_is_in_the_reference():
+    text = (DOCS / "cli.md").read_text()
+    for name in main.MODULES:
+        assert f"### lehr {name}\n" in text, name
+
+
+# ------------------------------------------------------------------------------- links, commands
+
+
+def anchors(page: Path) -> set[str]:
+    found = set()
+    for title in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE):
+        kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
+        found.add(kept.replace(" ", "-"))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name) if name else page
+        assert file.exists(), f"{page.name}: {target}"
+        if anchor and file.suffix == ".md":
+            assert anchor in anchors(file), f"{page.name}: {target}"
+
+
+def test_every_page_is_on_the_list_of_pages():
+    listed = (DOCS / "README.md").read_text()
+    for page in DOCS.glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in listed, page.name
+
+
+def commands(text: str) -> list[list[str]]:
+    """The ``lehr`` commands of a page's console blocks, without comments and what they print."""
+    found = []
+    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+        lines = block.replace("\\\n", " ").splitlines()
+        for line in lines:
+            if not line.startswith("$ "):
+                continue
+            for part in re.split(r" {4,}\$ | && ", line.removeprefix("$ ")):
+                words = shlex.split(part, comments=True)
+                if words and words[0].endswith("lehr"):
+                    found.append(words[1:])
+    return found
+
+
+def command(words: list[str]):
+    """The command that words call, and what is left of them."""
+    app = importlib.import_module(f"lehr.cli.{main.MODULES[words[0]]}").app
+    found, rest = typer.main.get_group(app).commands[words[0]], words[1:]
+    while getattr(found, "commands", None):
+        assert rest, f"lehr {' '.join(words)}: which of {', '.join(found.commands)}?"
+        assert rest[0] in found.commands, f"lehr {' '.join(words)}: there is no {rest[0]}"
+        found, rest = found.commands[rest[0]], rest[1:]
+    return found, rest
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_the_docs_exist_with_their_options(page):
+    for words in commands(page.read_text()):
+        if words[0].startswith("-") or words[0].isupper() or words[0].startswith("["):
+            continue
+        assert words[0] in main.MODULES, f"{page.name}: lehr {' '.join(words)}"
+        found, rest = command(words)
+        known = {name for one in found.params for name in [*one.opts, *one.secondary_opts]}
+        for word in rest:
+            if re.match(r"--?[a-z]", word):
+                assert word.partition("=")[0] in known | {"--help"}, f"{page.name}: {words}"
+            path = word.partition("=")[0]
+            if "=" in word and path.startswith(("train.", "run.", "resources.")):
+                root = SweepSpec if path.startswith("run.") else RunSpec
+                assert place(root, path) is not None, f"{page.name}: {words}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_whole_specs_in_the_docs_are_valid(page):
+    for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
+        if re.search(r"^name: ", block, re.MULTILINE) and re.search(
+            r"^(train|run):", block, re.MULTILINE
+        ):
+            load_spec(block)

@@ -1,0 +1,273 @@
+"""Corpora: the same documents whatever they are packed in, and clear words when they are not there."""
+
+import gzip
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lehr_testing.corpora import documents, silent, write_jsonl
+from lehr_trainer.config import DataConfig, FilesCorpus, HubCorpus, StdlibCorpus, ValidationConfig
+from lehr_trainer.data import check_corpus, check_data, prepare
+from lehr_trainer.data.corpora import open_corpus
+from lehr_trainer.data.hub import HubReader, explain_hub_error
+from lehr_trainer.errors import BadConfig, BadData, DataUnreachable
+
+TEXTS = documents(40)
+
+
+def files(kind, *paths, **options):
+    return FilesCorpus(kind=kind, paths=[str(path) for path in paths], **options)
+
+
+def everything(corpus, skip=0):
+    reader = open_corpus(corpus)
+    return [
+        text
+        for source in range(reader.sources())
+        for text in reader.documents(source, skip if source == 0 else 0)
+    ]
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """The same texts as text files, JSON lines (also gzipped) and Parquet."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for number, text in enumerate(TEXTS):
+        (folder / f"{number:03d}.txt").write_text(text, encoding="utf-8")
+    lines = write_jsonl(tmp_path / "corpus.jsonl", TEXTS, meta={"n": 1})
+    (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(lines.read_bytes()))
+    pq.write_table(
+        pa.table({"text": TEXTS, "n": range(len(TEXTS))}),
+        tmp_path / "corpus.parquet",
+        row_group_size=7,
+    )
+    return {
+        "text": files("text", folder),
+        "jsonl": files("jsonl", lines),
+        "gzip": files("jsonl", tmp_path / "packed.jsonl.gz"),
+        "parquet": files("parquet", tmp_path / "corpus.parquet"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["text", "jsonl", "gzip", "parquet"])
+def test_every_kind_of_file_gives_the_same_documents(packed, kind):
+    assert everything(packed[kind]) == TEXTS
+
+
+@pytest.mark.parametrize("kind", ["text", "jsonl", "parquet"])
+def test_reading_can_begin_at_any_document(packed, kind):
+    assert everything(packed[kind], skip=13) == TEXTS[13:]
+
+
+def test_every_kind_of_file_makes_the_same_shards(packed, tmp_path):
+    digests = {
+        kind: prepare(
+            DataConfig(corpus=corpus, tokenizer="byte"),
+            ValidationConfig(share=0.1),
+            512,
+            tmp_path / "root",
+            silent,
+        ).digest
+        for kind, corpus in packed.items()
+    }
+    assert len(set(digests.values())) == 1, digests
+
+
+def test_a_text_file_can_be_lines_or_paragraphs(tmp_path):
+    path = tmp_path / "play.txt"
+    path.write_text("First Citizen:\nBefore we proceed\n\nAll:\nSpeak, speak.\n")
+    assert everything(files("text", path, document="paragraph")) == [
+        "First Citizen:\nBefore we proceed",
+        "All:\nSpeak, speak.\n",
+    ]
+    assert everything(files("text", path, document="line"))[0] == "First Citizen:\n"
+
+
+def test_file_names_with_glob_characters_are_read_as_they_are(tmp_path):
+    path = write_jsonl(tmp_path / "a[1]*.jsonl", TEXTS)
+    assert everything(files("jsonl", path)) == TEXTS
+
+
+def test_metadata_of_any_shape_does_not_matter(tmp_path):
+    path = tmp_path / "mixed.jsonl"
+    path.write_text(
+        '{"text": "a", "meta": 1}\n\n{"meta": {"x": []}, "text": "b"}\n{"text": null}\n'
+    )
+    assert everything(files("jsonl", path)) == ["a", "", "b", ""]
+
+
+def test_globs_folders_and_files_are_taken_in_a_fixed_order(tmp_path):
+    for name in ("b.jsonl", "a.jsonl", "c.jsonl"):
+        write_jsonl(tmp_path / name, [name])
+    (tmp_path / "README").write_text("not data")
+    expected = ["a.jsonl", "b.jsonl", "c.jsonl"]
+    assert everything(files("jsonl", tmp_path)) == expected
+    assert everything(files("jsonl", tmp_path / "*.jsonl")) == expected
+    # Named first, so first; and not a second time.
+    assert everything(files("jsonl", tmp_path / "c.jsonl", tmp_path))[0] == "c.jsonl"
+    assert len(everything(files("jsonl", tmp_path / "c.jsonl", tmp_path))) == 3
+
+
+def test_the_standard_library_is_real_text_in_a_fixed_order():
+    texts = everything(StdlibCorpus())
+    joined = "\n".join(texts)
+    assert len(joined) > 5_000_000
+    assert "builtins.len\n\nReturn the number of items in a container." in joined
+    assert "class JSONDecoder" in joined
+    assert "site-packages" not in {text[:40] for text in texts}
+    assert texts == everything(StdlibCorpus())
+    assert everything(StdlibCorpus(), skip=5) == texts[5:]
+
+
+# --- what is wrong is said ---------------------------------------------------------------------
+
+
+def test_a_missing_path_names_itself_and_the_nearest(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", TEXTS)
+    with pytest.raises(BadData, match=r"trian.jsonl does not exist; did you mean .*train.jsonl\?"):
+        check_corpus(files("jsonl", tmp_path / "trian.jsonl"))
+    with pytest.raises(BadData, match="nearest folder that exists is"):
+        check_corpus(files("jsonl", tmp_path / "zzz" / "deep" / "x.jsonl"))
+    with pytest.raises(BadData, match="does not exist"):
+        check_corpus(files("jsonl", tmp_path / "*.nothing"))
+
+
+def test_a_folder_without_such_files_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(BadData, match="holds no parquet file"):
+        check_corpus(files("parquet", tmp_path))
+
+
+def test_a_corpus_is_checked_without_numpy_torch_or_datasets(tmp_path):
+    code = (
+        "import sys; from lehr_trainer.config import FilesCorpus;"
+        "from lehr_trainer.config import DataConfig; from lehr_trainer.data import check_data;"
+        f"corpus = FilesCorpus(kind='text', paths=[{str(tmp_path)!r} + '/a.txt']);"
+        "check_data(DataConfig(corpus=corpus, tokenizer='byte'), 512);"
+        "print([m for m in ('numpy', 'torch', 'datasets') if m in sys.modules])"
+    )
+    (tmp_path / "a.txt").write_text("x")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_preparing_the_standard_library_loads_nothing_that_it_does_not_use(tmp_path):
+    code = (
+        "import sys; from pathlib import Path;"
+        "from lehr_trainer.config import DataConfig, StdlibCorpus, ValidationConfig;"
+        "from lehr_trainer.data import prepare;"
+        "d = DataConfig(corpus=StdlibCorpus(), tokenizer='byte');"
+        f"prepare(d, ValidationConfig(), 512, Path({str(tmp_path)!r}), lambda *a: None);"
+        "print([m for m in ('torch', 'datasets', 'tokenizers', 'mistral_common', 'tiktoken')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{broken", r"line 2 is not JSON"),
+        ('["a"]', r"line 2 is no JSON object"),
+        ('{"txt": "a"}', r"line 2 has no field 'text'; it has txt; .*text_field to txt"),
+        ('{"text": 3}', r"line 2: field 'text' holds int, not text"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_number(tmp_path, line, says):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(f'{{"text": "fine"}}\n{line}\n')
+    with pytest.raises(BadData, match=says) as caught:
+        everything(files("jsonl", path))
+    assert str(path) in str(caught.value)
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    path = tmp_path / "old.txt"
+    path.write_bytes("naïve".encode("latin-1"))
+    with pytest.raises(BadData, match=r"old.txt is not UTF-8"):
+        everything(files("text", path))
+
+
+def test_a_damaged_or_foreign_parquet_file_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 nothing of the kind")
+    with pytest.raises(BadData, match=r"a.parquet is no Parquet file"):
+        everything(files("parquet", path))
+    pq.write_table(pa.table({"content": ["a"], "n": [1]}), path)
+    with pytest.raises(BadData, match=r"no field 'text'; it has content, n"):
+        everything(files("parquet", path))
+    with pytest.raises(BadData, match=r"column 'n' holds int64, not text"):
+        everything(files("parquet", path, text_field="n"))
+
+
+# --- the hub, up to the network ------------------------------------------------------------------
+
+
+def test_a_hub_dataset_streams_shard_by_shard(tmp_path):
+    """A folder of Parquet files stands in for a repository: `datasets` treats both alike."""
+    for shard in range(3):
+        part = TEXTS[shard * 10 : shard * 10 + 10]
+        pq.write_table(
+            pa.table({"text": part, "n": range(10)}), tmp_path / f"train-{shard}.parquet"
+        )
+    reader = HubReader(HubCorpus(id=str(tmp_path)))
+    assert reader.sources() == 3
+    assert [t for s in range(3) for t in reader.documents(s, 0)] == TEXTS[:30]
+    assert list(reader.documents(1, 4)) == TEXTS[14:20]
+    with pytest.raises(BadData, match=r"no field 'txt'; it has text, n.*to text"):
+        list(HubReader(HubCorpus(id=str(tmp_path), text_field="txt")).documents(0, 0))
+
+
+def test_an_unreachable_hub_is_said_with_what_to_do():
+    code = (
+        "from pathlib import Path; from lehr_trainer.errors import DataUnreachable;"
+        "from lehr_trainer.config import HubCorpus; from lehr_trainer.data.corpora import open_corpus\n"
+        "try: open_corpus(HubCorpus(id='HuggingFaceFW/fineweb-edu', name='sample-10BT')).sources()\n"
+        "except DataUnreachable as e: print('said:', e)\n"
+        "from lehr_trainer.data import load_tokenizer\n"
+        "try: load_tokenizer('openai-community/no-such-tokenizer')\n"
+        "except DataUnreachable as e: print('said:', e)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    first, second = [line for line in done.stdout.splitlines() if line.startswith("said:")]
+    assert "HuggingFaceFW/fineweb-edu cannot be fetched" in first
+    assert "network" in first
+    assert "no-such-tokenizer cannot be fetched" in second
+
+
+def test_a_dataset_that_does_not_exist_is_not_called_unreachable():
+    from datasets.exceptions import DatasetNotFoundError
+
+    error = explain_hub_error(
+        DatasetNotFoundError("Dataset 'a/b' doesn't exist"), "dataset a/b", "x"
+    )
+    assert not isinstance(error, DataUnreachable)
+    assert isinstance(
+        explain_hub_error(ConnectionError("no route"), "dataset a/b", "x"), DataUnreachable
+    )
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused_before_anything_is_read():
+    data = DataConfig(corpus=StdlibCorpus(), tokenizer="tekken")
+    check_data(data, 131_072)
+    with pytest.raises(BadConfig, match=r"'tekken' has 131,072 tokens.*vocab_size is 512"):
+        check_data(data, 512)
+    with pytest.raises(BadData, match="did you mean byte"):
+        check_data(data.model_copy(update={"tokenizer": "bytes"}), 512)
+
+
+def test_a_path_given_as_hub_id_is_refused_at_once():
+    with pytest.raises(BadData, match="use kind text, jsonl or parquet"):
+        check_corpus(HubCorpus(id="/data/my/corpus"))

@@ -1,0 +1,291 @@
+"""Batches: a pure function of the step, the same on any number of ranks and however loaded."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr_testing.corpora import documents, prepare_texts
+from lehr_trainer.config import BatchConfig, LengthStage
+from lehr_trainer.data import Loader, TrainTokens, preparation
+from lehr_trainer.data.order import shuffled
+from lehr_trainer.data.prepared import read_manifest
+from lehr_trainer.data.tokens import choose_loading
+from lehr_trainer.errors import BadConfig, BadData
+
+SHAPE = BatchConfig(sequences=12, sequence_length=16)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Several shards, so that batches are gathered from more than one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preparation, "SHARD_TOKENS", 3000)
+        patch.setattr(preparation, "_BATCH_BYTES", 700)
+        made = prepare_texts(tmp_path_factory.mktemp("corpus"), documents(300))
+    assert len(read_manifest(made.directory).train) > 3
+    return made
+
+
+def load(prepared, batch=SHAPE, **options):
+    return Loader(prepared, batch, **{"seed": 5, "workers": 0, **options})
+
+
+def step_rows(prepared, step, world_size, batch=SHAPE, **options):
+    """All inputs and targets of a step, over ranks and micro-steps."""
+    parts = []
+    for rank in range(world_size):
+        with load(prepared, batch, rank=rank, world_size=world_size, **options) as loader:
+            parts += [loader.batch(step, micro) for micro in range(loader.micro_steps(step))]
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+
+def naive_rows(prepared, step, batch=SHAPE, seed=5):
+    """The same by the definition: one sequence at a time, from the shards as they lie on disk."""
+    length = batch.sequence_length
+    blocks = []
+    for shard in read_manifest(prepared.directory).train:
+        tokens = np.fromfile(prepared.directory / shard.name, dtype=prepared.dtype)
+        blocks += [tokens[at : at + length + 1] for at in range(0, tokens.size - length, length)]
+    rows = []
+    for sequence in range(step * batch.sequences, (step + 1) * batch.sequences):
+        epoch, index = divmod(sequence, len(blocks))
+        rows.append(blocks[shuffled(seed, epoch, len(blocks), np.array([index]))[0]])
+    return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+
+@pytest.mark.parametrize("step", [0, 1, 77, 10_000])
+def test_a_batch_is_what_the_definition_says(prepared, step):
+    rows = naive_rows(prepared, step)
+    inputs, targets = step_rows(prepared, step, 1)
+    assert torch.equal(inputs, rows[:, :-1])
+    assert torch.equal(targets, rows[:, 1:])
+    assert inputs.dtype == targets.dtype == torch.int64
+    assert inputs.is_contiguous()
+    assert targets.is_contiguous()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    step=st.integers(0, 10**9),
+    world_size=st.sampled_from([1, 2, 3, 4, 6, 12]),
+    micro_batch=st.sampled_from([None, 1]),
+    workers=st.sampled_from([0, 2]),
+    loading=st.sampled_from(["memmap", "preload"]),
+)
+def test_a_step_has_the_same_sequences_however_it_is_shared_and_loaded(
+    prepared, step, world_size, micro_batch, workers, loading
+):
+    shape = SHAPE.model_copy(update={"micro_batch": micro_batch})
+    expected = step_rows(prepared, step, 1)
+    shared = step_rows(prepared, step, world_size, shape, workers=workers, loading=loading)
+    assert torch.equal(shared[0], expected[0])
+    assert torch.equal(shared[1], expected[1])
+
+
+def test_an_epoch_visits_every_block_once(prepared):
+    shape = BatchConfig(sequences=1, sequence_length=16)
+    with load(prepared, shape) as loader:
+        blocks = loader.data.blocks
+        seen = torch.cat([loader.batch(step)[0] for step in range(blocks)])
+        again = torch.cat([loader.batch(step)[0] for step in range(blocks, 2 * blocks)])
+    assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, again.tolist()))
+    assert not torch.equal(seen, again)
+    tokens = np.concatenate(
+        [
+            np.fromfile(prepared.directory / shard.name, dtype=prepared.dtype)[
+                : (shard.tokens - 1) // 16 * 16
+            ]
+            for shard in read_manifest(prepared.directory).train
+        ]
+    )
+    assert np.array_equal(np.sort(seen.numpy().ravel()), np.sort(tokens))
+
+
+def test_a_resumed_loader_goes_on_with_what_the_first_would_have_given(prepared):
+    with load(prepared, workers=2) as first:
+        undisturbed = [first.batch(step)[0] for step in range(20)]
+    with load(prepared, workers=2) as resumed:
+        for step in range(11, 20):
+            assert torch.equal(resumed.batch(step)[0], undisturbed[step])
+
+
+@settings(max_examples=20, deadline=None)
+@given(places=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=25))
+def test_batches_may_be_asked_for_in_any_order(prepared, places):
+    shape = SHAPE.model_copy(update={"micro_batch": 4})
+    with load(prepared, shape, workers=3, prefetch=2) as ahead, load(prepared, shape) as plain:
+        for step, micro in places:
+            assert torch.equal(ahead.batch(step, micro)[0], plain.batch(step, micro)[0])
+
+
+def test_another_seed_gives_other_batches(prepared):
+    assert not torch.equal(step_rows(prepared, 0, 1)[0], step_rows(prepared, 0, 1, seed=6)[0])
+
+
+def test_workers_make_batches_before_they_are_asked_for(prepared, monkeypatch):
+    made = []
+    monkeypatch.setattr(Loader, "_make", remembering(Loader._make, made))
+    with load(prepared, workers=2, prefetch=3) as loader:
+        loader.batch(0)
+        deadline = time.monotonic() + 20
+        while len(made) < 7 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert sorted(made) == [(step, 0) for step in range(7)]
+        for step in range(1, 5):
+            loader.batch(step)
+    assert len(made) == len(set(made))
+
+
+def remembering(make, made):
+    def wrapped(self, place):
+        batch = make(self, place)
+        made.append(place)
+        return batch
+
+    return wrapped
+
+
+def test_the_wait_for_data_is_measured(prepared, monkeypatch):
+    make = Loader._make
+
+    def slow(self, place):
+        time.sleep(0.05)
+        return make(self, place)
+
+    monkeypatch.setattr(Loader, "_make", slow)
+    with load(prepared) as loader:
+        loader.batch(0)
+        assert loader.waited_s >= 0.05
+        before = loader.waited_s
+        loader.batch(1)
+        assert loader.waited_s - before >= 0.05
+
+
+# --- longer sequences later ----------------------------------------------------------------------
+
+
+STAGED = BatchConfig(
+    sequences=12, sequence_length=16, stages=[LengthStage(after=0.9, sequence_length=32)]
+)
+
+
+def test_sequences_grow_at_their_share_of_the_steps_and_tokens_stay(prepared):
+    with load(prepared, STAGED, steps=100) as loader:
+        shapes = [tuple(loader.batch(step)[0].shape) for step in (0, 89, 90, 99)]
+    assert shapes == [(12, 16), (12, 16), (6, 32), (6, 32)]
+
+
+def test_a_step_covers_the_same_tokens_at_either_length(prepared):
+    """So a change of length neither repeats nor skips anything."""
+    long = BatchConfig(sequences=6, sequence_length=32)
+    for step in (0, 5, 89):
+        short, _ = step_rows(prepared, step, 1, STAGED, steps=100)
+        whole, _ = step_rows(prepared, step, 1, long)
+        assert torch.equal(short.reshape(6, 32), whole)
+
+
+def test_prefetching_crosses_the_change_of_length(prepared):
+    with (
+        load(prepared, STAGED, steps=20, workers=2) as ahead,
+        load(prepared, STAGED, steps=20) as plain,
+    ):
+        for step in range(20):
+            assert torch.equal(ahead.batch(step)[1], plain.batch(step)[1])
+
+
+def test_a_micro_batch_keeps_its_tokens_through_a_change_of_length(prepared):
+    shape = STAGED.model_copy(update={"micro_batch": 4})
+    with load(prepared, shape, steps=10) as loader:
+        assert loader.micro_steps(0) == 3
+        assert loader.batch(9)[0].shape == (2, 32)
+        assert loader.micro_steps(9) == 3
+    assert torch.equal(
+        step_rows(prepared, 9, 3, shape, steps=10)[0],
+        step_rows(prepared, 9, 1, STAGED, steps=10)[0],
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "says"),
+    [
+        ([{"after": 0.5, "sequence_length": 24}], "16 does not divide the longest, 24"),
+        ([{"after": 0.5, "sequence_length": 128}], "does not divide the 192 tokens"),
+        (
+            [
+                {"after": 0.5, "sequence_length": 32},
+                {"after": 0.4, "sequence_length": 64},
+            ],
+            "must begin one after another",
+        ),
+    ],
+)
+def test_stages_that_cannot_work_are_refused(stages, says):
+    with pytest.raises(ValueError, match=says):
+        BatchConfig(sequences=12, sequence_length=16, stages=stages)
+
+
+# --- what cannot work -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "world_size", "says"),
+    [
+        (SHAPE, 5, "12 sequences a step cannot be shared by 5 ranks"),
+        (SHAPE.model_copy(update={"micro_batch": 5}), 2, "5 does not divide the 6 sequences"),
+        (STAGED, 4, "6 sequences a step cannot be shared by 4 ranks"),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_refused_at_the_start(prepared, shape, world_size, says):
+    with pytest.raises(BadConfig, match=says):
+        load(prepared, shape, world_size=world_size, steps=10)
+
+
+def test_a_corpus_shorter_than_a_sequence_is_refused(prepared):
+    with pytest.raises(BadData, match="fewer than one sequence of 100,000"):
+        load(prepared, BatchConfig(sequences=1, sequence_length=100_000))
+
+
+def test_a_corpus_of_a_few_blocks_is_repeated_in_new_orders(tmp_path):
+    small = prepare_texts(tmp_path, documents(20), share=0.3)
+    shape = BatchConfig(sequences=64, sequence_length=64)
+    with load(small, shape) as loader:
+        assert 1 <= loader.data.blocks < 64
+        assert torch.equal(loader.batch(0)[0], naive_rows(small, 0, shape)[:, :-1])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_token_outside_the_vocabulary_names_its_shard(tmp_path, workers):
+    small = prepare_texts(tmp_path, documents(50))
+    shard = small.directory / "train-00000.bin"
+    tokens = np.fromfile(shard, dtype=small.dtype)
+    tokens[:] = 300
+    tokens.tofile(shard)
+    with (
+        load(small, workers=workers) as loader,
+        pytest.raises(BadData, match="token 300") as caught,
+    ):
+        loader.batch(0)
+    assert str(shard) in str(caught.value)
+
+
+def test_memory_and_disk_hold_the_same_tokens(prepared):
+    mapped = TrainTokens.open(prepared, "memmap", 16)
+    loaded = TrainTokens.open(prepared, "preload", 16)
+    assert len(mapped.shards) == len(loaded.shards) > 3
+    for ours, theirs in zip(mapped.shards, loaded.shards, strict=True):
+        assert np.array_equal(ours, theirs)
+    assert not mapped.shards[0].flags.writeable
+
+
+def test_auto_preloads_what_all_ranks_can_hold_in_half_of_the_free_memory(monkeypatch):
+    monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: 1000)
+    assert choose_loading("auto", 500) == "preload"
+    assert choose_loading("auto", 501) == "memmap"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert choose_loading("auto", 63) == "memmap"
+    assert choose_loading("auto", 62) == "preload"
+    assert choose_loading("preload", 10**9) == "preload"

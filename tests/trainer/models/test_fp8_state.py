@@ -1,0 +1,111 @@
+"""A21: delayed scaling's amax histories go through checkpoints, without a pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lehr_testing import transformer_engine_stand_in
+from lehr_testing.assembled import assembled
+from lehr_testing.specs import text_corpus
+from lehr_testing.specs import train as train_values
+from lehr_trainer import layout
+from lehr_trainer.checkpoint import read_manifest, read_tensors
+from lehr_trainer.models.fp8 import fp8_state
+from lehr_trainer.train import Training
+
+DELAYED = {"compute": "fp32", "fp8": {"recipe": "te_delayed"}}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    transformer_engine_stand_in.install(monkeypatch)
+    return train_values(
+        text_corpus(tmp_path / "texts"),
+        steps=100,
+        precision=DELAYED,
+        checkpoint={"every": 0, "asynchronous": False},
+        diagnostics={"quality_every": 0, "sample": {"every": 0}},
+        deterministic=False,
+    )
+
+
+def steps(training: Training, count: int) -> None:
+    training.wrapped.train()
+    training.steplog.start_at(training.progress.step)
+    for _ in range(count):
+        training.take_step()
+
+
+def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def different(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
+    assert one.keys() == other.keys()
+    return [name for name in one if not torch.equal(one[name], other[name])]
+
+
+def test_a_resumed_run_goes_on_with_the_histories_it_had(tmp_path: Path, config: dict) -> None:
+    (tmp_path / "run").mkdir()
+    first = assembled(tmp_path / "run", config)
+    with first.loader:
+        steps(first, 3)
+        first.save("order", None)
+        histories = copies(fp8_state(first.model))
+        assert histories
+        assert all((value != 0).any() for value in histories.values())
+        steps(first, 2)
+    saved = layout.checkpoint_dir(tmp_path / "run" / "attempt-1", 3)
+    manifest = read_manifest(saved)
+    assert different(read_tensors(saved, manifest, "fp8"), histories) == []
+    assert not any("_extra_state" in name for name in read_tensors(saved, manifest, "model"))
+
+    second = assembled(tmp_path / "run", config)
+    with second.loader:
+        assert second.progress.step == 3
+        assert different(fp8_state(second.model), histories) == []
+        steps(second, 2)
+    assert different(fp8_state(second.model), copies(fp8_state(first.model))) == []
+    assert different(dict(second.model.named_parameters()), dict(first.model.named_parameters())) == []  # fmt: skip
+
+
+def test_without_its_histories_it_would_be_another_run(
+    tmp_path: Path, config: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the test above would miss if FP8's rounding did not depend on them."""
+    (tmp_path / "run").mkdir()
+    first = assembled(tmp_path / "run", config)
+    with first.loader:
+        steps(first, 3)
+        first.save("order", None)
+        steps(first, 2)
+    monkeypatch.setattr("lehr_trainer.state.load_fp8_state", lambda *_: None)
+    second = assembled(tmp_path / "run", config)
+    with second.loader:
+        steps(second, 2)
+    assert different(dict(second.model.named_parameters()), dict(first.model.named_parameters()))
+
+
+def test_a_rehearsal_and_a_look_at_the_loss_leave_no_trace_in_them(
+    tmp_path: Path, config: dict
+) -> None:
+    lengths = {"sequences": 4, "sequence_length": 64, "stages": [{"after": 0.9, "sequence_length": 128}]}  # fmt: skip
+    (tmp_path / "run").mkdir()
+    looking = {"quality_every": 1, "parts_every": 0, "sample": {"every": 0}}
+    rehearsed = assembled(tmp_path / "run", {**config, "batch": lengths, "diagnostics": looking})
+    (tmp_path / "plain").mkdir()
+    plain = assembled(tmp_path / "plain", config)
+    fresh = fp8_state(rehearsed.model)
+    assert fresh, "two lengths are rehearsed"
+    assert all((value == ("/scale" in name)).all() for name, value in fresh.items())
+    with rehearsed.loader, plain.loader:
+        # One batch for both: which windows a corpus has depends on the longest sequence.
+        batch = plain.loader.batch(0)
+        for training in (rehearsed, plain):
+            training.loader.batch = lambda *_: batch  # type: ignore[method-assign]
+            steps(training, 2)
+    assert different(fp8_state(rehearsed.model), fp8_state(plain.model)) == []

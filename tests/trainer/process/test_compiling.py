@@ -1,0 +1,170 @@
+"""A15: compiled equals eager, accumulation equals one large batch, and one process compiles."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lehr_testing.paths import TESTING
+from lehr_trainer.compile_turn import compile_key, compile_turn
+from lehr_trainer.compiling import Accumulation, compile_model
+from lehr_trainer.config import LlamaConfig
+from lehr_trainer.config_parts.compile import CompileConfig
+from lehr_trainer.config_parts.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.config_parts.recompute import RecomputeConfig
+from lehr_trainer.losses import cross_entropy
+from lehr_trainer.models.gpt2 import GPT2
+from lehr_trainer.models.init import initialise
+from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.recompute import recompute_activations
+from lehr_trainer.presets import MODEL_PRESETS
+
+SCRIPT = TESTING / "compile_turns.py"
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def build(kind: str = "llama"):
+    if kind == "gpt2":
+        model = GPT2(GPT2Config(**{**GPT2_TINY, "num_hidden_layers": 2}))
+    else:
+        model = Llama(LlamaConfig(**{**MODEL_PRESETS["tiny"].values, "num_hidden_layers": 1}))
+    initialise(model, seed=0)
+    return model
+
+
+def train(model, config: CompileConfig, *, micro_batch: int, steps: int = 3):
+    """Losses and the last step's gradients."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    accumulation = Accumulation(model, config)
+    generator = torch.Generator().manual_seed(0)
+    losses = []
+    for step in range(steps):
+        tokens = torch.randint(0, 512, (4, 33), generator=generator)
+        total = 0.0
+        for part in tokens.split(micro_batch):
+            accumulation.begin_micro_step()
+            hidden = model(part[:, :-1])
+            loss = cross_entropy(hidden, model.head_weight, part[:, 1:]) * micro_batch / 4
+            loss.backward()
+            total += loss.item()
+        losses.append(total)
+        gradients = [p.grad.clone() for p in model.parameters()]
+        optimizer.step()
+        accumulation.clear(optimizer)
+        if step + 1 < steps and config.cuda_graphs:
+            assert all(p.grad is not None for p in model.parameters())
+    return losses, gradients
+
+
+def close(got, want) -> None:
+    assert got[0] == pytest.approx(want[0], rel=1e-4)
+    for a, b in zip(got[1], want[1], strict=True):
+        assert (a - b).norm() < 2e-3 * b.norm() + 1e-7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "config",
+    [
+        CompileConfig(scope="block", fullgraph=True),
+        CompileConfig(scope="block", mode="reduce-overhead"),
+        CompileConfig(scope="block", mode="max-autotune"),
+        CompileConfig(scope="model"),
+    ],
+    ids=lambda c: f"{c.scope}-{c.mode}",
+)
+def test_compiled_losses_are_the_eager_ones_and_accumulation_is_one_large_batch(config) -> None:
+    eager = train(build(), CompileConfig(), micro_batch=4)
+    model = build()
+    names = list(model.state_dict())
+    compile_model(model, config)
+    close(train(model, config, micro_batch=4), eager)
+    assert list(model.state_dict()) == names
+    again = build()
+    compile_model(again, config)
+    close(train(again, config, micro_batch=1), eager)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["block", "swiglu"])
+def test_checkpointing_compiles_into_one_graph(policy: str) -> None:
+    eager = train(build(), CompileConfig(), micro_batch=4)
+    model = build()
+    recompute_activations(model, RecomputeConfig(policy=policy))
+    config = CompileConfig(scope="block", fullgraph=True)
+    compile_model(model, config)
+    close(train(model, config, micro_batch=4), eager)
+
+
+@pytest.mark.slow
+def test_all_blocks_share_one_graph() -> None:
+    model = build("gpt2")
+    torch._dynamo.utils.counters.clear()
+    config = CompileConfig(scope="block", fullgraph=True)
+    compile_model(model, config)
+    train(model, config, micro_batch=4)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_without_cuda_graphs_gradients_are_dropped_as_ever() -> None:
+    model = build()
+    accumulation = Accumulation(model, CompileConfig(scope="block"))
+    assert all(p.grad is None for p in model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.zeros(1, 4, dtype=torch.long)).sum().backward()
+    accumulation.clear(optimizer)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_one_compiles_while_seven_wait_and_say_so(tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(tmp_path), str(index), "7"],
+            stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for index in range(8)
+    ]  # fmt: skip
+    try:
+        outputs = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [o["first"] for o in outputs].count(True) == 1
+    assert all(o["hit"] for o in outputs)
+    waiting = [o for o in outputs if any("waiting for its result" in m for m in o["said"])]
+    assert len(waiting) == 7
+    holder = next(p.pid for p, o in zip(processes, outputs, strict=True) if o["first"])
+    assert any(f"process {holder} compiles" in m for o in waiting for m in o["said"])
+
+
+def test_once_compiled_nobody_waits_and_a_failure_leaves_the_turn_to_the_next(
+    tmp_path: Path,
+) -> None:
+    def quiet(*_: object) -> None:
+        return None
+
+    with pytest.raises(RuntimeError, match="boom"), compile_turn("a", quiet, folder=tmp_path):
+        raise RuntimeError("boom")
+    turns = []
+    for _ in range(2):
+        with compile_turn("a", quiet, folder=tmp_path) as first:
+            turns.append(first)
+    assert turns == [True, False]
+
+
+def test_a_key_tells_what_shapes_the_graph() -> None:
+    assert compile_key({"hidden": 8}, [4, 32]) == compile_key({"hidden": 8}, [4, 32])
+    assert compile_key({"hidden": 8}, [4, 32]) != compile_key({"hidden": 8}, [8, 32])

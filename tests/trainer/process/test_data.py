@@ -1,0 +1,257 @@
+"""Many processes that need one corpus: one prepares it, and none is lost when it dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lehr_testing.corpora import documents, prepare_texts, write_jsonl
+from lehr_testing.waiting import until
+from lehr_trainer.data import preparation
+
+PREAMBLE = """
+import json, os, sys, time
+from pathlib import Path
+from lehr_trainer.config import DataConfig, FilesCorpus, ValidationConfig
+from lehr_trainer.data import prepare, preparation, progress, shards
+
+folder = Path(sys.argv[1])
+preparation.SHARD_TOKENS, preparation._BATCH_BYTES = 4000, 700
+
+
+def say(phase, message, done):
+    print(json.dumps({"message": message, "done": done}), flush=True)
+
+
+def hold(name):
+    # Until the test lets go, so that nothing depends on who is fast.
+    print(json.dumps({"message": name, "done": None}), flush=True)
+    while not (folder / name).exists():
+        time.sleep(0.01)
+
+
+def run():
+    data = DataConfig(
+        corpus=FilesCorpus(kind="jsonl", paths=[str(folder / "corpus.jsonl")]), tokenizer="byte"
+    )
+    held_out = ValidationConfig(share=0.1, tokens=10**9)
+    made = prepare(data, held_out, 512, folder / "root", say, started_by=f"trial {sys.argv[2]}")
+    print(json.dumps({"digest": made.digest, "validation": made.validation_digest}), flush=True)
+"""
+
+HOLDS_WHEN_WRITTEN = """
+finish = shards.ShardWriter.finish
+def finish_later(self):
+    hold("go")
+    return finish(self)
+shards.ShardWriter.finish = finish_later
+run()
+"""
+
+HOLDS_AFTER_THREE_SHARDS = """
+append = shards.ShardWriter.append
+def append_until(self, batch, then):
+    append(self, batch, then)
+    if len(list(folder.glob("root/*.partial/train-*.bin"))) == 3:
+        hold("never")
+shards.ShardWriter.append = append_until
+run()
+"""
+
+
+class Preparer:
+    """A real process that prepares the corpus in ``folder``; its words go to a file."""
+
+    def __init__(self, folder: Path, number: int, script: str = "run()") -> None:
+        self.path = folder / f"preparer-{number}.log"
+        with self.path.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    PREAMBLE + textwrap.dedent(script),
+                    str(folder),
+                    str(number),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def said(self) -> list[dict]:
+        return [json.loads(line) for line in self.path.read_text().splitlines() if line[:1] == "{"]
+
+    def messages(self, words: str) -> list[str]:
+        return [one["message"] for one in self.said() if words in one.get("message", "")]
+
+    def result(self) -> dict:
+        assert self.process.wait(200) == 0, self.path.read_text()
+        return self.said()[-1]
+
+
+@pytest.fixture
+def start(tmp_path):
+    write_jsonl(tmp_path / "corpus.jsonl", documents(400))
+    started = []
+
+    def starter(script: str = "run()") -> Preparer:
+        started.append(Preparer(tmp_path, len(started), script))
+        return started[-1]
+
+    yield starter
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait()
+
+
+@pytest.fixture
+def undisturbed(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "SHARD_TOKENS", 4000)
+    monkeypatch.setattr(preparation, "_BATCH_BYTES", 700)
+    (tmp_path / "undisturbed").mkdir()
+    return prepare_texts(tmp_path / "undisturbed", documents(400))
+
+
+def test_eight_trials_prepare_once_and_the_rest_wait_and_say_so(start, tmp_path, undisturbed):
+    first = start(HOLDS_WHEN_WRITTEN)
+    until(lambda: first.messages("go"), within_s=120, what="the first to hold the lock")
+    rest = [start() for _ in range(7)]
+    waits = f"waits for pid {first.process.pid}, started by trial 0, which prepares the data"
+    for one in rest:
+        until(lambda one=one: one.messages(waits), within_s=120, what="the others to wait")
+    (tmp_path / "go").touch()
+    results = [one.result() for one in (first, *rest)]
+    assert all(
+        result == {"digest": undisturbed.digest, "validation": undisturbed.validation_digest}
+        for result in results
+    )
+    assert [len(one.messages("prepared")) for one in (first, *rest)] == [1, *[0] * 7]
+    assert len(list((tmp_path / "root").glob("*/manifest.json"))) == 1
+
+
+def test_eight_at_once_without_any_order_agree(start, undisturbed):
+    everyone = [start() for _ in range(8)]
+    assert {one.result()["digest"] for one in everyone} == {undisturbed.digest}
+    assert sum(len(one.messages("prepared")) for one in everyone) == 1
+
+
+def test_a_waiter_takes_over_when_the_holder_is_killed(start, undisturbed):
+    holder = start(HOLDS_AFTER_THREE_SHARDS)
+    until(lambda: holder.messages("never"), within_s=120, what="three finished shards")
+    waiter = start()
+    until(lambda: waiter.messages("waits for pid"), within_s=120, what="the other to wait")
+    os.kill(holder.process.pid, signal.SIGKILL)
+    assert waiter.result() == {
+        "digest": undisturbed.digest,
+        "validation": undisturbed.validation_digest,
+    }
+    assert waiter.messages("goes on after 3 finished shards")
+
+
+def test_a_killed_preparation_is_resumed_not_repeated(start, tmp_path, undisturbed):
+    killed = start(HOLDS_AFTER_THREE_SHARDS)
+    until(lambda: killed.messages("never"), within_s=120, what="three finished shards")
+    os.kill(killed.process.pid, signal.SIGKILL)
+    killed.process.wait()
+    (partial,) = (tmp_path / "root").glob("*.partial")
+    before = {path.name: path.stat().st_ino for path in partial.glob("train-*.bin")}
+    assert len(before) == 3
+    again = start()
+    assert again.result()["digest"] == undisturbed.digest
+    assert again.messages("goes on after 3 finished shards")
+    (made,) = (path.parent for path in (tmp_path / "root").glob("*/manifest.json"))
+    assert {name: (made / name).stat().st_ino for name in before} == before
+    assert not list((tmp_path / "root").glob("*.partial"))
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def command(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lehr_trainer.data", "prepare", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def config(tmp_path):
+    values = {
+        "model": "tiny",
+        "data": {
+            "corpus": {
+                "kind": "jsonl",
+                "paths": [str(write_jsonl(tmp_path / "c.jsonl", documents(200)))],
+            },
+            "tokenizer": "byte",
+        },
+        "batch": {"sequences": 4, "sequence_length": 64},
+        "steps": 10,
+        "validation": {"share": 0.1},
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def test_the_command_prepares_a_config_and_says_where(tmp_path, config):
+    done = command(config, LEHR_DATA=str(tmp_path / "data"))
+    assert done.returncode == 0, done.stderr
+    assert "training tokens" in done.stdout
+    assert Path(done.stdout.splitlines()[-1]).parent == tmp_path / "data"
+    assert "data: 100% prepared" in done.stderr
+
+
+def test_the_command_takes_a_run_spec_too_and_speaks_in_records(tmp_path, config):
+    spec = tmp_path / "run.yaml"
+    spec.write_text(yaml.safe_dump({"name": "x", "train": yaml.safe_load(config.read_text())}))
+    done = command(spec, "--root", tmp_path / "data", "--notices")
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {record["kind"] for record in records} == {"notice"}
+    assert records[-1]["done"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda path: path.unlink(), "cannot be read"),
+        (lambda path: path.write_text("a: [1"), "is not YAML"),
+        (lambda path: path.write_text("steps: -1"), "steps: Input should be greater than"),
+        (
+            lambda path: path.write_text(path.read_text().replace("c.jsonl", "d.jsonl")),
+            "d.jsonl does not exist; did you mean",
+        ),
+        (
+            lambda path: path.write_text(path.read_text().replace("byte", "tekken")),
+            "'tekken' has 131,072 tokens",
+        ),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_one_line(tmp_path, config, harm, says):
+    harm(config)
+    done = command(config, "--root", tmp_path / "data")
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_verify_reads_every_shard(tmp_path, config):
+    done = command(config, "--root", tmp_path / "data", "--verify")
+    folder = Path(done.stdout.splitlines()[-1])
+    shard = folder / "train-00000.bin"
+    raw = bytearray(shard.read_bytes())
+    raw[10] ^= 1
+    shard.write_bytes(raw)
+    done = command(config, "--root", tmp_path / "data", "--verify")
+    assert done.returncode == 1
+    assert "is damaged" in done.stderr

@@ -1,0 +1,569 @@
+"""``python -m lehr_trainer`` and ``torchrun -m lehr_trainer``, alone, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lehr_testing.trainer import (
+    KILL,
+    NO_SPACE,
+    TERMINATE,
+    different_tensors,
+    digests,
+    finish,
+    losses,
+    make_run,
+    rank_pids,
+    reached,
+    records,
+    sabotage,
+    sabotage_save,
+    series,
+    train_to_end,
+    training,
+)
+from lehr_testing.waiting import until
+from lehr_trainer import layout
+from lehr_trainer.data import prepare
+from lehr_trainer.launch import read_config
+from lehr_trainer.records import record_adapter
+
+MANY = 100_000
+"""More steps than anybody waits for."""
+
+UNSAVED = {
+    "steps": MANY,
+    "checkpoint": {"every": 0},
+    "validation": {"tokens": 512, "share": 0.1, "every": 0},
+}
+"""A run that saves only when it is told to."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared once, shared by these runs."""
+    return tmp_path_factory.mktemp("prepared")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) -> Path:
+    """The attempt that others are compared with: 12 steps, a checkpoint every 5."""
+    run = make_run(tmp_path_factory.mktemp("undisturbed"), corpus)
+    train_to_end(run, data=data)
+    return run / "attempt-1"
+
+
+# --- a run -----------------------------------------------------------------------------------
+
+
+def test_a_run_writes_its_whole_story(undisturbed: Path) -> None:
+    story = records(undisturbed)
+    for record in story:
+        record_adapter.validate_python(record)
+    kinds = [record["kind"] for record in story if record["kind"] != "notice"]
+    assert kinds[0] == "started"
+    assert kinds[-1] == "finished"
+    started = records(undisturbed, "started")[0]
+    assert started["total_steps"] == 12
+    assert {"imports", "data", "model", "first_batch"} <= started["startup_s"].keys()
+    metrics = records(undisturbed, "metrics")
+    assert [record["step"] for record in metrics] == list(range(1, 13))
+    assert {
+        "train/loss",
+        "train/lr",
+        "train/grad_norm",
+        "tokens_per_s",
+        "step_time_s",
+        "data_wait_s",
+        "memory/rss_bytes",
+    } == metrics[0]["values"].keys()
+    assert [record["tokens"] for record in metrics] == [256 * step for step in range(1, 13)]
+    assert records(undisturbed, "finished")[0]["outcome"] == "completed"
+    evaluations = records(undisturbed, "evaluation")
+    assert [record["step"] for record in evaluations] == [10, 12]
+    assert evaluations[-1]["values"]["val/loss"] < 6.0
+    assert evaluations[0]["validation_digest"] == started["validation_digest"]
+    assert losses(undisturbed)[12] < losses(undisturbed)[1]
+    assert "completed at step 12" in layout.rank_log(undisturbed, 0).read_text()
+
+
+def test_checkpoints_are_told_and_kept_as_the_policy_says(undisturbed: Path) -> None:
+    saved = {record["step"]: record for record in records(undisturbed, "checkpoint")}
+    assert {step: record["reason"] for step, record in saved.items()} == {
+        5: "interval",
+        10: "interval",
+        12: "last",
+    }
+    assert [record["step"] for record in records(undisturbed, "checkpoint_removed")] == [5]
+    on_disk = [layout.checkpoint_step(path) for path in layout.checkpoints(undisturbed)]
+    assert on_disk == [10, 12]
+    run_dir = undisturbed.parent
+    for step in on_disk:
+        folder = run_dir / saved[step]["path"]
+        digest = subprocess.run(
+            ["sha256sum", folder / "manifest.json"], capture_output=True, text=True, check=True
+        )
+        assert digest.stdout.split()[0] == saved[step]["digest"]
+
+
+def test_two_runs_of_one_config_are_bitwise_the_same(
+    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "again", corpus)
+    train_to_end(run, data=data)
+    assert losses(run / "attempt-1") == losses(undisturbed)
+    assert different_tensors(run / "attempt-1", undisturbed) == []
+
+
+def test_accumulation_is_one_large_batch(
+    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
+    run = make_run(tmp_path / "accumulated", corpus, batch=batch)
+    train_to_end(run, data=data)
+    got, want = losses(run / "attempt-1"), losses(undisturbed)
+    assert got == pytest.approx(want, abs=2e-5)
+    assert got != want, "it must have added up in another order"
+    same_gradient_norms(run / "attempt-1", undisturbed)
+
+
+def same_gradient_norms(one: Path, other: Path) -> None:
+    """AdamW and clipping forgive a wrong scale of the gradients; their norm shows it."""
+    got, want = (series("train/grad_norm", attempt) for attempt in (one, other))
+    assert got == pytest.approx(want, rel=1e-3)
+
+
+@pytest.mark.parametrize("micro_batch", [None, 1])
+def test_two_ranks_are_one_rank_with_the_whole_batch(
+    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path, micro_batch: int | None
+) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": micro_batch}
+    run = make_run(tmp_path / "two", corpus, batch=batch)
+    train_to_end(run, ranks=2, data=data)
+    attempt = run / "attempt-1"
+    assert records(attempt, "started")[0]["world_size"] == 2
+    assert losses(attempt) == pytest.approx(losses(undisturbed), abs=2e-5)
+    same_gradient_norms(attempt, undisturbed)
+    got, want = (records(a, "evaluation")[-1]["values"] for a in (attempt, undisturbed))
+    assert got == pytest.approx(want, abs=2e-5)
+    assert layout.rank_log(attempt, 1).exists()
+
+
+# --- killed, stopped, resumed ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_and_resumed_it_ends_bitwise_as_if_undisturbed(
+    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path, ranks: int
+) -> None:
+    want = undisturbed
+    if ranks == 2:
+        other = make_run(tmp_path / "undisturbed-2", corpus)
+        train_to_end(other, ranks=2, data=data)
+        want = other / "attempt-1"
+    run = make_run(tmp_path / "killed", corpus)
+    saved = layout.checkpoint_dir(run / "attempt-1", 5)
+    path = sabotage(tmp_path / "sabotage", at_step=8, act=KILL, after=saved)
+    with training(run, ranks=ranks, data=data, PYTHONPATH=path) as process:
+        code, _ = finish(process)
+    assert code != 0
+    assert not records(run / "attempt-1", "finished")
+
+    train_to_end(run, ranks=ranks, data=data)
+    resumed = records(run / "attempt-2", "resumed")[0]
+    assert resumed["step"] == 5
+    assert resumed["checkpoint"] == "attempt-1/checkpoints/step-00000005"
+    assert resumed["skipped"] == []
+    assert [r["step"] for r in records(run / "attempt-2", "metrics")] == list(range(6, 13))
+    assert losses(run / "attempt-1", run / "attempt-2") == losses(want)
+    assert different_tensors(run / "attempt-2", want) == []
+    assert digests(run / "attempt-2") == digests(want)
+
+
+def test_killed_while_it_saves_beside_the_steps_it_goes_on_from_the_one_before(
+    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    torn = layout.checkpoint_dir(run / "attempt-1", 10)
+    path = sabotage_save(tmp_path / "sabotage", torn, call=3, act=KILL)
+    with training(run, data=data, PYTHONPATH=path) as process:
+        code, _ = finish(process)
+    assert code == -9
+    assert torn.with_name(f"{torn.name}.tmp").is_dir()
+    train_to_end(run, data=data)
+    assert records(run / "attempt-2", "resumed")[0]["step"] == 5
+    assert not torn.with_name(f"{torn.name}.tmp").exists(), "what was torn is removed"
+    assert digests(run / "attempt-2") == digests(undisturbed)
+
+
+def test_it_resumes_with_another_number_of_ranks(
+    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    saved = layout.checkpoint_dir(run / "attempt-1", 5)
+    path = sabotage(tmp_path / "sabotage", at_step=8, act=KILL, after=saved)
+    with training(run, ranks=2, data=data, PYTHONPATH=path) as process:
+        finish(process)
+    train_to_end(run, data=data)
+    assert records(run / "attempt-2", "resumed")[0]["step"] == 5
+    got = losses(run / "attempt-1", run / "attempt-2")
+    assert got == pytest.approx(losses(undisturbed), abs=5e-5)
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_and_said(
+    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus, steps=10)
+    train_to_end(run, data=data)
+    newest = run / "attempt-1/checkpoints/step-00000010/model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-8])
+    config = (run / layout.CONFIG).read_text()
+    (run / layout.CONFIG).write_text(config.replace("steps: 10", "steps: 12"))
+    train_to_end(run, data=data)
+    resumed = records(run / "attempt-2", "resumed")[0]
+    assert resumed["step"] == 5
+    assert "step-00000010/model.safetensors has" in resumed["skipped"][0]
+
+
+def test_sigterm_saves_and_exits_cleanly(
+    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    path = sabotage(tmp_path / "sabotage", at_step=3, act=TERMINATE)
+    with training(run, data=data, PYTHONPATH=path) as process:
+        code, said = finish(process)
+    assert code == 0, said
+    attempt = run / "attempt-1"
+    stopped_at = records(attempt, "finished")[0]["step"]
+    assert stopped_at == 3, "the step in which it came is finished first"
+    assert records(attempt, "stopping")[0]["reason"] == "signal"
+    assert records(attempt, "finished")[0]["outcome"] == "stopped"
+    assert records(attempt, "checkpoint")[-1]["step"] == stopped_at
+    train_to_end(run, data=data)
+    assert records(run / "attempt-2", "resumed")[0]["step"] == stopped_at
+    assert different_tensors(run / "attempt-2", undisturbed) == []
+
+
+def test_sigterm_before_the_first_step_ends_at_once(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    config = read_config(run / layout.CONFIG)
+    elsewhere, holding, let_go = tmp_path / "prepared", threading.Event(), threading.Event()
+
+    def prepare_slowly() -> None:
+        def hold(phase: str, message: str, done: float | None) -> None:
+            holding.set()
+            let_go.wait()
+
+        prepare(config.data, config.validation, config.model.vocab_size, elsewhere, hold)
+
+    holder = threading.Thread(target=prepare_slowly)
+    holder.start()
+    try:
+        assert holding.wait(60)
+        with training(run, data=elsewhere) as process:
+            until(
+                lambda: records(run / "attempt-1", "notice"),
+                within_s=60,
+                what="the notice that it waits for the data",
+            )
+            process.send_signal(signal.SIGTERM)
+            code, said = finish(process)
+    finally:
+        let_go.set()
+        holder.join()
+    assert code == 0, said
+    finished = records(run / "attempt-1", "finished")[0]
+    assert (finished["outcome"], finished["cause"], finished["step"]) == ("stopped", "signal", 0)
+
+
+def test_a_run_that_is_complete_already_completes_again(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus, steps=2)
+    train_to_end(run, data=data)
+    train_to_end(run, data=data)
+    assert records(run / "attempt-2", "resumed")[0]["step"] == 2
+    assert records(run / "attempt-2", "finished")[0]["outcome"] == "completed"
+    assert records(run / "attempt-2", "metrics") == []
+
+
+def test_sigterm_to_one_of_two_ranks_saves_and_ends_both(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus, **UNSAVED)
+    path = sabotage(tmp_path / "sabotage", at_step=3, act=TERMINATE, ranks=(1,))
+    with training(run, ranks=2, data=data, PYTHONPATH=path) as process:
+        code, said = finish(process)
+    assert code == 0, said
+    attempt = run / "attempt-1"
+    assert records(attempt, "finished")[0]["outcome"] == "stopped"
+    assert [r["reason"] for r in records(attempt, "checkpoint")] == ["stop"]
+
+
+def test_ranks_part_before_their_interpreters_end(tmp_path: Path, corpus: Path, data: Path) -> None:
+    """gloo's threads free tensors, whose memory is Python's; without Python that is SIGABRT."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import atexit, os, pathlib\n"
+        "def tell():\n"
+        "    names = [p.read_text().strip() for p in pathlib.Path('/proc/self/task').glob('*/comm')]\n"
+        "    print('threads at the end:', *sorted(names), flush=True)\n"
+        "if 'RANK' in os.environ:\n"
+        "    atexit.register(tell)\n"  # the first to be registered is the last to be called
+    )
+    run = make_run(tmp_path / "run", corpus, steps=3)
+    with training(run, ranks=2, data=data, PYTHONPATH=str(site)) as process:
+        code, said = finish(process)
+    assert code == 0, said
+    for rank in (0, 1):
+        *_, last = (run / "attempt-1" / f"rank-{rank}.log").read_text().splitlines()
+        assert last.startswith("threads at the end:"), last
+        assert "gloo" not in last
+
+
+def test_ranks_end_when_torchrun_is_killed(tmp_path: Path, corpus: Path, data: Path) -> None:
+    run = make_run(tmp_path / "run", corpus, steps=MANY)
+    with training(run, ranks=2, data=data) as process:
+        reached(run / "attempt-1", 2)
+        ranks = rank_pids(process)
+        assert len(ranks) == 2
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        until(
+            lambda: not any(_alive(pid) for pid in ranks), within_s=20, what="the ranks to be gone"
+        )
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# --- orders ----------------------------------------------------------------------------------
+
+
+def platform_attempt(run: Path, **orders: object) -> Path:
+    """An attempt's folder as the platform makes it."""
+    attempt = run / "attempt-1"
+    attempt.mkdir()
+    (attempt / layout.LAUNCH).write_text(json.dumps({"run_id": "r", "attempt": 1}))
+    give_orders(attempt, **orders)
+    return attempt
+
+
+def give_orders(attempt: Path, **orders: object) -> None:
+    temporary = attempt / "orders.tmp"
+    temporary.write_text(json.dumps(orders))
+    temporary.replace(attempt / layout.ORDERS)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_orders_save_then_pause(tmp_path: Path, corpus: Path, data: Path, ranks: int) -> None:
+    run = make_run(tmp_path / "run", corpus, **UNSAVED)
+    attempt = platform_attempt(run, desired="run", checkpoint_seq=4)
+    with training(attempt, ranks=ranks, data=data) as process:
+        reached(attempt, 2)
+        assert records(attempt, "checkpoint") == [], "an order that was there before is no new one"
+        give_orders(attempt, desired="run", checkpoint_seq=5)
+        saved = until(
+            lambda: records(attempt, "checkpoint"), within_s=60, what="the ordered checkpoint"
+        )
+        assert saved[0]["reason"] == "order"
+        give_orders(attempt, desired="pause", checkpoint_seq=5)
+        code, said = finish(process)
+    assert code == 0
+    assert said == "" or ranks == 2, "under the platform all output goes to the rank's log"
+    assert [r["reason"] for r in records(attempt, "checkpoint")] == ["order", "stop"]
+    assert records(attempt, "stopping")[0]["reason"] == "pause"
+    finished = records(attempt, "finished")[0]
+    assert (finished["outcome"], finished["cause"]) == ("stopped", "pause")
+
+
+def test_stop_does_not_save(tmp_path: Path, corpus: Path, data: Path) -> None:
+    run = make_run(tmp_path / "run", corpus, **UNSAVED)
+    attempt = platform_attempt(run)
+    with training(attempt, data=data) as process:
+        reached(attempt, 2)
+        give_orders(attempt, desired="stop", reason="prune")
+        code, _ = finish(process)
+    assert code == 0
+    assert records(attempt, "checkpoint") == []
+    assert records(attempt, "stopping")[0]["reason"] == "prune"
+
+
+def test_a_cancel_is_a_cancel_though_the_save_under_way_fails(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus, steps=MANY, checkpoint={"every": 5})
+    attempt = platform_attempt(run)
+    stop, orders = tmp_path / "stop.json", attempt / layout.ORDERS
+    stop.write_text(json.dumps({"desired": "stop"}))
+    path = sabotage_save(
+        tmp_path / "harm",
+        layout.checkpoint_dir(attempt, 5),
+        call=3,
+        act=f"os.replace({str(stop)!r}, {str(orders)!r}); {NO_SPACE}",
+    )
+    with training(attempt, data=data, PYTHONPATH=path) as process:
+        code, said = finish(process)
+    assert code == 0, said
+    finished = records(attempt, "finished")[0]
+    assert (finished["outcome"], finished["cause"]) == ("stopped", "cancel")
+    (warning,) = records(attempt, "warning")
+    assert warning["code"] == "save_failed"
+    assert "no space left for checkpoint step-00000005" in warning["message"]
+
+
+# --- failures --------------------------------------------------------------------------------
+
+
+def fails(path: Path, data: Path, *, ranks: int = 1) -> str:
+    with training(path, ranks=ranks, data=data) as process:
+        code, said = finish(process)
+    assert code == 1
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_loss_that_is_nan_stops_and_names_the_last_good_checkpoint(
+    tmp_path: Path, corpus: Path, data: Path, ranks: int
+) -> None:
+    # Without clipping, and with steps this large, numbers overflow within a few steps.
+    run = make_run(
+        tmp_path / "run",
+        corpus,
+        steps=MANY,
+        optimizer={"lr": 1e17, "weight_decay": 0.0},
+        schedule={"name": "cosine", "warmup_steps": MANY},
+        checkpoint={"every": 1},
+        grad_clip=0,
+    )
+    with training(run, ranks=ranks, data=data) as process:
+        code, said = finish(process)
+    assert code == 1
+    attempt = run / "attempt-1"
+    finished = records(attempt, "finished")[0]
+    assert (finished["outcome"], finished["cause"]) == ("failed", "nan_loss")
+    good = layout.checkpoints(attempt)[-1].name
+    assert f"the last good checkpoint is attempt-1/checkpoints/{good}" in finished["message"]
+    assert records(attempt, "stopping")[0]["reason"] == "nan"
+    assert records(attempt, "metrics")[-1]["values"]["train/loss"] in {"NaN", "Infinity"} or (
+        records(attempt, "metrics")[-1]["values"]["train/grad_norm"] in {"NaN", "Infinity"}
+    )
+    assert "optimizer.lr" in said
+
+
+def test_a_full_disk_fails_the_run_with_that_reason(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=900k", "none", str(disk)], check=False
+    ).returncode:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    try:
+        # One checkpoint of this model is about 0.4 MB: the third of those that are kept is too much.
+        run = make_run(disk / "run", corpus, steps=40, checkpoint={"every": 3, "keep_last": 9})
+        said = fails(run, data)
+        attempt = run / "attempt-1"
+        finished = records(attempt, "finished")[0]
+        assert (finished["outcome"], finished["cause"]) == ("failed", "disk_full")
+        assert "no space left" in said
+        kept = layout.checkpoints(attempt)
+        assert kept
+        assert not list((attempt / layout.CHECKPOINTS).glob("*.tmp"))
+        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        with training(run, data=data) as process:
+            reached(run / "attempt-2", int(finished["step"]) + 1)
+            process.send_signal(signal.SIGTERM)
+            finish(process)
+        assert records(run / "attempt-2", "resumed")[0]["checkpoint"].endswith(kept[-1].name)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_misspelt_field_is_named_with_its_neighbour(
+    tmp_path: Path, corpus: Path, data: Path, ranks: int
+) -> None:
+    run = make_run(tmp_path / "run", corpus, optimizer={"learning_rate": 1e-3})
+    said = fails(run, data, ranks=ranks) if ranks == 1 else ""
+    if ranks == 2:
+        with training(run, ranks=2, data=data) as process:
+            code, _ = finish(process)
+        assert code == 1
+    finished = records(run / "attempt-1", "finished")[0]
+    assert finished["cause"] == "bad_config"
+    for text in [finished["message"], *([said] if said else [])]:
+        assert "optimizer.learning_rate is not a field" in text
+        assert "lr" in text
+
+
+def test_a_folder_without_a_config_is_named(tmp_path: Path, data: Path) -> None:
+    said = fails(tmp_path / "nothing", data)
+    assert "is no run directory: it holds no config.yaml" in said
+
+
+def test_an_attempt_is_not_used_twice(undisturbed: Path, data: Path) -> None:
+    said = fails(undisturbed, data)
+    assert "was used already" in said
+    assert records(undisturbed, "finished")[0]["outcome"] == "completed"
+
+
+def test_cuda_where_there_is_none_is_said_before_any_work(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    run = make_run(tmp_path / "run", corpus, device="cuda")
+    assert "torch sees no CUDA GPU here" in fails(run, data)
+
+
+def test_a_batch_that_ranks_cannot_share_is_said(tmp_path: Path, corpus: Path, data: Path) -> None:
+    run = make_run(tmp_path / "run", corpus, batch={"sequences": 3, "sequence_length": 64})
+    with training(run, ranks=2, data=data) as process:
+        code, _ = finish(process)
+    assert code == 1
+    finished = records(run / "attempt-1", "finished")[0]
+    assert finished["cause"] == "bad_config"
+    assert "3 sequences a step cannot be shared by 2 ranks" in finished["message"]
+
+
+def test_a_rank_that_fails_alone_ends_the_others_and_gives_the_cause(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    run = make_run(tmp_path / "run", corpus, steps=MANY)
+    act = "raise MemoryError('no memory on rank 1')"
+    path = sabotage(tmp_path / "sabotage", at_step=4, act=act, ranks=(1,))
+    with training(run, ranks=2, data=data, PYTHONPATH=path) as process:
+        code, _ = finish(process)
+    assert code == 1
+    finished = records(run / "attempt-1", "finished")[0]
+    assert (finished["outcome"], finished["cause"]) == ("failed", "out_of_memory")
+    assert "rank 1" in finished["message"]
+
+
+def test_help_explains_the_path() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lehr_trainer", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "run directory" in done.stderr

@@ -1,0 +1,249 @@
+"""Each technique, switched on in the YAML file alone, trains; and the default stays as it was."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lehr_testing.trainer import (
+    KILL,
+    different_tensors,
+    final_state,
+    finish,
+    losses,
+    make_run,
+    records,
+    sabotage,
+    series,
+    train_to_end,
+    training,
+)
+from lehr_trainer import layout
+from lehr_trainer.checkpoint import read_manifest, read_tensors
+
+STEPS = 12
+
+GPT2 = {"preset": "gpt2-tiny", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+LLAMA = {
+    "preset": "tiny",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+WIDE = {**LLAMA, "hidden_size": 64, "intermediate_size": 128}
+BITSANDBYTES = {"name": "adamw8bit", "lr": 1e-3}
+TORCHAO = {"name": "adamw8bit", "library": "torchao", "lr": 1e-3}
+MUON = {"name": "muon", "lr": 0.01, "embedding_lr": 1e-3}
+
+SAME = {
+    # These change how the loss is computed, not what it is.
+    "standard loss": {"loss": {"name": "standard"}},
+    "torch's chunked loss": {"loss": {"name": "torch_chunked"}},
+    "small chunks": {"loss": {"chunk_mb": 1}},
+    "math attention": {"attention": {"backend": "math"}},
+    "recomputed blocks": {"recompute": {"policy": "block"}},
+    "recomputed swiglu": {"recompute": {"policy": "swiglu", "every": 2}},
+    "compiled blocks": {"compile": {"scope": "block"}},
+    "two micro-batches": {"batch": {"sequences": 4, "sequence_length": 64, "micro_batch": 2}},
+    "skip-step": {"skip_step": {"enabled": True, "window": 4, "sigmas": 1000.0}},
+}
+OTHER = {
+    # These change what is trained, or in which numbers.
+    "Muon": {"optimizer": MUON},
+    "warmup, stable, decay": {"schedule": {"name": "wsd", "warmup_steps": 2, "decay_steps": 4}},
+    "a stable embedding": {"model": {**LLAMA, "stable_embedding": True}},
+    "P2 as printed": {"loss": {"name": "in_autocast"}, "precision": {"compute": "bf16"}},
+    "a loss in bf16": {"loss": {"name": "bf16_softmax"}, "precision": {"compute": "bf16"}},
+    "fp16": {"precision": {"compute": "fp16"}},
+    "emulated FP8": {"precision": {"fp8": {"recipe": "tensorwise", "emulate": True}}},
+    "GPT-2": {"model": GPT2},
+    "GPT-2 with masked documents": {"model": GPT2, "attention": {"document_masking": True}},
+    "masked documents": {"attention": {"document_masking": True}},
+    # Rehearsed before the first step, since its shapes change.
+    "longer sequences at the end": {
+        "batch": {
+            "sequences": 4,
+            "sequence_length": 64,
+            "stages": [{"after": 0.5, "sequence_length": 128}],
+        }
+    },
+}
+NEEDS = {"emulated FP8": "torchao"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared once, shared by these runs."""
+    return tmp_path_factory.mktemp("prepared")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) -> Path:
+    """The attempt of the default config."""
+    run = make_run(tmp_path_factory.mktemp("plain"), corpus, steps=STEPS)
+    train_to_end(run, data=data)
+    return run / "attempt-1"
+
+
+def trained(folder: Path, corpus: Path, data: Path, *, ranks: int = 1, **changes: Any) -> Path:
+    run = make_run(folder / "run", corpus, **{"steps": STEPS, **changes})
+    train_to_end(run, ranks=ranks, data=data)
+    return run / "attempt-1"
+
+
+@pytest.mark.parametrize("switch", SAME)
+def test_it_trains_to_the_same_losses(
+    switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
+) -> None:
+    attempt = trained(tmp_path, corpus, data, **SAME[switch])
+    assert losses(attempt) == pytest.approx(losses(plain), rel=1e-4)
+
+
+@pytest.mark.parametrize("switch", OTHER)
+def test_it_trains_and_is_another_training(
+    switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
+) -> None:
+    if switch in NEEDS and importlib.util.find_spec(NEEDS[switch]) is None:
+        pytest.skip(f"{NEEDS[switch]} is not installed")
+    attempt = trained(tmp_path, corpus, data, **OTHER[switch])
+    got = losses(attempt)
+    assert got[STEPS] < got[1]
+    assert got[STEPS] != losses(plain)[STEPS]
+    assert records(attempt, "finished")[0]["outcome"] == "completed"
+
+
+# --- killed and taken up again ---------------------------------------------------------------
+
+RESUMED = {
+    # Wide enough: both keep the moments of small matrices in 32 bits.
+    "bitsandbytes": {"optimizer": BITSANDBYTES, "model": WIDE},
+    "torchao": {"optimizer": TORCHAO, "model": WIDE},
+    "muon": {"optimizer": MUON},
+    # Its scale begins so high that it has to come down, and is state.
+    "fp16": {"precision": {"compute": "fp16", "loss_scale": {"initial": 2.0**40}}},
+    "skip-step": {"skip_step": {"enabled": True, "window": 4, "sigmas": 0.5}},
+}
+
+
+@pytest.mark.timeout(900)  # torchao compiles its step, which takes minutes on a busy machine.
+@pytest.mark.parametrize("switch", RESUMED)
+def test_a_killed_run_goes_on_bitwise(
+    switch: str, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    if switch in {"bitsandbytes", "torchao"} and importlib.util.find_spec(switch) is None:
+        pytest.skip(f"{switch} is not installed")
+    steps = 40 if switch == "fp16" else STEPS
+    changes = {**RESUMED[switch], "steps": steps, "checkpoint": {"every": 5}}
+    whole = trained(tmp_path, corpus, data, **changes)
+    run = make_run(tmp_path / "killed", corpus, **changes)
+    # Steps that are not taken do not count, where the host knows of them.
+    at_step = 9 if switch != "skip-step" else 6
+    saved = layout.checkpoint_dir(run / "attempt-1", 5)
+    path = sabotage(tmp_path / "kill", at_step=at_step, act=KILL, after=saved)
+    with training(run, data=data, PYTHONPATH=path) as process:
+        code, _ = finish(process)
+    assert code == -9
+    train_to_end(run, data=data)
+    first, second = run / "attempt-1", run / "attempt-2"
+    assert records(second, "resumed"), "it began anew"
+    assert losses(first, second) == losses(whole)
+    assert not different_tensors(second, whole)
+    if switch in {"bitsandbytes", "torchao"}:
+        kept = final_state(second).values()
+        assert torch.uint8 in {tensor.dtype for tensor in kept}, "no moment is in 8 bits"
+    assert judgements(second).keys() == judgements(whole).keys()
+    for name, value in judgements(whole).items():
+        assert torch.equal(judgements(second)[name], value), name
+
+
+def judgements(attempt: Path) -> dict[str, torch.Tensor]:
+    newest = layout.checkpoints(attempt)[-1]
+    return read_tensors(newest, read_manifest(newest), "updates")
+
+
+def test_an_fp16_scale_that_is_too_high_comes_down(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    scale = {"compute": "fp16", "loss_scale": {"initial": 2.0**30}}
+    attempt = trained(tmp_path, corpus, data, steps=30, precision=scale)
+    skipped = series("train/skipped_steps", attempt)
+    assert skipped[1] == 1
+    assert series("train/loss_scale", attempt)[30] == 2.0 ** (30 - skipped[30])
+    assert 0 < skipped[30] < 30
+    assert losses(attempt)[30] < losses(attempt)[1]
+
+
+# --- what a run tells, and what it is looked at with -----------------------------------------
+
+
+def test_diagnostics_come_at_their_intervals_and_change_nothing(
+    tmp_path: Path, plain: Path, corpus: Path, data: Path
+) -> None:
+    watched = {
+        "parts_every": 4,
+        "quality_every": 6,
+        "quality_tokens": 128,
+        "sample": {"every": 6, "prompt": "the lehr ", "tokens": 8},
+    }
+    attempt = trained(tmp_path, corpus, data, diagnostics=watched)
+    assert losses(attempt) == losses(plain)
+    metrics = {record["step"]: record["values"] for record in records(attempt, "metrics")}
+    for step, values in metrics.items():
+        assert ("params/embedding/update_ratio" in values) == (step % 4 == 0)
+        assert ("raw_ce_fp32" in values) == (step % 6 == 0)
+    assert metrics[6]["raw_ce_fp32"] == pytest.approx(metrics[6]["loss_same_tokens"], abs=1e-4)
+    assert 0.0 < metrics[8]["params/last_layer/update_ratio"] < 1.0
+    written = records(attempt, "sample")
+    assert [record["step"] for record in written] == [6, 12]
+    assert written[0]["prompt"] == "the lehr "
+
+
+def test_a_profile_of_some_steps_is_written(
+    tmp_path: Path, plain: Path, corpus: Path, data: Path
+) -> None:
+    look = {"tool": "torch", "wait": 1, "warmup": 1, "active": 2}
+    attempt = trained(tmp_path, corpus, data, profile=look)
+    assert losses(attempt) == losses(plain)
+    trace = attempt / layout.PROFILES / "trace-rank-0.json.gz"
+    names = {
+        event.get("name")
+        for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    }
+    assert {"data", "forward", "backward", "update"} <= names
+
+
+@pytest.mark.parametrize("how", [{"compression": "bf16"}, {"compression": "fp16"}])
+def test_ranks_that_compress_gradients_train_alike(
+    how: dict[str, Any], tmp_path: Path, plain: Path, corpus: Path, data: Path
+) -> None:
+    attempt = trained(tmp_path, corpus, data, ranks=2, parallel={**how, "static_graph": True})
+    assert losses(attempt) == pytest.approx(losses(plain), rel=2e-3)
+
+
+def test_a_static_graph_with_accumulation_is_refused(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
+    run = make_run(tmp_path / "run", corpus, batch=batch, parallel={"static_graph": True})
+    with training(run, data=data) as process:
+        code, said = finish(process)
+    assert code == 1
+    assert "parallel.static_graph does not go with gradient accumulation" in said
+    assert records(run / "attempt-1", "finished")[0]["cause"] == "bad_config"
+
+
+def test_what_was_trained_is_exported_from_the_command_line(plain: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lehr_trainer", "export", str(plain.parent), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}

@@ -1,0 +1,95 @@
+"""A26: val/loss is the mean over the held-out tokens, the same on the same weights."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lehr_testing.assembled import assembled
+from lehr_testing.specs import text_corpus
+from lehr_testing.specs import train as train_values
+from lehr_trainer.data import ValidationSet
+from lehr_trainer.data.prepared import VALIDATION
+from lehr_trainer.evaluate import evaluate
+from lehr_trainer.train import Training
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    text_corpus(tmp_path / "texts")
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+def training(run: Path, **changes: object) -> Training:
+    values = train_values(run.parent / "texts", validation={"tokens": 900, "share": 0.1}, **changes)
+    return assembled(run, values)
+
+
+def test_it_is_the_mean_over_each_held_out_token_in_nats_and_bits_per_byte(run: Path) -> None:
+    made = training(run)
+    with made.loader:
+        found = evaluate_as(made, made.held_out)
+    held_out = np.fromfile(made.data.directory / VALIDATION, dtype=made.data.dtype)
+    length, whole = 64, 900 // 64
+    tokens = torch.from_numpy(held_out[: whole * length + 1].astype(np.int64))
+    inputs, targets = tokens[:-1].view(whole, length), tokens[1:].view(whole, length)
+    with torch.no_grad():
+        logits = made.model(inputs).double() @ made.model.head_weight.double().T
+    want = float(F.cross_entropy(logits.flatten(0, 1), targets.flatten()))
+    assert found["val/loss"] == pytest.approx(want, rel=1e-6)
+    # A byte is a token here, and the end of a document one that stands for none.
+    text = int((targets != 256).sum())
+    bits = want / math.log(2) * targets.numel() / text
+    assert found["val/bits_per_byte"] == pytest.approx(bits, rel=2e-2)
+    assert made.data.bytes_per_token == pytest.approx(text / targets.numel(), rel=2e-2)
+
+
+def test_ranks_that_share_it_sum_up_to_the_same(run: Path) -> None:
+    made = training(run)
+    with made.loader:
+        alone = evaluate_as(made, made.held_out)["val/loss"]
+        parts = [
+            ValidationSet(made.data, 64, 900, rank, 3, micro_batch=2, device=CPU)
+            for rank in range(3)
+        ]
+        shares = [sum(t.numel() for _, t in part.batches()) for part in parts]
+        losses = [evaluate_as(made, part)["val/loss"] for part in parts]
+    together = sum(loss * n for loss, n in zip(losses, shares, strict=True)) / sum(shares)
+    assert together == pytest.approx(alone, rel=1e-6)
+    assert len(set(shares)) > 1, "unequal shares are what a mean of means gets wrong"
+
+
+def test_a_resumed_run_measures_the_same_on_the_same_weights(run: Path) -> None:
+    first = training(run)
+    with first.loader:
+        first.wrapped.train()
+        first.steplog.start_at(0)
+        for _ in range(2):
+            first.take_step()
+        before = first.evaluate()
+        first.save("order", before, final=True)
+    # It trains with another loss and in other pieces; what validates is always the same.
+    second = training(run, loss={"name": "standard"})
+    with second.loader:
+        assert second.progress.step == 2
+        assert second.evaluate() == before
+
+
+def evaluate_as(made: Training, held_out: ValidationSet) -> dict[str, float]:
+    return evaluate(
+        made.model,
+        made.model.head_weight,
+        held_out,
+        read=made.read,
+        data=made.data,
+        ranks=made.ranks,
+        precision=made.precision,
+    )

@@ -1,0 +1,73 @@
+"""The trainer also runs on torch 2.11: names that came later are asked for before they are used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lehr_trainer
+from lehr_testing.assembled import assembled
+from lehr_testing.specs import text_corpus
+from lehr_testing.specs import train as train_values
+
+SOURCES = sorted(Path(lehr_trainer.__file__).parent.rglob("*.py"))
+
+# What dir() of 2.13.0 has and that of 2.11.0 has not, in the modules that the trainer uses.
+NEWER = {
+    "torch": {
+        "_flash_attention_forward_no_dropout_inplace", "_foreach_clone", "_foreach_mm",
+        "_from_blob", "_native", "_tensor_iterator", "thread_safe_generator",
+    },
+    "torch.nn": {"LinearCrossEntropyLoss", "LinearCrossEntropyOptions"},
+    "F": {"linear_cross_entropy"},
+    "torch.optim": {"swap_in_optimizer_params_and_state"},
+    "torch.cuda": {"_use_uvm", "caching_allocator_disabled", "current_solver_handle"},
+    "dist": {"all_gather_single", "record_comm", "reduce_scatter_single"},
+    "torch.compiler": {"CacheInfo", "get_default_backend", "set_default_backend"},
+    "torch.autograd": {"enforce_grad_layout_policy"},
+    "torch.autograd.graph": {"region_activation_memory_budget"},
+}  # fmt: skip
+GUARDED = {"losses_variants.py: F.linear_cross_entropy"}
+"""Refused where torch lacks it: see test_technique_losses.py."""
+
+
+def uses(source: Path) -> Iterator[str]:
+    """``module.name`` of every attribute and import in a file."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            yield ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_no_name_is_used_that_torch_2_11_lacks() -> None:
+    newer = {f"{module}.{name}" for module, names in NEWER.items() for name in names}
+    found = {f"{path.name}: {use}" for path in SOURCES for use in uses(path) if use in newer}
+    assert found == GUARDED
+
+
+def test_without_those_names_a_training_with_all_its_diagnostics_takes_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in (
+        (torch, "_foreach_clone"),
+        (F, "linear_cross_entropy"),
+        (torch.nn, "LinearCrossEntropyOptions"),
+    ):
+        monkeypatch.delattr(module, name, raising=False)
+    looking = {"parts_every": 1, "quality_every": 1, "sample": {"every": 1, "tokens": 2}}
+    values = train_values(text_corpus(tmp_path / "texts"), diagnostics=looking)
+    (tmp_path / "run").mkdir()
+    training = assembled(tmp_path / "run", values)
+    with training.loader:
+        training.wrapped.train()
+        training.steplog.start_at(0)
+        training.take_step()
+        training.write_sample()
+        training.evaluate()
+    assert training.progress.step == 1

@@ -1,0 +1,370 @@
+"""What surrounds the loop: the stream's writer, orders at a boundary, places, failures, errors."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from lehr_testing.specs import train as train_values
+from lehr_trainer import launch, layout
+from lehr_trainer.boundary import Boundary, Interrupted, StopSignal, Verdict
+from lehr_trainer.config import TrainConfig
+from lehr_trainer.distributed import Ranks
+from lehr_trainer.errors import BadConfig, DataUnreachable, DiskFull, NanLoss, error_of
+from lehr_trainer.failures import Failure, explain, leave_note, root_cause, watch_others
+from lehr_trainer.records import Metrics, Notice, record_adapter
+from lehr_trainer.steplog import StepLog
+from lehr_trainer.streams import EventStream
+
+ALONE = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
+
+
+# --- events.jsonl ----------------------------------------------------------------------------
+
+
+def test_records_are_whole_lines_and_nan_is_a_string(tmp_path: Path) -> None:
+    with EventStream(tmp_path / "events.jsonl") as events:
+        values = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 0.5}
+        events.write(Metrics(time=1.0, step=3, tokens=30, values=values))
+        # Readable at once, not only when the file is closed.
+        line = (tmp_path / "events.jsonl").read_text()
+        assert events.last_step == 3
+    assert line.endswith("\n")
+    raw = json.loads(line)["values"]
+    assert raw == {"a": "NaN", "b": "Infinity", "c": "-Infinity", "d": 0.5}
+    read = record_adapter.validate_json(line)
+    assert isinstance(read, Metrics)
+    assert math.isnan(read.values["a"])
+    assert read.values["b"] == math.inf
+
+
+def test_a_rank_that_does_not_write_has_no_file(tmp_path: Path) -> None:
+    EventStream(None).write(Notice(time=0.0, phase="data", message="m"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_write_that_broke_off_later_records_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    script = f"""
+import resource, signal
+from lehr_trainer.records import Notice
+from lehr_trainer.streams import EventStream
+import errno, lehr_trainer.streams as s
+s.NO_SPACE = frozenset({{*s.NO_SPACE, errno.EFBIG}})
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+events = EventStream(__import__("pathlib").Path({str(path)!r}))
+events.write(Notice(time=0.0, phase="a", message="first"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+try:
+    events.write(Notice(time=0.0, phase="a", message="torn" * 50))
+except s.DiskFull:
+    print("full")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+events.write(Notice(time=0.0, phase="a", message="third"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "full\n"
+    lines = path.read_text().splitlines()
+    assert [json.loads(lines[0])["message"], json.loads(lines[2])["message"]] == ["first", "third"]
+    assert len(lines) == 3
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+# --- boundary --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def signals():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield StopSignal()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def orders(path: Path, **values: object) -> None:
+    path.with_suffix(".tmp").write_text(json.dumps(values))
+    path.with_suffix(".tmp").replace(path)
+
+
+def test_orders_become_a_verdict_once(tmp_path: Path, signals: StopSignal) -> None:
+    path = tmp_path / layout.ORDERS
+    boundary = Boundary(path, signals, known_checkpoint_seq=2)
+    assert boundary.agree(ALONE) == Verdict()
+    orders(path, desired="run", checkpoint_seq=2)
+    assert boundary.agree(ALONE) == Verdict()
+    orders(path, desired="run", checkpoint_seq=4)
+    assert boundary.agree(ALONE) == Verdict(checkpoint=True)
+    assert boundary.agree(ALONE) == Verdict()
+    orders(path, desired="pause", checkpoint_seq=4)
+    stop = boundary.agree(ALONE).stop
+    assert stop is not None
+    assert (stop.reason, stop.save) == ("pause", True)
+    orders(path, desired="stop", checkpoint_seq=4)
+    stop = boundary.agree(ALONE).stop
+    assert stop is not None
+    assert (stop.reason, stop.save) == ("cancel", False)
+    # A save that fails decides, but not over what wants nothing kept.
+    assert boundary.agree(ALONE, save_failed=True).stop == stop
+    orders(path, desired="pause", checkpoint_seq=4)
+    assert boundary.agree(ALONE, save_failed=True) == Verdict(save_failed=True)
+
+
+def test_unreadable_orders_are_no_orders(tmp_path: Path, signals: StopSignal) -> None:
+    (tmp_path / layout.ORDERS).write_text("{")
+    assert Boundary(tmp_path / layout.ORDERS, signals, 0).agree(ALONE) == Verdict()
+
+
+def test_a_signal_interrupts_before_the_first_step_and_waits_afterwards(
+    tmp_path: Path, signals: StopSignal
+) -> None:
+    with pytest.raises(Interrupted):
+        os.kill(os.getpid(), signal.SIGTERM)
+    signals.received, signals.wait_for_boundary = False, True
+    os.kill(os.getpid(), signal.SIGTERM)
+    stop = Boundary(tmp_path / layout.ORDERS, signals, 0).agree(ALONE).stop
+    assert stop is not None
+    assert (stop.reason, stop.save) == ("signal", True)
+
+
+# --- GPU locks -------------------------------------------------------------------------------
+
+HOLDING = """
+import sys
+from lehr_trainer import launch
+launch.hold_gpus()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_gpus_lock_is_held_as_long_as_the_process_lives(tmp_path: Path) -> None:
+    locks = [tmp_path / "gpu-0.lock", tmp_path / "gpu-1.lock"]
+    env = {**os.environ, "LEHR_GPU_LOCKS": os.pathsep.join(map(str, locks))}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    for path in locks:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    process.communicate("")
+    for path in locks:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_gpu_that_somebody_else_has_is_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "gpu-0.lock"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [sys.executable, "-c", HOLDING],
+            env={**os.environ, "LEHR_GPU_LOCKS": str(path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "is held by somebody else" in done.stderr
+
+
+# --- places and configs ----------------------------------------------------------------------
+
+
+def run_dir(folder: Path, text: str = "") -> Path:
+    (folder / layout.CONFIG).write_text(text or yaml.safe_dump(train_values(folder)))
+    return folder
+
+
+def test_a_run_directory_gets_its_next_attempt(tmp_path: Path) -> None:
+    run_dir(tmp_path)
+    for number in (1, 2):
+        place = launch.find_place(tmp_path, make_attempt=True)
+        assert place is not None
+        assert (place.attempt, place.standalone) == (number, True)
+        assert place.attempt_dir.is_dir()
+    assert launch.find_place(tmp_path, make_attempt=False) is None
+
+
+def test_an_attempts_directory_is_taken_with_its_note(tmp_path: Path) -> None:
+    attempt = run_dir(tmp_path) / "attempt-3"
+    attempt.mkdir()
+    note = {"run_id": "r1", "attempt": 3, "resume": "pinned", "resume_from": "attempt-1/x"}
+    (attempt / layout.LAUNCH).write_text(json.dumps(note))
+    place = launch.find_place(attempt, make_attempt=True)
+    assert place is not None
+    assert (place.attempt, place.standalone) == (3, False)
+    assert (place.note.resume, place.note.resume_from) == ("pinned", "attempt-1/x")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimiser": {}}, "optimiser is not a field; did you mean optimizer?"),
+        ({"optimizer": {"learning_rate": 1e-3}}, "optimizer.learning_rate is not a field"),
+        ({"steps": -3}, "steps: Input should be greater than or equal to 1 (it is -3)"),
+        ({"steps": "many"}, "steps: Input should be a valid integer"),
+        ({"model": "llama-2b"}, "there is no preset 'llama-2b'; there are: "),
+        (
+            {"batch": {"sequences": 4, "sequence_length": 99999}},
+            "batch.sequence_length 99999 is longer than model.max_sequence_length",
+        ),
+        (
+            {"batch": {"sequences": 4, "sequence_length": 64, "micro_batch": 3}},
+            "batch.micro_batch 3 does not divide batch.sequences 4",
+        ),
+    ],
+)
+def test_a_bad_config_is_one_clear_line(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    run_dir(tmp_path, yaml.safe_dump({**train_values(tmp_path), **change}))
+    with pytest.raises(BadConfig) as raised:
+        launch.read_config(tmp_path / layout.CONFIG)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_yaml_that_does_not_parse_names_line_and_column(tmp_path: Path) -> None:
+    run_dir(tmp_path, "steps: 3\nbatch: [1,\n")
+    with pytest.raises(BadConfig, match=r"is not YAML: .*line 3, column 1"):
+        launch.read_config(tmp_path / layout.CONFIG)
+
+
+def test_numbers_written_without_a_dot_are_numbers(tmp_path: Path) -> None:
+    text = yaml.safe_dump({**train_values(tmp_path), "optimizer": {"lr": "LR"}})
+    run_dir(tmp_path, text.replace("LR", "1e-4"))
+    assert launch.read_config(tmp_path / layout.CONFIG).optimizer.lr == 1e-4
+
+
+# --- failures --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (NanLoss("the loss became NaN"), "nan_loss"),
+        (DiskFull("full"), "disk_full"),
+        (OSError(28, "No space left on device"), "disk_full"),
+        (MemoryError(), "out_of_memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            "out_of_memory",
+        ),
+        (RuntimeError("[../gloo/transport/tcp/pair.cc] Connection closed by peer"), "peer_lost"),
+        (torch.distributed.DistBackendError("NCCL error"), "peer_lost"),
+        (torch.AcceleratorError("CUDA error: uncorrectable ECC error"), "gpu_error"),
+        (ValueError("odd"), "error"),
+    ],
+)
+def test_each_failure_has_its_cause(error: Exception, cause: str) -> None:
+    assert explain(error, 0).cause == cause
+    assert "\n" not in explain(error, 0).message
+
+
+def test_a_lost_peers_own_reason_is_what_is_reported(tmp_path: Path) -> None:
+    leave_note(tmp_path, Failure(1, "out_of_memory", "out of memory: 2 GiB"))
+    mine = Failure(0, "peer_lost", "another rank is gone")
+    leave_note(tmp_path, mine)
+    assert root_cause(tmp_path, mine, wait=True).message == "rank 1: out of memory: 2 GiB"
+    assert root_cause(tmp_path, Failure(0, "nan_loss", "m"), wait=True).cause == "nan_loss"
+
+
+def test_a_rank_that_is_done_does_not_take_anothers_failure_for_its_own(tmp_path: Path) -> None:
+    leave_note(tmp_path, Failure(1, "error", "in its teardown"))
+    told: list[Failure] = []
+    stop = watch_others(tmp_path, 0, told.append)  # seen at once; reported some seconds later
+    stop()
+    assert told == []
+    assert all(thread.name != "watch-others" for thread in threading.enumerate())
+
+
+def test_an_error_crosses_ranks_as_what_it_was() -> None:
+    assert type(error_of("disk_full", "m")) is DiskFull
+    assert type(error_of(DataUnreachable.cause, "m")) is DataUnreachable
+
+
+# --- step log --------------------------------------------------------------------------------
+
+
+def steplog(config: TrainConfig, path: Path) -> StepLog:
+    return StepLog(
+        config,
+        EventStream(path),
+        torch.device("cpu"),
+        flops_per_s_at_full_use=1e12,
+        flops_per_token=lambda step: 1e6 if step < 8 else 3e6,
+        say=lambda line: None,
+    )
+
+
+def values_of(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line)["values"] for line in path.read_text().splitlines()]
+
+
+def test_mfu_is_flops_done_over_the_peak(tmp_path: Path) -> None:
+    config = TrainConfig.model_validate(train_values(tmp_path))
+    log = steplog(config, tmp_path / "e")
+    log.start_at(0)
+    log.note(1, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
+    (values,) = values_of(tmp_path / "e")
+    assert values["mfu"] == pytest.approx(values["tokens_per_s"] * 1e6 / 1e12)
+    assert values["tokens_per_s"] == pytest.approx(256 / values["step_time_s"])
+
+
+def test_mfu_counts_the_flops_of_the_sequence_lengths_that_its_steps_had(tmp_path: Path) -> None:
+    values = train_values(tmp_path, steps=12, diagnostics={"log_every": 6})
+    log = steplog(TrainConfig.model_validate(values), tmp_path / "e")
+    log.start_at(0)
+    for step in range(1, 13):
+        log.note(step, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
+    before, after = values_of(tmp_path / "e")
+    assert before["mfu"] == pytest.approx(before["tokens_per_s"] * 1e6 / 1e12)
+    # Steps 7 and 8 were still of the first kind.
+    mean = (2 * 1e6 + 4 * 3e6) / 6
+    assert after["mfu"] == pytest.approx(after["tokens_per_s"] * mean / 1e12)
+
+
+def test_only_every_nth_step_is_logged_and_its_time_is_the_mean(tmp_path: Path) -> None:
+    values = train_values(tmp_path, steps=10, diagnostics={"log_every": 4})
+    log = steplog(TrainConfig.model_validate(values), tmp_path / "e")
+    log.start_at(0)
+    for step in range(1, 11):
+        log.note(step, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
+    lines = (tmp_path / "e").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [4, 8, 10]
+
+
+@pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (1.0, math.inf), (math.inf, 1.0)])
+def test_what_is_not_finite_stops_before_anything_is_saved(
+    tmp_path: Path, loss: float, norm: float
+) -> None:
+    # Logged rarely: the step is not due, and yet nothing may be saved after it.
+    values = train_values(tmp_path, steps=10, diagnostics={"log_every": 5})
+    log = steplog(TrainConfig.model_validate(values), tmp_path / "e")
+    log.start_at(0)
+    log.note(1, torch.tensor(loss), torch.tensor(norm), 0.1, 0.0)
+    with pytest.raises(NanLoss, match="at step 1"), log.paused():
+        pytest.fail("a checkpoint would have been written")
