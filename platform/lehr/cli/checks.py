@@ -265,9 +265,9 @@ def check_server() -> list[Check]:
     except LehrError as error:
         return [*checks, Check("token", "bad", error.message, error.hint)]
     text = f"{cluster.state}, {cluster.gpus_total} GPUs on {len(cluster.nodes)} nodes"
-    text += f": {cluster.message}" if cluster.message else ""
-    status: Status = "ok" if cluster.state == "up" else "note"
-    return [*checks, Check("cluster", status, text)]
+    if cluster.state == "up" and cluster.gpus_total:
+        return [*checks, Check("cluster", "ok", text)]
+    return [*checks, Check("cluster", "note", text, cluster.message)]
 
 
 def _check_port() -> list[Check]:

@@ -49,6 +49,11 @@ SETTLE_WAIT_S = 20.0
 """For the streams of an attempt that has exited; then its run is settled from exit.json alone."""
 DEFAULT_PATIENCE = rc.Patience()
 DEFAULT_THRESHOLDS = Thresholds()
+NO_GPUS_HERE = (
+    "this machine's driver lists no GPU; see lehr doctor. To train on the CPU, on logical GPUs: "
+    "lehr down, then lehr up --gpus 8"
+)
+NO_GPUS_THERE = "no node of the Ray cluster has GPUs; start one with ray start --num-gpus N"
 TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
 """Tests train with something smaller than the real trainer."""
 
@@ -62,7 +67,8 @@ class Dispatcher:
         store: the record.
         home: Lehr's home.
         ray_address: an existing cluster, or None for an embedded Ray head.
-        gpus: GPUs of the embedded head; logical ones on a machine without any.
+        gpus: GPUs of the embedded head; logical ones on a machine without any. None: see
+            ``capacity.gpus_to_offer``.
         server_url: where shippers reach this server.
         trainer: the module that trains, or a script ending in ``.py``.
         node: the embedded head's node name; by default the host's.
@@ -92,7 +98,7 @@ class Dispatcher:
         expected: dict[str, list[dict[str, Any]]] = {}
         offered = 0
         if ray_address is None:
-            offered = capacity.gpus_to_offer(gpus)
+            offered = capacity.gpus_to_offer(gpus, home)
             expected[name] = [gpu.to_json() for gpu in capacity.node_gpus(offered)]
         self._embedded = ray_address is None
         self._cluster = Cluster(expected)
@@ -172,7 +178,8 @@ class Dispatcher:
         return self.handlers.authenticate(attempt_id, token)
 
     def cluster(self) -> ClusterView:
-        return cluster_view(self._cluster, self.store)
+        cure = NO_GPUS_HERE if self._embedded else NO_GPUS_THERE
+        return cluster_view(self._cluster, self.store, without_gpus=cure)
 
     def queue(self) -> list[QueueEntry]:
         return queue_view(self.store, self._order)
@@ -400,7 +407,7 @@ class Dispatcher:
         for start in decided.starts:
             self._starter.begin(queued[start.run_id], start.placement)
         reasons = decided.reasons
-        if not any(member.usable for member in members.values()):
+        if not self._cluster.has_no_gpus and not any(m.usable for m in members.values()):
             reasons = dict.fromkeys(reasons, self._why_no_cluster())
         self.store.set_pending_reasons(
             {i: why for i, why in reasons.items() if queued[i].pending_reason != why}

@@ -35,6 +35,8 @@ class Member:
     ray_id: str = ""
     alive: bool = False
     """Ray counts it as a member."""
+    serves: bool = True
+    """It has an agent, or will have one: it has GPUs, or it is the server's own node."""
     answered: bool = False
     """Its agent has spoken to this server's present bridge."""
     hello: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +54,8 @@ class Member:
     def seen(self) -> NodeSeen:
         return NodeSeen(
             self.name,
-            alive=self.alive,
+            # Without GPUs it gets no agent, and so cannot hold what it held before.
+            alive=self.alive and self.serves,
             answered=self.usable,
             attempts={name: listed.state for name, listed in self.attempts.items()},
         )
@@ -72,6 +75,7 @@ class Cluster:
 
     def __init__(self, expected: Mapping[str, list[dict[str, Any]]]) -> None:
         self._guard = threading.Lock()
+        self._own = frozenset(expected)
         self._members = {name: Member(name, gpus=tuple(gpus)) for name, gpus in expected.items()}
         self._state: State = "starting"
         self._message: str | None = None
@@ -90,6 +94,15 @@ class Cluster:
         """Whether Ray has said who its members are, to the bridge that lives now."""
         with self._guard:
             return self._membership_known
+
+    @property
+    def has_no_gpus(self) -> bool:
+        """Whether all members are known, and there is no GPU to give out and none to come."""
+        with self._guard:
+            if not self._membership_known or self._state != "up":
+                return False
+            alive = [m for m in self._members.values() if m.alive and m.serves]
+            return all(m.answered and not m.gpus for m in alive)
 
     def set_state(self, state: State, message: str | None) -> bool:
         """Whether this changed anything."""
@@ -137,6 +150,7 @@ class Cluster:
                 address=node["address"],
                 ray_id=node["ray_id"],
                 alive=node["alive"],
+                serves=node["gpus"] > 0 or name in self._own,
                 answered=member.answered and same and node["alive"],
             )
 
