@@ -277,7 +277,9 @@ def _check_port() -> list[Check]:
         if probe.connect_ex(("127.0.0.1", port)) != 0:
             return [Check("port", "ok", f"{port} is free")]
     return [
-        Check("port", "note", f"{port} is held by another program", "lehr up --port takes another")
+        Check(
+            "port", "note", f"{port} is held by another program", "lehr up takes the next free one"
+        )
     ]
 
 
