@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from lehr.control.exits import sound_exit
 from lehr.control.reconcile import NodeSeen, Seen
 from lehr.control.resources import Gpu, Node
 
@@ -51,13 +52,16 @@ class Member:
     def usable(self) -> bool:
         return self.alive and self.answered
 
-    def seen(self) -> NodeSeen:
+    def seen(self, *, but: Collection[str] = ()) -> NodeSeen:
+        """``but``: attempts that are left out."""
         return NodeSeen(
             self.name,
             # Without GPUs it gets no agent, and so cannot hold what it held before.
             alive=self.alive and self.serves,
             answered=self.usable,
-            attempts={name: listed.state for name, listed in self.attempts.items()},
+            attempts={
+                name: listed.state for name, listed in self.attempts.items() if name not in but
+            },
         )
 
     def as_node(self, *, excluded: bool = False) -> Node:
@@ -164,7 +168,11 @@ class Cluster:
         hello = news.get("hello")
         listed = hello["attempts"] if hello is not None else news["attempts"]
         attempts = {
-            name: Listed(Seen(said["state"]), tuple(said["gpus"]), said["exit"])
+            name: Listed(
+                Seen(said["state"]),
+                tuple(said["gpus"]),
+                None if said["exit"] is None else sound_exit(said["exit"]),
+            )
             for name, said in listed.items()
         }
         self._members[member.name] = replace(
