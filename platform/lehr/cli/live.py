@@ -58,7 +58,10 @@ def sweep_frame(
     room = max(height - _OVER_AND_UNDER - len(gpus) - len(alarms), _LEAST_CELLS)
     shown, left_out = fitting(view.cells, room)
     parts = [headline(view), f"  {_sweep_bar(view, now)}"]
-    if view.best_value is not None:
+    if view.held_out == "different":
+        text = f"no cell leads: {words(view.metric)} is of different held-out sets"
+        parts.append(f"  [yellow]{text}[/]")
+    elif view.best_value is not None:
         parts.append(f"  {_best(view)}")
     part = view.model_copy(update={"cells": shown})
     parts.append("")
