@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from lehr_testing.paths import ROOT, TESTS
 DURATIONS = TESTS / "durations.json"
 UNKNOWN_S = 5.0
 """Of a file that was never measured: it must not come last, where it would be waited for."""
+
+GROUPS_FILE = pytest.StashKey[Path]()
+GROUPS_INPUT = "lehr_groups"
 
 
 def add_options(group: Any) -> None:
@@ -64,15 +68,31 @@ def sort(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (-seconds[groups[item]], groups[item]))
 
 
+def send_groups(workerinput: dict[str, Any], items: list[pytest.Item]) -> None:
+    """Write which tests belong to a named group, for the process that deals them out.
+
+    It sees node ids only. pytest-xdist 3.8 appends the group to them in a field that pytest 9.2
+    no longer reads, and so would scatter every group.
+    """
+    if workerinput["workerid"] == "gw0":
+        named = {item.nodeid: group_of(item) for item in items}
+        named = {name: group for name, group in named.items() if group != file_of(name)}
+        Path(workerinput[GROUPS_INPUT]).write_text(json.dumps(named))
+
+
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """pytest-xdist's for ``--dist loadgroup``, with a file as the group of what names none."""
+    """pytest-xdist's scheduler for ``--dist loadgroup``, with the groups of this module."""
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadGroupScheduling
 
     class Scheduling(LoadGroupScheduling):
+        named: dict[str, str] | None = None
+
         def _split_scope(self, nodeid: str) -> str:
-            return file_of(super()._split_scope(nodeid))
+            if self.named is None:
+                self.named = json.loads(config.stash[GROUPS_FILE].read_text())
+            return self.named.get(nodeid) or file_of(nodeid)
 
     # Else it would put first what has most tests, not what takes longest.
     config.option.loadscopereorder = False

@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not is_worker(config):
         caches = tempfile.mkdtemp(prefix="lehr-tests-")
         config.add_cleanup(lambda: shutil.rmtree(caches, ignore_errors=True))
+        config.stash[ordering.GROUPS_FILE] = Path(caches, "groups.json")
         for name in CACHES:
             # The workers inherit them.
             os.environ[name] = os.path.join(caches, name.lower())  # noqa: PTH118
@@ -99,6 +101,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         refuse_equal_ids([item.nodeid for item in items])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if is_worker(session.config):
+        ordering.send_groups(session.config.workerinput, session.items)
+
+
 def refuse_equal_ids(ids: Iterable[str]) -> None:
     """Raise if two tests have the same node id: of those, pytest-xdist runs only one."""
     twice = [name for name, times in Counter(ids).items() if times > 1]
@@ -130,6 +138,10 @@ class Results:
         """Take the place of the above: with pytest-xdist only the workers collect."""
         refuse_equal_ids(ids)
         self.selected = list(ids)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[ordering.GROUPS_INPUT] = str(self.config.stash[ordering.GROUPS_FILE])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -196,5 +208,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
     fail_if_skipped(collector.config, report)
     return report
 
+
+pytest_plugins = ["pytester"]
 
 properties.register_profiles()
