@@ -27,6 +27,8 @@ FOREIGN = re.compile(
 OURS = re.compile(r"LEHR_RENEW_GOLDENS|LEHR_TEST_.*|LEHR_FAULTS_.*")
 # A cache outside the session would hide that something no longer compiles.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+COLLECTED = pytest.StashKey[dict[str, set[str]]]()
+"""The markers of all that was collected, also of what was not selected."""
 
 MAY_SKIP = {
     "tests/platform/cli/test_completion.py::*": "zsh and fish need not be installed",
@@ -94,8 +96,15 @@ def clean_environment() -> Iterator[None]:
 # ---------------------------------------------------------------------------------- collection
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    everything = list(items)
+    yield
+    config.stash[COLLECTED] = {
+        item.nodeid: {mark.name for mark in item.iter_markers()} for item in everything
+    }
     ordering.sort(config, items)
     if not is_worker(config):
         refuse_equal_ids([item.nodeid for item in items])
