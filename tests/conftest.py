@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 from lehr_testing.server import Server
 from lehr_testing.specs import text_corpus
 
-# Else what the commands print into a pipe is cut to the width of whoever runs the tests.
-os.environ.pop("COLUMNS", None)
+pytest_plugins = ["lehr_testing.plugin"]
 
 
 @pytest.fixture(scope="session")

@@ -162,7 +162,8 @@ def test_a_place_that_cannot_be_reached_is_shown_and_harms_no_training(
     platform: Server, bucket: Bucket, corpus: Path
 ) -> None:
     port = free_port()
-    given = spec(corpus, "unreachable", "s3://later/x", steps=10)
+    later = f"{bucket.name}-later"
+    given = spec(corpus, "unreachable", f"s3://{later}/x", steps=10)
     given["env"] = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
     run = platform.client().submit(given).wait(timeout_s=300)
     assert run.state == "completed", run.reason
@@ -174,20 +175,9 @@ def test_a_place_that_cannot_be_reached_is_shown_and_harms_no_training(
     point = next(one for one in run.checkpoints() if one.copy_error)
     assert point.copy_state == "uploading"
     # It comes up: what waited is copied, though the training has long ended.
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    late = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
-    late.start()
-    try:
-        endpoint = f"http://127.0.0.1:{port}"
-        s3fs.S3FileSystem(
-            endpoint_url=endpoint, key="testing", secret="testing", skip_instance_cache=True
-        ).mkdir("later")
+    with s3_server(port, later):
         until(lambda: copies(run).get(10) == "there", within_s=200, what="the copies to be made")
         assert not any(one.copy_error for one in run.checkpoints() if one.copy_state == "there")
-    finally:
-        late.stop()
 
 
 def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
