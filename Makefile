@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install dev test test-unit check format faults bench docs clean
+.PHONY: help demo down install dev test test-unit check format faults mutants bench docs clean
 
 help:  ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ format: $(STAMPS)/dev  ## Put the code in the agreed form
 
 faults: $(STAMPS)/dev  ## The slow tests that kill processes on purpose
 	$(PYTEST) tests/faults -m faults $(ARGS)
+
+mutants: $(STAMPS)/dev  ## Change single lines and see whether the tests notice; BASE=main: only yours
+	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(BASE),--base $(BASE)) \
+		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) --jobs $(or $(JOBS),1) $(ARGS)
 
 bench: $(STAMPS)/dev  ## Measure: start-up, makespan beside Ray Tune's, trainer beside bare PyTorch
 	@set -e; for bench in tests/bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench; done
