@@ -9,7 +9,7 @@ that ``transformers`` loads.
 ``python -m lehr_trainer memory RUN_DIR``: what each module keeps for the backward pass, and which
 attention kernel runs there.
 
-``python -m lehr_trainer bench NAME``: repeat an experiment of the reference logs, as a table.
+``python -m lehr_trainer bench NAME``: repeat an experiment of docs/reference-runs.md, as a table.
 """
 
 from __future__ import annotations
