@@ -2,8 +2,8 @@
 
 If two runs differ in more than one factor, their results prove nothing about either factor: in
 docs/reference-runs.md an 8-bit AdamW run had three times the learning rate of its baseline. A gap
-within the noise between seeds proves nothing at all. The comparison reports both cases in words. Values of different
-held-out sets have no difference.
+within the noise between seeds proves nothing at all. The comparison reports both cases in words.
+Values of different held-out sets have no difference.
 """
 
 from __future__ import annotations
