@@ -45,4 +45,4 @@ def hold_gpus() -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.exit(f"{path} is held by somebody else: the GPU was given away meanwhile")
+            sys.exit(f"{path} is locked by another process: the GPU was assigned to it meanwhile")

@@ -269,7 +269,7 @@ def _silence(seen: Seen, now: float) -> list[str]:
     if since < _SILENT_AFTER_S:
         return []
     silence = f"The server has not answered for {formats.duration(since)}"
-    return ["", f"  [yellow]{silence}; trainings go on without it.[/]"]
+    return ["", f"  [yellow]{silence}; trainings continue without it.[/]"]
 
 
 def _one_line(text: str) -> str:

@@ -29,17 +29,28 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("ls")
 def ls(
-    search: Annotated[str | None, typer.Argument(help="A part of the name.")] = None,
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Of this one.")] = None,
-    state: Annotated[
-        list[str] | None, typer.Option("--state", "-s", help="E.g. running; may be repeated.")
+    search: Annotated[
+        str | None, typer.Argument(help="Show only names that contain this text.")
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", "-t", help="With it.")] = None,
-    sweep: Annotated[str | None, typer.Option("--sweep", help="Runs of this sweep.")] = None,
-    sweeps: Annotated[bool, typer.Option("--sweeps", help="Sweeps, not runs.")] = False,
-    rollouts: Annotated[bool, typer.Option("--rollouts", help="Rollouts, not runs.")] = False,
-    archived: Annotated[bool, typer.Option("--archived", help="Archived ones too.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 30,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Only runs in this project.")
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", "-s", help="Only runs in this state, e.g. running. May be repeated."
+        ),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", "-t", help="Only runs with this tag.")] = None,
+    sweep: Annotated[str | None, typer.Option("--sweep", help="Only runs of this sweep.")] = None,
+    sweeps: Annotated[bool, typer.Option("--sweeps", help="List sweeps instead of runs.")] = False,
+    rollouts: Annotated[
+        bool, typer.Option("--rollouts", help="List rollouts instead of runs.")
+    ] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Include archived runs.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")
+    ] = 30,
     as_json: Json = False,
 ) -> None:
     """Runs, newest first.
@@ -84,12 +95,12 @@ def ls(
         return
     _print_runs(runs[:limit])
     if len(runs) > limit:
-        notes().print(f"[dim]There are more: lehr ls -n {limit * 4}[/]")
+        notes().print(f"[dim]More exist. Show them: lehr ls -n {limit * 4}[/]")
 
 
 def _print_runs(runs: list[RunView]) -> None:
     if not runs:
-        notes().print("No runs. The first ones: lehr demo, or lehr submit run.yaml")
+        notes().print("No runs. Create some: lehr demo, or lehr submit run.yaml")
         return
     has_mfu = any("mfu" in run.latest for run in runs)
     several = len({run.project for run in runs}) > 1
@@ -121,7 +132,7 @@ def _print_runs(runs: list[RunView]) -> None:
 
 def _print_sweeps(sweeps: list[SweepView]) -> None:
     if not sweeps:
-        notes().print("No sweeps. The first one: lehr demo, or lehr sweep sweeps/lr_grid.yaml")
+        notes().print("No sweeps. Create one: lehr demo, or lehr sweep sweeps/lr_grid.yaml")
         return
     rows = table("id", "name", "state", "runs", "over", "best", "at", "age", right=("age",))
     for sweep in sweeps:
@@ -145,7 +156,7 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
 
 def _print_rollouts(rollouts: list[RolloutView]) -> None:
     if not rollouts:
-        notes().print("No rollouts. The first one: lehr rollout sweeps/rollout_small.yaml")
+        notes().print("No rollouts. Create one: lehr rollout sweeps/rollout_small.yaml")
         return
     rows = table("id", "name", "state", "stage", "age", right=("age",))
     rows.add_column("why", overflow="fold")

@@ -183,7 +183,7 @@ def test_a_run_that_waits_or_starts_says_for_what():
 
 def test_a_server_that_stays_silent_is_said_in_the_picture():
     frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW - 9), now=NOW)
-    assert "The server has not answered for 9.0 s; trainings go on without it." in drawn(frame)
+    assert "The server has not answered for 9.0 s; trainings continue without it." in drawn(frame)
     frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW - 2), now=NOW)
     assert "not answered" not in drawn(frame)
 

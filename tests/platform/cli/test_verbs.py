@@ -45,7 +45,7 @@ def lehr(api, tmp_path):
 
 def test_the_queue_is_told_in_order_with_its_reasons(api, lehr):
     api_, _ = api
-    assert lehr("queue").stderr == "Nothing waits.\n"
+    assert lehr("queue").stderr == "The queue is empty.\n"
     reason = "waits for 8 x H100 (node n2 has 6 free); next in line at priority 0"
     entry = QueueEntry(
         position=1,
@@ -86,7 +86,7 @@ def test_runs_are_archived_and_deleted_by_command(api, lehr):
     assert "is back" in lehr("unarchive", "one").stdout
     asked = lehr("delete", "one")
     assert asked.returncode == 2
-    assert "Add -y" in asked.stderr
+    assert "Re-run with --yes" in asked.stderr
     assert api[0].store.metric_names(run_id)
     freed = json.loads(lehr("delete", "one", "-y", "--json").stdout)["deleted"]
     assert (freed["run_id"], freed["deleted"]) == (run_id, True)
@@ -144,12 +144,12 @@ def test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so(api, le
     run = api_.store.create_run(load_spec({**RUN_SPEC, "name": "one"}))
     refused = lehr("checkpoints", "save", "one")
     assert refused.returncode == 2
-    assert "only a run that trains can save" in refused.stderr
+    assert "only a running run can save" in refused.stderr
     unsaved = lehr("fork", "one")
-    assert "While it trains it saves one by: lehr checkpoints save one" in unsaved.stderr
+    assert "To save one while it runs: lehr checkpoints save one" in unsaved.stderr
     begin(api_.store, run.id)
     told = lehr("checkpoints", "save", "one")
-    assert f"one ({run.id}) saves after its present step." in told.stdout, told.stderr
+    assert f"one ({run.id}) will save after its current step." in told.stdout, told.stderr
     assert api_.store.run(run.id).checkpoint_seq == 1
     answer = json.loads(lehr("checkpoints", "save", "one", "--json").stdout)
     assert answer["run"]["id"] == run.id
