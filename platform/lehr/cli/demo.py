@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.output import Json, console, notes, own_name, plain, print_json
-from lehr.errors import LehrError, NotFound
+from lehr.cli.plan import Overrides, read_spec
+from lehr.cli.submit import nothing_recorded
+from lehr.errors import LehrError, NotFound, SpecError, UserError
 
 if TYPE_CHECKING:
     from lehr.client import Client, Sweep
@@ -24,6 +26,7 @@ _CLUSTER_PATIENCE_S = 120.0
 
 @app.command("demo")
 def demo(
+    overrides: Overrides = None,
     again: Annotated[
         bool, typer.Option("--again", help="Train again, even if the sweep has already run.")
     ] = False,
@@ -31,17 +34,22 @@ def demo(
 ) -> None:
     """Start the platform, prepare a corpus, train eight learning rates, rank them.
 
-    A running server, a prepared corpus and a finished sweep are reused. Exit code 1 if a trial
+    A running server, a prepared corpus and a finished sweep are reused. Overrides are those of
+    `lehr sweep`; a short demo: lehr demo run.train.steps=50. Exit code 1 if a trial
     failed. JSON: {sweep: SweepDetail}.
     """
     from lehr.cli.daemon import Wish
     from lehr.cli.server import bring_up
     from lehr.cli.watch import watch_until_end
     from lehr.examples import LR_GRID_SMALL
-    from lehr.specs import SweepSpec, load_spec
+    from lehr.specs import SweepSpec
 
-    spec = load_spec(LR_GRID_SMALL)
-    assert isinstance(spec, SweepSpec)
+    try:
+        spec = read_spec(str(LR_GRID_SMALL), overrides)
+    except SpecError as error:
+        raise nothing_recorded(error) from None
+    if not isinstance(spec, SweepSpec):
+        raise UserError("the demo is a sweep: its kind cannot be overridden.")
     standing, fresh = bring_up(Wish(), as_it_stands=True)
     _say("server", f"{standing.url}{'' if fresh else ' (already running)'}")
 
@@ -106,7 +114,8 @@ def _prepare(spec: SweepSpec) -> str:
     for config in corpora(spec):
         said = prepare_corpus(config)
     first = said.splitlines()[0] if said else ""
-    return f"Python's standard library: {first}"
+    own = spec.run.train.data.corpus.kind == "stdlib"
+    return f"Python's standard library: {first}" if own else first
 
 
 def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
