@@ -38,9 +38,10 @@ def path_of(step: int) -> str:
     return f"attempt-1/checkpoints/step-{step:08d}"
 
 
-def saved(api_, steps=(5, 10), *, kind=RUN_SPEC) -> str:
+def saved(api_, steps=(5, 10)) -> str:
     """A run that trains and has saved at these steps; its id."""
-    run = api_.store.create_run(load_spec(kind))
+    place = f"file://{api_.settings.home}/shared"
+    run = api_.store.create_run(load_spec({**RUN_SPEC, "checkpoints": {"upload": place}}))
     attempt = begin(api_.store, run.id)
     say(api_.store, attempt, started())
     for step in steps:
@@ -122,7 +123,8 @@ def test_damage_is_found_by_a_verification_in_each_place(api):
 def test_retention_tells_the_node_which_copies_go_and_spares_what_a_fork_needs(api):
     api_, client = api
     run = saved(api_, steps=(5,))
-    early = {"path": path_of(99), "url": "file:///x", "state": "there"}
+    place = f"file://{api_.settings.home}/shared/{run}/{path_of(99)}"
+    early = {"path": path_of(99), "url": place, "state": "there"}
     assert report(client, run, early) == {"unknown": [path_of(99)], "remove": []}
     assert report(client, run, copy_at(api_, run, 5)) == {"unknown": [], "remove": []}
     fork = client.post(

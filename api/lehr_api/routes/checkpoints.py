@@ -154,6 +154,7 @@ def delete(
     """Deletes one checkpoint, with its copy. Refused while something would begin from it."""
     places = _places(run, services, step, attempt)
     row, store = places.row, services.store
+    places.require_own()
     weighed = places.weigh()
     with store.transaction():
         why = _why_kept(store.run(run.id), services, row)
@@ -170,7 +171,7 @@ def delete(
 
 def _places(run: Run, services: Services, step: int, attempt: int | None) -> Places:
     row = find(run, services.store.checkpoints(run.id), step, attempt)
-    return Places(homes.runs_dir(services.settings.home), row)
+    return Places(homes.runs_dir(services.settings.home), run, row)
 
 
 def _why_kept(run: Run, services: Services, row: Checkpoint) -> str | None:
