@@ -35,6 +35,7 @@ from lehr_trainer.failures import (
     root_cause,
     watch_others,
 )
+from lehr_trainer.gpulocks import hold_gpus
 from lehr_trainer.orders import read_orders
 from lehr_trainer.records import Finished, Stopping
 from lehr_trainer.streams import EventStream
@@ -58,7 +59,7 @@ def main() -> int:
 
         return command.main(sys.argv[2:])
     launch.die_with_parent()
-    launch.hold_gpus()
+    hold_gpus()
     rank = int(os.environ.get("RANK", "0"))
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import difflib
-import fcntl
 import os
 import signal
 import sys
@@ -71,21 +70,6 @@ def let_rank_0_speak() -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     signal.sigtimedwait(ending, _RANK_0_SPEAKS_WITHIN_S)
-
-
-def hold_gpus() -> None:
-    """Hold the lock of each GPU that this process may use, for as long as it lives.
-
-    Whether a GPU is free is asked of these locks, so a rank that outlived its launcher still
-    counts. The launcher names the files; each rank opens them itself, since torchrun closes what
-    it inherits. Children that are forked hold them, too.
-    """
-    for path in filter(None, os.environ.get("LEHR_GPU_LOCKS", "").split(os.pathsep)):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit(f"{path} is held by somebody else: the GPU was given away meanwhile")
 
 
 def find_place(path: Path, *, make_attempt: bool) -> Place | None:

@@ -1,4 +1,4 @@
-"""A trainer for tests of the platform around it: standard library only, starts in milliseconds.
+"""A trainer for tests of the platform around it: starts in milliseconds, imports no torch.
 
 Speaks the run directory's contract as the real one does (events.jsonl, orders.json, launch.json,
 checkpoints with a manifest). What it does comes from environment variables (a spec's ``env``):
@@ -27,6 +27,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from lehr_trainer.gpulocks import hold_gpus
 
 ATTEMPT = Path(sys.argv[1])
 RANK = int(os.environ.get("RANK", "0"))
@@ -82,15 +84,6 @@ def save(step: int, reason: str) -> None:
     say("checkpoint", step=step, path=str(path), size_bytes=2, digest="0" * 64, reason=reason)
 
 
-def hold_gpu_locks() -> list[Any]:
-    held = []
-    for path in os.environ.get("LEHR_GPU_LOCKS", "").split(os.pathsep):
-        if path:
-            held.append(Path(path).open("rb"))  # noqa: SIM115 - held until this process ends
-            fcntl.flock(held[-1], fcntl.LOCK_SH)
-    return held
-
-
 def witness() -> list[Any]:
     """Hold a file per visible GPU exclusively; note when somebody else has it."""
     if not WITNESS or RANK:
@@ -131,7 +124,8 @@ def main() -> None:
     journal = Journal()
     gpus = os.environ.get("LEHR_GPU_LOCKS", "").split(os.pathsep)
     journal.note("began", attempt=os.environ.get("LEHR_ATTEMPT"), rank=RANK, gpus=gpus)
-    locks, seen = hold_gpu_locks(), witness()
+    hold_gpus()
+    seen = witness()
     print(
         f"fake trainer {os.environ.get('LEHR_ATTEMPT')} on {os.environ['CUDA_VISIBLE_DEVICES']}",
         flush=True,
@@ -159,7 +153,8 @@ def main() -> None:
             say("stopping", step=step, reason="cancel")
             return say("finished", step=step, outcome="stopped")
         if wanted.get("desired") == "pause" or terminated:
-            say("stopping", step=step, reason="pause")
+            reason = "pause" if wanted.get("desired") == "pause" else "signal"
+            say("stopping", step=step, reason=reason)
             save(step, "stop")
             return say("finished", step=step, outcome="stopped")
         time.sleep(STEP_S)
@@ -174,7 +169,7 @@ def main() -> None:
             save(step, "interval")
     say("finished", step=step, outcome="completed")
     journal.note("ended")
-    del locks, seen, children
+    del seen, children
     return None
 
 
