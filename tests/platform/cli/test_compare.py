@@ -14,7 +14,7 @@ import pytest
 from lehr import Client
 from lehr.errors import NotFound
 from lehr.views import ComparisonView
-from lehr_testing import seeding
+from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.server import free_port
 from lehr_testing.waiting import until
@@ -53,16 +53,9 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def lehr(server):
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [LEHR, "--server", server, *args],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"},
-        )
+def lehr(server, tmp_path):
+    def call(*args: str) -> cli.Said:
+        return cli.call("--server", server, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
 
     return call
 

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import ast
 import importlib
-import io
 import json
 import re
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 
 from lehr import views
-from lehr.cli import formats, main, output
+from lehr.cli import formats, main
 from lehr.control.lifecycle import RunState
 from lehr.views import QueueEntry
-from lehr_testing import goldens, rollouts, seeding
+from lehr_testing import cli, goldens, rollouts, seeding
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 from lehr_testing.paths import ROOT
 
@@ -104,32 +100,12 @@ class World:
 
     def lehr(self, *args: str, stdin: str = "", **environment: str) -> Said:
         """As the entry point would, in this process."""
-        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        code: int | str | None = 0
+        known = {"SERVER": self.address, "TOKEN": TOKEN, "HOME": str(self.folder / "home")}
+        given = {f"LEHR_{name}": value for name, value in {**known, **environment}.items()}
         with self._patch.context() as patch:
-            for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "LEHR_RUNS", "LEHR_DATA"):
-                patch.delenv(name, raising=False)
-            known = {"SERVER": self.address, "TOKEN": TOKEN, "HOME": str(self.folder / "home")}
-            for name, value in {**known, **environment}.items():
-                patch.setenv(f"LEHR_{name}", value)
-            patch.setattr(sys, "argv", ["lehr", *args])
-            patch.setattr(sys, "stdin", io.StringIO(stdin))
-            patch.setattr(sys, "__stdout__", SimpleNamespace(encoding="utf-8"))
-            patch.chdir(self.folder)
             patch.setattr(formats, "ago", _ago)
-            output.console.cache_clear()
-            output.notes.cache_clear()
-            try:
-                with redirect_stdout(out), redirect_stderr(err):
-                    main.run()
-            except SystemExit as stop:
-                code = stop.code
-            finally:
-                output.console.cache_clear()
-                output.notes.cache_clear()
-        read = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
-        return Said(int(code or 0), *read)
+            said = cli.call(*args, cwd=self.folder, stdin=stdin, **given)
+        return Said(said.returncode, said.stdout, said.stderr)
 
     def shown(self, args: list[str], said: Said) -> str:
         """A command and all it said, as it stands in a golden."""

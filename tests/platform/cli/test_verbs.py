@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,10 +11,10 @@ import pytest
 from lehr import Client
 from lehr.specs import load_spec
 from lehr.views import QueueEntry
+from lehr_testing import cli
 from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, evaluation, metrics, say, served, started
 
 TINY_PARAMETERS = 853_120
-LEHR = str(Path(sys.executable).parent / "lehr")
 
 
 @pytest.fixture
@@ -29,16 +25,8 @@ def api(tmp_path):
 
 @pytest.fixture
 def lehr(api, tmp_path):
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [LEHR, "--server", api[1], *args],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            timeout=120,
-            env={**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"},
-        )
+    def call(*args: str) -> cli.Said:
+        return cli.call("--server", api[1], *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
 
     return call
 

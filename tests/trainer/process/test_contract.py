@@ -111,7 +111,7 @@ def test_it_does_not_begin_on_a_gpu_that_somebody_else_has(
         with launch(attempt, LEHR_GPU_LOCKS=str(path)) as process:
             code, said = finish(process)
     assert code == 1
-    assert "is held by somebody else" in said
+    assert "is locked by another process" in said
     assert records(attempt) == []
 
 
