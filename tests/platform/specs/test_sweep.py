@@ -124,3 +124,12 @@ def test_editors_learn_of_every_field(name):
     parameter = schema["$defs"]["Parameter"]["anyOf"]
     assert {"$ref": "#/$defs/Range"} in parameter
     assert schema["$defs"]["Range"]["properties"]["distribution"]["enum"]
+
+
+def test_whole_numbers_of_a_range_are_drawn_evenly_and_both_ends_come():
+    whole = Range(min=-2, max=3, distribution="int_uniform")
+    shares = [number / 600 for number in range(601)]
+    drawn = [whole.at(share) for share in shares]
+    assert drawn == sorted(drawn)
+    assert [drawn.count(value) for value in range(-2, 4)] == [100, 100, 100, 100, 100, 101]
+    assert all(isinstance(value, int) for value in drawn)
