@@ -128,6 +128,38 @@ GOLDEN = {
         """\
         run.yaml, line 5: train.batch.sequences=6, train.seed=1: resources.gpus 4: 6 sequences a step cannot be shared by 4 ranks evenly; make batch.sequences a multiple.""",
     ),
+    "a warmup that is longer than the run": (
+        SWEEP.replace("train.optimizer.lr", "train.schedule.warmup_steps").replace(
+            "1e-4, 1e-3", "10, 400"
+        ),
+        """\
+        run.yaml, line 5: train: schedule: warmup takes 400 steps, but it has only 100.""",
+    ),
+    "a value that is a mapping": (
+        SWEEP.replace("train.optimizer.lr", "retries").replace("[1e-4, 1e-3]", "[{user: -1}]"),
+        """\
+        run.yaml, line 5: retries.user is -1; it must be at least 0.
+          The training code failed.""",
+    ),
+    "mappings that are the same in another order": (
+        SWEEP.replace("train.optimizer.lr", "train.batch").replace(
+            "[1e-4, 1e-3]",
+            "[{sequences: 8, sequence_length: 64}, {sequence_length: 64, sequences: 8}]",
+        ),
+        """\
+        run.yaml, line 5: parameters.train.batch.values has {"sequence_length": 64, "sequences": 8} twice.""",
+    ),
+    "a cell of a list twice": (
+        LIST.replace("run:", "  - {train.optimizer.lr: 0.001}\nseeds: [0, 1]\nrun:"),
+        """\
+        run.yaml, line 6: cells 3 and 5 are the same run: train.optimizer.lr=0.001, train.seed=0 and train.optimizer.lr=0.001, train.seed=0.""",
+    ),
+    "a cell's value with several seeds": (
+        LIST.replace("train.optimizer.lr: 1e-3", "train.optimizer.lr: fast") + "seeds: [0, 1]\n",
+        """\
+        run.yaml, line 5: train.optimizer.lr is fast; it must be a number.
+          Peak learning rate.""",
+    ),
     "one of the seeds": (
         SWEEP + "seeds: [1, -1]\n",
         """\
@@ -226,6 +258,15 @@ def test_data_that_no_file_could_hold_is_refused(data, path, message):
     with pytest.raises(SpecError) as caught:
         load_spec(data)
     assert (path, message) in [(one.path, one.message) for one in caught.value.problems]
+
+
+def test_both_ends_of_a_range_must_fit(tmp_path):
+    text = RANDOM.replace("values: [1e-4, 1e-3]", "min: -2\n    max: -1")
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load_spec(tmp_path / "run.yaml")
+    assert "train.optimizer.lr is -2.0" in str(caught.value)
+    assert "train.optimizer.lr is -1.0" in str(caught.value)
 
 
 def test_data_is_bounded_in_size_and_depth():
