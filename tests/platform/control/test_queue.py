@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,6 +71,34 @@ def test_ten_thousand_that_wait_alike_cost_no_more_reservations_than_there_are_g
     assert len(reserved) <= 8 + 2 * 2  # Each GPU once; then each kind once a priority.
     told = Counter(decided.reasons.values())
     assert len(told) <= 8
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories(), st.integers(0, 20))
+def test_runs_that_ask_alike_are_judged_as_if_each_were_the_only_one_of_its_kind(history, now):
+    """What is remembered of a kind while a plan is made changes nothing but the time it takes."""
+    nodes, arrivals = history
+    nodes = [replace(one, usable=True) for one in nodes]
+    runs = [replace(run, name=f"name of {run.run_id}") for _, run, _ in arrivals]
+    running, waiting = [run for run in runs if run.number < now], []
+    held = []
+    for start in plan(running, [], nodes).starts:
+        number = int(start.run_id[1:])
+        held.append(active(start.run_id, remaining_s=60.0 * number, number=number))
+        held[-1] = replace(held[-1], placement=start.placement)
+    waiting = [run for run in runs if run.run_id not in {one.run_id for one in held}]
+    each = [
+        replace(run, excluded_nodes=run.excluded_nodes | {f"no node {run.number}"})
+        for run in waiting
+    ]
+    found, alone = plan(waiting, held, nodes), plan(each, held, nodes)
+    assert (found.starts, found.order) == (alone.starts, alone.order)
+    failed = {
+        run.run_id for run in waiting if "failed it twice" in found.reasons.get(run.run_id, "")
+    }
+    assert {run: why for run, why in found.reasons.items() if run not in failed} == {
+        run: why for run, why in alone.reasons.items() if run not in failed
+    }
 
 
 @settings(max_examples=100, deadline=None)
@@ -189,6 +218,33 @@ def test_the_reason_says_when_all_are_busy_and_when_free_ones_are_kept_for_anoth
     )
 
 
+def test_gpus_are_kept_where_they_are_free_soonest():
+    ends = [1000.0, 900.0, 60.0, 120.0]
+    held = [active(f"r{i}", ("n0", (i,)), remaining_s=left) for i, left in enumerate(ends)]
+    decided = plan([Waiting("big", 1, Need(2))], held, [node("n0", 4)])
+    assert decided.reasons["big"].startswith(
+        "waits for 2 GPUs (all 4 are busy; r2 frees 1 in about 1 m)"
+    )
+    two = [
+        active("slow", ("n0", (0, 1)), remaining_s=900.0),
+        active("quick", ("n1", (0, 1)), remaining_s=300.0),
+        active("unknown", ("n2", (0, 1))),
+    ]
+    nodes = [node("n0", 2), node("n1", 2), node("n2", 2)]
+    decided = plan([Waiting("big", 1, Need(2))], two, nodes)
+    assert decided.reasons["big"].startswith(
+        "waits for 2 GPUs (all 6 are busy; quick frees 2 in about 5 m)"
+    )
+
+
+def test_people_are_told_names_and_numbers_only_of_what_has_no_name():
+    unnamed = Active("r-7", (Share("n0", (0, 1, 2)),), remaining_s=60.0)
+    runs = [Waiting("r-8", 1, Need(4), name="large"), Waiting("r-9", 2, Need(1), name="small")]
+    reasons = plan(runs, [unnamed], [node("n0", 4)]).reasons
+    assert "; r-7 frees 3 in about 1 m)" in reasons["r-8"]
+    assert reasons["r-9"] == "waits for 1 GPU (1 is free, kept for large)"
+
+
 def test_what_no_node_has_is_said_with_what_there_is_and_holds_up_nobody():
     logical = Node("n0", tuple(Gpu(i, "logical GPU") for i in range(8)))
     runs = [Waiting("a100", 1, Need(1, 1, "A100")), Waiting("any", 2, Need(8))]
@@ -259,6 +315,20 @@ def test_a_run_without_a_gpu_takes_a_nodes_cpu_and_no_gpu_from_anybody():
     later = plan([without[2]], [active("c0", ("n1", ())), active("c1", ("n2", ()))], nodes)
     assert later.reasons == {"c2": "waits for a node's CPU (all 2 places are taken)"}
     assert plan([without[2]], [active("c1", ("n2", ()))], nodes).starts[0].placement[0].node == "n1"
+
+
+def test_runs_without_a_gpu_go_where_most_places_are_left():
+    nodes = [replace(node("n1", 1), cpu_places=4), replace(node("n2", 1), cpu_places=2)]
+    held = [active("a", ("n1", ())), active("b", ("n1", ()))]
+    run = Waiting("c", 1, Need(0))
+
+    def goes_to(*before: Active) -> list[str]:
+        return [start.placement[0].node for start in plan([run], before, nodes).starts]
+
+    assert goes_to(held[0]) == ["n1"]
+    assert goes_to(*held, active("d", ("n1", ()))) == ["n2"]
+    full = [active(name, (name[:2], ())) for name in ("n1a", "n1b", "n1c", "n1d", "n2a", "n2b")]
+    assert goes_to(*full) == []
 
 
 def test_a_run_without_a_gpu_waits_where_no_node_takes_runs():
