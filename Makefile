@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install dev test test-unit check format faults bench docs clean
+.PHONY: help demo down install dev test test-unit check check-js format faults bench docs clean
 
 help:  ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,11 +34,20 @@ test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run 
 test-unit: $(STAMPS)/dev  ## The fast tests only
 	$(PYTEST) -n 2 --dist loadfile tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
 
-check: $(STAMPS)/dev  ## Linters, types, layers
+check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit tests of the JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Node comes with the `dev` extra; the lock file says what comes from npm.
+JS     := tests/javascript
+JS_BIN := PATH="$(CURDIR)/$(BIN):$$PATH" $(JS)/node_modules/.bin
+check-js: $(STAMPS)/node  ## The JavaScript alone
+	$(JS_BIN)/tsc --project $(JS)
+	$(JS_BIN)/tsc --project $(JS)/tsconfig.tests.json
+	$(JS_BIN)/eslint --config $(JS)/eslint.config.js api/lehr_api/dashboard/static/js $(JS)
+	$(BIN)/node --test --test-isolation=none --test-reporter=dot '$(JS)/*.test.js'
 
 format: $(STAMPS)/dev  ## Put the code in the agreed form
 	$(BIN)/ruff check --fix .
@@ -75,6 +84,10 @@ $(STAMPS)/install: $(STAMPS)/torch pyproject.toml
 
 $(STAMPS)/dev: $(STAMPS)/install pyproject.toml
 	$(PIP) install -e '.[dev]'
+	@touch $@
+
+$(STAMPS)/node: $(STAMPS)/dev tests/javascript/package-lock.json
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix tests/javascript
 	@touch $@
 
 # Playwright drives the system's Chromium. As root we can fetch it; otherwise we say how.
