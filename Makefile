@@ -12,10 +12,10 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install dev test test-unit check check-js format faults bench docs clean
+.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations check check-js format mutants bench docs clean
 
 help:  ## What there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMPS)/install  ## Install, start the platform, run eight learning rates, show the ranked table
 	@$(BIN)/lehr demo
@@ -26,13 +26,25 @@ down:  ## Stop everything that `make demo` or `lehr up` started, and only that
 install: $(STAMPS)/install  ## Only install
 dev: $(STAMPS)/dev  ## Install what working on Lehr needs
 
-# Two files at a time: most of the tests wait for servers and trainings to start.
-SELECTED = -m "not faults$(if $(shell command -v nvidia-smi),, and not gpu)"
-test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run them all
-	$(PYTEST) $(SELECTED) $(if $(ARGS),$(ARGS),-n 2 --dist loadfile --durations 40 tests)
+# Which tests a tier selects, and how it runs them, is in tests/tiers.toml. ARGS: only these tests.
+TIER = $(BIN)/python tests/lehr_testing/tiers.py
+test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run those of every change
+	$(TIER) test $(ARGS)
+
+test-nightly: $(STAMPS)/dev $(STAMPS)/chromium  ## What is too slow for every change; random examples
+	$(TIER) nightly $(ARGS)
+
+faults: $(STAMPS)/dev  ## The tests that kill processes, nodes and networks on purpose
+	$(TIER) faults $(ARGS)
+
+gpu: $(STAMPS)/dev  ## The tests that need a GPU
+	$(TIER) gpu $(ARGS)
+
+durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure anew how long the tests take, which orders them
+	$(TIER) test -n 4 --dist loadgroup --write-durations tests
 
 test-unit: $(STAMPS)/dev  ## The fast tests only
-	$(PYTEST) -n 2 --dist loadfile tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
+	$(PYTEST) -m "not nightly" -n 2 --dist loadgroup tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
 
 check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit tests of the JavaScript
 	$(BIN)/ruff check .
@@ -53,8 +65,9 @@ format: $(STAMPS)/dev  ## Put the code in the agreed form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-faults: $(STAMPS)/dev  ## The slow tests that kill processes on purpose
-	$(PYTEST) tests/faults -m faults $(ARGS)
+mutants: $(STAMPS)/dev  ## Change single lines and see whether the tests notice; BASE=main: only yours
+	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(BASE),--base $(BASE)) \
+		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) --jobs $(or $(JOBS),1) $(ARGS)
 
 bench: $(STAMPS)/dev  ## Measure: start-up, makespan beside Ray Tune's, trainer beside bare PyTorch
 	@set -e; for bench in tests/bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench; done

@@ -117,7 +117,7 @@ class Api:
     """An application with its parts at hand."""
 
     def __init__(self, home: Path, **changes: Any) -> None:
-        self.settings = Settings(home=home, token=TOKEN, **changes)
+        self.settings = Settings(**{"home": home, "token": TOKEN, **changes})
         self.dispatcher = StandIn()
         self.services: Services | None = None
         self.app = create_app(self.settings, services=self._open)

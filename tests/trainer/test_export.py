@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from transformers import AutoModelForCausalLM
 
 from lehr_trainer import checkpoint, layout
 from lehr_trainer.config import LlamaConfig, TrainConfig
@@ -24,6 +23,8 @@ TINY = MODEL_PRESETS["tiny"].values
 
 
 def same_logits(model, folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
     theirs = AutoModelForCausalLM.from_pretrained(folder)
     tokens = torch.randint(0, 512, (2, 40), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -1,8 +1,9 @@
 """Runs side by side: in what they differ, and whether the difference in outcome means anything.
 
-Two runs that differ in more than one factor say nothing of either factor alone (P1's 8-bit AdamW
-run had three times the learning rate of its baseline), and a gap within the noise between seeds
-says nothing at all. Both are said in words. Values of different held-out sets have no difference.
+If two runs differ in more than one factor, their results prove nothing about either factor: in
+docs/reference-runs.md an 8-bit AdamW run had three times the learning rate of its baseline. A gap
+within the noise between seeds proves nothing at all. The comparison reports both cases in words.
+Values of different held-out sets have no difference.
 """
 
 from __future__ import annotations

@@ -30,6 +30,10 @@ _EVENTS = 4
 _LEAST_CELLS = 3
 _OVER_AND_UNDER = 9
 """Lines of a sweep's frame beside its cells, its GPUs and its alarms."""
+SILENCES = {
+    "unreachable": "no word from its node; it may well go on",
+    "stalled": "alive, but no step for long",
+}
 _TOLD = frozenset({"started", "resumed", "checkpoint", "evaluation", "warning", "notice"})
 
 
@@ -111,7 +115,7 @@ def reason(run: RunView) -> str | None:
     if run.state == "queued":
         return run.pending_reason
     if run.state in {"starting", "running"}:
-        return run.reason if not run.step else None
+        return SILENCES.get(run.silence) or (run.reason if not run.step else None)
     return None if run.state == "completed" else run.reason
 
 

@@ -11,7 +11,7 @@ from lehr.checkpoints.copies import Copy, Folder, verify_folder, whole
 from lehr.checkpoints.places import normalised
 from lehr.cluster.fetcher import fetch
 from lehr.control.copies import copies_to_remove
-from lehr_testing.buckets import Bucket, make_checkpoint, s3_server
+from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server
 from lehr_trainer.config import CheckpointConfig
 from lehr_trainer.errors import BadCheckpoint
 
@@ -23,12 +23,21 @@ def bucket() -> Iterator[Bucket]:
 
 
 @pytest.fixture(params=["s3", "file"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where copies go: a prefix of the bucket, or a folder."""
     if request.param == "file":
-        return f"file://{tmp_path}/shared"
+        yield f"file://{tmp_path}/shared"
+        return
     bucket: Bucket = request.getfixturevalue("bucket")
-    return f"{bucket.url}/{tmp_path.name}"
+    with found_by_environment(bucket):
+        yield f"{bucket.url}/{tmp_path.name}"
+
+
+def test_two_servers_of_one_process_hold_buckets_of_their_own() -> None:
+    with s3_server() as first, s3_server() as second:
+        assert first.name != second.name
+        first.filesystem().pipe_file(f"{first.name}/only-here", b"1")
+        assert (first.files(), second.files()) == (["only-here"], [])
 
 
 def copied(place: str, folder: Path) -> Copy:

@@ -16,7 +16,6 @@ from lehr_testing.specs import lr_sweep
 from lehr_testing.waiting import until
 from lehr_testing.wandb_files import offline_runs
 
-pytest.importorskip("wandb")
 OFFLINE = {"tracking": {"wandb": {"mode": "offline", "tags": ["extra"], "job_type": "train"}}}
 
 OFFLINE_TRACKING = Tracking.model_validate(OFFLINE["tracking"])
