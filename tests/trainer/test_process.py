@@ -186,7 +186,7 @@ def test_a_gpu_that_somebody_else_has_is_not_taken(tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert "is held by somebody else" in done.stderr
+    assert "is locked by another process" in done.stderr
 
 
 # --- places and configs ----------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_each_failure_has_its_cause(error: Exception, cause: str) -> None:
 
 def test_a_lost_peers_own_reason_is_what_is_reported(tmp_path: Path) -> None:
     leave_note(tmp_path, Failure(1, "out_of_memory", "out of memory: 2 GiB"))
-    mine = Failure(0, "peer_lost", "another rank is gone")
+    mine = Failure(0, "peer_lost", "another rank has ended")
     leave_note(tmp_path, mine)
     assert root_cause(tmp_path, mine, wait=True).message == "rank 1: out of memory: 2 GiB"
     assert root_cause(tmp_path, Failure(0, "nan_loss", "m"), wait=True).cause == "nan_loss"

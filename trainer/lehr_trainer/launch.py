@@ -52,12 +52,12 @@ def die_with_parent() -> None:
         return
     parent = os.getppid()
     if parent == 1 and b"torch" not in Path("/proc/1/cmdline").read_bytes():
-        sys.exit("torchrun is gone already; this rank ends")
+        sys.exit("torchrun has already ended; this rank exits")
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
-        sys.exit("torchrun is gone already; this rank ends")
+        sys.exit("torchrun has already ended; this rank exits")
 
 
 def let_rank_0_speak() -> None:
@@ -85,7 +85,7 @@ def hold_gpus() -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.exit(f"{path} is held by somebody else: the GPU was given away meanwhile")
+            sys.exit(f"{path} is locked by another process: the GPU was assigned to it meanwhile")
 
 
 def find_place(path: Path, *, make_attempt: bool) -> Place | None:
@@ -102,11 +102,11 @@ def find_place(path: Path, *, make_attempt: bool) -> Place | None:
     path = path.absolute()
     if layout.attempt_number(path) is not None and (path.parent / layout.CONFIG).is_file():
         if (path / layout.EVENTS).exists() and make_attempt:
-            raise BadConfig(f"{path} was used already; each launch needs an attempt of its own")
+            raise BadConfig(f"{path} was already used; each launch needs its own attempt directory")
         return Place(path.parent, path, _read_note(path / layout.LAUNCH), standalone=False)
     if not (path / layout.CONFIG).is_file():
         raise BadConfig(
-            f"{path} is no run directory: it holds no {layout.CONFIG}. Write one there, or name "
+            f"{path} is not a run directory: it has no {layout.CONFIG}. Write one there, or choose "
             "a folder that has one"
         )
     if not make_attempt:

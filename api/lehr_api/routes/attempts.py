@@ -43,12 +43,12 @@ async def speaks_our_protocol(
     if protocol is None or not re.fullmatch(r"[0-9]{1,4}", protocol):
         raise WrongProtocol(
             "the header Lehr-Protocol is missing.",
-            hint=f"This server speaks version {PROTOCOL}.",
+            hint=f"This server uses version {PROTOCOL}.",
         )
     if not OLDEST_PROTOCOL <= int(protocol) <= PROTOCOL:
         raise WrongProtocol(
-            f"this server does not speak version {protocol} of the attempt protocol.",
-            hint=f"It speaks {OLDEST_PROTOCOL} to {PROTOCOL}.",
+            f"this server does not support version {protocol} of the attempt protocol.",
+            hint=f"It supports {OLDEST_PROTOCOL} to {PROTOCOL}.",
         )
 
 

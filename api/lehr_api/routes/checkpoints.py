@@ -178,12 +178,12 @@ def _why_kept(run: Run, services: Services, row: Checkpoint) -> str | None:
     store, state = services.store, RunState(run.state)
     forks = store.pinned_by_forks(run.id, row.path)
     if forks:
-        return f"{forks[0].name} ({forks[0].id}) waits to begin from it"
+        return f"{forks[0].name} ({forks[0].id}) waits to start from it"
     if state.active:
-        return f"{run.name} trains, and keeps its checkpoints itself"
+        return f"{run.name} is running and manages its own checkpoints"
     newest = max(store.checkpoints(run.id), key=lambda one: (one.attempt, one.step))
     if not state.ended and (newest.attempt, newest.step) == (row.attempt, row.step):
-        return f"{run.name} is {run.state} and would go on from it"
+        return f"{run.name} is {run.state} and would resume from it"
     return None
 
 

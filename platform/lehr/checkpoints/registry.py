@@ -97,10 +97,10 @@ class Places:
             else:
                 if known is not None:
                     return Readable(copy, known)
-                why = f"{self.copy_url} is gone"
+                why = f"{self.copy_url} no longer exists"
         raise Conflict(
             f"the checkpoint at step {self.row.step:,} cannot be read: {why}.",
-            hint="With checkpoints.upload in its spec a run's checkpoints are copied as written.",
+            hint="With checkpoints.upload in the spec, checkpoints are copied when written.",
         )
 
     def files(self) -> CheckpointFiles:
@@ -143,7 +143,7 @@ class Places:
             return PlaceVerdict(place=place, ok=False, message=f"cannot be read: {short(error)}")
         if known.digest != self.row.digest:
             message = (
-                f"it is whole, but not the one that was recorded: its manifest's SHA-256 is "
+                f"it is complete, but not the recorded one: its manifest's SHA-256 is "
                 f"{known.digest[:12]}, the record says {self.row.digest[:12]}"
             )
             return PlaceVerdict(place=place, ok=False, message=message)
@@ -152,7 +152,7 @@ class Places:
         return PlaceVerdict(
             place=place,
             ok=True,
-            message=f"{len(files)} files, {size:,} bytes: as the manifest says",
+            message=f"{len(files)} files, {size:,} bytes: they match the manifest",
         )
 
     def weigh(self) -> CheckpointDeletion:
@@ -162,7 +162,7 @@ class Places:
             if self.here:
                 places.append(str(self.folder))
             else:
-                notes.append("its folder is not on this machine; what is on a node stays there")
+                notes.append("its folder is not on this machine; files on a node are kept")
         if self.copy_url is not None:
             places.append(self.copy_url)
         return CheckpointDeletion(
@@ -186,7 +186,7 @@ class Places:
         except Exception as error:
             raise Conflict(
                 f"{self.copy_url} cannot be removed: {short(error)}.",
-                hint="Once it can be reached, ask again.",
+                hint="Try again once it can be reached.",
             ) from error
 
     def remove_folder(self) -> None:

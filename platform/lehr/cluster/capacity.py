@@ -82,7 +82,7 @@ def gpus_to_offer(asked: int | None) -> int:
     if real and asked > real:
         raise UserError(
             f"--gpus {asked}: this machine has {real} GPU{'s' if real > 1 else ''}.",
-            hint="Logical GPUs are for machines without any; leave --gpus out to use all.",
+            hint="Logical GPUs are for machines without GPUs; omit --gpus to use all.",
         )
     return asked
 

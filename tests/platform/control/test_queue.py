@@ -263,7 +263,7 @@ def test_a_run_without_a_gpu_takes_a_nodes_cpu_and_no_gpu_from_anybody():
 
 def test_a_run_without_a_gpu_waits_where_no_node_takes_runs():
     assert can_ever_place(Need(0), [node("n1", 1)]) is None
-    why = "needs a node that takes runs; only those with GPUs, real or logical, do"
+    why = "needs a node with GPUs, real or logical; there is none"
     assert can_ever_place(Need(0), []) == why
     assert can_ever_place(Need(0), [node("head", 0)]) == why
     silent = plan([Waiting(run_id="c", number=1, need=Need(0))], [], [node("n1", 1, usable=False)])

@@ -97,7 +97,7 @@ def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_on
         ({"min": 1, "max": 1}, "not below"),
         ({"min": 0, "max": 1, "distribution": "log_uniform_values"}, "no logarithm"),
         ({"min": 0.5, "max": 2, "distribution": "int_uniform"}, "whole numbers"),
-        ({"min": 0, "max": 1, "q": 0.1}, "q goes with"),
+        ({"min": 0, "max": 1, "q": 0.1}, "q must be given with"),
     ],
 )
 def test_a_range_that_makes_no_sense_is_refused(values, said):

@@ -317,7 +317,7 @@ def test_a_writer_whose_turn_does_not_come_says_so_and_has_recorded_nothing(tmp_
         holder.start()
         assert inside.wait(30)
         try:
-            with pytest.raises(StoreUnavailable, match="earlier writes wait"):
+            with pytest.raises(StoreUnavailable, match="earlier writes are still waiting"):
                 store.set_desired(run.id, Desired.PAUSE, actor="ada")
             assert store.run(run.id).desired == "run"
         finally:
