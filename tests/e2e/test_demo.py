@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+import socket
+from contextlib import suppress
 
 import pytest
 
-from lehr import Client
+from lehr import Client, home
 from lehr_testing.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -19,6 +22,16 @@ SMALL = (
     "run.train.validation={tokens: 4096, share: 0.05, every: 2}",
     "run.train.data.max_tokens=100000",
 )
+
+
+@pytest.fixture
+def taken():
+    """Another program holds the usual port; if none does already, this one."""
+    with socket.socket() as holder:
+        with suppress(OSError):
+            holder.bind((home.DEFAULT_HOST, home.DEFAULT_PORT))
+            holder.listen()
+        yield
 
 
 @pytest.fixture
@@ -42,12 +55,15 @@ def prepared(machine: Server) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in files}
 
 
+@pytest.mark.usefixtures("taken")
 def test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands(machine):
     first = machine.cli("demo", *SMALL, timeout=600)
     said = " ".join(first.stderr.split())
     assert "server http://127.0.0.1:" in said
     assert "it stood already" not in said
-    assert "cluster 8 x logical GPU (training runs on the CPU)" in said
+    assert f"since another program holds {home.DEFAULT_PORT}" in said
+    if shutil.which("nvidia-smi") is None:
+        assert "cluster 8 x logical GPU (training runs on the CPU)" in said
     assert "corpus Python's standard library: " in said
     assert "sweep lr-grid-small: 3 learning rates, one trial a GPU" in said
 
@@ -72,6 +88,7 @@ def test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands(machine):
     again = machine.cli("demo", *SMALL, "--json", timeout=600)
     said = " ".join(again.stderr.split())
     assert f"server {address} (it stood already)" in said
+    assert "another program" not in said
     assert "(run before; lehr demo --again trains anew)" in said
     found = json.loads(again.stdout)["sweep"]
     assert found["id"] == sweep.id

@@ -39,7 +39,7 @@ def demo(
     failed. JSON: {sweep: SweepDetail}.
     """
     from lehr.cli.daemon import Wish
-    from lehr.cli.server import bring_up
+    from lehr.cli.server import bring_up, port_taken
     from lehr.cli.watch import watch_until_end
     from lehr.examples import LR_GRID_SMALL
     from lehr.specs import SweepSpec
@@ -50,8 +50,11 @@ def demo(
         raise nothing_recorded(error) from None
     if not isinstance(spec, SweepSpec):
         raise UserError("the demo is a sweep: its kind cannot be overridden.")
-    standing, fresh = bring_up(Wish(), as_it_stands=True)
+    wish = Wish()
+    standing, fresh = bring_up(wish, as_it_stands=True)
     _say("server", f"{standing.url}{'' if fresh else ' (already running)'}")
+    if fresh and (taken := port_taken(wish, standing)):
+        _say("port", taken)
 
     client = standing.client()
     cluster = _wait_for_cluster(client)

@@ -110,6 +110,8 @@ def up(
     out = console()
     out.print(f"Lehr {'is running' if started else 'is already running'}.")
     out.print(f"  dashboard  {there.url}   ({there.token_hint})")
+    if started and (taken := port_taken(wish, there)):
+        out.print(f"  port       {taken}")
     lehr = own_name()
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
@@ -236,6 +238,18 @@ def down(
 
 def _trainings(number: int) -> str:
     return f"{number} training was" if number == 1 else f"{number} trainings were"
+
+
+def port_taken(wish: Wish, there: Standing) -> str | None:
+    """Why a server that was started just now has another port than the usual one."""
+    port = _port_of(there.url)
+    if wish.port is not None or port in {None, home.DEFAULT_PORT} or _has_public_url(wish):
+        return None
+    return f"{port}, since another program holds {home.DEFAULT_PORT}"
+
+
+def _has_public_url(wish: Wish) -> bool:
+    return "--public-url" in wish.more
 
 
 def _port_of(url: str) -> int | None:

@@ -58,6 +58,25 @@ def test_the_queue_is_told_in_order_with_its_reasons(api, lehr):
     assert [one["run_id"] for one in found] == ["m8c4w9zz", "k3f9x2ab"]
 
 
+def test_an_empty_list_says_why_it_is_empty(api, lehr):
+    assert "No runs. Create some: lehr demo" in lehr("ls").stderr
+    ended_run(api[0])
+    for filtered in (["--tag", "baseline"], ["few"], ["--state", "failed"], ["-p", "other"]):
+        told = lehr("ls", *filtered)
+        assert (told.returncode, told.stdout) == (0, "")
+        assert told.stderr == "No run matches. All runs: lehr ls\n", filtered
+    told = lehr("ls", "--archived").stderr
+    assert told == "None of these runs is archived. Leave out --archived to list them.\n"
+    lehr("archive", "one")
+    all_away = "All of these runs are archived. Show them: add --archived\n"
+    assert lehr("ls").stderr == lehr("ls", "one").stderr == all_away
+    assert "one" in lehr("ls", "--archived").stdout
+    assert lehr("ls", "two").stderr == "No run matches. All runs: lehr ls\n"
+    assert lehr("ls", "--sweeps", "x").stderr == "No sweep matches. All sweeps: lehr ls --sweeps\n"
+    told = lehr("ls", "--rollouts", "-p", "x").stderr
+    assert told == "No rollout matches. All rollouts: lehr ls --rollouts\n"
+
+
 def ended_run(api_, name="one"):
     """A run that has ended, with metrics; its id."""
     run = api_.store.create_run(load_spec({**RUN_SPEC, "name": name}))
