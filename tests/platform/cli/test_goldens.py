@@ -30,7 +30,7 @@ from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 NOT_HERE = {
     "demo": "starts a server and trains: tests/e2e/test_cli.py, make demo",
     "up": "tests/e2e/test_cli.py",
-    "down": "tests/e2e/test_cli.py",
+    "down": "tests/e2e/test_restarts.py",
     "doctor": "tells of this machine: tests/e2e/test_cli.py",
     "schema": "docs/specs.md is made from it: tests/repository/test_docs.py",
     "bench": "tests/trainer/process/test_experiments.py",
