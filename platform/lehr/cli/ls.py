@@ -70,7 +70,7 @@ def ls(
         elif search or project:
             notes().print("No rollout matches. All rollouts: lehr ls --rollouts")
         else:
-            notes().print("No rollouts. The first one: lehr rollout sweeps/rollout_small.yaml")
+            notes().print("No rollouts. Create one: lehr rollout sweeps/rollout_small.yaml")
         return
     if sweeps:
         found = [sweep_.view for sweep_ in client.sweeps(project=project, limit=limit)]
