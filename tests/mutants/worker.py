@@ -393,8 +393,15 @@ def main() -> None:
         plugin.load()
     for name in job.preload:
         importlib.import_module(name)
+    early = [s for s in job.sources if any(_is_of(module, job.copy / s) for module in sys.modules)]
+    if early:
+        raise SystemExit(f"preload imports what is to be mutated: {', '.join(early)}")
     limit_examples(job.examples)
     judge_all(job)
+
+
+def _is_of(module: str, file: Path) -> bool:
+    return getattr(sys.modules[module], "__file__", None) == str(file)
 
 
 if __name__ == "__main__":

@@ -120,6 +120,18 @@ def test_a_pause_has_time_to_save():
     assert action.pressure is Pressure.TERM
 
 
+def test_a_cancel_waits_no_longer_because_the_run_was_over_its_time_limit():
+    both = attempt(desired=Desired.CANCEL, over_time_limit=True, since_wish_s=15.0)
+    [action] = decide(both, node(r_1=Seen.LIVE))
+    assert action.pressure is Pressure.KILL
+
+
+def test_a_gang_that_is_cancelled_half_started_is_stopped_where_it_runs():
+    half = attempt(nodes=("n1", "n2"), dispatched=False, heard=False, desired=Desired.CANCEL)
+    stop, lose = decide(half, node("n1", r_1=Seen.LIVE), node("n2"))
+    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), Pressure.KILL, "never_started")
+
+
 def test_a_superseded_attempt_that_comes_back_is_killed():
     [action] = decide(attempt(wanted=False), node(r_1=Seen.LIVE))
     assert action == Stop("r-1", ("n1",), Pressure.KILL, "superseded by another attempt")
