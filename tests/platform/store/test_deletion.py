@@ -148,7 +148,12 @@ def test_a_checkpoint_that_a_fork_needs_is_not_deleted(api):
     assert f"one-fork-10 ({fork['id']}) would begin from it" in answer.json()["detail"]
     assert client.get(f"/api/v1/runs/{run_id}/metrics").json()
     attempt = begin(api_.store, fork["id"])
-    said = {"step": 20, "path": "attempt-1/checkpoints/step-00000020", "size_bytes": 1, "digest": "ab" * 32}
+    said = {
+        "step": 20,
+        "path": "attempt-1/checkpoints/step-00000020",
+        "size_bytes": 1,
+        "digest": "ab" * 32,
+    }
     say(api_.store, attempt, started() + line("checkpoint", reason="interval", **said))
     assert client.delete(f"/api/v1/runs/{run_id}").status_code == 200
 
