@@ -12,7 +12,8 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations coverage constraints check format bench docs clean
+.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations coverage \
+	constraints check format mutants bench docs clean
 
 help:  ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,10 @@ coverage: $(STAMPS)/dev $(STAMPS)/chromium  ## Which lines the tests of every ch
 format: $(STAMPS)/dev  ## Put the code in the agreed form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+mutants: $(STAMPS)/dev  ## Change single lines and see whether the tests notice; BASE=main: only yours
+	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(BASE),--base $(BASE)) \
+		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) --jobs $(or $(JOBS),1) $(ARGS)
 
 bench: $(STAMPS)/dev  ## Measure: start-up, makespan beside Ray Tune's, trainer beside bare PyTorch
 	@set -e; for bench in tests/bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench; done

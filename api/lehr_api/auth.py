@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lehr_api.settings import Settings
 
-COOKIE = "lehr_token"
 COOKIE_DAYS = 30
 API = "/api/v1"
 OPEN_PATHS = frozenset({f"{API}/health", "/login"})
@@ -52,6 +51,14 @@ class Keys:
     token: str
 
     @property
+    def cookie_name(self) -> str:
+        """The server's own: a browser sends cookies to all ports of a host, and two servers'
+        cookies of one name would log each other out.
+        """
+        digest = hmac.new(self.token.encode(), b"lehr cookie name 1", hashlib.sha256)
+        return f"lehr_{digest.hexdigest()[:16]}"
+
+    @property
     def cookie(self) -> str:
         """Stands for the token in a browser; it cannot be turned back into the token."""
         return hmac.new(self.token.encode(), b"lehr cookie 1", hashlib.sha256).hexdigest()
@@ -70,7 +77,7 @@ def check_person(headers: Headers, keys: Keys) -> Literal["token", "cookie"]:
         if keys.opens(bearer):
             return "token"
         raise Unauthorized("the token is not this server's.", hint=_TOKEN_HINT)
-    cookie = cookie_value(headers)
+    cookie = cookie_value(headers, keys)
     if cookie is not None and keys.cookie_opens(cookie):
         return "cookie"
     if cookie is not None:
@@ -96,9 +103,9 @@ def bearer_token(headers: Headers) -> str | None:
     return value.strip() if scheme.lower() == "bearer" else None
 
 
-def cookie_value(headers: Headers) -> str | None:
+def cookie_value(headers: Headers, keys: Keys) -> str | None:
     # Lenient: other servers of this machine share our cookie jar, and theirs may be malformed.
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    return cookie_parser(headers.get("cookie", "")).get(keys.cookie_name)
 
 
 def own_names(settings: Settings) -> frozenset[str]:

@@ -122,6 +122,7 @@ _SWEEP_FIELDS: dict[str, Any] = {
     "best_value": 5.204,
     "compared_at_step": 400,
     "best_parameters": {"train.optimizer.lr": 3e-4},
+    "held_out": "same",
     "created_at": _AT,
 }
 SWEEP = SweepView(**_SWEEP_FIELDS)
@@ -138,6 +139,7 @@ SWEEP_DETAIL = SweepDetail(
             compared_value=5.204,
             rank=1,
             best=True,
+            held_out="6705cb68d0c2f8f7b1e04a4d5f3f6f0a4c0f0be1d6ce5be0a8f5f1f5f0b9a3c2",
         )
     ],
     notes=["1 cell failed: lr 0.003."],

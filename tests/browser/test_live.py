@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,22 +17,15 @@ from .conftest import Watch, log_in, new_context
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("platform"),
+]
 
 LAST_STEP = """() => document.querySelector('[data-metric="train/loss"] .plot')
     ?.data?.at(-1).x.at(-1) ?? 0"""
 WITHIN_MS = 120_000
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "home", gpus=2)
-    server.up()
-    try:
-        server.cluster_ready()
-        yield server
-    finally:
-        server.down()
 
 
 def grows_past(page: Page, step: float) -> float:

@@ -11,17 +11,23 @@ import itertools
 import pytest
 
 from lehr_testing.faults.kill_points import POINTS, QUICK
-from lehr_testing.faults.ordeal import Ordeal, ordeal
+from lehr_testing.faults.ordeal import Ordeal
 from lehr_testing.faults.scenarios import COURSES
 from lehr_testing.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("fakes"),
+]
 _names = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    yield from ordeal(tmp_path_factory.mktemp("ordeal"), gpus=4)
+@pytest.fixture
+def server(fakes: Ordeal) -> Ordeal:
+    """Judged by what is done to it from here on."""
+    fakes.begin()
+    return fakes
 
 
 def parameters():

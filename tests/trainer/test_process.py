@@ -144,8 +144,8 @@ def test_a_signal_interrupts_before_the_first_step_and_waits_afterwards(
 
 HOLDING = """
 import sys
-from lehr_trainer import launch
-launch.hold_gpus()
+from lehr_trainer import process_start
+process_start.hold_gpus()
 print("held", flush=True)
 sys.stdin.read()
 """

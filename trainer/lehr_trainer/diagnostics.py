@@ -1,4 +1,4 @@
-"""The metrics that found P2's bug (A22): parts of the model, the raw cross entropy, a sample.
+"""Diagnostic metrics: parts of the model, the cross entropy in fp32, a sample of text.
 
 Everything stays on the device as 0-d tensors, for the step log to fetch when
 it likes; nothing here waits. All of it leaves the training as it was: no

@@ -1,4 +1,4 @@
-"""Data parallel over torchrun's ranks (A20), and what ranks say to each other besides gradients.
+"""Data parallel over torchrun's ranks, and what ranks say to each other besides gradients.
 
 Gradients go over the device's backend (NCCL or gloo). Words and agreements go over a gloo
 group of their own on the CPU, so that they neither wait for a GPU nor make it wait.

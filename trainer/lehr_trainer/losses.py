@@ -1,8 +1,8 @@
 """The cross entropy of the head, in fp32, without ever holding all logits.
 
-P2's bug was a loss computed in autocast. Here softmax, sum and scalar are fp32, always; the
+Softmax, sum and scalar are always fp32, also while the model runs in autocast; the
 head's product takes operands in the compute dtype and gives fp32 results. Logits live in
-chunks of rows: P1's [64, 2048] against 131,072 tokens would be 69 GB of fp32 at once.
+chunks of rows: [64, 2048] against 131,072 tokens would be 69 GB of fp32 at once.
 """
 
 from __future__ import annotations

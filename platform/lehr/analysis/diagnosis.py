@@ -98,7 +98,7 @@ def _nan(run: _Run) -> Iterator[Alarm]:
 
 
 def _too_good(run: _Run) -> Iterator[Alarm]:
-    """P2's bug: a cross entropy in low precision fell while the true one exploded."""
+    """Detect a low-precision loss that falls while the cross entropy in fp32 rises."""
     check, loss = run.curves.get("raw_ce_fp32"), run.curves.get("train/loss")
     if check is None or loss is None:
         return

@@ -1,4 +1,4 @@
-"""``lehr bench``: an experiment of the reference logs, repeated on this machine.
+"""``lehr bench``: repeat a published experiment (docs/reference-runs.md) on this machine.
 
 The trainer measures, in processes of its own; this side checks the names, hands the options on
 and shows the table.
@@ -27,14 +27,14 @@ _ABOUT = "\n\n".join(f"{name}: {text}." for name, text in EXPERIMENTS.items())
 
 @app.command(
     "bench",
-    help="Repeat an experiment of the reference logs on this machine, as a table.\n\n"
+    help="Repeat a published experiment (docs/reference-runs.md) on this machine, as a table.\n\n"
     f"{_ABOUT}\n\nOn a CPU it takes a minute or two; each row is measured by a process of its own.",
 )
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(EXPERIMENTS)}.")],
     size: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(SIZES)}; by default small on a CPU, the logs' on a GPU."),
+        typer.Option(help=f"{', '.join(SIZES)}; by default small on a CPU, as published on a GPU."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     sequences: Annotated[int | None, typer.Option(min=1, help="Of a step.")] = None,

@@ -265,9 +265,9 @@ def check_server() -> list[Check]:
     except LehrError as error:
         return [*checks, Check("token", "bad", error.message, error.hint)]
     text = f"{cluster.state}, {cluster.gpus_total} GPUs on {len(cluster.nodes)} nodes"
-    text += f": {cluster.message}" if cluster.message else ""
-    status: Status = "ok" if cluster.state == "up" else "note"
-    return [*checks, Check("cluster", status, text)]
+    if cluster.state == "up" and cluster.gpus_total:
+        return [*checks, Check("cluster", "ok", text)]
+    return [*checks, Check("cluster", "note", text, cluster.message)]
 
 
 def _check_port() -> list[Check]:
@@ -277,7 +277,9 @@ def _check_port() -> list[Check]:
         if probe.connect_ex(("127.0.0.1", port)) != 0:
             return [Check("port", "ok", f"{port} is free")]
     return [
-        Check("port", "note", f"{port} is held by another program", "lehr up --port takes another")
+        Check(
+            "port", "note", f"{port} is held by another program", "lehr up takes the next free one"
+        )
     ]
 
 

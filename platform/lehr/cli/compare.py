@@ -59,7 +59,8 @@ def compare(
 ) -> None:
     """Runs side by side: what differs in their configs, the metric at equal x, speed and memory.
 
-    Says when runs differ in more than one factor, and when a gap lies within the noise between
+    Says when runs were evaluated on different held-out sets (then a metric under val/ has no
+    delta), when they differ in more than one factor, and when a gap lies within the noise between
     seeds.
 
     JSON: {comparison: ComparisonView}.
@@ -77,6 +78,8 @@ def compare(
         print_json({"comparison": plain(found)})
         return
     out = console()
+    if found.held_out_note:
+        out.print(f"! {words(found.held_out_note)}", style="yellow")
     out.print(_headline(found))
     out.print(_standings(found))
     shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
@@ -87,10 +90,11 @@ def compare(
     else:
         out.print("Their configs are the same.")
     out.print(f"\n{_noise(found)}")
-    for note in found.notes[:_NOTES]:
+    others = [note for note in found.notes if note != found.held_out_note]
+    for note in others[:_NOTES]:
         out.print(f"! {words(note)}", style="yellow")
-    if len(found.notes) > _NOTES:
-        out.print(f"  and {len(found.notes) - _NOTES} more: add --json", style="dim")
+    if len(others) > _NOTES:
+        out.print(f"  and {len(others) - _NOTES} more: add --json", style="dim")
 
 
 def _run_ids(client: Client, refs: list[str]) -> list[str]:
@@ -118,7 +122,8 @@ def _standings(found: ComparisonView) -> Table:
     columns += [*(["MFU"] if has_mfu else []), "memory"]
     rows = table(*columns, right=("#", words(found.metric), "delta", "tok/s", "MFU", "memory"))
     values = [one.value for one in found.standings if one.value is not None]
-    best = min(values, default=None) if "loss" in found.metric else None
+    ordered = "loss" in found.metric and found.held_out_note is None
+    best = min(values, default=None) if ordered else None
     base = found.standings[0]
     for number, one in enumerate(found.standings, start=1):
         cells = [
@@ -143,6 +148,8 @@ def _signed(value: float | None) -> str:
 
 
 def _remark(one: StandingView, noise: float | None, *, base: bool) -> str:
+    if one.incomparable:
+        return f"[yellow]{words(one.incomparable)}[/]"
     if base or noise is None or one.delta is None or abs(one.delta) > 2 * noise:
         return ""
     return "[dim]within noise[/]"

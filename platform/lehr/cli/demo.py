@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 LR_GRID_IN_TREE = "sweeps/lr_grid.yaml"
-_LOGICAL_GPUS = 8
 _CLUSTER_PATIENCE_S = 120.0
 
 
@@ -44,8 +42,7 @@ def demo(
 
     spec = load_spec(LR_GRID_SMALL)
     assert isinstance(spec, SweepSpec)
-    gpus = None if shutil.which("nvidia-smi") else _LOGICAL_GPUS
-    standing, fresh = bring_up(Wish(gpus=gpus), as_it_stands=True)
+    standing, fresh = bring_up(Wish(), as_it_stands=True)
     _say("server", f"{standing.url}{'' if fresh else ' (it stood already)'}")
 
     client = standing.client()
@@ -84,6 +81,8 @@ def _wait_for_cluster(client: Client) -> ClusterView:
             cluster = client.cluster()
             if cluster.state == "up" and cluster.gpus_total:
                 return cluster
+            if cluster.state == "up" and cluster.message:
+                raise LehrError(f"the cluster has no GPUs: {cluster.message}.")
             if time.monotonic() > deadline:
                 raise LehrError(
                     f"the cluster is {cluster.state} after {_CLUSTER_PATIENCE_S:.0f} s"

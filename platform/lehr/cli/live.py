@@ -30,6 +30,10 @@ _EVENTS = 4
 _LEAST_CELLS = 3
 _OVER_AND_UNDER = 9
 """Lines of a sweep's frame beside its cells, its GPUs and its alarms."""
+SILENCES = {
+    "unreachable": "no word from its node; it may well go on",
+    "stalled": "alive, but no step for long",
+}
 _TOLD = frozenset({"started", "resumed", "checkpoint", "evaluation", "warning", "notice"})
 
 
@@ -54,7 +58,10 @@ def sweep_frame(
     room = max(height - _OVER_AND_UNDER - len(gpus) - len(alarms), _LEAST_CELLS)
     shown, left_out = fitting(view.cells, room)
     parts = [headline(view), f"  {_sweep_bar(view, now)}"]
-    if view.best_value is not None:
+    if view.held_out == "different":
+        text = f"no cell leads: {words(view.metric)} is of different held-out sets"
+        parts.append(f"  [yellow]{text}[/]")
+    elif view.best_value is not None:
         parts.append(f"  {_best(view)}")
     part = view.model_copy(update={"cells": shown})
     parts.append("")
@@ -108,7 +115,7 @@ def reason(run: RunView) -> str | None:
     if run.state == "queued":
         return run.pending_reason
     if run.state in {"starting", "running"}:
-        return run.reason if not run.step else None
+        return SILENCES.get(run.silence) or (run.reason if not run.step else None)
     return None if run.state == "completed" else run.reason
 
 

@@ -134,7 +134,9 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
             runs,
             ", ".join(formats.short_paths(sweep.parameters)),
             formats.loss(sweep.best_value),
-            words(", ".join(formats.parameter(v, path) for path, v in best.items()))
+            "different held-out sets"
+            if sweep.held_out == "different"
+            else words(", ".join(formats.parameter(v, path) for path, v in best.items()))
             or formats.NOTHING,
             formats.ago(sweep.created_at)[:-4],
         )

@@ -59,7 +59,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "data": ("data", "Turn a corpus into token shards ahead of training"),
         "schema": ("schema", "JSON Schema of a run's, sweep's or rollout's file, for editors"),
         "presets": ("presets", "Model presets and their sizes"),
-        "bench": ("bench", "Repeat an experiment of the reference logs on this machine"),
+        "bench": ("bench", "Repeat a published training experiment on this machine"),
     },
     "Care": {
         "cluster": ("cluster", "The machines: take one out of use, take it back in"),

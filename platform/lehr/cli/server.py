@@ -28,7 +28,12 @@ app = typer.Typer(rich_markup_mode=None)
 def up(
     gpus: Annotated[
         int | None,
-        typer.Option("--gpus", min=1, max=1024, help="So many logical GPUs, on a machine without."),
+        typer.Option(
+            "--gpus",
+            min=1,
+            max=1024,
+            help="Logical GPUs of a machine without GPUs. Default: as declared last, else 8.",
+        ),
     ] = None,
     ray_address: Annotated[
         str | None, typer.Option("--ray-address", help="Use a Ray cluster that exists.")
@@ -124,10 +129,11 @@ def _check_same(there: Standing, wish: Wish) -> None:
     if there.wish is None:
         return
     asked, has = wish, there.wish
+    gpus = has.gpus if has.gpus is not None or asked.gpus is None else _gpus_by_default(there, has)
     differs = [
         f"{option} {now} (it has {before if before is not None else 'none'})"
         for option, now, before, default in (
-            ("--gpus", asked.gpus, has.gpus, None),
+            ("--gpus", asked.gpus, gpus, None),
             ("--ray-address", asked.ray_address, has.ray_address, None),
             ("--host", asked.host, has.host, Wish.host),
             ("--port", asked.port, _port_of(there.url), None),
@@ -139,6 +145,13 @@ def _check_same(there: Standing, wish: Wish) -> None:
             f"the server at {there.url} was started without {', '.join(differs)}.",
             hint="Stop it first: lehr down (trainings are saved, and go on after lehr up)",
         )
+
+
+def _gpus_by_default(there: Standing, has: Wish) -> int | None:
+    """What a server took that was started without --gpus."""
+    from lehr.cluster.capacity import gpus_to_offer
+
+    return gpus_to_offer(None, there.where) if has.ray_address is None else None
 
 
 @app.command("down")

@@ -53,6 +53,8 @@ def status(as_json: Json = False) -> None:
 def _cluster_line(cluster: ClusterView) -> str:
     if cluster.state != "up":
         return f"{cluster.state}{f': {words(cluster.message)}' if cluster.message else ''}"
+    if not cluster.gpus_total and cluster.message:
+        return f"up, without GPUs: {words(cluster.message)}"
     nodes = len(cluster.nodes)
     text = f"up, {cluster.gpus_busy} of {cluster.gpus_total} GPUs busy"
     text += f" on {nodes} nodes" if nodes != 1 else ""

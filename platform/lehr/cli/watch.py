@@ -105,10 +105,13 @@ def print_result(sweep: Sweep) -> None:
     out = console()
     view = sweep.detail
     out.print(headline(view))
+    if view.held_out_note:
+        out.print(f"! {words(view.held_out_note)}", style="yellow")
     out.print()
     out.print(cells_table(view, ranked=True))
     for note in view.notes:
-        out.print(f"  {note}", style="dim", markup=False)
+        if note != view.held_out_note:
+            out.print(f"  {note}", style="dim", markup=False)
     out.print(f"  {sweep.url}", style="dim")
 
 

@@ -165,7 +165,7 @@ class BridgeKeeper:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "lehr.cluster.bridge"),
-                    *(address, session, self._server_url),
+                    *(address, session, self._server_url, self._node if head else ""),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

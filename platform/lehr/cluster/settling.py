@@ -8,7 +8,7 @@ from typing import Any
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import Outcome, outcome, path
-from lehr.control.retries import Budget, Budgets, Exit, Finished
+from lehr.control.retries import Budget, Budgets, Exit, Finished, internal
 from lehr.errors import InternalError
 from lehr.store import Store
 from lehr.store.tables import Attempt, Run
@@ -104,6 +104,32 @@ def settle(store: Store, attempt_id: str) -> RunState | None:
         if _carry_out(store, run, state, decided):
             return decided.state
     raise InternalError(f"attempt {attempt_id}: its run would not hold still to be settled")
+
+
+def give_up(store: Store, run_id: str, reason: str) -> None:
+    """Fails a run that the server cannot deal with; what lives of it is then ended.
+
+    A paused run stays as it is: it holds nothing, and waits for nothing but its people.
+    """
+    cause = internal(reason)
+    for _ in range(10):
+        run = store.run(run_id)
+        state = RunState(run.state)
+        if state.ended or state is RunState.PAUSED:
+            break
+        if store.move(
+            run.id,
+            old=state,
+            new=RunState.FAILED,
+            attempt=run.attempt,
+            cause=cause.name,
+            message=cause.message,
+            actor="dispatcher",
+        ):
+            break
+    for attempt in store.attempts(run_id):
+        if attempt.open:
+            store.close_attempt(attempt.id)
 
 
 def _carry_out(store: Store, run: Run, state: RunState, decided: Outcome) -> bool:

@@ -69,6 +69,9 @@ _OWN_SUSPICIONS = frozenset({"peer_lost", "gpu_error", "data_unreachable"})
 """Causes that the trainer names where its text says no more: the machines', not the user's. Any
 other of its causes is the user's code."""
 
+INTERNAL = "internal"
+"""The cause of a run's end that lies in Lehr itself: see ``internal``."""
+
 _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
     "shim_lost": (Budget.INFRASTRUCTURE, "its launcher was killed"),
     "node_rebooted": (Budget.INFRASTRUCTURE, "its node was restarted"),
@@ -243,6 +246,12 @@ def classify(ended: Exit, finished: Finished | None) -> Cause:
     if ended.signal is not None:
         return _by_signal(ended.signal)
     return _by_exit_code(ended)
+
+
+def internal(reason: str) -> Cause:
+    """Why a run failed for which the server's own work kept failing."""
+    message = f"a fault of Lehr's own: {_line_of(reason, 0)}; the server's log has more"
+    return Cause(INTERNAL, Budget.NONE, message)
 
 
 def rough_end(ended: Exit) -> str | None:

@@ -231,6 +231,30 @@ def acting(tmp_path_factory, folder, patch):
         yield World(api, address, folder, patch)
 
 
+UNLIKE = {
+    "compare-held-out": ["compare", "grid-1", "grid-2"],
+    "show-sweep-held-out": ["show", "grid"],
+}
+
+
+def test_what_is_told_of_different_held_out_sets(acting):
+    a_sweep(acting)
+    store = acting.api.store
+    for number, held_out in enumerate(("6705cb68" * 8, "6dc60039" * 8), start=1):
+        attempt = seeding.start(
+            store, store.find_run(f"grid-{number}"), gpus=(number,), held_out=held_out
+        )
+        attempt.train(range(1, 101))
+        attempt.end(RunState.COMPLETED, 100)
+    for name, args in UNLIKE.items():
+        said = acting.lehr(*args)
+        assert said.code == 0, said.err
+        goldens.check(f"cli/{name}.txt", acting.shown(args, said))
+        answer = json.loads(acting.lehr(*args, "--json").out)
+        as_documented(args, answer)
+        goldens.check_json(f"cli/{name}.json", acting.names.json(answer))
+
+
 def a_sweep(world: World) -> None:
     spec = seeding.lr_sweep("grid", [3e-4, 1e-3], steps=100)
     sweep, runs = seeding.create_sweep(world.api.store, spec)

@@ -127,6 +127,13 @@ SWEEP = make_sweep(
 CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, None, None)
 
 
+def test_a_sweep_over_different_held_out_sets_has_no_best_in_its_picture():
+    mixed = SWEEP.model_copy(update={"held_out": "different"})
+    text = drawn(sweep_frame(mixed, Seen(CLUSTER, heard_at=NOW), width=100, now=NOW), 100)
+    assert "no cell leads: val/loss is of different held-out sets" in text
+    assert "best so far" not in text
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_sweep_as_a_picture(width):
     frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW), width=width, now=NOW)

@@ -20,14 +20,14 @@ LEHR = Path(sys.executable).parent / "lehr"
 def lehr(tmp_path):
     """Runs `lehr` in this process, in a home of its own, where no server is."""
 
-    def call(*args: str, stdin: str | None = None) -> cli.Said:
+    def call(*args: str, stdin: str | None = None, server: str = "http://127.0.0.1:9") -> cli.Said:
         return cli.call(
             *args,
             cwd=ROOT,
             stdin=stdin,
             HOME=str(tmp_path),
             LEHR_HOME=str(tmp_path / "home"),
-            LEHR_SERVER="http://127.0.0.1:9",
+            LEHR_SERVER=server,
             _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1",
         )
 
@@ -38,7 +38,9 @@ def lehr(tmp_path):
 def process(tmp_path):
     """Runs the installed `lehr`, as a person does."""
 
-    def call(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    def call(
+        *args: str, stdin: str | None = None, server: str = "http://127.0.0.1:9"
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [LEHR, *args],
             check=False,
@@ -50,7 +52,7 @@ def process(tmp_path):
                 "PATH": "/usr/bin:/bin",
                 "HOME": str(tmp_path),
                 "LEHR_HOME": str(tmp_path / "home"),
-                "LEHR_SERVER": "http://127.0.0.1:9",
+                "LEHR_SERVER": server,
                 "PYTHONUTF8": "1",
                 # Else Typer asks its ancestors which shell it is in, and a test may have none.
                 "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
@@ -103,6 +105,20 @@ def test_without_a_server_it_says_how_to_start_one(lehr, process):
             "Lehr's server does not answer at 127.0.0.1:9 (no process holds the port).\n"
             "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER\n"
         )
+
+
+def test_a_fresh_home_has_no_server_and_none_is_guessed_at(lehr, tmp_path):
+    for args in (["status"], ["ls"], ["logs", "x"]):
+        done = lehr(*args, server="")
+        assert (done.returncode, done.stdout) == (4, "")
+        assert done.stderr == (
+            f"no Lehr server of {tmp_path / 'home'} runs.\n"
+            "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER\n"
+        )
+    checks = json.loads(lehr("doctor", "--json", server="").stdout)["checks"]
+    server = next(check for check in checks if check["name"] == "server")
+    assert server["status"] == "note"
+    assert server["mend"].startswith("Start it: lehr up")
 
 
 def test_the_dry_run_prints_eight_trials_and_what_each_needs(lehr):

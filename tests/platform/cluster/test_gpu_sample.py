@@ -141,7 +141,7 @@ def test_the_agents_report_reaches_the_cluster_and_a_lost_nodes_figures_do_not(
     until(lambda: agent.report()["gpus_now"], within_s=20, what="the first sample")
     assert agent.samples.close(within_s=20)
     cluster = Cluster({})
-    node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "alive": True}
+    node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "gpus": 2, "alive": True}
     cluster.set_state("up", None)
     cluster.hear({"news": "members", "nodes": [node]})
     cluster.hear({"news": "node", "name": "n1", "hello": agent.hello("s", "http://server")})
@@ -163,7 +163,7 @@ def test_an_agent_of_an_earlier_release_tells_its_attempts_alone(tmp_path):
     cluster.hear(
         {
             "news": "members",
-            "nodes": [{"name": "n1", "address": "a", "ray_id": "r", "alive": True}],
+            "nodes": [{"name": "n1", "address": "a", "ray_id": "r", "gpus": 1, "alive": True}],
         }
     )
     cluster.hear({"news": "node", "name": "n1", "attempts": {}})

@@ -159,7 +159,43 @@ def test_tpe_over_few_values_draws_each_once():
     assert sorted(cell.parameters["train.seed"] for cell in seen) == list(range(13))
 
 
+def test_tpe_stops_where_its_cells_were_evaluated_on_different_held_out_sets():
+    spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
+    same = [dataclasses.replace(ran(cell, 2.0), held_out="a" * 64) for cell in cells(spec)]
+    assert decide(spec, same, stopped=False).points
+    other = [*same[:-1], dataclasses.replace(same[-1], held_out="b" * 64)]
+    decision = decide(spec, other, stopped=False)
+    assert decision.points == ()
+    assert decision.stop is not None
+    assert "different held-out sets" in decision.stop
+    assert "bbbbbbbb: cell 10" in decision.stop
+    failed_ = [*other[:-1], dataclasses.replace(other[-1], state=RunState.FAILED)]
+    assert decide(spec, failed_, stopped=False).stop is None
+    unknown = [*same[:-1], dataclasses.replace(same[-1], held_out=None)]
+    assert decide(spec, unknown, stopped=False).points
+
+
 # ----------------------------------------------------------------------------------- pruning
+
+
+@pytest.mark.parametrize("name", ["asha", "median"])
+def test_a_cell_is_given_up_only_for_cells_of_its_own_held_out_set(name):
+    spec = sweep(pruning={"name": name, "min_steps": 10})
+    drawn = cells(spec)
+    better = [ran(cell, 1.0, at=float(cell.number)) for cell in drawn[:-1]]
+    worse = ran(drawn[-1], 3.0, until=40, state=RunState.RUNNING, at=500.0)
+
+    def given_up(*digests):
+        sets = [*([digests[0]] * len(better)), digests[1]]
+        seen = [
+            dataclasses.replace(cell, held_out=digest)
+            for cell, digest in zip([*better, worse], sets, strict=True)
+        ]
+        return [give.run_id for give in decide(spec, seen, stopped=False).prune]
+
+    assert given_up("a", "a") == [worse.run_id]
+    assert given_up("a", "b") == []
+    assert given_up("a", None) == [worse.run_id]
 
 
 def test_asha_gives_up_the_worse_of_the_running_cells_and_says_why():

@@ -136,6 +136,7 @@ function sweepRow(id, runs) {
       "td",
       { colspan: String(columns.length - 1) },
       countsLine(counts),
+      sweep?.held_out === "different" && h("span.reason", { title: sweep.held_out_note }, "no best: different held-out sets"),
       best && h("span.reason", {}, "best ", h("b", {}, metric(sweep?.metric ?? "", sweep?.best_value)), ` at ${best}`),
     ),
   );

@@ -134,9 +134,11 @@ function drawHead() {
       sweep.to_come > 0 && h("span", {}, `${sweep.to_come} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
     ),
+    // Where the sets are different, the verdict itself tells it.
+    sweep.held_out_note && sweep.held_out !== "different" && h("div.alarm", {}, sweep.held_out_note),
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alarm", {}, `No further cell is started: ${sweep.stopped}`),
-    (figure?.notes ?? sweep.notes).map((note) => h("p.note", {}, note)),
+    (figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, note)),
   );
 }
 
