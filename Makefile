@@ -12,7 +12,8 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations coverage constraints check check-js format mutants bench docs clean
+.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations coverage \
+	constraints check check-js format mutants bench docs clean
 
 help:  ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

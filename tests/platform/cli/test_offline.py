@@ -20,14 +20,14 @@ LEHR = Path(sys.executable).parent / "lehr"
 def lehr(tmp_path):
     """Runs `lehr` in this process, in a home of its own, where no server is."""
 
-    def call(*args: str, stdin: str | None = None) -> cli.Said:
+    def call(*args: str, stdin: str | None = None, server: str = "http://127.0.0.1:9") -> cli.Said:
         return cli.call(
             *args,
             cwd=ROOT,
             stdin=stdin,
             HOME=str(tmp_path),
             LEHR_HOME=str(tmp_path / "home"),
-            LEHR_SERVER="http://127.0.0.1:9",
+            LEHR_SERVER=server,
             _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1",
         )
 
