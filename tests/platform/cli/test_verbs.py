@@ -90,7 +90,7 @@ def test_runs_are_archived_and_deleted_by_command(api, lehr):
     run_id = ended_run(api[0])
     assert f"one ({run_id}) is archived" in lehr("archive", "one").stdout
     assert json.loads(lehr("ls", "--json").stdout)["runs"] == []
-    assert "is back" in lehr("unarchive", "one").stdout
+    assert "is no longer archived" in lehr("unarchive", "one").stdout
     asked = lehr("delete", "one")
     assert asked.returncode == 2
     assert "Re-run with --yes" in asked.stderr
