@@ -16,7 +16,7 @@ from lehr_testing.trainer import kill_marked, rank_pids
 from lehr_testing.waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-SLEEP = "import time; print('here', flush=True); time.sleep(600)"
+SLEEP = "import time; time.sleep(600)"
 
 
 def alive(pid: int) -> bool:
