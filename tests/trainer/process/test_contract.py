@@ -109,7 +109,7 @@ def test_it_does_not_begin_on_a_gpu_that_somebody_else_has(
     with path.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with launch(attempt, LEHR_GPU_LOCKS=str(path)) as process:
-            code, said = finish(process)
+            code, said = finish(process, within_s=60)
     assert code == 1
     assert "is locked by another process" in said
     assert records(attempt) == []
