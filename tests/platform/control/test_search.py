@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lehr.control.search import Report, Trial, ask, prune
 from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range
+from lehr_testing.properties import examples
 
 LR = Range(min=1e-5, max=1e-1, distribution="log_uniform_values")
 
@@ -97,7 +98,7 @@ def test_a_trial_whose_metric_is_nan_is_given_up():
     ends=st.lists(st.integers(1, 20), min_size=8, max_size=8),
     rule=st.sampled_from(RULES),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_one(
     levels, ends, rule
 ):

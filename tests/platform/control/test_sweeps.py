@@ -15,6 +15,7 @@ from lehr.control.search import Report, Trial, prune
 from lehr.control.sweeps import SAME_CAUSE, Cell, at_rungs, decide, wants_point
 from lehr.specs import SweepSpec, expand, load_spec
 from lehr.specs.search import AshaPruning, HyperbandPruning, point_key
+from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 
@@ -243,7 +244,7 @@ def test_a_cell_at_its_last_step_is_left_to_end():
         ]
     ),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
     draw = random.Random(seed)
     trials = []

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lehr.store import Store, checkup, mending, upkeep
 from lehr.store.indexer import Indexer
 from lehr_testing import hostile
+from lehr_testing.properties import examples
 from lehr_testing.stores import (
     fresh_store,
     line,
@@ -85,7 +86,7 @@ def _records(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(_records(), min_size=1, max_size=20), st.integers(1, 5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_no_mixture_of_records_stops_the_store(lines: list[bytes], pieces: int) -> None:
     with memory_folder() as folder:
         store, healthy, odd = with_neighbour(folder / "home")

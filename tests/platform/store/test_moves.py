@@ -21,6 +21,7 @@ from lehr.errors import Conflict, InternalError, NotFound, StoreUnavailable
 from lehr.store import Change, Store
 from lehr.store.checkup import check
 from lehr_testing.lifecycle import MOVES, is_move
+from lehr_testing.properties import examples
 from lehr_testing.stores import begin, fresh_store, memory_folder, new_attempt, run_spec
 
 STATES = st.sampled_from(list(RunState))
@@ -298,7 +299,7 @@ def test_any_history_is_legal_fenced_and_recorded() -> None:
         run_state_machine_as_test(
             Histories,
             settings=settings(
-                max_examples=60,
+                max_examples=examples(60),
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
