@@ -13,7 +13,7 @@ from lehr_testing.specs import run
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("restarted"),
+    pytest.mark.xdist_group("platform"),
 ]
 
 
@@ -21,9 +21,9 @@ def records(server, run_id, kind):
     return [record for record in events(server.home, f"{run_id}-1") if record["kind"] == kind]
 
 
-def test_the_rescue_half_the_lr_a_short_warmup_a_higher_floor(restarted, corpus):
+def test_the_rescue_half_the_lr_a_short_warmup_a_higher_floor(server, corpus):
     """A run goes bad; it goes on from a checkpoint before, more gently."""
-    client = restarted.client()
+    client = server.client()
     source = client.submit(
         run(corpus, "to-rescue", steps=20, checkpoint={"every": 5, "keep_last": 10})
     )
@@ -46,32 +46,28 @@ def test_the_rescue_half_the_lr_a_short_warmup_a_higher_floor(restarted, corpus)
     assert (fork.name, fork.view.forked_from) == ("to-rescue-fork-10", source.id)
     fork.wait(timeout_s=300)
     assert fork.state == "completed", fork.reason
-    [resumed] = records(restarted, fork.id, "resumed")
+    [resumed] = records(server, fork.id, "resumed")
     assert resumed["step"] == 10
-    assert resumed["checkpoint"].startswith(str(restarted.home / "runs" / source.id))
-    [started] = records(restarted, source.id, "started")
+    assert resumed["checkpoint"].startswith(str(server.home / "runs" / source.id))
+    [started] = records(server, source.id, "started")
     assert started["attempt"] == 1
 
-    told = records(restarted, fork.id, "metrics")
+    told = records(server, fork.id, "metrics")
     assert [record["step"] for record in told] == list(range(11, 17))
-    tokens = {
-        record["step"]: record["tokens"] for record in records(restarted, source.id, "metrics")
-    }
+    tokens = {record["step"]: record["tokens"] for record in records(server, source.id, "metrics")}
     assert [record["tokens"] for record in told] == [tokens[10] + 256 * n for n in range(1, 7)]
     rates = [record["values"]["train/lr"] for record in told]
     assert max(rates) == pytest.approx(base / 2)
     assert rates[:2] == pytest.approx([base / 4, base / 2])
     assert rates[-1] == pytest.approx(base / 4)
     # The loss goes on from where the checkpoint was, not from that of fresh weights.
-    before = {
-        r["step"]: r["values"]["train/loss"] for r in records(restarted, source.id, "metrics")
-    }
+    before = {r["step"]: r["values"]["train/loss"] for r in records(server, source.id, "metrics")}
     assert told[0]["values"]["train/loss"] == pytest.approx(before[11], rel=1e-3)
     assert before[11] < 0.95 * before[1]
 
 
-def test_a_fork_by_command_with_other_data_goes_on_from_the_newest(restarted, corpus, tmp_path):
-    client = restarted.client()
+def test_a_fork_by_command_with_other_data_goes_on_from_the_newest(server, corpus, tmp_path):
+    client = server.client()
     source = client.submit(run(corpus, "cli-source", steps=6))
     source.wait(timeout_s=300)
     other = tmp_path / "other"
@@ -79,10 +75,10 @@ def test_a_fork_by_command_with_other_data_goes_on_from_the_newest(restarted, co
     for n in range(40):
         (other / f"{n}.txt").write_text(f"other words, number {n}: " * 80)
     paths = json.dumps([str(other)])
-    refused = restarted.cli("fork", "cli-source", check=False)
+    refused = server.cli("fork", "cli-source", check=False)
     assert refused.returncode == 2
     assert "train.steps is 6, and the checkpoint is at step 6" in refused.stderr
-    done = restarted.cli(
+    done = server.cli(
         "fork", "cli-source", "train.steps=9", f"train.data.corpus.paths={paths}", "-w"
     )
     assert "continues from step 6 of cli-source" in done.stdout
