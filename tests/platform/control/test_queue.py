@@ -184,6 +184,19 @@ def test_runs_held_back_by_their_sweeps_limit_neither_start_nor_hold_anything():
     assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at one time"}
 
 
+def test_a_sweeps_places_go_to_its_runs_in_the_order_of_their_turn():
+    cells = [
+        Waiting(f"c{n}", n, Need(1), priority=n // 3, sweep_id="s", max_concurrent=3)
+        for n in range(5)
+    ]
+    decided = plan(cells, [], [node("n0", 8)])
+    assert [start.run_id for start in decided.starts] == ["c3", "c4", "c0"]
+    assert decided.order == ("c1", "c2")
+    urgent = [*cells[:2], Waiting("c9", 9, Need(1), priority=1, sweep_id="s", max_concurrent=3)]
+    held = [active(f"h{n}", ("n0", (n,)), sweep_id="s") for n in range(3)]
+    assert plan(urgent, held, [node("n0", 8)]).order == ("c9", "c0", "c1")
+
+
 def test_small_runs_are_packed_so_that_whole_nodes_stay_whole():
     held = [active("x", ("n1", (0, 1, 2)))]
     runs = [Waiting(f"r{i}", i, Need(1)) for i in range(5)]
@@ -244,6 +257,52 @@ def test_people_are_told_names_and_numbers_only_of_what_has_no_name():
     reasons = plan(runs, [unnamed], [node("n0", 4)]).reasons
     assert "; r-7 frees 3 in about 1 m)" in reasons["r-8"]
     assert reasons["r-9"] == "waits for 1 GPU (1 is free, kept for large)"
+
+
+def test_free_gpus_are_told_as_they_are_after_the_starts_of_the_same_plan():
+    held = [active("x", ("n0", (0,)))]
+    runs = [
+        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
+        Waiting("one", 2, Need(1)),
+        Waiting("c", 3, Need(4)),
+    ]
+    decided = plan(runs, held, [node("n0", 4), node("n1", 2)])
+    assert [start.run_id for start in decided.starts] == ["one"]
+    assert decided.reasons["b"] == "waits for 4 GPUs (5 are free, kept for a)"
+    assert decided.reasons["c"] == "waits for 4 GPUs (4 are free, kept for a)"
+
+
+def test_free_gpus_are_kept_for_whoever_has_most_of_them_reserved():
+    held = [active("x", ("n0", (1, 2, 3))), active("y", ("n2", (0, 1, 2)))]
+    runs = [
+        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
+        Waiting("d", 2, Need(6, 2), name="d"),
+        Waiting("e", 3, Need(4), name="e"),
+    ]
+    reasons = plan(runs, held, [node("n0", 4), node("n1", 3), node("n2", 3)]).reasons
+    assert reasons["b"] == "waits for 4 GPUs (4 are free, kept for a)"
+    assert reasons["e"] == "waits for 4 GPUs (4 are free, kept for d)"
+    # GPUs that are reserved but busy keep nothing free.
+    busy = [active("x", ("n0", tuple(range(1, 8))))]
+    runs = [
+        Waiting(name, n, Need(size), name=name)
+        for n, (name, size) in enumerate((("a", 2), ("b", 6), ("c", 1)))
+    ]
+    assert plan(runs, busy, [node("n0", 8)]).reasons["c"] == (
+        "waits for 1 GPU (1 is free, kept for a)"
+    )
+
+
+def test_only_the_first_of_its_priority_is_next_in_line():
+    runs = [
+        Waiting("all", 0, Need(8), priority=5),
+        Waiting("first", 1, Need(4)),
+        Waiting("second", 2, Need(4)),
+    ]
+    reasons = plan(runs, [active("x", ("n0", (0,)))], [node("n0", 8)]).reasons
+    assert reasons["all"].endswith("; next in line at priority 5")
+    assert reasons["first"].endswith("; next in line at priority 0")
+    assert not reasons["second"].endswith("; next in line at priority 0")
 
 
 def test_what_no_node_has_is_said_with_what_there_is_and_holds_up_nobody():

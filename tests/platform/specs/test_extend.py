@@ -36,11 +36,11 @@ def test_a_grid_takes_values_a_list_takes_cells_a_search_takes_trials():
     assert [point[LR] for point in points(grid)] == [1e-4, 1e-3, 1e-2]
     cells = extended(listed(), cells=[{LR: 1e-2, "train.seed": 3}])
     assert points(cells) == [{LR: 1e-3}, {LR: 1e-2, "train.seed": 3}]
-    search = sweep(method="random", trials=2, parameters=RANGE)
-    more = extended(search, trials=3)
+    drawn = sweep(method="random", trials=2, parameters=RANGE)
+    more = extended(drawn, trials=3)
     assert more.trials == 5
-    assert points(more)[:2] == points(search)
-    assert extended(search, trials=1).trials == 3
+    assert points(more)[:2] == points(drawn)
+    assert extended(drawn, trials=1).trials == 3
 
 
 def test_all_else_of_the_spec_stays_as_it_was_written():
@@ -51,17 +51,22 @@ def test_all_else_of_the_spec_stays_as_it_was_written():
     assert more.model_fields_set == spec.model_fields_set
 
 
+def search() -> SweepSpec:
+    return sweep(method="tpe", trials=2, parameters=RANGE)
+
+
 @pytest.mark.parametrize(
-    ("spec", "given", "wanted"),
+    ("made", "given", "wanted"),
     [
-        (sweep(), {"cells": [{LR: 1e-2}]}, "parameters"),
-        (sweep(), {"trials": 2}, "parameters"),
-        (listed(), {"parameters": {LR: [1e-2]}}, "cells"),
-        (sweep(method="tpe", trials=2, parameters=RANGE), {"parameters": {LR: [1e-2]}}, "trials"),
+        (sweep, {"cells": [{LR: 1e-2}]}, "parameters"),
+        (sweep, {"trials": 2}, "parameters"),
+        (listed, {"parameters": {LR: [1e-2]}}, "cells"),
+        (search, {"parameters": {LR: [1e-2]}}, "trials"),
     ],
 )
-def test_what_the_method_has_no_use_for_is_refused_with_what_it_takes(spec, given, wanted):
+def test_what_the_method_has_no_use_for_is_refused_with_what_it_takes(made, given, wanted):
     [name] = given
+    spec = made()
     with pytest.raises(UserError) as caught:
         extended(spec, **given)
     assert caught.value.message == (f"{name} cannot be added to grid: its method is {spec.method}.")
@@ -92,9 +97,8 @@ def test_a_path_that_does_not_vary_is_refused_with_those_that_do(path, hint):
 
 
 def test_trials_are_at_least_one_and_values_must_fit():
-    search = sweep(method="random", trials=2, parameters=RANGE)
     with pytest.raises(UserError, match="trials is -1; it must be at least 1"):
-        extended(search, trials=-1)
+        extended(search(), trials=-1)
     with pytest.raises(SpecError, match="greater than 0"):
         extended(sweep(), parameters={LR: [-1.0]})
     with pytest.raises(SpecError, match="twice"):
