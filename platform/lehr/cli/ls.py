@@ -48,9 +48,7 @@ def ls(
     rollouts: Annotated[
         bool, typer.Option("--rollouts", help="List rollouts instead of runs.")
     ] = False,
-    archived: Annotated[
-        bool, typer.Option("--archived", help="List archived runs.")
-    ] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="List archived runs.")] = False,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")
     ] = 30,
