@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo down install dev test test-nightly test-unit faults gpu durations coverage \
-	constraints check format mutants bench docs clean
+	constraints check check-js format mutants bench docs clean
 
 help:  ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure anew how long the tests 
 test-unit: $(STAMPS)/dev  ## The fast tests only
 	$(PYTEST) -m "not nightly" -n 2 --dist loadgroup tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
 
-check: $(STAMPS)/dev  ## Linters, types, layers
+check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit tests of the JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -55,6 +55,15 @@ check: $(STAMPS)/dev  ## Linters, types, layers
 
 coverage: $(STAMPS)/dev $(STAMPS)/chromium  ## Which lines the tests of every change run, in this process and its workers
 	$(TIER) test -n 4 --dist loadgroup --cov --cov-report term:skip-covered --cov-report html $(or $(ARGS),tests)
+
+# Node comes with the `dev` extra; the lock file says what comes from npm.
+JS     := tests/javascript
+JS_BIN := PATH="$(CURDIR)/$(BIN):$$PATH" $(JS)/node_modules/.bin
+check-js: $(STAMPS)/node  ## The JavaScript alone
+	$(JS_BIN)/tsc --project $(JS)
+	$(JS_BIN)/tsc --project $(JS)/tsconfig.tests.json
+	$(JS_BIN)/eslint --config $(JS)/eslint.config.js api/lehr_api/dashboard/static/js $(JS)
+	$(BIN)/node --test --test-isolation=none --test-reporter=dot '$(JS)/*.test.js'
 
 format: $(STAMPS)/dev  ## Put the code in the agreed form
 	$(BIN)/ruff check --fix .
@@ -103,6 +112,10 @@ constraints: $(STAMPS)/torch  ## Renew the tested versions: install the newest, 
 	$(PIP) freeze --exclude-editable --exclude torch \
 		| grep -E '^[A-Za-z0-9._-]+==' | grep -vE '^(nvidia|cuda|triton)' >> $(STAMPS)/constraints
 	mv $(STAMPS)/constraints $(CONSTRAINTS)
+
+$(STAMPS)/node: $(STAMPS)/dev tests/javascript/package-lock.json
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix tests/javascript
+	@touch $@
 
 # Playwright drives the system's Chromium. As root we can fetch it; otherwise we say how.
 $(STAMPS)/chromium: $(STAMPS)/dev

@@ -13,7 +13,7 @@ import pytest
 from lehr.cluster import procfs
 from lehr.cluster.entry import Entry
 from lehr_testing.buckets import Bucket, s3_server
-from lehr_testing.fakes import paced
+from lehr_testing.fakes import faked, paced
 from lehr_testing.server import Server, events, free_port
 from lehr_testing.specs import run as run_spec
 from lehr_testing.waiting import until
@@ -106,7 +106,8 @@ def test_a_run_whose_node_s_disk_was_wiped_goes_on_from_the_copy_to_the_same_end
     client = restarted.client()
     saving = {"checkpoint": {"every": 20}}
     whole = client.submit(spec(corpus, "whole", f"{bucket.url}/w", steps=400, **saving))
-    other = client.submit(paced(spec(corpus, "wiped", f"{bucket.url}/w", steps=400, **saving)))
+    wiped = spec(corpus, "wiped", f"{bucket.url}/w", steps=400, **saving)
+    other = client.submit(paced(wiped, 0.1))
     until(
         lambda: any(s == "there" for s in copies(other).values()),
         within_s=200,
@@ -208,7 +209,7 @@ def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
     finally:
         said = server.cli("down").stdout
     assert "not at s3://away/down yet" in said
-    assert "the next lehr up goes on copying" in said
+    assert "the next lehr up continues copying" in said
 
 
 def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
@@ -217,9 +218,9 @@ def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
     client = restarted.client()
     # Without evaluations: each best one would be a checkpoint more.
     held_out = {"tokens": 512, "share": 0.1, "every": 0}
-    saving = {"steps": 100_000, "checkpoint": {"every": 200}, "validation": held_out}
+    saving = {"steps": 100_000, "checkpoint": {"every": 20}, "validation": held_out}
     source = client.submit(run_spec(corpus, "source", **saving))
-    blocker = client.submit(run_spec(corpus, "blocker", **saving))
+    blocker = client.submit(faked(run_spec(corpus, "blocker", **saving), step_s=0.1))
     until(
         lambda: blocker.refresh().state == "running" and live(source),
         within_s=200,
@@ -227,7 +228,7 @@ def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
     )
     step = max(live(source))
     fork = source.fork(step=step, changes={"train.steps": step + 5})
-    until(lambda: max(live(source)) >= step + 1000, within_s=300, what="five more checkpoints")
+    until(lambda: max(live(source)) >= step + 100, within_s=300, what="five more checkpoints")
     there = live(source)
     assert step in there
     assert len(there) <= 3  # The last two, and this one.

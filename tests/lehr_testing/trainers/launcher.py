@@ -1,9 +1,9 @@
 """The trainer of the tests' servers. What it is, each run chooses by its spec's ``env``.
 
 Nothing        the real trainer: this process becomes ``python -P -m lehr_trainer``
-PACE_S=0.02    the real one, which takes at least so many seconds for a step: a test that disturbs
-               a training must find it under way, and a tiny model takes hundreds of steps between
-               two looks at it
+PACE_S=0.02    the real one, which takes at least so many seconds for a step of its first attempt:
+               a test that disturbs a training must find it under way, and a tiny model takes
+               hundreds of steps between two looks at it
 SEEDED_BUG     the real one, with a bug:
   forgets        a resumed run begins with empty optimizer moments
   sums           the loss is summed over ranks where it should be their mean
@@ -18,11 +18,13 @@ import sys
 import time
 from pathlib import Path
 
+PACED = "PACE_S" in os.environ and Path(sys.argv[1]).name == "attempt-1"
+
 
 def main() -> None:
     if os.environ.get("FAKE"):
         runpy.run_path(str(Path(__file__).with_name("fake.py")), run_name="__main__")
-    elif "PACE_S" in os.environ or "SEEDED_BUG" in os.environ:
+    elif PACED or "SEEDED_BUG" in os.environ:
         sys.exit(changed())
     else:
         os.execv(sys.executable, [sys.executable, "-P", "-m", "lehr_trainer", *sys.argv[1:]])
@@ -34,7 +36,7 @@ def changed() -> int:
 
     # Before torch is imported, which takes seconds.
     process_start.die_with_parent()
-    if "PACE_S" in os.environ:
+    if PACED:
         pace(float(os.environ["PACE_S"]))
     if "SEEDED_BUG" in os.environ:
         BUGS[os.environ["SEEDED_BUG"]]()

@@ -141,7 +141,7 @@ def test_cells_of_different_held_out_sets_have_no_rank_and_no_best(lehr):
 def test_what_cannot_be_compared_says_why(lehr, server):
     alone = lehr("compare", "base")
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert "needs two runs" in alone.stderr
+    assert "needs at least two runs" in alone.stderr
     misspelt = lehr("compare", "base", "faster", "-m", "val/los")
     assert misspelt.returncode == 2
     assert "Did you mean val/loss?" in misspelt.stderr

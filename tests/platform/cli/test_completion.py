@@ -59,7 +59,7 @@ def test_the_script_is_that_of_the_shell_that_was_named(shell, mark, tmp_path):
 def test_an_unknown_shell_is_an_error_that_names_those_there_are(tmp_path):
     done = cli.call("--show-completion", "fsh", cwd=tmp_path)
     assert done.returncode == 2
-    assert "there is no completion for 'fsh'; there is for bash, zsh, fish" in done.stderr
+    assert "no completion for 'fsh'. Available: bash, zsh, fish" in done.stderr
     assert "Did you mean fish?" in done.stderr
 
 

@@ -108,8 +108,8 @@ def test_what_needs_the_server_stopped_says_so_and_touches_nothing(
     done = process(store.home, what, *([str(tmp_path)] if what == "restore" else []))
     assert done.returncode == 2
     assert done.stderr == (
-        f"lehr db {what} needs the server stopped: process {os.getpid()} works on {store.home}.\n"
-        "  Stop it: lehr down --keep-trainings (trainings go on, and are adopted after)\n"
+        f"lehr db {what} needs the server to be stopped: process {os.getpid()} uses {store.home}.\n"
+        "  Stop it: lehr down --keep-trainings (the next lehr up adopts the trainings)\n"
     )
     assert (store.home / "streams.db").stat().st_ino == before
 
@@ -142,7 +142,7 @@ def test_a_home_without_a_database_and_a_backup_that_is_none_are_said(tmp_path: 
     for what in ("check", "backup", "rebuild", "upgrade"):
         done = lehr(tmp_path, what, *([str(tmp_path / "x")] if what == "backup" else []))
         assert done.returncode == 2, what
-        assert done.stderr.startswith(f"{tmp_path} holds no lehr.db"), what
+        assert done.stderr.startswith(f"{tmp_path} has no lehr.db"), what
         assert not (tmp_path / "x").exists()
     done = lehr(tmp_path, "restore", str(tmp_path / "nothing"), "--json")
     assert done.returncode == 2

@@ -102,7 +102,7 @@ def test_without_a_server_it_says_how_to_start_one(lehr, process):
         assert done.returncode == 4, args
         assert done.stdout == ""
         assert done.stderr == (
-            "Lehr's server does not answer at 127.0.0.1:9 (no process holds the port).\n"
+            "Lehr's server does not answer at 127.0.0.1:9 (no process listens on the port).\n"
             "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER\n"
         )
 
@@ -267,7 +267,7 @@ def test_schemas_are_json(lehr, kind):
 def test_down_with_nothing_to_stop_says_so(lehr):
     done = lehr("down")
     assert done.returncode == 0
-    assert done.stdout == "Nothing stands here.\n"
+    assert done.stdout == "Lehr is not running.\n"
 
 
 def test_the_doctor_names_what_it_found(lehr):

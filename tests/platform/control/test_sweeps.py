@@ -150,6 +150,18 @@ def test_a_tpe_sweep_ends_with_as_many_different_points_as_it_was_given_and_gets
     assert away(last) < away(first)
 
 
+def test_tpe_goes_on_over_cells_that_failed_and_does_not_draw_their_points_again():
+    values = {"train.seed": {"values": list(range(12))}}
+    spec = sweep(method="tpe", parameters=values, trials=12)
+    drawn = cells(spec)
+    seen = [failed(cell, cause=f"cause {cell.number}") for cell in drawn[:3]]
+    seen += [ran(cell, 2.0) for cell in drawn[3:]]
+    [point] = decide(spec, seen, stopped=False).points
+    assert point["train.seed"] not in [cell.parameters["train.seed"] for cell in seen]
+    pruned = [dataclasses.replace(ran(c, 2.0), state=RunState.PRUNED) for c in drawn]
+    assert len(decide(spec, pruned, stopped=False).points) == 1
+
+
 def test_tpe_over_few_values_draws_each_once():
     values = {"train.seed": {"values": list(range(13))}}
     spec = sweep(method="tpe", parameters=values, trials=13)

@@ -153,7 +153,7 @@ def test_a_stage_larger_than_the_run_is_left_out(gpus, names, out):
         ),
         (
             "stages.one_gpu.set={train.steps: 10}",
-            "train.steps cannot be set here: the stage has `steps` for it.",
+            "train.steps cannot be set here: use `steps` of the stage.",
         ),
         ("stages.two_gpus.nodes=3", "stage two_gpus: resources: nodes 3 does not divide gpus 2."),
         (

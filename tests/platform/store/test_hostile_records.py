@@ -197,7 +197,8 @@ def test_a_record_that_an_older_version_took_has_no_consequence(tmp_path: Path) 
     """Its index may still hold it, and the server must go on."""
     store, _, odd = with_neighbour(tmp_path / "home")
     with store:
-        say(store, odd, line("checkpoint", step=1, path="a", size_bytes=1, digest="d"))
+        path = "attempt-1/checkpoints/step-00000001"
+        say(store, odd, line("checkpoint", step=1, path=path, size_bytes=1, digest="d"))
         store._index_writer.execute(
             "UPDATE records SET body=replace(body, '\"step\": 1', '\"step\": 9223372036854775808')"
         )
