@@ -9,7 +9,7 @@ import pytest
 
 from lehr.cli import main, output
 from lehr.cluster.dispatcher import Dispatcher
-from lehr_testing.api import RUN_SPEC, TOKEN, begin, served
+from lehr_testing.api import RUN_SPEC, TOKEN, served
 
 
 def node(name: str, address: str) -> dict:
@@ -29,7 +29,12 @@ def lehr(tmp_path, monkeypatch, capsys):
             real._hear({"news": "node", "name": each["name"], "hello": hello})
         for name in ("cluster", "exclude_node", "readmit_node"):
             monkeypatch.setattr(api.dispatcher, name, getattr(real, name))
-        begin(api.store, api.store.create_run(_spec()).id)
+        api.store.begin_attempt(
+            api.store.create_run(_spec()).id,
+            placement=[{"node": "gpu-left", "gpus": [0]}],
+            resume_from=None,
+            token_sha256="0" * 64,
+        )
         for name, value in {"SERVER": address, "TOKEN": TOKEN, "HOME": str(tmp_path / "x")}.items():
             monkeypatch.setenv(f"LEHR_{name}", value)
         monkeypatch.setenv("COLUMNS", "160")
