@@ -73,7 +73,7 @@ def test_every_override_that_cannot_be_read_is_told():
         (None, "null"),
         (False, "false"),
         ("x y", "x y"),
-        ("true", "'true'"),
+        ("true", '"true"'),
         (0.5, "0.5"),
         ([1, 2], "[1, 2]"),
         ({"a": 1}, "{'a': 1}"),
