@@ -96,7 +96,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="at most so many mutants of each group")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--jobs", type=int, default=1, help="processes at one time")
-    parser.add_argument("--examples", type=int, default=25, help="most of a property test")
+    parser.add_argument("--examples", type=int, default=10, help="most of a property test")
     parser.add_argument(
         "--grace", type=float, default=5, help="processor seconds beside the tests'"
     )

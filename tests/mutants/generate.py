@@ -198,7 +198,7 @@ def _changes(node: cst.CSTNode, module: cst.Module) -> Iterator[tuple[cst.CSTNod
         node.test, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.NamedExpr)
     ):
         yield node.test, f"not ({module.code_for_node(node.test)})"
-    if isinstance(node, cst.Return) and node.value is not None:
+    if isinstance(node, cst.Return) and node.value and not _is(node.value, "False"):
         yield node, "return None"
     if isinstance(node, cst.Expr):
         yield node, "pass"

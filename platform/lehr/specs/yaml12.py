@@ -167,7 +167,7 @@ class _Reader:
             before = self._text[: error.position]
             position = Position(before.count("\n") + 1, error.position - before.rfind("\n"))
             self._fail(f"a character that YAML does not allow ({error.reason}).", position)
-        except (ValueError, IndexError) as error:
+        except (ValueError, IndexError, OverflowError) as error:
             # PyYAML's scanner lets a few of Python's own errors out (e.g. chr() of "\UFFFFFFFF").
             self._fail(f"this is not YAML: {error}.", None)
         return self._document
@@ -259,10 +259,7 @@ class _Reader:
             return text
         if tag is not None and not tag.startswith(_TAG):
             self._check_tag(event)
-        try:
-            value = self._plain(text, event)
-        except OverflowError:
-            self._fail(f"{_cut(text)} is too large.", _at(event))
+        value = self._plain(text, event)
         if tag is None:
             return value
         kind = tag.removeprefix(_TAG)

@@ -86,7 +86,7 @@ def test_a_node_is_taken_out_with_a_reason_and_taken_back_in(lehr):
 
 def test_without_a_reason_it_was_taken_out_by_hand(lehr):
     lehr("exclude", "gpu-right")
-    assert "excluded: taken out by hand" in lehr("ls")[1]
+    assert "excluded by the user" in lehr("ls")[1]
 
 
 @pytest.mark.parametrize("args", [("ls",), ("exclude", "gpu-left"), ("readmit", "gpu-left")])

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.search import Report, Trial, prune
-from lehr.control.sweeps import SAME_CAUSE, Cell, at_rungs, decide, wants_point
+from lehr.control.sweeps import (
+    SAME_CAUSE,
+    Cell,
+    at_rungs,
+    decide,
+    more_to_come,
+    needs_reports,
+    wants_point,
+)
 from lehr.specs import SweepSpec, expand, load_spec
 from lehr.specs.search import AshaPruning, HyperbandPruning, point_key
 from lehr_testing.properties import examples
@@ -186,6 +194,63 @@ def test_tpe_stops_where_its_cells_were_evaluated_on_different_held_out_sets():
     assert decide(spec, failed_, stopped=False).stop is None
     unknown = [*same[:-1], dataclasses.replace(same[-1], held_out=None)]
     assert decide(spec, unknown, stopped=False).points
+
+
+def test_the_points_to_come_are_counted_once_for_all_seeds():
+    spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
+    assert [more_to_come(spec, cells) for cells in (0, 3, 59, 60, 61)] == [30, 29, 1, 0, 0]
+    assert more_to_come(sweep(), 0) == 0
+
+
+# ----------------------------------------------------------------------------------- reports
+
+SPECS = {
+    "grid": {},
+    "asha": {"pruning": {"name": "asha", "min_steps": 10, "reduction": 2}},
+    "median": {"pruning": {"name": "median", "startup_trials": 1}},
+    "tpe": {"method": "tpe", "parameters": {"train.optimizer.lr": LR}, "trials": 12},
+}
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.sampled_from(list(SPECS)), st.integers(0, 10**6), st.booleans())
+def test_reports_are_left_unread_only_where_they_change_nothing(kind, seed, stopped):
+    spec = sweep(**SPECS[kind])
+    draw = random.Random(seed)
+
+    def lived(cell):
+        state = draw.choice(
+            [RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.QUEUED]
+        )
+        if state is RunState.FAILED:
+            return failed(cell, at=5.0)
+        if state is RunState.QUEUED:
+            return cell
+        until = 100 if state is RunState.COMPLETED else draw.choice([10, 50])
+        return ran(cell, draw.uniform(1, 5), until=until, state=state)
+
+    seen = [lived(cell) for cell in cells(spec)[: draw.randint(1, 8)]]
+    unread = [dataclasses.replace(cell, reports=()) for cell in seen]
+    if not needs_reports(spec, unread, stopped=stopped):
+        assert decide(spec, unread, stopped=stopped) == decide(spec, seen, stopped=stopped)
+
+
+def test_reports_are_read_where_somebody_is_judged_by_them():
+    grid, asha = sweep(), sweep(**SPECS["asha"])
+    [first, *rest] = cells(grid)
+    running = dataclasses.replace(first, state=RunState.RUNNING)
+    assert not needs_reports(grid, [running, *rest], stopped=False)
+    assert not needs_reports(asha, [ran(first, 2.0), *rest], stopped=False)
+    for stopped in (False, True):
+        assert needs_reports(asha, [running, *rest], stopped=stopped)
+    alike = [failed(cell) for cell in rest[:3]]
+    assert needs_reports(grid, [running, *alike], stopped=False)
+    assert not needs_reports(grid, [running, *alike], stopped=True)
+    tpe = sweep(**SPECS["tpe"])
+    done = [ran(cell, 2.0) for cell in cells(tpe)]
+    assert needs_reports(tpe, done, stopped=False)
+    assert not needs_reports(tpe, done, stopped=True)
+    assert not needs_reports(tpe, cells(tpe), stopped=False)
 
 
 # ----------------------------------------------------------------------------------- pruning

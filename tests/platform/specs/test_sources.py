@@ -48,12 +48,55 @@ def test_a_kind_that_is_null_is_not_given():
 
 
 def test_every_override_that_cannot_be_laid_over_is_told():
-    given = ["kind=sweep", "train.steps.more=1", "kind=run", "tags.0=a"]
+    given = ["kind=sweep", "train.steps.more=1", "kind=run", "tags.0=a", "name.x=1"]
     found = problems({**RUN_DATA, "tags": ["b"]}, given)
     assert [(p.path, p.source) for p in found] == [
         (one.partition("=")[0], f"override {one}") for one in given
     ]
     assert found[0].message == "kind cannot be overridden; it says how the file is read."
+
+
+def test_every_override_that_cannot_be_read_is_told():
+    found = problems(RUN_DATA, ["a b", "train.steps=[1", " train.seed = {", "also"])
+    assert [(p.path, p.source) for p in found] == [
+        ("", None),
+        ("train.steps", "override train.steps=[1"),
+        ("train.seed", "override  train.seed = {"),
+        ("", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (-5, "-5"),
+        (None, "null"),
+        (False, "false"),
+        ("x y", "x y"),
+        ("true", '"true"'),
+        (0.5, "0.5"),
+        ([1, 2], "[1, 2]"),
+        ({"a": 1}, "{'a': 1}"),
+    ],
+)
+def test_an_override_from_python_is_told_as_it_would_be_written(value, written):
+    [problem] = problems(RUN_DATA, {"train.steps": value})
+    assert problem.source == f"override train.steps={written}"
+
+
+def test_a_problem_is_told_of_the_override_that_made_it():
+    under, over = "train.batch.sequences=0", "train.batch={sequences: 0, sequence_length: 8}"
+    assert problems(RUN_DATA, [under, over])[0].source == f"override {over}"
+    assert problems(RUN_DATA, [over, under])[0].source == f"override {under}"
+    [problem] = problems({**RUN_DATA, "env": {}}, ["env.A.B=3"])
+    assert (problem.path, problem.source) == ("env.A", "override env.A.B=3")
+    [problem] = problems(RUN.replace("lr: 1e-3", "lr: -1"), ["train.optimizer.weight_decay=0.1"])
+    assert (problem.line, problem.source) == (10, None)
+    [problem] = problems(RUN_DATA, ["train.data.corpus={}"])
+    assert problem.path == "train.data.corpus.kind"
+    assert problem.message == (
+        "train.data.corpus.kind is missing; it must be one of stdlib, text, jsonl, parquet, hub."
+    )
 
 
 def test_what_is_laid_over_stays_as_it_was():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lehr.errors import SpecError
 from lehr.specs import SweepSpec, expand, json_schema, load_spec
+from lehr.specs.expand import cells_at
 from lehr.specs.search import Range, point_key, random_points, size
 from lehr.specs.sweep import STARTUP_TRIALS
 from lehr_testing.properties import examples
@@ -182,3 +183,27 @@ def test_as_many_cells_as_are_allowed_and_not_one_more(monkeypatch, kind):
         expand(spec)
     [problem] = caught.value.problems
     assert (problem.path, problem.message) == (kind, "the parameters make 3 cells; at most 2.")
+
+
+def test_a_search_may_draw_its_space_out_and_a_pruner_look_beyond_a_step_that_varies():
+    coarse = {"train.seed": {"min": 1, "max": 3, "distribution": "q_uniform", "q": 1}}
+    assert len(points(sweep(method="random", parameters=coarse, trials=3))) == 3
+    values = {"train.seed": {"values": [1, 2]}}
+    assert len(points(sweep(method="random", parameters=values, trials=2))) == 2
+    steps = {"train.steps": {"values": [100, 400]}}
+    pruning = {"name": "asha", "min_steps": 200}
+    assert len(points(sweep(parameters=steps, budget="any", pruning=pruning))) == 2
+
+
+def test_a_point_that_does_not_fit_is_refused_when_its_cell_is_made():
+    spec = sweep(
+        parameters={"train.optimizer.lr": {"min": 1e-4, "max": 1.0}}, method="tpe", trials=3
+    )
+    with pytest.raises(SpecError) as caught:
+        cells_at(spec, [{"train.optimizer.lr": 0.1}, {"train.optimizer.lr": -1.0}], first=2)
+    [problem] = caught.value.problems
+    assert problem.path == "parameters.train.optimizer.lr"
+    assert problem.message == "train.optimizer.lr is -1.0; it must be greater than 0."
+    assert [run.name for _, run in cells_at(spec, [{"train.optimizer.lr": 0.1}], first=7)] == [
+        "s-7"
+    ]

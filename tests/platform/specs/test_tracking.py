@@ -1,0 +1,60 @@
+"""Keys of Weights & Biases never get into a spec, which everybody can read."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.errors import SpecError
+from lehr.specs import load_spec, read_yaml
+from lehr_testing.paths import DATA
+
+RUN_DATA = read_yaml((DATA / "run.yaml").read_text()).data
+OLD, LOCAL, NEW = "0123456789" * 4, f"local-{'ab' * 20}", f"wandb_v1_{'Ab9_' * 6}"
+
+
+def refused(field: str, value) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        load_spec(RUN_DATA, {f"tracking.wandb.{field}": value})
+    return caught.value
+
+
+@pytest.mark.parametrize("key", [OLD, LOCAL, NEW])
+@pytest.mark.parametrize("field", ["project", "entity", "group", "job_type", "tags"])
+def test_a_key_in_any_field_is_refused_and_not_repeated(field, key):
+    error = refused(field, [key] if field == "tags" else key)
+    assert "this looks like a W&B key" in str(error.problems[0].message)
+    assert not any(key in problem.message for problem in error.problems)
+
+
+@pytest.mark.parametrize("name", ["api_key", "apikey", "key", "token", "password", "secret"])
+def test_a_field_for_a_key_is_answered_with_where_a_key_belongs(name):
+    assert f"{name}: a W&B key does not belong in a spec" in str(refused(name, "x"))
+
+
+@pytest.mark.parametrize("word", ["0123abcd", "wandb_v1_short", "a" * 41, "g" * 40])
+def test_what_only_begins_like_a_key_is_a_word(word):
+    made = load_spec(RUN_DATA, {"tracking.wandb.group": word})
+    assert made.tracking.wandb.group == word
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("entity", "w" * 128, "w" * 129),
+        ("entity", "a b", "a/b"),
+        ("job_type", "x", ""),
+        ("project", "p" * 100, "p" * 101),
+        ("project", "P.1_x-", "-p"),
+        ("tags", ["t" * 64], ["t" * 65]),
+        ("tags", ["t"], [""]),
+        ("mode", "offline", "on"),
+    ],
+)
+def test_names_are_bounded_as_wandb_bounds_them(field, good, bad):
+    load_spec(RUN_DATA, {f"tracking.wandb.{field}": good})
+    assert refused(field, bad).problems[0].path.startswith(f"tracking.wandb.{field}")
+
+
+def test_without_more_a_mirror_is_online_and_a_run_has_none():
+    assert load_spec(RUN_DATA).tracking.wandb is None
+    assert load_spec(RUN_DATA, ["tracking.wandb={}"]).tracking.wandb.mode == "online"
