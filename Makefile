@@ -12,7 +12,8 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations check format mutants bench docs clean
+.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations coverage \
+	constraints check check-js format mutants bench docs clean
 
 help:  ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,16 +42,28 @@ gpu: $(STAMPS)/dev  ## The tests that need a GPU
 	$(TIER) gpu $(ARGS)
 
 durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure anew how long the tests take, which orders them
-	$(TIER) test -n 4 --dist loadgroup --write-durations tests
+	$(TIER) test -n 4 --dist loadgroup --write-durations $(or $(ARGS),tests)
 
 test-unit: $(STAMPS)/dev  ## The fast tests only
 	$(PYTEST) -m "not nightly" -n 2 --dist loadgroup tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
 
-check: $(STAMPS)/dev  ## Linters, types, layers
+check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit tests of the JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+coverage: $(STAMPS)/dev $(STAMPS)/chromium  ## Which lines the tests of every change run, in this process and its workers
+	$(TIER) test -n 4 --dist loadgroup --cov --cov-report term:skip-covered --cov-report html $(or $(ARGS),tests)
+
+# Node comes with the `dev` extra; the lock file says what comes from npm.
+JS     := tests/javascript
+JS_BIN := PATH="$(CURDIR)/$(BIN):$$PATH" $(JS)/node_modules/.bin
+check-js: $(STAMPS)/node  ## The JavaScript alone
+	$(JS_BIN)/tsc --project $(JS)
+	$(JS_BIN)/tsc --project $(JS)/tsconfig.tests.json
+	$(JS_BIN)/eslint --config $(JS)/eslint.config.js api/lehr_api/dashboard/static/js $(JS)
+	$(BIN)/node --test --test-isolation=none --test-reporter=dot '$(JS)/*.test.js'
 
 format: $(STAMPS)/dev  ## Put the code in the agreed form
 	$(BIN)/ruff check --fix .
@@ -82,12 +95,26 @@ $(STAMPS)/torch: $(STAMPS)/venv
 	$(PIP) install $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	@touch $@
 
-$(STAMPS)/install: $(STAMPS)/torch pyproject.toml
-	$(PIP) install -e '.[server,trainer,notebook]'
+# The versions that were tested together: with them pip need not search among releases.
+CONSTRAINTS = deploy/constraints.txt
+$(STAMPS)/install: $(STAMPS)/torch pyproject.toml $(CONSTRAINTS)
+	$(PIP) install -c $(CONSTRAINTS) -e '.[server,trainer,notebook]'
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/install pyproject.toml
-	$(PIP) install -e '.[dev]'
+# All that `install` does, and more: one call of pip where nothing is installed yet.
+$(STAMPS)/dev: $(STAMPS)/torch pyproject.toml $(CONSTRAINTS)
+	$(PIP) install -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $(STAMPS)/install $@
+
+constraints: $(STAMPS)/torch  ## Renew the tested versions: install the newest, and write down what came
+	$(PIP) install --upgrade --upgrade-strategy eager -e '.[dev]' torch==2.13.0
+	head -2 $(CONSTRAINTS) > $(STAMPS)/constraints
+	$(PIP) freeze --exclude-editable --exclude torch \
+		| grep -E '^[A-Za-z0-9._-]+==' | grep -vE '^(nvidia|cuda|triton)' >> $(STAMPS)/constraints
+	mv $(STAMPS)/constraints $(CONSTRAINTS)
+
+$(STAMPS)/node: $(STAMPS)/dev tests/javascript/package-lock.json
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix tests/javascript
 	@touch $@
 
 # Playwright drives the system's Chromium. As root we can fetch it; otherwise we say how.

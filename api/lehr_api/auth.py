@@ -82,7 +82,7 @@ def check_person(headers: Headers, keys: Keys) -> Literal["token", "cookie"]:
         return "cookie"
     if cookie is not None:
         raise Unauthorized("the login is no longer valid.", hint="Log in again at /login.")
-    raise Unauthorized("this needs a token.", hint=_TOKEN_HINT)
+    raise Unauthorized("a token is required.", hint=_TOKEN_HINT)
 
 
 def check_attempt(headers: Headers, token_sha256: str | None) -> None:
@@ -92,7 +92,7 @@ def check_attempt(headers: Headers, token_sha256: str | None) -> None:
     """
     bearer = bearer_token(headers)
     if bearer is None:
-        raise Unauthorized("this needs the attempt's token.")
+        raise Unauthorized("the attempt's token is required.")
     digest = hashlib.sha256(bearer.encode("utf-8", "surrogateescape")).hexdigest()
     if token_sha256 is None or not _same(digest, token_sha256):
         raise Unauthorized("the token is not this attempt's.")
@@ -138,8 +138,8 @@ def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> No
             if address.is_loopback or not loopback:
                 return
     raise WrongHost(
-        f"this server is not called {host!r}.",
-        hint="Allow the name: lehr up --allowed-host NAME",
+        f"{host!r} is not a host name of this server.",
+        hint="To allow it: lehr up --allowed-host NAME",
     )
 
 
@@ -152,12 +152,12 @@ def check_origin(headers: Headers, method: str) -> None:
     origin = headers.get("origin")
     if origin is not None:
         if urlsplit(origin).netloc.lower() != headers.get("host", "").lower() or origin == "null":
-            raise CrossOrigin(f"a page of {origin} may not ask this server.")
+            raise CrossOrigin(f"a page of {origin} may not send requests to this server.")
         return
     site = headers.get("sec-fetch-site", "none")
     opens_page = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
     if site not in {"none", "same-origin"} and not opens_page:
-        raise CrossOrigin("a page of another site may not ask this server.")
+        raise CrossOrigin("a page of another site may not send requests to this server.")
 
 
 def _hostname(host: str) -> str | None:

@@ -224,7 +224,7 @@ CHECKPOINT_VERDICT = CheckpointVerdict(
         PlaceVerdict(
             place="s3://bucket/prefix/k3f9x2ab/attempt-1/checkpoints/step-00000250",
             ok=True,
-            message="4 files, 9,060,507,648 bytes: as the manifest says",
+            message="4 files, 9,060,507,648 bytes: they match the manifest",
         )
     ],
 )
@@ -327,7 +327,7 @@ _PROBLEMS: dict[int, tuple[str, Problem]] = {
     401: (
         "The token is missing or wrong.",
         Problem(
-            title="Unauthorized", status=401, code="unauthorized", detail="this needs a token."
+            title="Unauthorized", status=401, code="unauthorized", detail="a token is required."
         ),
     ),
     404: (
@@ -355,7 +355,7 @@ _PROBLEMS: dict[int, tuple[str, Problem]] = {
             title="Content Too Large",
             status=413,
             code="too_large",
-            detail="the body is larger than 1,048,576 bytes, the most that is read here.",
+            detail="the body is larger than 1,048,576 bytes, the limit.",
         ),
     ),
     422: (

@@ -205,8 +205,8 @@ def _corpus_path(path: str, field: str, *, look: bool) -> Iterator[Problem]:
     if not Path(path).is_absolute():
         yield Problem(
             field,
-            f"{field}: {path} is relative; the server does not know to which folder.",
-            "Give the whole path. The command line and the client make it whole by themselves.",
+            f"{field}: {path} is a relative path, which the server cannot resolve.",
+            "Give an absolute path. The command line and the client resolve paths themselves.",
         )
     elif "\0" in path:
         yield Problem(field, f"{field}: a path cannot hold a NUL character.")

@@ -206,8 +206,8 @@ def acquire_lock(where: Path) -> None:
             os.close(descriptor)
             holder = f"process {pid}" if pid else "another process"
             raise HomeUnusable(
-                f"{where} is in use by {holder}: one Lehr server works on a home.",
-                hint="Stop it with `lehr down`, or give this one another LEHR_HOME.",
+                f"{where} is in use by {holder}: only one Lehr server can use a home.",
+                hint="Stop it with `lehr down`, or use another LEHR_HOME.",
             )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)

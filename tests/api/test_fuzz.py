@@ -13,7 +13,7 @@ from lehr_testing.api import RUN_SPEC, TOKEN, attempt_token, begin, metrics, say
 from lehr_testing.paths import ROOT
 from lehr_testing.properties import examples
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.hypothesis, pytest.mark.timeout(600)]
 
 # A stream has no end that a generated request could wait for.
 STREAM = "/api/v1/stream"

@@ -209,7 +209,7 @@ def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
     finally:
         said = server.cli("down").stdout
     assert "not at s3://away/down yet" in said
-    assert "the next lehr up goes on copying" in said
+    assert "the next lehr up continues copying" in said
 
 
 def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(

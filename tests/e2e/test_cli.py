@@ -144,8 +144,8 @@ def test_leaving_a_watch_stops_nothing(server, corpus, write):
         watching.send_signal(signal.SIGINT)
         _, said = watching.communicate(timeout=30)
         assert watching.returncode == 0
-        assert "Detached; nothing was stopped." in said
-        assert "Come back: lehr watch cli-detach" in said
+        assert "Detached. Nothing was stopped." in said
+        assert "Watch again: lehr watch cli-detach" in said
         step = client.run("cli-detach").view.step or 0
         until(
             lambda: (client.run("cli-detach").view.step or 0) > step,
@@ -188,7 +188,7 @@ def test_a_terminal_gets_a_live_picture_in_colour(server, corpus, write):
 
 def test_up_again_reuses_what_stands(server):
     again = server.cli("up", "--gpus", "8", "--port", str(server.port))
-    assert "stands already" in again.stdout
+    assert "already running" in again.stdout
     refused = server.cli("up", "--gpus", "4", check=False)
     assert refused.returncode == 2
     assert "--gpus 4 (it has 8)" in refused.stderr
@@ -206,7 +206,7 @@ def test_the_port_of_another_program_is_refused_when_it_was_asked_for(server, tm
         check=False,
     )
     assert done.returncode == 2
-    assert f"port {server.port} is held by another program" in done.stderr
+    assert f"port {server.port} is used by another program" in done.stderr
 
 
 def test_a_wrong_token_is_said(server):

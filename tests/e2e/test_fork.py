@@ -81,7 +81,7 @@ def test_a_fork_by_command_with_other_data_goes_on_from_the_newest(server, corpu
     done = server.cli(
         "fork", "cli-source", "train.steps=9", f"train.data.corpus.paths={paths}", "-w"
     )
-    assert "goes on from step 6 of cli-source" in done.stdout
+    assert "continues from step 6 of cli-source" in done.stdout
     fork = client.run("cli-source-fork-6")
     assert fork.state == "completed", fork.reason
     assert list(fork.history("train/loss")["step"]) == [7, 8, 9]

@@ -15,11 +15,7 @@ from lehr_testing.faults.ordeal import Ordeal
 from lehr_testing.faults.scenarios import COURSES
 from lehr_testing.waiting import until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("fakes"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _names = itertools.count(1)
 
 
@@ -31,8 +27,11 @@ def server(fakes: Ordeal) -> Ordeal:
 
 
 def parameters():
-    for scenario, point in POINTS:
-        marks = [] if (scenario, point) in QUICK else [pytest.mark.faults]
+    """The slow ones in two groups, each with a server of its own: they are most of the faults."""
+    for number, (scenario, point) in enumerate(POINTS):
+        slow = (scenario, point) not in QUICK
+        group = f"kill-points-{number % 2}" if slow else "fakes"
+        marks = [pytest.mark.xdist_group(group), *([pytest.mark.faults] if slow else [])]
         yield pytest.param(scenario, point, marks=marks, id=f"{scenario} - {point}")
 
 
@@ -51,6 +50,7 @@ def test_whoever_dies_there_the_run_ends_rightly(server: Ordeal, scenario: str, 
     server.verdict()
 
 
+@pytest.mark.xdist_group("fakes")
 def test_the_scenarios_end_so_when_nothing_dies(server: Ordeal):
     """Or the tests above would show nothing."""
     server.disarm()

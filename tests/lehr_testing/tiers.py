@@ -68,9 +68,14 @@ def run(tier: Tier, arguments: list[str]) -> int:
     command = tier.command(arguments)
     print(shlex.join(command), flush=True)
     before = commit()
+    environment = dict(os.environ)
+    # Without compiled files each of hundreds of processes compiles the sources anew.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        done = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, check=False)
+        done = subprocess.run(
+            [*command, f"--junitxml={report}"], cwd=ROOT, env=environment, check=False
+        )
         if done.returncode == 0 and not arguments and before is not None and before == commit():
             record(tier.name, before, outcome(report))
     return done.returncode

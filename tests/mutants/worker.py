@@ -83,7 +83,8 @@ class Baseline:
         return {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
 
     def at_import(self, mutant: Mutant) -> bool:
-        return mutant.at_import or IMPORTED in self.reach(mutant)
+        """Whether the line runs only when modules are imported or tests collected."""
+        return mutant.at_import or self.reach(mutant) == {IMPORTED}
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Those that reach the mutant, the quickest first."""
@@ -212,15 +213,19 @@ def judge_all(job: Job) -> None:
     if not job.baseline.exists():
         measure(job)
     baseline = Baseline(**json.loads(job.baseline.read_text()))
-    warm = [m for m in job.mutants if baseline.tests(m) and not baseline.at_import(m)]
-    cold = [m for m in job.mutants if baseline.tests(m) and baseline.at_import(m)]
+    warm, cold = [], []
     for mutant in job.mutants:
-        if not baseline.tests(mutant):
+        tests = baseline.tests(mutant)
+        if not tests:
             _note(job, mutant, "unreached", 0.0, 0)
+        else:
+            (cold if baseline.at_import(mutant) else warm).append((mutant, tests))
+    unsure = job.copy / "unsure"
+    """Survivors of lines that ran at import, too: what came of that has no mutant in it."""
+    unsure.touch()
 
     def judge_warm(judge: Judge) -> None:
-        for mutant in warm:
-            tests = baseline.tests(mutant)
+        for mutant, tests in warm:
             file = job.copy / mutant.file
             mutated = mutant.apply(file.read_bytes())
 
@@ -229,7 +234,12 @@ def judge_all(job: Job) -> None:
                 return judge.run(t)
 
             with planted(file, mutated):
-                _note(job, mutant, *_limited(job, attempt, baseline, tests))
+                result = _limited(job, attempt, baseline, tests)
+            if result[0] == "survived" and IMPORTED in baseline.reach(mutant):
+                with unsure.open("a") as again:
+                    again.write(json.dumps(mutant.key) + "\n")
+            else:
+                _note(job, mutant, *result)
 
     if warm:
         done = in_fork(
@@ -237,13 +247,12 @@ def judge_all(job: Job) -> None:
         )
         if done[0] != "survived":
             raise SystemExit(f"the fork that holds the collected tests ended: {done}")
-    for mutant in cold:
-        tests = baseline.tests(mutant)
+    again = {tuple(json.loads(line)) for line in unsure.read_text().splitlines()}
+    for mutant, tests in [*cold, *(pair for pair in warm if pair[0].key in again)]:
         file = job.copy / mutant.file
 
         def attempt(t: list[str] = tests) -> int:
-            files = sorted({_file_of(test) for test in t})
-            return pytest_main(job, Only(t), "-x", *files)
+            return pytest_main(job, Only(t), "-x", *sorted({_file_of(test) for test in t}))
 
         with planted(file, mutant.apply(file.read_bytes())):
             _note(job, mutant, *_limited(job, attempt, baseline, tests))
@@ -393,8 +402,15 @@ def main() -> None:
         plugin.load()
     for name in job.preload:
         importlib.import_module(name)
+    early = [s for s in job.sources if any(_is_of(module, job.copy / s) for module in sys.modules)]
+    if early:
+        raise SystemExit(f"preload imports what is to be mutated: {', '.join(early)}")
     limit_examples(job.examples)
     judge_all(job)
+
+
+def _is_of(module: str, file: Path) -> bool:
+    return getattr(sys.modules[module], "__file__", None) == str(file)
 
 
 if __name__ == "__main__":

@@ -43,17 +43,6 @@ def test_rays_folder_is_short_and_the_homes_own(tmp_path: Path) -> None:
     assert home.ray_dir(deep) != home.ray_dir(tmp_path)
 
 
-def test_the_module_is_light() -> None:
-    """The command line imports it at every start."""
-    code = (
-        "import sys, lehr.home;"
-        "heavy = {'pydantic', 'sqlalchemy', 'sqlmodel', 'httpx', 'ray', 'torch', 'numpy'};"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_the_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     where = tmp_path / "home"
     assert home.read_token(where) is None

@@ -212,3 +212,29 @@ def test_durations_are_written_by_file_and_those_of_other_files_kept(
     written = json.loads((suite.path / "durations.json").read_text())
     assert sorted(written) == ["test_a.py", "test_b.py"]
     assert written["test_b.py"] == 7.0
+
+
+PROFILE = """
+from hypothesis import settings
+from lehr_testing.properties import examples
+
+def test_it():
+    found = settings()
+    print("seen", examples(10), found.max_examples, found.derandomize, found.deadline)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        ((), "seen 10 100 True None"),
+        (("--hypothesis-profile=nightly",), "seen 100 1000 False None"),
+    ],
+    ids=["ci", "nightly"],
+)
+def test_property_tests_repeat_themselves_but_at_night(
+    suite: pytest.Pytester, arguments: tuple[str, ...], seen: str
+) -> None:
+    suite.makepyfile(test_it=PROFILE)
+    done = suite.runpytest_subprocess("-s", "-p", "_hypothesis_pytestplugin", *arguments)
+    done.stdout.fnmatch_lines([f"*{seen}"])

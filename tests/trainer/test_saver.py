@@ -280,7 +280,7 @@ def test_a_run_that_fails_of_something_else_lets_the_save_end_and_says_how(
     run.step()
     run.save()
     run.saver.end()
-    assert run.said[-1] == "warning: the save under way did not succeed: full"
+    assert run.said[-1] == "warning: the save in progress failed: full"
 
 
 def test_ranks_agree_that_a_save_failed() -> None:

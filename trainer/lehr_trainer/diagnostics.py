@@ -171,7 +171,7 @@ def _plain(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """fp32 matrix products in fp32 indeed."""
+    """Compute fp32 matrix products without TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

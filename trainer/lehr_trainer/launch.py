@@ -66,11 +66,11 @@ def find_place(path: Path, *, make_attempt: bool) -> Place | None:
     path = path.absolute()
     if layout.attempt_number(path) is not None and (path.parent / layout.CONFIG).is_file():
         if (path / layout.EVENTS).exists() and make_attempt:
-            raise BadConfig(f"{path} was used already; each launch needs an attempt of its own")
+            raise BadConfig(f"{path} was already used; each launch needs its own attempt directory")
         return Place(path.parent, path, _read_note(path / layout.LAUNCH), standalone=False)
     if not (path / layout.CONFIG).is_file():
         raise BadConfig(
-            f"{path} is no run directory: it holds no {layout.CONFIG}. Write one there, or name "
+            f"{path} is not a run directory: it has no {layout.CONFIG}. Write one there, or choose "
             "a folder that has one"
         )
     if not make_attempt:

@@ -85,6 +85,8 @@ class _SummedCrossEntropy(torch.autograd.Function):
                     grad_hidden[rows] = _product(slope, w) / ctx.lift
                 if grad_weight is not None:
                     _add_product(grad_weight, slope.t(), x)
+                # Else they would live until the next chunk's logits exist beside them.
+                del log_probs, slope
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.spent = False
         return total

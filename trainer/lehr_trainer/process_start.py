@@ -25,12 +25,12 @@ def die_with_parent() -> None:
         return
     parent = os.getppid()
     if parent == 1 and b"torch" not in Path("/proc/1/cmdline").read_bytes():
-        sys.exit("torchrun is gone already; this rank ends")
+        sys.exit("torchrun has already ended; this rank exits")
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
-        sys.exit("torchrun is gone already; this rank ends")
+        sys.exit("torchrun has already ended; this rank exits")
 
 
 def hold_gpus() -> None:
@@ -45,4 +45,4 @@ def hold_gpus() -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.exit(f"{path} is held by somebody else: the GPU was given away meanwhile")
+            sys.exit(f"{path} is locked by another process: the GPU was assigned to it meanwhile")

@@ -107,7 +107,7 @@ def restore(
         if rank < len(generators):
             restore_generators(generators[rank])
     except (KeyError, TypeError, ValueError) as error:
-        raise BadCheckpoint(f"{directory}/state.json lacks or garbles {error}") from error
+        raise BadCheckpoint(f"{directory}/state.json lacks a valid {error}") from error
     return progress, document
 
 

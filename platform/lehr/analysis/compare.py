@@ -236,7 +236,7 @@ def _notes(
             more = f"; and {len(factors) - 4} more" if len(factors) > 4 else ""
             yield (
                 f"{base.name} and {run.name} differ in {len(factors)} factors ({listed}{more}), so "
-                "the gap between them cannot be put down to one."
+                "the gap between them cannot be attributed to one."
             )
         if noise is not None and standing.delta is not None and abs(standing.delta) <= 2 * noise:
             yield (

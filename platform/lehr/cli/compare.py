@@ -43,25 +43,24 @@ def compare(
         list[str],
         typer.Argument(
             metavar="REF REF...",
-            help="Runs by id, unique beginning of an id, or name; a sweep stands for all its runs. "
+            help="Runs by id, unique prefix of an id, or name. A sweep means all its runs. "
             "The first is the baseline.",
         ),
     ],
     x: Annotated[
         Literal["step", "tokens", "time", "flops"],
-        typer.Option("--x", help="What is held equal."),
+        typer.Option("--x", help="Axis on which the runs are compared."),
     ] = "step",
-    metric: Annotated[str, typer.Option("--metric", "-m", help="What is compared.")] = "val/loss",
+    metric: Annotated[str, typer.Option("--metric", "-m", help="Metric to compare.")] = "val/loss",
     factors: Annotated[
-        bool, typer.Option("--factors", help="Only differences that may change the outcome.")
+        bool, typer.Option("--factors", help="Show only differences that may change the outcome.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Runs side by side: what differs in their configs, the metric at equal x, speed and memory.
+    """Compare runs: differences of their configs, the metric at equal x, speed and memory.
 
-    Says when runs were evaluated on different held-out sets (then a metric under val/ has no
-    delta), when they differ in more than one factor, and when a gap lies within the noise between
-    seeds.
+    Reports when runs were evaluated on different held-out sets (then a metric under val/ has no
+    delta), when they differ in more than one factor, and gaps within the noise between seeds.
 
     JSON: {comparison: ComparisonView}.
     """
@@ -70,7 +69,7 @@ def compare(
         ids = _run_ids(client, refs)
         if len(ids) < 2:
             raise UserError(
-                f"a comparison needs two runs; {', '.join(refs)} is {len(ids)}.",
+                f"a comparison needs at least two runs; {', '.join(refs)} is {len(ids)}.",
                 hint="lehr compare BASELINE OTHER...   The last runs: lehr ls",
             )
         found = client.compare(*ids, metric=metric, x=x)
@@ -111,7 +110,7 @@ def _run_ids(client: Client, refs: list[str]) -> list[str]:
 def _headline(found: ComparisonView) -> str:
     metric = words(found.metric)
     if found.common_x is None:
-        return f"[bold]{metric}[/]: not every run has a value of it yet"
+        return f"[bold]{metric}[/]: some runs have no value yet"
     at = _AXES[found.x_axis](found.common_x)
     return f"[bold]{metric} at {at}[/], the farthest that all {len(found.runs)} runs reached"
 

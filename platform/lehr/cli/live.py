@@ -88,7 +88,7 @@ def run_frame(view: RunView, seen: Seen, *, now: float) -> Group:
         f"{tokens} of {whole} tokens"
     )
     if took is not None:
-        lines.append(f"  {formats.duration(took)} so far{eta}")
+        lines.append(f"  {_clock(took, ended=ended)}{eta}")
     if latest:
         lines += ["", *_figures(view, latest)]
     places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
@@ -179,9 +179,16 @@ def _sweep_bar(view: SweepDetail, now: float) -> str:
     begun = [cell.run.started_at for cell in view.cells if cell.run.started_at is not None]
     text = f"{bar(share)} {share * 100:3.0f} %"
     if begun:
-        text += f"   {formats.duration(now - min(begun))} so far"
+        ends = [cell.run.ended_at for cell in view.cells if cell.run.ended_at is not None]
+        ended = view.state == "finished" and bool(ends)
+        until = max(ends) if ended else now
+        text += f"   {_clock(until - min(begun), ended=ended)}"
     eta = sweep_eta(view)
     return text if eta is None else f"{text}   done {_until(eta, now, only_clock=True)}"
+
+
+def _clock(seconds: float, *, ended: bool) -> str:
+    return f"took {formats.duration(seconds)}" if ended else f"{formats.duration(seconds)} so far"
 
 
 def _best(view: SweepDetail) -> str:
@@ -269,7 +276,7 @@ def _silence(seen: Seen, now: float) -> list[str]:
     if since < _SILENT_AFTER_S:
         return []
     silence = f"The server has not answered for {formats.duration(since)}"
-    return ["", f"  [yellow]{silence}; trainings go on without it.[/]"]
+    return ["", f"  [yellow]{silence}; trainings continue without it.[/]"]
 
 
 def _one_line(text: str) -> str:

@@ -27,7 +27,7 @@ _AT_WORK = frozenset({"starting", "running", "stopping"})
 
 @app.command("show")
 def show(ref: Ref, as_json: Json = False) -> None:
-    """One run, sweep or rollout in full.
+    """Show all details of a run, sweep or rollout.
 
     JSON: {sweep: SweepDetail}, {rollout: RolloutDetail} or {run: RunDetail, checkpoints: [...],
     events: [...]}.

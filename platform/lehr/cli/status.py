@@ -19,7 +19,7 @@ _ACTIVE = ("starting", "running", "stopping")
 
 @app.command("status")
 def status(as_json: Json = False) -> None:
-    """The server, its GPUs, what runs and what waits.
+    """Show the server, its GPUs, active runs and the length of the queue.
 
     JSON: {server, version, cluster: ClusterView, queue: [QueueEntry], active: [RunView]}.
     """
@@ -69,7 +69,7 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     out.print()
     gone = "" if node.alive else "  [red]not reachable[/]"
     if cluster.state == "starting":
-        gone = "  [dim]starts; its GPUs can be given out in some seconds[/]"
+        gone = "  [dim]starting; its GPUs will be available in a few seconds[/]"
     if node.excluded is not None:
         gone += f"  [red]excluded: {words(node.excluded)}[/]"
     out.print(f"{words(node.name)}  [dim]{words(node.address)}[/]{gone}")

@@ -247,7 +247,7 @@ class Client:
     def cluster(self) -> ClusterView:
         return ClusterView.model_validate_json(self.transport.get("/cluster"))
 
-    def exclude_node(self, node: str, reason: str = "taken out by hand") -> ClusterView:
+    def exclude_node(self, node: str, reason: str = "excluded by the user") -> ClusterView:
         """Place nothing more on a node; what runs there goes on."""
         path = f"/cluster/nodes/{quote(node, safe='')}/exclude"
         return ClusterView.model_validate_json(self.transport.post(path, {"reason": reason}))

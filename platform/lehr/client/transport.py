@@ -272,7 +272,7 @@ class Transport:
         where = urlsplit(self.server).netloc
         hint = "Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
         if isinstance(error, httpx.ReadTimeout):
-            hint = "It may be stopped or overloaded. What is wrong: lehr doctor"
+            hint = "It may be stopped or overloaded. Check: lehr doctor"
         return ServerUnavailable(
             f"Lehr's server does not answer at {where} ({_why(error)}).", hint=hint
         )
@@ -286,8 +286,8 @@ def problem_error(status: int, body: bytes) -> LehrError:
         data = None
     if not isinstance(data, dict) or "detail" not in data:
         return InternalError(
-            f"the server answered {status} without saying why.",
-            hint="Is it a Lehr server? A proxy in between may have answered.",
+            f"the server answered {status} without a reason.",
+            hint="It may not be a Lehr server, or a proxy may have answered.",
         )
     code, detail, hint = data.get("code"), str(data["detail"]), data.get("hint")
     if code == SpecError.code and data.get("problems"):
@@ -346,7 +346,7 @@ def _why(error: httpx.TransportError) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ConnectionRefusedError):
-            return "no process holds the port"
+            return "no process listens on the port"
         if isinstance(cause, socket.gaierror):
             return "no such host"
         cause = cause.__cause__ or cause.__context__

@@ -146,7 +146,7 @@ class NodeThread(threading.Thread):
         except ray.exceptions.GetTimeoutError:
             raise TimeoutError(
                 f"its agent did not start within {AGENT_START_S:g} s: it needs all "
-                f"{self.member.gpus} GPUs of the node, and something else in Ray may hold them"
+                f"{self.member.gpus} GPUs of the node, and another Ray job may use them"
             ) from None
         self.protocol = int(hello["protocol"])
         self.output.say(news="node", name=self.member.name, hello=hello)

@@ -89,7 +89,7 @@ def gpus_to_offer(asked: int | None, home: Path) -> int:
     if real and asked is not None and asked > real:
         raise UserError(
             f"--gpus {asked}: this machine has {real} GPU{'s' if real > 1 else ''}.",
-            hint="Logical GPUs are for machines without any; leave --gpus out to use all.",
+            hint="Logical GPUs are for machines without GPUs; omit --gpus to use all.",
         )
     if real:
         return real if asked is None else asked

@@ -205,7 +205,7 @@ class Dispatcher:
             NotFound: the cluster has no such node.
         """
         self._known_node(name)
-        self.store.note_node(name, "readmitted", "readmitted by hand", actor="user")
+        self.store.note_node(name, "readmitted", "readmitted by the user", actor="user")
         self._mirror.forget_waiting()
         self.wake()
 
@@ -317,7 +317,7 @@ class Dispatcher:
                 self._spoke |= left
 
     def _settle_ended(self) -> None:
-        """Runs whose attempt has exited go where its end leads."""
+        """Transition runs whose attempt has exited."""
         active = self._mirror.runs(ACTIVE)
         newest = self.store.newest_attempts([run.id for run in active])
         for run in active:
@@ -408,7 +408,7 @@ class Dispatcher:
             case rc.Launch() if attempt is not None:
                 self._starter.launch(self.store.run(attempt.run_id), attempt)
             case rc.Adopt() if attempt is not None:
-                log.info("attempt %s lives: adopted", attempt.id)
+                log.info("attempt %s is running: adopted", attempt.id)
                 self.store.update_attempt(attempt.id, dispatched_at=self.store.clock())
             case rc.Lose() if attempt is not None:
                 log.warning("attempt %s is lost: %s", attempt.id, action.message)

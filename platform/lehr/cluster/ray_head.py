@@ -284,7 +284,7 @@ def _own_folder(path: Path) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if found.st_uid != os.getuid() or not path.is_dir() or path.is_symlink():
-        raise InternalError(f"{path} belongs to somebody else", hint="Remove it, or set TMPDIR.")
+        raise InternalError(f"{path} belongs to another user", hint="Remove it, or set TMPDIR.")
     path.chmod(0o700)
 
 

@@ -87,10 +87,10 @@ def wish_message(store: Store, run: Run) -> str | None:
 
 
 def settle(store: Store, attempt_id: str) -> RunState | None:
-    """Move the attempt's run to where its end leads; None if the attempt no longer decides that.
+    """Transition the run according to the attempt's exit. Return None if a newer attempt exists.
 
-    Whoever else moves the run meanwhile (the trainer's first record, a cancel) wins, and the
-    decision is made again from what is then recorded.
+    If another thread transitions the run meanwhile (the trainer's first record, a cancel), that
+    transition stands, and the decision is made again from what is then recorded.
     """
     for _ in range(10):
         attempt = store.attempt(attempt_id)
@@ -103,7 +103,9 @@ def settle(store: Store, attempt_id: str) -> RunState | None:
             decided = replace(decided, message=wish_message(store, run))
         if _carry_out(store, run, state, decided):
             return decided.state
-    raise InternalError(f"attempt {attempt_id}: its run would not hold still to be settled")
+    raise InternalError(
+        f"attempt {attempt_id}: could not finalize its run: its state changed in each of 10 tries"
+    )
 
 
 def give_up(store: Store, run_id: str, reason: str) -> None:
@@ -135,7 +137,7 @@ def give_up(store: Store, run_id: str, reason: str) -> None:
 def _carry_out(store: Store, run: Run, state: RunState, decided: Outcome) -> bool:
     moves = path(state, decided.state)
     if not moves:
-        raise InternalError(f"run {run.id}: no way leads from {state} to {decided.state}")
+        raise InternalError(f"run {run.id}: there is no transition from {state} to {decided.state}")
     changes: dict[str, Any] = {}
     if decided.spends is not Budget.NONE:
         column = _USED[decided.spends]

@@ -61,7 +61,7 @@ class SweepKeeper:
                 self._look(sweep_id)
             except Exception:
                 # One sweep's fault must not hold the cluster's queue; it is looked at again.
-                log.exception("sweep %s could not be looked at", sweep_id)
+                log.exception("sweep %s could not be updated", sweep_id)
                 with self._guard:
                     self._dirty.add(sweep_id)
 
@@ -108,7 +108,7 @@ class SweepKeeper:
             except SpecError as error:
                 # The ends of each range were checked, but not every combination of values.
                 self._store.stop_sweep(
-                    sweep.id, f"its next cell cannot be made: {error}", actor="sweep"
+                    sweep.id, f"the next cell cannot be created: {error}", actor="sweep"
                 )
                 return
             self._store.add_cells(sweep.id, made, known=known, actor="sweep")

@@ -92,12 +92,14 @@ _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
 class Pattern:
     cause: str
     budget: Budget
-    regex: re.Pattern[str]
+    expressions: tuple[str, ...]
     message: str
+    regex: re.Pattern[str]
+    """All expressions in one."""
 
 
 def _pattern(cause: str, budget: Budget, message: str, *expressions: str) -> Pattern:
-    return Pattern(cause, budget, re.compile("|".join(expressions)), message)
+    return Pattern(cause, budget, expressions, message, re.compile("|".join(expressions)))
 
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -153,6 +155,15 @@ PATTERNS: tuple[Pattern, ...] = (
         r"std::bad_alloc",
         r"oom-kill",
     ),
+    # Its files lie in memory: the disk that is full then is no disk.
+    _pattern(
+        "shared_memory_full",
+        Budget.NONE,
+        "shared memory is full: loader workers need more of it (in a container: --shm-size)",
+        r"insufficient shared memory \(shm\)",
+        r"unable to (?:write to|allocate) (?:file|shared memory).*</?torch_",
+        r"workers are out of shared memory",
+    ),
     _pattern(
         "disk_full",
         Budget.NONE,
@@ -160,14 +171,6 @@ PATTERNS: tuple[Pattern, ...] = (
         r"No space left on device",
         r"Disk quota exceeded",
         r"\[Errno (?:28|122)\]",
-    ),
-    _pattern(
-        "shared_memory_full",
-        Budget.NONE,
-        "shared memory is full: loader workers need more of it (in a container: --shm-size)",
-        r"insufficient shared memory \(shm\)",
-        r"unable to (?:write to|allocate) (?:file|shared memory).*</?torch_",
-        r"Bus error.*shm",
     ),
     _pattern(
         "nccl_timeout",

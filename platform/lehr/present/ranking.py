@@ -150,7 +150,7 @@ def notes(
     if failed:
         found.append(f"{_cells(len(failed))} failed: {_named(failed)}.")
     if len(verdict.ranks) == 1 < len(standings):
-        found.append("Only one cell has a rank, so its lead says nothing yet.")
+        found.append("Only one cell has a rank, so there is nothing to compare it with yet.")
     return found
 
 

@@ -7,6 +7,7 @@ rest is applied, and nothing twice.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from lehr_trainer.layout import EVENTS
 from lehr_trainer.records import AnyRecord, CheckpointRemoved, Finished, Started, record_adapter
 from lehr_trainer.records import Checkpoint as CheckpointRecord
 
+_log = logging.getLogger("lehr.store")
 _KINDS = ("started", "checkpoint", "checkpoint_removed", "finished")
 
 
@@ -129,6 +131,10 @@ class Consequences(Part):
             )
             return [Consequence("running")] if moved else []
         if isinstance(record, CheckpointRecord):
+            at = layout.checkpoint_at(record.path)
+            if at is None or at[0] > attempt.number or at[1] != record.step:
+                _log.warning("%s: %r is no checkpoint of its", attempt.id, record.path[:200])
+                return []
             put_checkpoint(session, _checkpoint(run, attempt, record))
             return [Consequence("checkpoint", record.step)]
         if isinstance(record, CheckpointRemoved):

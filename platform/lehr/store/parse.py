@@ -12,7 +12,17 @@ from typing import Any, get_args
 import orjson
 from pydantic import ValidationError
 
-from lehr_trainer.records import LATEST, MOST, AnyRecord, Evaluation, Resumed, record_adapter
+from lehr_trainer import layout
+from lehr_trainer.records import (
+    LATEST,
+    MOST,
+    AnyRecord,
+    Checkpoint,
+    CheckpointRemoved,
+    Evaluation,
+    Resumed,
+    record_adapter,
+)
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_NAME = 200
@@ -135,6 +145,10 @@ def _record(text: bytes, line: Line, parsed: Parsed) -> None:
             if 0 < len(name) <= _MAX_NAME:
                 parsed.values.setdefault(name, {})[record.step] = value
         parsed.points.append((record.step, float(record.tokens), line.time))
+    elif isinstance(record, Checkpoint | CheckpointRemoved):
+        if layout.checkpoint_at(record.path) is None:
+            parsed.malformed += 1
+            return
     elif isinstance(record, Resumed):
         parsed.resumed = record
     parsed.lines.append(line)

@@ -1,4 +1,4 @@
-"""A trainer for tests of the platform around it: no torch, starts in milliseconds.
+"""A trainer for tests of the platform around it: starts in milliseconds, imports no torch.
 
 It keeps to the run directory's contract as the real one does (events.jsonl, orders.json,
 launch.json, checkpoints with a manifest). What it does comes from environment variables (a spec's
@@ -154,7 +154,8 @@ def main() -> None:
             say("stopping", step=step, reason="cancel")
             return say("finished", step=step, outcome="stopped")
         if wanted.get("desired") == "pause" or terminated:
-            say("stopping", step=step, reason="pause")
+            reason = "pause" if wanted.get("desired") == "pause" else "signal"
+            say("stopping", step=step, reason=reason)
             save(step, "stop")
             return say("finished", step=step, outcome="stopped")
         time.sleep(STEP_S)

@@ -73,7 +73,7 @@ def test_what_was_removed_is_gone_and_may_be_removed_again(place: str, tmp_path:
     copy.remove()
     assert copy.known() is None
     copy.remove()
-    with pytest.raises(BadCheckpoint, match="not whole"):
+    with pytest.raises(BadCheckpoint, match="incomplete"):
         copy.fetch(tmp_path / "back")
     assert not (tmp_path / "back").exists()
 
@@ -84,7 +84,7 @@ def test_a_copy_without_its_manifest_is_none(place: str, tmp_path: Path) -> None
     copy = copied(place, folder)
     copy._fs.rm_file(copy._at("manifest.json"))
     assert copy.known() is None
-    with pytest.raises(BadCheckpoint, match="not whole"):
+    with pytest.raises(BadCheckpoint, match="incomplete"):
         copy.verify()
 
 
@@ -189,11 +189,11 @@ def test_places_are_written_one_way(written: str, meant: str) -> None:
     [
         ("gcs://b", "did you mean gs://"),
         ("git://b", "known: file, s3"),
-        ("b/p", "write s3://bucket/prefix, or a whole path"),
+        ("b/p", "write s3://bucket/prefix, or an absolute path"),
         ("s3://", "names no bucket"),
-        ("file://mnt/x", "whole path"),
-        ("s3://me:secret@b/x", "leave the password"),
-        ("s3://b/../x", "leads upwards"),
+        ("file://mnt/x", "absolute path"),
+        ("s3://me:secret@b/x", "put the password"),
+        ("s3://b/../x", "contains '..'"),
         ("s3://b/x?y=1", "query"),
     ],
 )

@@ -63,7 +63,7 @@ def test_ls_says_which_nodes_get_no_more_work_and_why(client, capsys):
 def test_a_node_is_taken_out_with_a_reason_and_back_in(client, capsys):
     commands.exclude("n1", "its fans")
     assert client.excluded["n1"] == "its fans"
-    assert "n1 gets no more work" in capsys.readouterr().out
+    assert "n1 is excluded" in capsys.readouterr().out
     commands.readmit("n2", as_json=True)
     assert json.loads(capsys.readouterr().out)["nodes"][1]["excluded"] is None
     assert client.excluded == {"n1": "its fans"}

@@ -14,7 +14,7 @@ import pytest
 from lehr import Client
 from lehr.errors import NotFound
 from lehr.views import ComparisonView
-from lehr_testing import seeding
+from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.server import free_port
 from lehr_testing.waiting import until
@@ -53,16 +53,9 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def lehr(server):
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [LEHR, "--server", server, *args],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"},
-        )
+def lehr(server, tmp_path):
+    def call(*args: str) -> cli.Said:
+        return cli.call("--server", server, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
 
     return call
 
@@ -148,7 +141,7 @@ def test_cells_of_different_held_out_sets_have_no_rank_and_no_best(lehr):
 def test_what_cannot_be_compared_says_why(lehr, server):
     alone = lehr("compare", "base")
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert "needs two runs" in alone.stderr
+    assert "needs at least two runs" in alone.stderr
     misspelt = lehr("compare", "base", "faster", "-m", "val/los")
     assert misspelt.returncode == 2
     assert "Did you mean val/loss?" in misspelt.stderr

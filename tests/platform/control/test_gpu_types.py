@@ -31,7 +31,7 @@ def test_known_types_are_taken_in_every_spelling(wanted):
     assert likely_meant(wanted, HERE) is None
 
 
-@pytest.mark.parametrize("wanted", ["Rubin CPX", "NVIDIA H1000", "TPU"])
+@pytest.mark.parametrize("wanted", ["Rubin CPX", "NVIDIA H1000", "TPU", "V200", "RTX 4090 D"])
 def test_a_type_that_may_be_new_is_taken(wanted):
     assert likely_meant(wanted, HERE) is None
 

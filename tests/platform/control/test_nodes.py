@@ -39,6 +39,13 @@ def test_the_only_node_that_is_left_is_never_taken_out():
     assert len(failing(faults, {}, BOTH)) == 1
 
 
+def test_a_node_that_stays_in_use_does_not_shelter_those_after_it():
+    broken = ends("gpu_busy", "gpu_busy", node="n2")
+    assert excluded(failing(ends(None, None) + broken, {}, BOTH)) == ["n2"]
+    last_in_use = ends("gpu_busy", "gpu_busy") + broken
+    assert excluded(failing(last_in_use, {}, ("n1",))) == ["n2"]
+
+
 def test_a_readmitted_node_begins_anew():
     faults = ends("gpu_busy", "gpu_busy", "gpu_busy")
     assert failing(faults, {"n1": 2.0}, BOTH) == []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.control.queue import Active, Start, Waiting, _Board, plan
 from lehr.control.resources import Gpu, Need, Node, Share, can_ever_place, is_type
+from lehr_testing.properties import examples
 from lehr_testing.queue_histories import A100, H100, World, histories, live_through, node
 
 
@@ -16,13 +18,13 @@ def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
     return Active(run_id, tuple(Share(name, gpus) for name, gpus in shares), name=run_id, **more)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(histories())
 def test_whatever_comes_nothing_is_doubled_parted_or_lost_and_all_that_fits_runs(history):
     live_through(history)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     big=st.sampled_from([Need(8), Need(6), Need(16, 2), Need(4)]),
     lengths=st.lists(st.integers(1, 7), min_size=20, max_size=20),
@@ -72,7 +74,35 @@ def test_ten_thousand_that_wait_alike_cost_no_more_reservations_than_there_are_g
     assert len(told) <= 8
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
+@given(histories(), st.integers(0, 20))
+def test_runs_that_ask_alike_are_judged_as_if_each_were_the_only_one_of_its_kind(history, now):
+    """What is remembered of a kind while a plan is made changes nothing but the time it takes."""
+    nodes, arrivals = history
+    nodes = [replace(one, usable=True) for one in nodes]
+    runs = [replace(run, name=f"name of {run.run_id}") for _, run, _ in arrivals]
+    running, waiting = [run for run in runs if run.number < now], []
+    held = []
+    for start in plan(running, [], nodes).starts:
+        number = int(start.run_id[1:])
+        held.append(active(start.run_id, remaining_s=60.0 * number, number=number))
+        held[-1] = replace(held[-1], placement=start.placement)
+    waiting = [run for run in runs if run.run_id not in {one.run_id for one in held}]
+    each = [
+        replace(run, excluded_nodes=run.excluded_nodes | {f"no node {run.number}"})
+        for run in waiting
+    ]
+    found, alone = plan(waiting, held, nodes), plan(each, held, nodes)
+    assert (found.starts, found.order) == (alone.starts, alone.order)
+    failed = {
+        run.run_id for run in waiting if "failed it twice" in found.reasons.get(run.run_id, "")
+    }
+    assert {run: why for run, why in found.reasons.items() if run not in failed} == {
+        run: why for run, why in alone.reasons.items() if run not in failed
+    }
+
+
+@settings(max_examples=examples(100), deadline=None)
 @given(
     big=st.sampled_from([2, 4, 6, 8]),
     busy=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 9)), max_size=8),
@@ -154,6 +184,19 @@ def test_runs_held_back_by_their_sweeps_limit_neither_start_nor_hold_anything():
     assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at one time"}
 
 
+def test_a_sweeps_places_go_to_its_runs_in_the_order_of_their_turn():
+    cells = [
+        Waiting(f"c{n}", n, Need(1), priority=n // 3, sweep_id="s", max_concurrent=3)
+        for n in range(5)
+    ]
+    decided = plan(cells, [], [node("n0", 8)])
+    assert [start.run_id for start in decided.starts] == ["c3", "c4", "c0"]
+    assert decided.order == ("c1", "c2")
+    urgent = [*cells[:2], Waiting("c9", 9, Need(1), priority=1, sweep_id="s", max_concurrent=3)]
+    held = [active(f"h{n}", ("n0", (n,)), sweep_id="s") for n in range(3)]
+    assert plan(urgent, held, [node("n0", 8)]).order == ("c9", "c0", "c1")
+
+
 def test_small_runs_are_packed_so_that_whole_nodes_stay_whole():
     held = [active("x", ("n1", (0, 1, 2)))]
     runs = [Waiting(f"r{i}", i, Need(1)) for i in range(5)]
@@ -189,6 +232,79 @@ def test_the_reason_says_when_all_are_busy_and_when_free_ones_are_kept_for_anoth
     )
 
 
+def test_gpus_are_kept_where_they_are_free_soonest():
+    ends = [1000.0, 900.0, 60.0, 120.0]
+    held = [active(f"r{i}", ("n0", (i,)), remaining_s=left) for i, left in enumerate(ends)]
+    decided = plan([Waiting("big", 1, Need(2))], held, [node("n0", 4)])
+    assert decided.reasons["big"].startswith(
+        "waits for 2 GPUs (all 4 are busy; r2 frees 1 in about 1 m)"
+    )
+    two = [
+        active("slow", ("n0", (0, 1)), remaining_s=900.0),
+        active("quick", ("n1", (0, 1)), remaining_s=300.0),
+        active("unknown", ("n2", (0, 1))),
+    ]
+    nodes = [node("n0", 2), node("n1", 2), node("n2", 2)]
+    decided = plan([Waiting("big", 1, Need(2))], two, nodes)
+    assert decided.reasons["big"].startswith(
+        "waits for 2 GPUs (all 6 are busy; quick frees 2 in about 5 m)"
+    )
+
+
+def test_people_are_told_names_and_numbers_only_of_what_has_no_name():
+    unnamed = Active("r-7", (Share("n0", (0, 1, 2)),), remaining_s=60.0)
+    runs = [Waiting("r-8", 1, Need(4), name="large"), Waiting("r-9", 2, Need(1), name="small")]
+    reasons = plan(runs, [unnamed], [node("n0", 4)]).reasons
+    assert "; r-7 frees 3 in about 1 m)" in reasons["r-8"]
+    assert reasons["r-9"] == "waits for 1 GPU (1 is free, kept for large)"
+
+
+def test_free_gpus_are_told_as_they_are_after_the_starts_of_the_same_plan():
+    held = [active("x", ("n0", (0,)))]
+    runs = [
+        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
+        Waiting("one", 2, Need(1)),
+        Waiting("c", 3, Need(4)),
+    ]
+    decided = plan(runs, held, [node("n0", 4), node("n1", 2)])
+    assert [start.run_id for start in decided.starts] == ["one"]
+    assert decided.reasons["b"] == "waits for 4 GPUs (5 are free, kept for a)"
+    assert decided.reasons["c"] == "waits for 4 GPUs (4 are free, kept for a)"
+
+
+def test_free_gpus_are_kept_for_whoever_has_most_of_them_reserved():
+    held = [active("x", ("n0", (1, 2, 3))), active("y", ("n2", (0, 1, 2)))]
+    runs = [
+        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
+        Waiting("d", 2, Need(6, 2), name="d"),
+        Waiting("e", 3, Need(4), name="e"),
+    ]
+    reasons = plan(runs, held, [node("n0", 4), node("n1", 3), node("n2", 3)]).reasons
+    assert reasons["b"] == "waits for 4 GPUs (4 are free, kept for a)"
+    assert reasons["e"] == "waits for 4 GPUs (4 are free, kept for d)"
+    # GPUs that are reserved but busy keep nothing free.
+    busy = [active("x", ("n0", tuple(range(1, 8))))]
+    runs = [
+        Waiting(name, n, Need(size), name=name)
+        for n, (name, size) in enumerate((("a", 2), ("b", 6), ("c", 1)))
+    ]
+    assert plan(runs, busy, [node("n0", 8)]).reasons["c"] == (
+        "waits for 1 GPU (1 is free, kept for a)"
+    )
+
+
+def test_only_the_first_of_its_priority_is_next_in_line():
+    runs = [
+        Waiting("all", 0, Need(8), priority=5),
+        Waiting("first", 1, Need(4)),
+        Waiting("second", 2, Need(4)),
+    ]
+    reasons = plan(runs, [active("x", ("n0", (0,)))], [node("n0", 8)]).reasons
+    assert reasons["all"].endswith("; next in line at priority 5")
+    assert reasons["first"].endswith("; next in line at priority 0")
+    assert not reasons["second"].endswith("; next in line at priority 0")
+
+
 def test_what_no_node_has_is_said_with_what_there_is_and_holds_up_nobody():
     logical = Node("n0", tuple(Gpu(i, "logical GPU") for i in range(8)))
     runs = [Waiting("a100", 1, Need(1, 1, "A100")), Waiting("any", 2, Need(8))]
@@ -213,6 +329,11 @@ def test_gpu_types_match_by_whole_words():
     assert is_type("logical GPU", None)
     assert not is_type("NVIDIA H1000", "H100")
     assert not is_type(H100, "A100")
+    # Spaces do not matter, parts of words do.
+    assert is_type("NVIDIA RTX 4090", "nvidia rtx 4090")
+    assert is_type("NVIDIA RTX 4090 Ti", "RTX 4090Ti")
+    assert is_type("GH200", "GH200")
+    assert not is_type("NVIDIA RTX 4090", "4090Ti")
 
 
 def test_can_ever_place_says_why_not():
@@ -223,6 +344,21 @@ def test_can_ever_place_says_why_not():
     )
     assert can_ever_place(Need(32), nodes) == f"needs 32 GPUs; this cluster has 16 x {H100}"
     assert can_ever_place(Need(1), []) == "needs 1 GPU; this cluster has no GPUs"
+    uneven = [node("n0", 2), node("n1", 8), node("n2", 4, A100)]
+    assert can_ever_place(Need(9), uneven) == (
+        f"needs 9 GPUs on one node; this cluster has 4 x {A100} and 10 x {H100}, "
+        "at most 8 on one node"
+    )
+    three = [*uneven, node("n3", 1, "L4")]
+    assert can_ever_place(Need(12, 2), three) == (
+        f"needs 12 GPUs on 2 nodes, 6 x GPU on each; this cluster has 1 x L4, 4 x {A100}, "
+        f"10 x {H100} on 4 nodes, at most 8 on one"
+    )
+    pair = [node("n0", 6, A100), node("n1", 2, A100), node("n2", 8)]
+    assert can_ever_place(Need(8, 2, "A100"), pair) == (
+        f"needs 8 x A100 on 2 nodes, 4 x A100 on each; this cluster has 8 x {A100} and "
+        f"8 x {H100} on 3 nodes, at most 6 on one"
+    )
 
 
 def test_an_excluded_node_gets_nothing_and_who_waits_is_told_how_to_take_it_back():
@@ -261,9 +397,23 @@ def test_a_run_without_a_gpu_takes_a_nodes_cpu_and_no_gpu_from_anybody():
     assert plan([without[2]], [active("c1", ("n2", ()))], nodes).starts[0].placement[0].node == "n1"
 
 
+def test_runs_without_a_gpu_go_where_most_places_are_left():
+    nodes = [replace(node("n1", 1), cpu_places=4), replace(node("n2", 1), cpu_places=2)]
+    held = [active("a", ("n1", ())), active("b", ("n1", ()))]
+    run = Waiting("c", 1, Need(0))
+
+    def goes_to(*before: Active) -> list[str]:
+        return [start.placement[0].node for start in plan([run], before, nodes).starts]
+
+    assert goes_to(held[0]) == ["n1"]
+    assert goes_to(*held, active("d", ("n1", ()))) == ["n2"]
+    full = [active(name, (name[:2], ())) for name in ("n1a", "n1b", "n1c", "n1d", "n2a", "n2b")]
+    assert goes_to(*full) == []
+
+
 def test_a_run_without_a_gpu_waits_where_no_node_takes_runs():
     assert can_ever_place(Need(0), [node("n1", 1)]) is None
-    why = "needs a node that takes runs; only those with GPUs, real or logical, do"
+    why = "needs a node with GPUs, real or logical; there is none"
     assert can_ever_place(Need(0), []) == why
     assert can_ever_place(Need(0), [node("head", 0)]) == why
     silent = plan([Waiting(run_id="c", number=1, need=Need(0))], [], [node("n1", 1, usable=False)])

@@ -20,6 +20,7 @@ from lehr.control.reconcile import (
     Stop,
     reconcile,
 )
+from lehr_testing.properties import examples
 
 PATIENCE = Patience()
 
@@ -54,6 +55,32 @@ def test_a_lost_node_loses_its_attempt_once_the_lease_is_over_and_not_before():
     assert decide(attempt(since_contact_s=PATIENCE.lease_s - 1), gone) == []
     [action] = decide(attempt(since_contact_s=PATIENCE.lease_s + 1), gone)
     assert action == Lose("r-1", "node_lost", "node n1 was lost", "n1")
+
+
+def test_a_node_that_nobody_knows_is_a_lost_one():
+    assert decide(attempt(since_contact_s=PATIENCE.lease_s - 1)) == []
+    [action] = decide(attempt(since_contact_s=PATIENCE.lease_s + 1))
+    assert action == Lose("r-1", "node_lost", "node n1 was lost", "n1")
+
+
+def test_each_node_of_a_gang_has_a_lease_of_its_own():
+    seen = [node("n1", r_1=Seen.LIVE), node("n2", alive=False, answered=False)]
+    silent = attempt(nodes=("n1", "n2"), silent_nodes={"n2": PATIENCE.lease_s + 1})
+    assert [type(action) for action in decide(silent, *seen)] == [Stop, Lose]
+    heard = attempt(nodes=("n1", "n2"), since_contact_s=1e6, silent_nodes={"n2": 1.0})
+    assert decide(heard, *seen) == []
+
+
+def test_what_is_left_of_a_gang_is_stopped_when_one_node_has_no_trace_of_it():
+    stop, lose = decide(attempt(nodes=("n1", "n2")), node("n1", r_1=Seen.LIVE), node("n2"))
+    assert stop == Stop("r-1", ("n1",), Pressure.KILL, lose.message)
+    assert (lose.cause, lose.message) == ("shim_lost", "no trace of it is left on node n2")
+
+
+def test_an_attempt_that_nobody_wants_any_more_is_not_started():
+    for unwanted in ({"wanted": False}, {"desired": Desired.PAUSE}):
+        fresh = attempt(dispatched=False, heard=False, **unwanted)
+        assert decide(fresh, node(answered=False)) == []
 
 
 def test_an_agent_that_answers_and_never_heard_of_it_settles_the_matter():
@@ -94,6 +121,18 @@ def test_a_pause_has_time_to_save():
     assert action.pressure is Pressure.TERM
 
 
+def test_a_cancel_waits_no_longer_because_the_run_was_over_its_time_limit():
+    both = attempt(desired=Desired.CANCEL, over_time_limit=True, since_wish_s=15.0)
+    [action] = decide(both, node(r_1=Seen.LIVE))
+    assert action.pressure is Pressure.KILL
+
+
+def test_a_gang_that_is_cancelled_half_started_is_stopped_where_it_runs():
+    half = attempt(nodes=("n1", "n2"), dispatched=False, heard=False, desired=Desired.CANCEL)
+    stop, lose = decide(half, node("n1", r_1=Seen.LIVE), node("n2"))
+    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), Pressure.KILL, "never_started")
+
+
 def test_a_superseded_attempt_that_comes_back_is_killed():
     [action] = decide(attempt(wanted=False), node(r_1=Seen.LIVE))
     assert action == Stop("r-1", ("n1",), Pressure.KILL, "superseded by another attempt")
@@ -117,8 +156,12 @@ def test_nothing_heard_since_the_start_is_given_up_with_a_hint():
     mute = attempt(heard=False, since_contact_s=PATIENCE.first_beat_s + 1)
     stop, lose = decide(mute, node(r_1=Seen.LIVE))
     assert stop.pressure is Pressure.KILL
-    assert lose.cause == "no_contact"
+    assert (lose.cause, lose.node) == ("no_contact", "n1")
     assert "reach this server's address" in lose.message
+    # Of a gang's nodes nobody knows which one it was.
+    both = [node("n1", r_1=Seen.LIVE), node("n2", r_1=Seen.LIVE)]
+    gang = attempt(nodes=("n1", "n2"), heard=False, since_contact_s=PATIENCE.first_beat_s + 1)
+    assert decide(gang, *both)[1].node is None
 
 
 def test_a_gang_is_whole_or_it_is_nothing():
@@ -181,7 +224,7 @@ observations = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.lists(attempts, max_size=3, unique_by=lambda a: a.id),
     observations,

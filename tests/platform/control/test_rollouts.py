@@ -21,6 +21,7 @@ from lehr.control.rollouts import (
     pair_is_over,
     wants_evidence,
 )
+from lehr_testing.properties import examples
 
 GATES = ("first_loss", "falling_loss", EXACT_RESUME)
 NAMES = ("cpu", "one_gpu", "two_gpus", "all")
@@ -78,6 +79,39 @@ def test_the_first_gate_that_failed_is_the_reason_whatever_the_run_did():
     assert decide([replace(first, runs={"train": run}), *rest]) == Fail(1, None, run)
     late = replace(run, delivered=False)
     assert decide([replace(first, runs={"train": late}), *rest]) is None
+
+
+def test_evidence_is_wanted_for_each_gate_but_the_one_that_has_runs_of_its_own():
+    [first, *_] = fresh()
+    assert not wants_evidence(first)
+    begun = replace(first, runs={"train": DONE})
+    assert wants_evidence(replace(begun, verdicts={EXACT_RESUME: "passed"}))
+    assert wants_evidence(replace(begun, verdicts={"first_loss": "passed"}))
+    judged = replace(begun, verdicts={"first_loss": "passed", "falling_loss": "not_judged"})
+    assert not wants_evidence(judged)
+
+
+@pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING, RunState.COMPLETED])
+def test_a_pair_is_over_when_both_have_ended_or_one_badly(state):
+    [first, *_] = fresh(pair=("whole", "resumed"))
+    going = replace(first, runs={"train": DONE, "whole": DONE, "resumed": StageRun("s", state)})
+    assert pair_is_over(going) == (state is RunState.COMPLETED)
+    late = StageRun("s", RunState.COMPLETED, delivered=False)
+    assert not pair_is_over(replace(first, runs={**going.runs, "resumed": late}))
+    assert not pair_is_over(replace(first, runs={"train": DONE}))
+    assert not pair_is_over(replace(first, runs={"train": DONE, "whole": DONE}))
+    failed = StageRun("s", RunState.FAILED)
+    assert pair_is_over(replace(first, runs={"train": DONE, "whole": failed}))
+    assert not pair_is_over(replace(going, verdicts={EXACT_RESUME: "passed"}))
+    assert not pair_is_over(replace(going, gates=GATES[:2]))
+
+
+def test_the_second_of_a_pair_waits_for_the_first_to_complete():
+    [first, *rest] = fresh(pair=("whole", "resumed"))
+    passed = {"first_loss": "passed", "falling_loss": "passed"}
+    for state in (RunState.RUNNING, RunState.FAILED):
+        runs = {"train": DONE, "whole": StageRun("w", state)}
+        assert decide([replace(first, runs=runs, verdicts=passed), *rest]) is None
 
 
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
@@ -162,7 +196,7 @@ class Life:
                 return
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     stages=st.integers(1, 4),

@@ -20,6 +20,17 @@ def test_no_beat_is_unreachable_whatever_the_steps_did():
     assert look(21, None, None) is Silence.UNREACHABLE
 
 
+def test_without_limits_of_its_own_the_usual_ones_hold():
+    def usual(contact, step):
+        return silence(since_contact_s=contact, since_step_s=step, median_step_s=1.0)
+
+    assert [usual(1, 1), usual(60, 1), usual(1, 600)] == ["none", "unreachable", "stalled"]
+
+
+def test_a_limit_that_is_just_reached_is_kept():
+    assert look(20, 180, 1.0) is Silence.NONE
+
+
 def test_beats_without_steps_are_stalled_by_the_runs_own_pace():
     assert look(1, 181, 1.0) is Silence.STALLED
     assert look(1, 181, 60.0) is Silence.NONE
@@ -35,3 +46,8 @@ def test_the_pace_is_the_median_so_one_long_save_does_not_hide_a_stall():
     history = [(0.0, 0), (10.0, 10), (20.0, 20), (320.0, 21), (330.0, 31), (340.0, 41)]
     assert median_step_s(history) == pytest.approx(1.0)
     assert median_step_s(history[:2]) is None
+
+
+def test_three_points_make_a_pace_and_a_step_that_is_told_twice_counts_once():
+    assert median_step_s([(0.0, 0), (10.0, 10), (20.0, 20)]) == pytest.approx(1.0)
+    assert median_step_s([(0.0, 0), (10.0, 10), (15.0, 10), (25.0, 20)]) == pytest.approx(1.0)

@@ -15,6 +15,7 @@ from lehr.control.search import Report, Trial, prune
 from lehr.control.sweeps import SAME_CAUSE, Cell, at_rungs, decide, wants_point
 from lehr.specs import SweepSpec, expand, load_spec
 from lehr.specs.search import AshaPruning, HyperbandPruning, point_key
+from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 
@@ -149,6 +150,18 @@ def test_a_tpe_sweep_ends_with_as_many_different_points_as_it_was_given_and_gets
     assert away(last) < away(first)
 
 
+def test_tpe_goes_on_over_cells_that_failed_and_does_not_draw_their_points_again():
+    values = {"train.seed": {"values": list(range(12))}}
+    spec = sweep(method="tpe", parameters=values, trials=12)
+    drawn = cells(spec)
+    seen = [failed(cell, cause=f"cause {cell.number}") for cell in drawn[:3]]
+    seen += [ran(cell, 2.0) for cell in drawn[3:]]
+    [point] = decide(spec, seen, stopped=False).points
+    assert point["train.seed"] not in [cell.parameters["train.seed"] for cell in seen]
+    pruned = [dataclasses.replace(ran(c, 2.0), state=RunState.PRUNED) for c in drawn]
+    assert len(decide(spec, pruned, stopped=False).points) == 1
+
+
 def test_tpe_over_few_values_draws_each_once():
     values = {"train.seed": {"values": list(range(13))}}
     spec = sweep(method="tpe", parameters=values, trials=13)
@@ -231,7 +244,7 @@ def test_a_cell_at_its_last_step_is_left_to_end():
         ]
     ),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
     draw = random.Random(seed)
     trials = []

@@ -215,7 +215,7 @@ def test_a_server_without_the_package_or_a_key_says_so_before_anything_is_record
     online = {**RUN_SPEC, "tracking": {"wandb": {}}}
     answer = api.client.post("/api/v1/runs", json={"spec": online}).json()
     assert answer["problems"][0]["path"] == "tracking.wandb.mode"
-    assert "the server has no key for api.wandb.ai" in answer["detail"]
+    assert "the server has no W&B API key for api.wandb.ai" in answer["detail"]
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password " + "0" * 40)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert api.client.post("/api/v1/runs", json={"spec": online}).status_code == 201

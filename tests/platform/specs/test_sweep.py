@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lehr.errors import SpecError
 from lehr.specs import SweepSpec, expand, json_schema, load_spec
 from lehr.specs.search import Range, point_key, random_points, size
 from lehr.specs.sweep import STARTUP_TRIALS
+from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 RUN = {
@@ -34,7 +37,7 @@ def points(spec):
 
 
 @given(seed=st.integers(0, 2**31 - 1), fewer=st.integers(1, 8), more=st.integers(1, 8))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_random_cells_are_the_same_every_time_and_more_trials_keep_the_first(seed, fewer, more):
     def drawn(trials):
         space = {"train.optimizer.lr": LR, "train.optimizer.weight_decay": {"values": [0.0, 0.1]}}
@@ -53,7 +56,7 @@ CHOICES = st.one_of(
 
 
 @given(space=st.dictionaries(st.sampled_from("abc"), CHOICES, min_size=1), seed=st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_countable_space_is_drawn_out_without_repetition(space, seed):
     drawn = list(random_points(space, seed))
     assert len(drawn) == size(space)
@@ -124,3 +127,58 @@ def test_editors_learn_of_every_field(name):
     parameter = schema["$defs"]["Parameter"]["anyOf"]
     assert {"$ref": "#/$defs/Range"} in parameter
     assert schema["$defs"]["Range"]["properties"]["distribution"]["enum"]
+
+
+def test_whole_numbers_of_a_range_are_drawn_evenly_and_both_ends_come():
+    whole = Range(min=-2, max=3, distribution="int_uniform")
+    shares = [number / 600 for number in range(601)]
+    drawn = [whole.at(share) for share in shares]
+    assert drawn == sorted(drawn)
+    assert [drawn.count(value) for value in range(-2, 4)] == [100, 100, 100, 100, 100, 101]
+    assert all(isinstance(value, int) for value in drawn)
+
+
+def test_a_cell_has_its_own_values_and_leaves_the_sweeps_as_they_are():
+    corpus = {"kind": "text", "paths": ["/a"]}
+    cells = [
+        {"train.optimizer.weight_decay": 0.5, "train.seed": 3},
+        {"train.data.corpus": corpus, "train.data.corpus.paths": ["/b"]},
+    ]
+    spec = sweep(method="list", cells=cells)
+    [_, first], [_, second] = expand(spec)
+    assert (first.train.optimizer.weight_decay, first.train.seed) == (0.5, 3)
+    assert (second.train.optimizer.weight_decay, second.train.seed) == (0.1, 0)
+    assert second.train.data.corpus.paths == ["/b"]
+    assert corpus["paths"] == ["/a"]
+    assert points(spec) == cells
+
+
+def test_a_sweep_over_kinds_leaves_each_its_own_defaults():
+    spec = sweep(parameters={"train.optimizer.name": {"values": ["adamw", "adamw8bit", "muon"]}})
+    names = [run.train.optimizer.name for _, run in expand(spec)]
+    assert names == ["adamw", "adamw8bit", "muon"]
+
+
+def test_a_sweep_that_nobody_checked_is_checked_when_its_cells_are_made():
+    unchecked = {"kind": "sweep", "name": "s", "run": RUN, "metric": {"name": "bananas"}}
+    lr = {"train.optimizer.lr": {"values": [1e-3]}}
+    spec = SweepSpec.model_validate({**unchecked, "parameters": lr})
+    with pytest.raises(SpecError, match="bananas, which no run logs"):
+        expand(spec)
+
+
+@pytest.mark.parametrize("kind", ["parameters", "cells"])
+def test_as_many_cells_as_are_allowed_and_not_one_more(monkeypatch, kind):
+    rates = [1e-3, 1e-2, 1e-1]
+    if kind == "cells":
+        spec = sweep(method="list", cells=[{"train.optimizer.lr": rate} for rate in rates])
+    else:
+        spec = sweep(parameters={"train.optimizer.lr": {"values": rates}})
+    module = sys.modules[expand.__module__]
+    monkeypatch.setattr(module, "MAX_CELLS", 3)
+    assert len(expand(spec)) == 3
+    monkeypatch.setattr(module, "MAX_CELLS", 2)
+    with pytest.raises(SpecError) as caught:
+        expand(spec)
+    [problem] = caught.value.problems
+    assert (problem.path, problem.message) == (kind, "the parameters make 3 cells; at most 2.")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lehr.store import Store, checkup, mending, upkeep
 from lehr.store.indexer import Indexer
 from lehr_testing import hostile
+from lehr_testing.properties import examples
 from lehr_testing.stores import (
     fresh_store,
     line,
@@ -85,7 +86,7 @@ def _records(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(_records(), min_size=1, max_size=20), st.integers(1, 5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_no_mixture_of_records_stops_the_store(lines: list[bytes], pieces: int) -> None:
     with memory_folder() as folder:
         store, healthy, odd = with_neighbour(folder / "home")
@@ -196,7 +197,8 @@ def test_a_record_that_an_older_version_took_has_no_consequence(tmp_path: Path) 
     """Its index may still hold it, and the server must go on."""
     store, _, odd = with_neighbour(tmp_path / "home")
     with store:
-        say(store, odd, line("checkpoint", step=1, path="a", size_bytes=1, digest="d"))
+        path = "attempt-1/checkpoints/step-00000001"
+        say(store, odd, line("checkpoint", step=1, path=path, size_bytes=1, digest="d"))
         store._index_writer.execute(
             "UPDATE records SET body=replace(body, '\"step\": 1', '\"step\": 9223372036854775808')"
         )

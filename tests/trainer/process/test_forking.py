@@ -6,17 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lehr_testing.forking import fork
+from lehr_testing.forking import Forked, fork
 from lehr_testing.paths import TESTS
 from lehr_testing.trainer import kill_marked, rank_pids
 from lehr_testing.waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-SLEEP = "import time; print('here', flush=True); time.sleep(600)"
+SLEEP = "import time; time.sleep(600)"
 
 
 def alive(pid: int) -> bool:
@@ -30,6 +33,16 @@ def gone(*pids: int) -> None:
     until(lambda: not any(map(alive, pids)), within_s=30, what="the processes to be gone")
 
 
+@contextmanager
+def forked(**options: Any) -> Iterator[Forked]:
+    process = fork(None, **{"environment": ENVIRONMENT, **options})
+    try:
+        yield process
+    finally:
+        process.end_session()
+        process.close()
+
+
 def test_a_fork_has_the_output_the_environment_and_the_exit_code_of_its_own() -> None:
     code = (
         "import atexit, os, sys\n"
@@ -38,22 +51,21 @@ def test_a_fork_has_the_output_the_environment_and_the_exit_code_of_its_own() ->
         "print('wrong', file=sys.stderr)\n"
         "sys.exit(3)\n"
     )
-    process = fork(None, environment={**ENVIRONMENT, "MARK": "m"}, code=code, stderr_apart=True)
-    out, errors = process.communicate(60)
-    assert process.returncode == 3
+    environment = {**ENVIRONMENT, "MARK": "m"}
+    with forked(environment=environment, code=code, stderr_apart=True) as process:
+        out, errors = process.communicate(60)
+        assert process.returncode == 3
     assert out == f"m {process.pid} {process.pid} []\nat the end\n"
     assert errors == "wrong\n"
-    process.close()
 
 
 def test_a_fork_that_is_killed_says_by_which_signal() -> None:
-    process = fork(None, environment=ENVIRONMENT, code=SLEEP)
-    assert process.poll() is None
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == -signal.SIGTERM
-    process.close()
+    with forked(code=SLEEP) as process:
+        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
 
 
 def test_what_is_read_at_imports_cannot_be_changed_in_a_fork() -> None:
@@ -63,23 +75,21 @@ def test_what_is_read_at_imports_cannot_be_changed_in_a_fork() -> None:
 
 def test_a_rank_that_fails_ends_the_others() -> None:
     code = f"import os, sys\nif os.environ['RANK'] == '1':\n    sys.exit(7)\n{SLEEP}"
-    process = fork(None, environment=ENVIRONMENT, ranks=3, code=code)
-    ranks = rank_pids(process)
-    process.communicate(60)
-    assert process.returncode == 1
-    gone(*ranks)
-    process.close()
+    with forked(ranks=3, code=code) as process:
+        ranks = rank_pids(process)
+        process.communicate(60)
+        assert process.returncode == 1
+        gone(*ranks)
 
 
 def test_ranks_end_with_their_launcher() -> None:
-    process = fork(None, environment=ENVIRONMENT, ranks=2, code=SLEEP)
-    ranks = until(
-        lambda: len(found := rank_pids(process)) == 2 and found, within_s=30, what="two ranks"
-    )
-    process.kill()
-    assert process.wait(30) == -signal.SIGKILL
-    gone(*ranks)
-    process.close()
+    with forked(ranks=2, code=SLEEP) as process:
+        ranks = until(
+            lambda: len(found := rank_pids(process)) == 2 and found, within_s=30, what="two ranks"
+        )
+        process.kill()
+        assert process.wait(30) == -signal.SIGKILL
+        gone(*ranks)
 
 
 def test_nothing_is_left_when_the_tests_are_killed() -> None:
@@ -106,7 +116,11 @@ def test_nothing_is_left_when_the_tests_are_killed() -> None:
     finally:
         tests.kill()
         tests.communicate()
-    gone(*pids)
+    try:
+        gone(*pids)
+    finally:
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_what_was_typed_is_found_by_its_mark_in_any_session(tmp_path: Path) -> None:

@@ -513,12 +513,12 @@ def test_a_misspelt_field_is_named_with_its_neighbour(
 
 def test_a_folder_without_a_config_is_named(tmp_path: Path, data: Path) -> None:
     said = fails(tmp_path / "nothing", data)
-    assert "is no run directory: it holds no config.yaml" in said
+    assert "is not a run directory: it has no config.yaml" in said
 
 
 def test_an_attempt_is_not_used_twice(undisturbed: Path, data: Path) -> None:
     said = fails(undisturbed, data)
-    assert "was used already" in said
+    assert "was already used" in said
     assert records(undisturbed, "finished")[0]["outcome"] == "completed"
 
 

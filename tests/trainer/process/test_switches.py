@@ -1,4 +1,7 @@
-"""Each technique, switched on in the YAML file alone, trains; and the default stays as it was."""
+"""Each technique, switched on in the YAML file alone, trains; and the default stays as it was.
+
+That a switch which changes no loss is connected at all is held by tests/trainer/test_assemble.py.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ def trained(
 
 
 @pytest.mark.parametrize("switch", SAME)
-def test_it_trains_to_the_same_losses(
+def test_a_switch_of_how_it_is_computed_changes_no_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     attempt = trained(tmp_path, corpus, data, **SAME[switch])
@@ -113,7 +116,7 @@ def test_it_trains_to_the_same_losses(
 
 
 @pytest.mark.parametrize("switch", OTHER)
-def test_it_trains_and_is_another_training(
+def test_a_switch_of_what_is_trained_makes_another_training(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     if switch in NEEDS and importlib.util.find_spec(NEEDS[switch]) is None:
@@ -168,6 +171,8 @@ def test_a_killed_run_goes_on_bitwise(
     if switch in {"bitsandbytes", "torchao"}:
         kept = final_state(second).values()
         assert torch.uint8 in {tensor.dtype for tensor in kept}, "no moment is in 8 bits"
+    if switch == "skip-step":
+        assert series("train/skipped_steps", whole)[STEPS] > 0, "there was nothing to skip"
     assert judgements(second).keys() == judgements(whole).keys()
     for name, value in judgements(whole).items():
         assert torch.equal(judgements(second)[name], value), name
@@ -227,6 +232,36 @@ def test_a_profile_of_some_steps_is_written(
         for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     }
     assert {"data", "forward", "backward", "update"} <= names
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_deterministic_run_computes_with_what_is_deterministic(
+    deterministic: bool, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    found = tmp_path / "found.json"
+    code = f"""
+import atexit, json, os, pathlib, torch
+torch.backends.cudnn.benchmark = True
+for name in ("CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO"):
+    os.environ.pop(name, None)
+
+def tell():
+    pathlib.Path({str(found)!r}).write_text(json.dumps([
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cudnn.benchmark,
+        os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        os.environ.get("NCCL_ALGO"),
+        torch.get_num_threads(),
+    ]))
+
+atexit.register(tell)
+"""
+    trained(tmp_path, corpus, data, code=code, steps=1, deterministic=deterministic, threads=2)
+    on = [True, False, False, ":4096:8", "Ring", 2]
+    assert json.loads(found.read_text()) == (
+        on if deterministic else [False, False, True, None, None, 2]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -38,8 +38,6 @@ let given = new Map();
 /** @type {string[]} */
 let names = [];
 let onlyFactors = read("factors") === "1";
-/** How often what is compared was chosen: an answer to an earlier choice must not undo a later one. */
-let choice = 0;
 /** @type {ComparisonView | null} */
 let comparison = null;
 
@@ -87,13 +85,8 @@ function choose(next) {
  * @param {((v: unknown) => string) | null} format null for the share alone
  */
 function delta(value, base, format) {
-  const a = f.fromWire(value);
-  const b = f.fromWire(base);
-  if (a === null || b === null || !Number.isFinite(a - b)) return null;
-  const change = a - b;
-  const sign = change >= 0 ? "+" : "−";
-  const share = b === 0 ? "" : `${sign}${(Math.abs(change / b) * 100).toFixed(1)} %`;
-  return h("span.delta", {}, format ? `${sign}${format(Math.abs(change))} (${share})` : share);
+  const text = f.change(value, base, format);
+  return text === null ? null : h("span.delta", {}, text);
 }
 
 /**
@@ -161,7 +154,7 @@ function drawTable() {
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), h("th.num", { scope: "col", title: `where every run has it: ${axis} ${where}` }, `${metric} at ${axis} ${where}`), BESIDES.map(([, title, how]) => h("th.num", { scope: "col", title: how }, title)), h("th", {}, ""))),
+        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), h("th.num", { scope: "col", title: `where every run has it: ${axis} ${where}` }, `${metric} at ${axis} ${where}`), BESIDES.map(([, name, how]) => h("th.num", { scope: "col", title: how }, name)), h("th", {}, ""))),
         h(
           "tbody",
           {},
@@ -237,8 +230,8 @@ async function compare() {
 }
 
 async function load() {
-  choice += 1;
-  const mine = choice;
+  // An answer to an earlier choice must not undo a later one.
+  let mine = ids;
   if (ids.length < 2) {
     fill(place, empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare.")));
     return;
@@ -248,9 +241,10 @@ async function load() {
   try {
     const found = await Promise.all(ids.map((id) => get(`/runs/${encodeURIComponent(id)}`)));
     const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, await get(`/runs/${run.id}/metrics`)]))));
-    if (mine !== choice) return;
+    if (mine !== ids) return;
     for (const run of found) runs.set(run.id, run);
     ids = [...new Set(found.map((run) => run.id))];
+    mine = ids;
     given = slots(ids);
     board.setRuns(ids.map((id) => ({ id, label: runs.get(id)?.name ?? id, stroke: () => stroke(given.get(id) ?? 0), flopsPerToken: runs.get(id)?.flops_per_token ?? null, metrics: (infos.get(id) ?? []).map((info) => info.name) })));
     names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort();
@@ -258,7 +252,7 @@ async function load() {
     drawHead();
     await compare();
   } catch (error) {
-    if (mine === choice) board.failed(error);
+    if (mine === ids) board.failed(error);
   }
 }
 

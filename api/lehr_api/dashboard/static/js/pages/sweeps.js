@@ -75,7 +75,10 @@ async function load() {
 }
 
 async function more() {
-  const page = await get("/sweeps", { limit: 100, cursor });
+  const from = cursor;
+  const page = await get("/sweeps", { limit: 100, cursor: from });
+  // Pressed twice, the same page comes twice.
+  if (cursor !== from) return;
   sweeps = [...sweeps, ...page.items];
   cursor = page.next_cursor;
   draw();

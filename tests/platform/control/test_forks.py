@@ -1,0 +1,46 @@
+"""What a fork takes from its source's spec, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from lehr.control.forks import choose, fork_spec
+from lehr.errors import NotFound, SpecError
+from lehr.specs import load_spec
+from lehr_testing.api import RUN_SPEC
+
+
+@dataclass(frozen=True)
+class Point:
+    attempt: int
+    step: int
+
+
+def source(*changes: str) -> dict:
+    return load_spec(RUN_SPEC, list(changes)).model_dump(mode="json")
+
+
+def test_of_many_checkpoints_the_last_ten_are_listed():
+    with pytest.raises(NotFound) as caught:
+        choose("a", [Point(1, step) for step in range(1, 13)], 99)
+    assert caught.value.hint.endswith("It has: ..., 3, 4, 5, 6, 7, 8, 9, 10, 11, 12.")
+    with pytest.raises(NotFound) as caught:
+        choose("a", [Point(1, step) for step in range(1, 11)], 99)
+    assert caught.value.hint.endswith("It has: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10.")
+
+
+@pytest.mark.parametrize("field", ["warmup_ratio", "decay_ratio"])
+def test_a_change_elsewhere_leaves_the_sources_schedule_as_it_is(field):
+    given = ["train.schedule.name=wsd", f"train.schedule.{field}=0.1"]
+    made = fork_spec(source(*given), ["train.seed=3"], step=10)
+    assert getattr(made.train.schedule, field) == 0.1
+
+
+def test_every_problem_names_the_field_that_cannot_change():
+    changes = ["train.steps=10", "train.model.hidden_size=256", "train.optimizer.name=muon"]
+    with pytest.raises(SpecError) as caught:
+        fork_spec(source(), changes, step=10)
+    paths = ["train.steps", "train.model.hidden_size", "train.optimizer.name"]
+    assert [problem.path for problem in caught.value.problems] == paths

@@ -1,0 +1,82 @@
+"""What becomes of a run when its attempt has ended: state, cause and message together."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.control.outcome import Outcome, outcome
+from lehr.control.retries import Budget, Budgets, Exit, Finished
+
+SAVED = Finished("stopped", step=7)
+KILLED = Exit(signal=9, reason="stopped")
+
+
+def decide(
+    *, desired=Desired.RUN, limit=None, ended=KILLED, finished=None, tries=(1, 1, 1)
+) -> Outcome:
+    return outcome(
+        desired=desired,
+        time_limit_s=limit,
+        over_time_limit=limit is not None,
+        ended=ended,
+        finished=finished,
+        budgets=Budgets(*tries),
+    )
+
+
+def test_a_completed_run_has_completed_as_its_cause():
+    done = decide(finished=Finished("completed", step=10), ended=Exit(code=0))
+    assert done == Outcome(RunState.COMPLETED, "completed")
+
+
+@pytest.mark.parametrize(
+    ("desired", "state"),
+    [
+        (Desired.CANCEL, RunState.CANCELLED),
+        (Desired.PRUNE, RunState.PRUNED),
+        (Desired.PAUSE, RunState.PAUSED),
+    ],
+)
+def test_a_run_that_stopped_as_asked_has_the_wish_as_its_cause_and_no_message(desired, state):
+    assert decide(desired=desired, finished=SAVED) == Outcome(state, desired.value)
+
+
+def test_only_a_pause_is_told_that_nothing_was_saved():
+    unsaved = "it ended before it could save; it will resume from its last checkpoint"
+    assert decide(desired=Desired.PAUSE).message == unsaved
+    assert decide(desired=Desired.CANCEL).message is None
+    assert decide(desired=Desired.PRUNE).message is None
+
+
+@pytest.mark.parametrize(
+    ("finished", "message"),
+    [
+        (SAVED, "stopped at its time limit of 60 s, and saved"),
+        (None, "stopped at its time limit of 60 s"),
+    ],
+)
+def test_the_time_limit_is_no_matter_for_a_retry(finished, message):
+    found = decide(limit=60.0, finished=finished)
+    assert found == Outcome(RunState.FAILED, "time_limit", message)
+
+
+def test_a_time_limit_that_is_not_known_any_more_is_left_out_of_the_message():
+    found = outcome(
+        desired=Desired.RUN,
+        time_limit_s=None,
+        over_time_limit=True,
+        ended=KILLED,
+        finished=None,
+        budgets=Budgets(1, 1, 1),
+    )
+    assert found.message == "stopped at its time limit"
+
+
+def test_a_failure_keeps_its_message_whether_it_is_tried_again_or_not():
+    bug = Exit(code=1, log_tail="KeyError: 'x'")
+    again, over = decide(ended=bug), decide(ended=bug, tries=(0, 1, 1))
+    assert (again.state, again.spends) == (RunState.QUEUED, Budget.USER)
+    assert (over.state, over.spends) == (RunState.FAILED, Budget.NONE)
+    assert again.message == over.message
+    assert "KeyError: 'x'" in again.message

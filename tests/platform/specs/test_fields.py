@@ -1,0 +1,65 @@
+"""Dotted paths: where they lead, and which one was probably meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.specs import RunSpec, SweepSpec
+from lehr.specs.fields import leaf_paths, nearest_path, place
+
+
+@pytest.mark.parametrize(
+    ("path", "kinds", "owners"),
+    [
+        ("tags", (list[str],), ["RunSpec"]),
+        ("tags.0", (str,), []),
+        ("tags.x", None, None),
+        ("tags.0.y", None, None),
+        ("env.X", (str,), []),
+        ("env.X.y", None, None),
+        ("train.model.hidden_size", (int, int), ["LlamaConfig", "GPT2Config"]),
+        ("train.model.rope_theta", (float,), ["LlamaConfig", "GPT2Config"]),
+        ("train.data.corpus.paths.0", (str,), []),
+        ("train.steps.more", None, None),
+        ("", None, None),
+    ],
+)
+def test_a_path_leads_to_types_and_to_the_models_that_have_its_last_name(path, kinds, owners):
+    found = place(RunSpec, path)
+    assert (found and found.annotations) == kinds
+    assert (found and [owner.__name__ for owner in found.owners]) == owners
+
+
+def test_every_path_of_a_field_leads_somewhere_and_is_listed_once():
+    paths = leaf_paths(SweepSpec)
+    assert len(set(paths)) == len(paths)
+    assert {"name", "run.train.optimizer.lr", "pruning.min_steps"} <= set(paths)
+    assert all(place(SweepSpec, path) is not None for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        # Without its beginning: the shallowest of those that end so.
+        ("optimizer.lr", "train.optimizer.lr"),
+        ("batch.sequences", "train.batch.sequences"),
+        ("steps", "train.steps"),
+        # As other tools call it, wherever it stands.
+        ("foo.batch_size", "train.batch.sequences"),
+        # One name of it misspelt.
+        ("resorces", "resources"),
+        ("train.optimzer.lr", "train.optimizer.lr"),
+        ("train.data.corpus.pathz", "train.data.corpus.paths"),
+        ("train.checkpoint.evry", "train.checkpoint.every"),
+        ("train.data.corpsu.paths.0", "train.data.corpus.paths.0"),
+        # Right up to a misspelt name, and nothing known after it.
+        ("train.optimzer.zzz", "train.optimizer"),
+        # Its last name, or one like it, elsewhere.
+        ("foo.warmup_stepz", "train.schedule.warmup_steps"),
+        ("x.y.gpus_", "resources.gpus"),
+        ("train.optimizer.lr.x", "train.optimizer.lr"),
+        ("qqqqqqq", None),
+    ],
+)
+def test_the_path_that_was_meant(path, meant):
+    assert nearest_path(RunSpec, path) == meant

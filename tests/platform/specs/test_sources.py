@@ -1,0 +1,105 @@
+"""Where a spec comes from: files that cannot be read, overrides, corpus paths, positions."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from lehr.errors import SpecError
+from lehr.specs import RunSpec, load_spec, read_yaml
+from lehr_testing.paths import DATA
+
+RUN = (DATA / "run.yaml").read_text()
+SWEEP = (DATA / "sweep.yaml").read_text()
+RUN_DATA = read_yaml(RUN).data
+CORPUS = {"kind": "text", "paths": ["texts"]}
+
+
+def problems(source, overrides=()):
+    with pytest.raises(SpecError) as caught:
+        load_spec(source, overrides)
+    return caught.value.problems
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_cause(tmp_path):
+    binary = tmp_path / "a.yaml"
+    binary.write_bytes(b"name: \xff")
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+    said = {
+        str(binary): "byte 6 is not UTF-8 text; is this a spec?",
+        str(tmp_path): "it cannot be read: Is a directory.",
+        f"{tmp_path}/a\0b": "it cannot be read: embedded null byte.",
+        f"{tmp_path}/zzzz.txt": "there is no such file.",
+        f"{tmp_path}/none/lr_grid.txt": "there is no such file.",
+        str(empty): "it is empty; a spec is a mapping of fields.",
+    }
+    for path, message in said.items():
+        [problem] = problems(path)
+        assert (problem.path, problem.source, problem.message) == ("", path, message)
+        assert problem.hint is None
+
+
+def test_a_kind_that_is_null_is_not_given():
+    assert load_spec({**RUN_DATA, "kind": None}) == load_spec(RUN_DATA)
+    [problem] = problems({**RUN_DATA, "kind": "zzzzzz"})
+    assert (problem.path, problem.hint) == ("kind", None)
+
+
+def test_every_override_that_cannot_be_laid_over_is_told():
+    given = ["kind=sweep", "train.steps.more=1", "kind=run", "tags.0=a"]
+    found = problems({**RUN_DATA, "tags": ["b"]}, given)
+    assert [(p.path, p.source) for p in found] == [
+        (one.partition("=")[0], f"override {one}") for one in given
+    ]
+    assert found[0].message == "kind cannot be overridden; it says how the file is read."
+
+
+def test_what_is_laid_over_stays_as_it_was():
+    data = {"corpus": CORPUS, "tokenizer": "byte"}
+    changes = {"train.data": copy.deepcopy(data), "train.data.corpus.paths": ["/b"]}
+    made = load_spec(RUN_DATA, changes)
+    assert isinstance(made, RunSpec)
+    assert made.train.data.corpus.paths == ["/b"]
+    assert changes["train.data"] == data
+
+
+def test_relative_corpus_paths_count_from_the_files_folder(tmp_path, monkeypatch):
+    text = RUN.replace("{kind: stdlib}", "{kind: text, paths: [texts, /abs]}")
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    (folder / "run.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    made = load_spec(folder / "run.yaml")
+    assert made.train.data.corpus.paths == [str(folder / "texts"), "/abs"]
+    over = load_spec(folder / "run.yaml", ["train.data.corpus.paths=[here]"])
+    assert over.train.data.corpus.paths == [str(tmp_path / "here")]
+    (folder / "sweep.yaml").write_text(
+        SWEEP.replace("{kind: stdlib}", "{kind: text, paths: [texts]}")
+    )
+    assert load_spec(folder / "sweep.yaml").run.train.data.corpus.paths == [str(folder / "texts")]
+
+
+def test_a_corpus_path_that_is_no_text_is_refused(tmp_path):
+    text = RUN.replace("{kind: stdlib}", "{kind: text, paths: [3]}")
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load_spec(tmp_path / "run.yaml")
+    assert caught.value.problems[0].path.startswith("train.data.corpus.paths")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "position"),
+    [
+        (SWEEP + "cells: [{train.seed: 1}]\n", "cells", (12, 1)),
+        (SWEEP + "trials: 4\n", "trials", (12, 1)),
+        (SWEEP.replace("lr:", "lrr:"), "parameters.train.optimizer.lrr", (4, 3)),
+        (SWEEP.replace("train.optimizer.lr", "kind"), "parameters.kind", (4, 3)),
+        (RUN + "lr: 3\n", "lr", (11, 1)),
+        (RUN.replace("steps: 100", "steps: -5"), "train.steps", (8, 10)),
+    ],
+)
+def test_a_problem_stands_at_the_key_or_at_the_value(text, path, position):
+    [problem] = problems(text)
+    assert (problem.path, (problem.line, problem.column)) == (path, position)
