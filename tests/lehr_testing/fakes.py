@@ -29,8 +29,9 @@ def faked(spec: dict[str, Any], *, step_s: float = 0.02, **more: Any) -> dict[st
 
 
 def paced(spec: dict[str, Any], step_s: float = 0.02) -> dict[str, Any]:
-    """The spec of a run, trained for real, and so slowly that a test can disturb it."""
-    spec["env"] = {**spec.get("env", {}), "PACE_S": str(step_s)}
+    """The spec of a run or a sweep, trained for real, and so slowly that a test can disturb it."""
+    run = spec.get("run", spec)
+    run["env"] = {**run.get("env", {}), "PACE_S": str(step_s)}
     return spec
 
 
