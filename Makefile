@@ -81,7 +81,7 @@ docs: $(STAMPS)/dev  ## Renew the reference pages and the goldens of the command
 	LEHR_RENEW_GOLDENS=1 $(PYTEST) -q tests/platform/cli/test_goldens.py tests/platform/cli/test_live.py
 
 clean:  ## Remove the virtual environment and caches; runs and data in LEHR_HOME stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis tests/javascript/node_modules
 
 $(STAMPS)/venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

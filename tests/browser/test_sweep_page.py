@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
@@ -126,6 +126,57 @@ def test_several_parameters_give_a_choice_and_parallel_coordinates(visit: Visit,
         "() => document.getElementById('sweep-figure').layout.xaxis.title.text === 'train.seed'"
     )
     expect(page).to_have_url(re.compile("parameter=train.seed"))
+
+
+def test_an_older_answer_does_not_undo_the_choice_of_a_parameter(visit: Visit, lehr: Lehr):
+    spec = seeding.lr_sweep("many", [3e-4, 1e-3], steps=100, **{"train.seed": {"values": [0, 1]}})
+    sweep, runs = seeding.create_sweep(lehr.store, spec)
+    for run in runs:
+        attempt = seeding.start(lehr.store, run)
+        attempt.train(range(1, 101), logs=False)
+        attempt.end(RunState.COMPLETED, 100)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    figure(page)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    choice = page.get_by_role("combobox", name="Parameter on the x axis")
+    page.route("**/figure?parameter=train.seed", hold)
+    choice.select_option("train.seed")
+    while not held:
+        page.wait_for_timeout(50)
+    choice.select_option("train.optimizer.lr")
+    expect(page).to_have_url(re.compile("parameter=train.optimizer.lr"))
+    with page.expect_response("**/figure?parameter=train.optimizer.lr"):
+        # It is not what is wanted any more, so what is wanted is asked for again.
+        held[0].continue_()
+    expect(choice).to_have_value("train.optimizer.lr")
+    title = "document.getElementById('sweep-figure').layout.xaxis.title.text"
+    assert page.evaluate(title) == "train.optimizer.lr"
+
+
+def test_older_sweeps_are_listed_once_when_they_are_asked_for_twice(visit: Visit, lehr: Lehr):
+    with lehr.store.transaction():
+        for n in range(101):
+            seeding.create_sweep(lehr.store, seeding.lr_sweep(f"sweep-{n:03d}", [1e-3]))
+    page = visit.open("/sweeps")
+    rows = page.get_by_role("table", name="Sweeps").locator("tbody tr")
+    expect(rows).to_have_count(100)
+    held: list[Route] = []
+    page.route("**/sweeps?*cursor=*", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    page.get_by_role("button", name="Older sweeps").dblclick()
+    while len(held) < 2:
+        page.wait_for_timeout(50)
+    for route in held:
+        with page.expect_response(route.request.url):
+            route.continue_()
+    expect(rows).to_have_count(101)
+    expect(page.get_by_role("link", name="sweep-000", exact=True)).to_have_count(1)
 
 
 def test_all_sweeps_are_listed_with_their_best(look: Visit):
