@@ -208,7 +208,7 @@ def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
         )
     finally:
         said = server.cli("down").stdout
-    assert "not at s3://away/down yet" in said
+    assert "not copied to s3://away/down yet" in said
     assert "the next lehr up continues copying" in said
 
 
