@@ -13,7 +13,7 @@ import pytest
 
 from lehr import home
 from lehr.errors import HomeUnusable
-from lehr.store.filesystems import filesystem_type, refuse_network_filesystem
+from lehr.filesystems import filesystem_type, refuse_network_filesystem
 from lehr.store.store import Store
 from lehr_testing.stores import fresh_store
 
@@ -163,7 +163,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert refuse_network_filesystem(tmp_path) not in {None, "nfs4"}
     table = tmp_path / "mountinfo"
     table.write_text(f"1 0 0:1 / {tmp_path} rw - nfs4 server:/x rw\n")
-    monkeypatch.setattr("lehr.store.filesystems._MOUNTS", table)
+    monkeypatch.setattr("lehr.filesystems.MOUNTS", table)
     with pytest.raises(HomeUnusable, match=r"network file system \(nfs4\)"):
         Store.open(tmp_path / "home")
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lehr import __version__, home
+from lehr import __version__, filesystems, home
 from lehr.cli import formats
 from lehr.errors import LehrError
 
@@ -188,20 +188,12 @@ def check_disk() -> list[Check]:
 
 def check_filesystem() -> list[Check]:
     """SQLite's locks do not hold on network file systems."""
-    where = _existing(home.home())
-    kind = _filesystem(where)
-    if kind in {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "lustre",
-        "fuse.sshfs",
-        "afs",
-        "ceph",
-    }:
+    try:
+        mounts = filesystems.MOUNTS.read_text("utf-8", "surrogateescape")
+    except OSError:
+        mounts = ""  # Not Linux: nothing to ask.
+    kind = filesystems.filesystem_type(_existing(home.home()).resolve(), mounts)
+    if kind in filesystems.NETWORK:
         return [
             Check(
                 "file system",
@@ -383,19 +375,3 @@ def _existing(path: Path) -> Path:
     while not path.exists():
         path = path.parent
     return path
-
-
-def _filesystem(path: Path) -> str | None:
-    """The type of the file system that holds ``path``, by the longest mount point above it."""
-    try:
-        mounts = Path("/proc/mounts").read_text().splitlines()
-    except OSError:
-        return None
-    resolved = f"{path.resolve()}/"
-    best: tuple[int, str] | None = None
-    for line in mounts:
-        _, point, kind = line.split()[:3]
-        point = point.replace("\\040", " ")
-        if resolved.startswith(f"{point.rstrip('/')}/") and (best is None or len(point) >= best[0]):
-            best = (len(point), kind)
-    return best[1] if best else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -28,6 +29,8 @@ from lehr.errors import (
 )
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
     from lehr.client.proven import ProvenToken
@@ -69,6 +72,18 @@ class StreamEvent:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+def _trusting(authorities: str) -> ssl.SSLContext:
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except OSError as error:
+        raise UserError(
+            f"SSL_CERT_FILE is {authorities!r}, and cannot be read: {error}.",
+            hint="Name a file of certificates in PEM, or unset it.",
+        ) from error
+
+
 class Transport:
     """One connection pool to one server. Safe to share between threads."""
 
@@ -101,13 +116,17 @@ class Transport:
             self._proven = ProvenToken(self.server, token, prove_first)
         elif token:
             headers["Authorization"] = f"Bearer {token}"
+        # A proxy for the web must not swallow what stays on this machine.
+        beyond = address.hostname not in {"127.0.0.1", "localhost", "::1"}
+        authorities = os.environ.get("SSL_CERT_FILE")
         self._http = self._open(
             base_url=f"{self.server}/api/v1",
             headers=headers,
             auth=self._proven,
             timeout=timeout_s,
-            # A proxy for the web must not swallow what stays on this machine.
-            trust_env=address.hostname not in {"127.0.0.1", "localhost", "::1"},
+            trust_env=beyond,
+            # Who is trusted is the environment's to say on this machine, too.
+            **({"verify": _trusting(authorities)} if authorities and not beyond else {}),
         )
 
     def _open(self, **settings: Any) -> httpx.Client:

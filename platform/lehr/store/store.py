@@ -14,13 +14,13 @@ from typing import Self
 
 from lehr import home as homes
 from lehr.errors import HomeUnusable, InternalError
+from lehr.filesystems import refuse_network_filesystem
 from lehr.store.attempts import Attempts
 from lehr.store.changes import Change, Changes
 from lehr.store.consequences import Consequences
 from lehr.store.copies import Copies
 from lehr.store.curves import Curves
 from lehr.store.database import Database
-from lehr.store.filesystems import refuse_network_filesystem
 from lehr.store.moves import Moves
 from lehr.store.nodes import Nodes
 from lehr.store.rollouts import Rollouts

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from lehr.errors import HomeUnusable
 
-_NETWORK = frozenset(
+NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb3", "smbfs", "ncpfs", "afs", "coda", "9p"}
     | {"ceph", "lustre", "gpfs", "beegfs", "glusterfs", "orangefs", "ocfs2", "gfs2", "wekafs"}
     | {"fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"}
     | {"fuse.juicefs", "fuse.mount-s3", "fuse.goofys", "fuse.blobfuse2"}
 )
-_MOUNTS = Path("/proc/self/mountinfo")
+MOUNTS = Path("/proc/self/mountinfo")
 
 
 def filesystem_type(path: Path, mountinfo: str) -> str | None:
@@ -39,11 +39,11 @@ def refuse_network_filesystem(folder: Path) -> str | None:
         HomeUnusable: it is one of those that several machines share.
     """
     try:
-        mountinfo = _MOUNTS.read_text("utf-8", "surrogateescape")
+        mountinfo = MOUNTS.read_text("utf-8", "surrogateescape")
     except OSError:
         return None  # Not Linux: nothing to ask.
     kind = filesystem_type(folder.resolve(), mountinfo)
-    if kind in _NETWORK:
+    if kind in NETWORK:
         raise HomeUnusable(
             f"{folder} is on a network file system ({kind}); SQLite databases may break there.",
             hint="Set LEHR_HOME to a folder on a local disk. LEHR_RUNS may stay on shared storage.",

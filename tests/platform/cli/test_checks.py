@@ -1,0 +1,259 @@
+"""``lehr doctor`` on machines that something is wrong with: each trouble is named, and its remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import types
+
+import pytest
+
+from lehr import filesystems
+from lehr.cli import checks
+from lehr.cli.checks import Check
+
+GB = 10**9
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("LEHR_HOME", str(folder))
+    for name in ("LEHR_RUNS", "LEHR_DATA", "LEHR_SERVER", "LEHR_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def one(found: list[Check]) -> Check:
+    [check] = found
+    return check
+
+
+# ---------------------------------------------------------------------------------- disk, memory
+
+
+def usage(**sizes):
+    return lambda _path: types.SimpleNamespace(**{"total": 100 * GB, "free": 100 * GB} | sizes)
+
+
+@pytest.mark.parametrize(
+    ("free", "status", "mend"),
+    [
+        (100 * GB, "ok", None),
+        (20 * GB, "ok", None),
+        (19 * GB, "note", "A checkpoint of a 1B model takes 15 GB, and two are kept."),
+        (1 * GB, "note", "A checkpoint of a 1B model takes 15 GB, and two are kept."),
+        (GB - 1, "bad", "A checkpoint needs room; free some."),
+        (0, "bad", "A checkpoint needs room; free some."),
+    ],
+)
+def test_a_disk_that_fills_is_named_before_it_is_full(home, monkeypatch, free, status, mend):
+    monkeypatch.setattr(checks.shutil, "disk_usage", usage(free=free))
+    check = one(checks.check_disk())
+    assert (check.name, check.status, check.mend) == ("disk", status, mend)
+    assert str(home) in check.found
+
+
+def test_a_home_that_cannot_be_written_is_bad(home, monkeypatch):
+    monkeypatch.setattr(checks.os, "access", lambda _path, mode: mode != os.W_OK)
+    check = one(checks.check_disk())
+    assert (check.status, check.found) == ("bad", f"{home} cannot be written")
+
+
+@pytest.mark.parametrize("kind", sorted(filesystems.NETWORK))
+def test_a_home_on_a_network_file_system_is_bad_as_the_store_refuses_it(home, monkeypatch, kind):
+    table = home / "mountinfo"
+    table.write_text(f"1 0 0:1 / {home} rw - {kind} server:/x rw\n")
+    monkeypatch.setattr(filesystems, "MOUNTS", table)
+    check = one(checks.check_filesystem())
+    assert check.status == "bad"
+    assert f"{home} is on {kind}" in check.found
+    assert "LEHR_HOME" in check.mend
+
+
+def test_a_home_on_a_local_disk_is_in_order(home, monkeypatch):
+    table = home / "mountinfo"
+    table.write_text(f"1 0 0:1 / {home} rw - ext4 /dev/sda1 rw\n")
+    monkeypatch.setattr(filesystems, "MOUNTS", table)
+    assert one(checks.check_filesystem()).status == "ok"
+    monkeypatch.setattr(filesystems, "MOUNTS", home / "missing")
+    assert one(checks.check_filesystem()).status == "ok"
+
+
+def test_little_shared_memory_is_noted(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "_SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(checks.shutil, "disk_usage", usage(total=64 << 20))
+    check = one(checks.check_shared_memory())
+    assert check.status == "note"
+    assert "--shm-size" in check.mend
+    monkeypatch.setattr(checks.shutil, "disk_usage", usage(total=GB))
+    assert one(checks.check_shared_memory()).status == "ok"
+    monkeypatch.setattr(checks, "_SHARED_MEMORY", tmp_path / "missing")
+    assert checks.check_shared_memory() == []
+
+
+@pytest.mark.parametrize(("memory", "status"), [(3 * GB, "note"), (4 * GB, "ok"), (None, "ok")])
+def test_little_memory_is_noted(monkeypatch, memory, status):
+    monkeypatch.setattr(checks, "_memory_bytes", lambda: memory)
+    assert one(checks.check_cpu()).status == status
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "status", "mend"),
+    [
+        (1024, 1 << 20, "note", "ulimit -n 65536"),
+        (4095, 5000, "note", "ulimit -n 5000"),
+        (4096, 4096, "ok", None),
+    ],
+)
+def test_few_open_files_are_noted_with_what_is_allowed(monkeypatch, soft, hard, status, mend):
+    monkeypatch.setattr(checks.resource, "getrlimit", lambda _which: (soft, hard))
+    check = one(checks.check_limits())
+    assert (check.status, check.mend) == (status, mend)
+
+
+# ----------------------------------------------------------------------------------- torch, GPUs
+
+
+def says(monkeypatch, *, seen=None, code=0, error="", driver=()):
+    """torch's process says this, and the driver knows these GPUs."""
+    monkeypatch.setattr(checks, "_version", lambda _name: "2.13.0")
+    monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: list(driver))
+    done = subprocess.CompletedProcess([], code, json.dumps(seen or {}), error)
+    monkeypatch.setattr(checks.subprocess, "run", lambda *_args, **_named: done)
+
+
+CPU = {"version": "2.13.0+cpu", "cuda": None, "gpus": [], "nccl": None}
+
+
+def test_a_torch_without_cuda_beside_a_driver_is_bad(monkeypatch):
+    says(monkeypatch, seen=CPU, driver=["NVIDIA H100, 570.1"] * 8)
+    _, gpus = checks.check_torch()
+    assert (gpus.status, gpus.found) == ("bad", "8 GPUs by the driver, none seen by torch")
+    assert "built without CUDA" in gpus.mend
+
+
+def test_a_driver_that_is_too_old_is_bad(monkeypatch):
+    says(monkeypatch, seen=CPU | {"cuda": "12.8"}, driver=["NVIDIA H100, 470.1"])
+    _, gpus = checks.check_torch()
+    assert gpus.status == "bad"
+    assert "driver may be too old" in gpus.mend
+
+
+def test_gpus_are_counted_by_kind_and_their_absence_is_noted(monkeypatch):
+    two = ["NVIDIA H100", "NVIDIA A100", "NVIDIA H100"]
+    says(monkeypatch, seen=CPU | {"cuda": "12.8", "gpus": two, "nccl": "2.27.3"}, driver=["x"] * 3)
+    _, gpus = checks.check_torch()
+    assert (gpus.status, gpus.found) == ("ok", "2 x NVIDIA H100, 1 x NVIDIA A100; NCCL 2.27.3")
+    says(monkeypatch, seen=CPU)
+    _, gpus = checks.check_torch()
+    assert gpus.status == "note"
+
+
+def test_a_torch_that_does_not_import_is_bad_with_its_last_words(monkeypatch):
+    says(monkeypatch, code=1, error="Traceback ...\nImportError: libcudnn.so.9: no such file\n")
+    check = one(checks.check_torch())
+    assert check.status == "bad"
+    assert "ImportError: libcudnn.so.9" in check.found
+    assert "pip install --force-reinstall torch==" in check.mend
+
+
+def test_a_torch_that_hangs_is_bad(monkeypatch):
+    says(monkeypatch)
+
+    def hang(*_args, **_named):
+        raise subprocess.TimeoutExpired("python", 60)
+
+    monkeypatch.setattr(checks.subprocess, "run", hang)
+    assert one(checks.check_torch()).found == "did not import within 60 s"
+
+
+def test_without_torch_there_is_nothing_to_see(monkeypatch):
+    monkeypatch.setattr(checks, "_version", lambda _name: None)
+    assert checks.check_torch() == []
+
+
+def test_a_gpu_that_others_use_is_noted(monkeypatch):
+    rows = ["0, 100, 81559", "1, 40000, 81559", "2, [N/A], 81559"]
+    monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: rows)
+    check = one(checks.check_gpu_use())
+    assert (check.status, check.found) == ("note", "GPU 1 already has 40000 of 81559 MiB in use")
+
+
+def test_missing_packages_and_other_versions_are_named(monkeypatch):
+    known = {"torch": "2.12.0", "ray": "2.60.0+local", "fastapi": None}
+    monkeypatch.setattr(checks, "_version", lambda name: known.get(name, "1.0"))
+    pinned = {"torch": "2.13.0", "ray": "2.60.0"}
+    monkeypatch.setattr(checks, "_pinned", pinned.get)
+    found = {check.name: check for check in checks.check_packages()}
+    assert found["lehr[server]"].status == "bad"
+    assert found["lehr[server]"].found == "missing: fastapi"
+    assert found["lehr[server]"].mend == "pip install 'lehr[server]'"
+    assert found["lehr[trainer]"].status == "ok"
+    assert found["torch"].status == "note"
+    assert "2.12.0; 2.13.0" in found["torch"].found
+    assert "ray" not in found
+
+
+# ---------------------------------------------------------------------------- token, paths, server
+
+
+@pytest.mark.parametrize(
+    ("mode", "status"), [(0o600, "ok"), (0o400, "ok"), (0o640, "bad"), (0o604, "bad")]
+)
+def test_a_token_that_others_can_read_is_bad(home, mode, status):
+    token = home / "token"
+    token.write_text("secret")
+    token.chmod(mode)
+    check = one(checks.check_token())
+    assert check.status == status
+    if status == "bad":
+        assert check.mend == f"chmod 600 {token}"
+        assert f"mode {mode:04o}" in check.found
+    assert "secret" not in check.found
+
+
+def test_without_a_token_there_is_nothing_to_see(home):
+    assert checks.check_token() == []
+
+
+def test_temporary_files_too_deep_for_rays_sockets_are_bad(monkeypatch, tmp_path):
+    monkeypatch.setattr(checks.home, "ray_dir", lambda: tmp_path / ("d" * 60))
+    check = one(checks.check_socket_path())
+    assert check.status == "bad"
+    assert "of 107 characters" in check.found
+    assert check.mend == "Set TMPDIR to a shorter path."
+    from pathlib import Path
+
+    monkeypatch.setattr(checks.home, "ray_dir", lambda: Path("/tmp/r"))
+    assert checks.check_socket_path() == []
+
+
+def test_a_port_that_another_program_holds_is_noted(home, monkeypatch):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        monkeypatch.setattr(checks.home, "DEFAULT_PORT", port)
+        check = one(checks._check_port())
+        assert (check.status, check.found) == ("note", f"{port} is held by another program")
+    assert one(checks._check_port()).status == "ok"
+
+
+def test_a_server_that_does_not_answer_is_noted(home, monkeypatch):
+    monkeypatch.setenv("LEHR_SERVER", "http://127.0.0.1:9")
+    server, _ = checks.check_server()
+    assert (server.name, server.status) == ("server", "note")
+
+
+def test_ports_that_the_network_reaches_are_noted_by_program(home, monkeypatch):
+    found = [(6379, "gcs_server"), (10001, "raylet"), (10002, "raylet")]
+    monkeypatch.setattr("lehr.cli.ports.reachable_ports", lambda _home: found)
+    check = one(checks.check_open_ports())
+    assert check.status == "note"
+    assert check.found == "the network can reach gcs_server: 6379; raylet: 10001, 10002"
+    monkeypatch.setattr("lehr.cli.ports.reachable_ports", lambda _home: [])
+    assert checks.check_open_ports() == []

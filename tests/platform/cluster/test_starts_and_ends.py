@@ -1,0 +1,231 @@
+"""Starts that an agent refuses, and ends of a gang: what becomes of their runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from concurrent.futures import Future
+from itertools import pairwise
+
+import pytest
+
+from lehr.cluster import fetcher
+from lehr.cluster.entry import Entry
+from lehr.cluster.settling import whole_exit
+from lehr.cluster.shim import Shim
+from lehr.cluster.starter import START_TRIES
+from lehr.control.lifecycle import RunState
+from lehr.errors import LehrError
+from lehr_testing.buckets import make_checkpoint
+from lehr_testing.dispatching import Bench
+from lehr_testing.stores import line
+
+STEP = "attempt-1/checkpoints/step-00000005"
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    made = Bench(tmp_path, monkeypatch)
+    yield made
+    made.store.close()
+
+
+# ------------------------------------------------------------------------------------- starts
+
+
+def starts(bench: Bench) -> Counter[str]:
+    return Counter(f["launch"]["attempt_id"] for op, f in bench.asked if op == "start")
+
+
+def test_a_refused_start_is_tried_again_later_each_time_and_then_given_up(bench):
+    bench.refusal = "no space left for its folder"
+    run = bench.waiting()
+    asked: list[float] = []
+    known = 0
+    while bench.store.run(run).attempt < 2 and bench.elapsed < 200:
+        bench.tick(0.5)
+        if starts(bench)[f"{run}-1"] > known:
+            known = starts(bench)[f"{run}-1"]
+            asked.append(bench.elapsed)
+    assert known == START_TRIES == 5
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert pauses == [pytest.approx(wanted, abs=1.1) for wanted in (2, 4, 8, 16)]
+    [first, *_] = bench.store.attempts(run)
+    assert first.exit["reason"] == "launch_failed"
+    assert first.exit["detail"] == (
+        "its node did not start it in 5 tries: no space left for its folder"
+    )
+    # The node that refused it is named, so that it can be taken out of use.
+    assert first.exit["node"] == "n1"
+    row = bench.store.run(run)
+    assert (row.cause, row.infrastructure_failures) == ("placed", 1)
+    assert [m.cause for m in bench.store.transitions(run)][-2:] == ["launch_failed", "placed"]
+
+
+def test_a_run_that_no_node_starts_fails_once_its_retries_are_used(bench):
+    bench.refusal = "no"
+    run = bench.waiting(retries={"infrastructure": 1})
+    for _ in range(200):
+        bench.tick(1.0)
+        if bench.state(run)[0] == RunState.FAILED:
+            break
+    row = bench.store.run(run)
+    assert (row.state, row.attempt, row.cause) == ("failed", 2, "launch_failed")
+    assert "no retry is left" in row.reason
+
+
+def test_a_start_that_is_confirmed_at_last_trains(bench):
+    bench.refusal = "not yet"
+    run = bench.waiting()
+    bench.tick()
+    bench.tick(3)
+    bench.refusal = None
+    bench.tick(10)
+    assert bench.store.attempt(f"{run}-1").dispatched_at is not None
+    assert bench.state(run) == ("starting", 1)
+    assert starts(bench) == {f"{run}-1": 3}
+
+
+def test_a_bridge_that_is_down_is_no_refusal_of_the_node(bench, monkeypatch):
+    def down(op, node, **fields):
+        bench.asked.append((op, fields))
+        done: Future = Future()
+        done.set_exception(LehrError("the bridge is down"))
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.dispatcher._keeper, "request", down)
+        run = bench.waiting()
+        for _ in range(30):
+            bench.tick(5)
+    assert starts(bench)[f"{run}-1"] > START_TRIES
+    assert bench.state(run) == ("starting", 1)
+    bench.tick(40)
+    assert bench.store.attempt(f"{run}-1").dispatched_at is not None
+
+
+# -------------------------------------------------------------------------------- ends of gangs
+
+
+def part(at: float, **note) -> dict:
+    return {"code": 1, "signal": None, "reason": "", "log_tail": "", "ended_at": at} | note
+
+
+def test_of_a_gang_the_first_failure_speaks():
+    parts = {
+        "0": part(12.0, log_tail="NCCL"),
+        "1": part(10.0, log_tail="CUDA out of memory"),
+        "2": part(8.0, code=0),
+    }
+    whole = whole_exit(parts)
+    assert (whole["log_tail"], whole["code"], whole["ended_at"]) == ("CUDA out of memory", 1, 10.0)
+    assert whole["parts"] == parts
+
+
+def test_of_a_gang_that_ended_well_the_first_end_speaks():
+    whole = whole_exit({"0": part(9.0, code=0), "1": part(8.0, code=0)})
+    assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
+
+
+def test_a_killed_part_is_a_failed_one():
+    whole = whole_exit({"0": part(5.0, code=0), "1": part(9.0, code=None, signal=9)})
+    assert (whole["code"], whole["signal"]) == (None, 9)
+
+
+def test_the_last_word_of_a_gang_is_that_of_the_part_that_had_one():
+    said = {"outcome": "completed", "step": 3}
+    whole = whole_exit({"1": part(1.0, code=0), "0": part(2.0, code=0, finished=said)})
+    assert whole["finished"] == said
+
+
+def gang(bench: Bench) -> str:
+    run = bench.store.run(bench.waiting("gang"))
+    bench.store.begin_attempt(
+        run.id,
+        placement=[{"node": "n1", "gpus": [0]}, {"node": "n2", "gpus": [0]}],
+        resume_from=None,
+        token_sha256="0" * 64,
+    )
+    return run.id
+
+
+def report(bench: Bench, attempt: str, rank: int, note: dict) -> bool:
+    sizes = bench.store.stream_sizes(attempt)
+    body = {"exit": note, "sizes": sizes, "node_rank": rank}
+    return bench.dispatcher.on_exit(attempt, body)["closed"]
+
+
+def test_a_gang_is_settled_by_what_failed_first_and_not_by_what_followed_from_it(bench):
+    """Rank 0 lost its peer, because that ran out of memory: another try would do the same."""
+    run = gang(bench)
+    lost = line("finished", step=3, outcome="failed", cause="peer_lost", message="rank 1 is gone")
+    bench.store.append_stream(f"{run}-1", "events.jsonl", 0, line("started") + lost)
+    assert report(bench, f"{run}-1", 1, part(10.0, log_tail="torch.OutOfMemoryError: CUDA"))
+    assert bench.state(run)[0] == "starting"
+    assert bench.store.attempt(f"{run}-1").exited_at is None
+    assert report(bench, f"{run}-1", 0, part(11.0, log_tail="ncclRemoteError: a peer exited"))
+    row = bench.store.run(run)
+    assert (row.state, row.cause) == ("failed", "out_of_memory")
+    assert not bench.store.attempt(f"{run}-1").open
+
+
+def test_a_gang_whose_peer_was_lost_for_no_known_reason_begins_again(bench):
+    run = gang(bench)
+    lost = line("finished", step=3, outcome="failed", cause="peer_lost", message="rank 1 is gone")
+    bench.store.append_stream(f"{run}-1", "events.jsonl", 0, line("started") + lost)
+    report(bench, f"{run}-1", 1, part(10.0, code=None, signal=9))
+    report(bench, f"{run}-1", 0, part(11.0))
+    row = bench.store.run(run)
+    assert (row.state, row.cause, row.infrastructure_failures) == ("queued", "peer_lost", 1)
+
+
+def test_a_part_that_reports_twice_counts_once(bench):
+    run = gang(bench)
+    for _ in range(2):
+        report(bench, f"{run}-1", 1, part(10.0, code=0))
+    assert bench.store.attempt(f"{run}-1").exited_at is None
+    assert bench.store.attempt(f"{run}-1").open
+
+
+# ------------------------------------------------------------------- checkpoints that cannot be had
+
+
+def shim(tmp_path, fetch: list[dict]) -> Shim:
+    """A shim before its training starts; its entry asks for these copies."""
+    folder = tmp_path / "entry"
+    folder.mkdir()
+    launch = {
+        "run_dir": str(tmp_path / "run"),
+        "attempt_dir": str(tmp_path / "run" / "attempt-2"),
+        "gang": {"per_node": 1},
+        "env": {},
+        "nonce": "test-of-a-fetch",
+        "fetch": fetch,
+    }
+    (folder / "launch.json").write_text(json.dumps(launch))
+    return Shim(Entry(str(folder)), launch)
+
+
+def test_a_checkpoint_that_no_place_has_ends_the_start_with_the_reason(tmp_path):
+    nowhere = f"file://{tmp_path}/copies/{STEP}"
+    reason, said = shim(tmp_path, [{"path": STEP, "url": nowhere}]).fetch_checkpoint()
+    assert reason == "checkpoint_unreachable"
+    assert "no checkpoint to go on from" in said
+    assert nowhere in said
+
+
+def test_a_checkpoint_that_is_there_or_can_be_fetched_lets_the_start_go_on(tmp_path):
+    make_checkpoint(tmp_path / "copies" / STEP, step=5)
+    copy = {"path": STEP, "url": f"file://{tmp_path}/copies/{STEP}"}
+    assert shim(tmp_path, [copy]).fetch_checkpoint() is None
+    assert (tmp_path / "run" / STEP / "manifest.json").is_file()
+    assert fetcher.fetch(tmp_path / "run", [{"path": STEP, "url": None}]) is None
+
+
+def test_a_run_whose_checkpoint_cannot_be_had_begins_again(bench):
+    run, attempt = bench.running()
+    bench.exited(attempt, code=None, reason="checkpoint_unreachable", log_tail="s3://x: no answer")
+    row = bench.store.run(run)
+    assert (row.state, row.cause) == ("queued", "checkpoint_unreachable")
+    assert row.infrastructure_failures == 1
+    assert "s3://x: no answer" in row.reason
