@@ -12,10 +12,11 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install dev test test-unit check format faults mutants bench docs clean
+.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations coverage \
+	constraints check check-js format mutants bench docs clean
 
 help:  ## What there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMPS)/install  ## Install, start the platform, run eight learning rates, show the ranked table
 	@$(BIN)/lehr demo
@@ -26,26 +27,47 @@ down:  ## Stop everything that `make demo` or `lehr up` started, and only that
 install: $(STAMPS)/install  ## Only install
 dev: $(STAMPS)/dev  ## Install what working on Lehr needs
 
-# Two files at a time: most of the tests wait for servers and trainings to start.
-SELECTED = -m "not faults$(if $(shell command -v nvidia-smi),, and not gpu)"
-test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run them all
-	$(PYTEST) $(SELECTED) $(if $(ARGS),$(ARGS),-n 2 --dist loadfile --durations 40 tests)
+# Which tests a tier selects, and how it runs them, is in tests/tiers.toml. ARGS: only these tests.
+TIER = $(BIN)/python tests/lehr_testing/tiers.py
+test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run those of every change
+	$(TIER) test $(ARGS)
+
+test-nightly: $(STAMPS)/dev $(STAMPS)/chromium  ## What is too slow for every change; random examples
+	$(TIER) nightly $(ARGS)
+
+faults: $(STAMPS)/dev  ## The tests that kill processes, nodes and networks on purpose
+	$(TIER) faults $(ARGS)
+
+gpu: $(STAMPS)/dev  ## The tests that need a GPU
+	$(TIER) gpu $(ARGS)
+
+durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure anew how long the tests take, which orders them
+	$(TIER) test -n 4 --dist loadgroup --write-durations $(or $(ARGS),tests)
 
 test-unit: $(STAMPS)/dev  ## The fast tests only
-	$(PYTEST) -n 2 --dist loadfile tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
+	$(PYTEST) -m "not nightly" -n 2 --dist loadgroup tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
 
-check: $(STAMPS)/dev  ## Linters, types, layers
+check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit tests of the JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+coverage: $(STAMPS)/dev $(STAMPS)/chromium  ## Which lines the tests of every change run, in this process and its workers
+	$(TIER) test -n 4 --dist loadgroup --cov --cov-report term:skip-covered --cov-report html $(or $(ARGS),tests)
+
+# Node comes with the `dev` extra; the lock file says what comes from npm.
+JS     := tests/javascript
+JS_BIN := PATH="$(CURDIR)/$(BIN):$$PATH" $(JS)/node_modules/.bin
+check-js: $(STAMPS)/node  ## The JavaScript alone
+	$(JS_BIN)/tsc --project $(JS)
+	$(JS_BIN)/tsc --project $(JS)/tsconfig.tests.json
+	$(JS_BIN)/eslint --config $(JS)/eslint.config.js api/lehr_api/dashboard/static/js $(JS)
+	$(BIN)/node --test --test-isolation=none --test-reporter=dot '$(JS)/*.test.js'
+
 format: $(STAMPS)/dev  ## Put the code in the agreed form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-
-faults: $(STAMPS)/dev  ## The slow tests that kill processes on purpose
-	$(PYTEST) tests/faults -m faults $(ARGS)
 
 mutants: $(STAMPS)/dev  ## Change single lines and see whether the tests notice; BASE=main: only yours
 	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(BASE),--base $(BASE)) \
@@ -73,12 +95,26 @@ $(STAMPS)/torch: $(STAMPS)/venv
 	$(PIP) install $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	@touch $@
 
-$(STAMPS)/install: $(STAMPS)/torch pyproject.toml
-	$(PIP) install -e '.[server,trainer,notebook]'
+# The versions that were tested together: with them pip need not search among releases.
+CONSTRAINTS = deploy/constraints.txt
+$(STAMPS)/install: $(STAMPS)/torch pyproject.toml $(CONSTRAINTS)
+	$(PIP) install -c $(CONSTRAINTS) -e '.[server,trainer,notebook]'
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/install pyproject.toml
-	$(PIP) install -e '.[dev]'
+# All that `install` does, and more: one call of pip where nothing is installed yet.
+$(STAMPS)/dev: $(STAMPS)/torch pyproject.toml $(CONSTRAINTS)
+	$(PIP) install -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $(STAMPS)/install $@
+
+constraints: $(STAMPS)/torch  ## Renew the tested versions: install the newest, and write down what came
+	$(PIP) install --upgrade --upgrade-strategy eager -e '.[dev]' torch==2.13.0
+	head -2 $(CONSTRAINTS) > $(STAMPS)/constraints
+	$(PIP) freeze --exclude-editable --exclude torch \
+		| grep -E '^[A-Za-z0-9._-]+==' | grep -vE '^(nvidia|cuda|triton)' >> $(STAMPS)/constraints
+	mv $(STAMPS)/constraints $(CONSTRAINTS)
+
+$(STAMPS)/node: $(STAMPS)/dev tests/javascript/package-lock.json
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix tests/javascript
 	@touch $@
 
 # Playwright drives the system's Chromium. As root we can fetch it; otherwise we say how.

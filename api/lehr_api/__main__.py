@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
         log.info("server listens", url=self._url, home=str(self._where), version=__version__)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        log.info("server stops; trainings go on")
+        log.info("server stops; trainings continue")
         home.remove_server(self._where)
         self._app.state.services.hub.close()
         await super().shutdown(sockets)
@@ -122,7 +122,7 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         except OSError as error:
             raise HomeUnusable(
                 f"cannot listen at {settings.host}:{settings.port}: {error.strerror}.",
-                hint="Another process may hold the port; take another: --port N",
+                hint="Another process may use the port. Choose another: --port N",
             ) from error
         yield listener
     finally:
@@ -145,34 +145,34 @@ def _settings(options: argparse.Namespace, where: Path) -> Settings:
 
 
 def _refuse_bare_network(options: argparse.Namespace) -> None:
-    """Beyond this machine the token would travel in the clear: TLS, or a word that it may."""
+    """Refuse to listen on a non-loopback address without TLS unless --insecure is given."""
     settings = Settings(home=Path(), token="", host=options.host)
     if settings.loopback or options.tls_certificate or options.insecure:
         return
     raise UserError(
-        f"--host {options.host} can be reached from the network, where the token can be read "
-        "on its way.",
-        hint="Give --tls-certificate and --tls-key, put a TLS proxy before 127.0.0.1, or accept "
-        "it on a trusted network with --insecure.",
+        f"--host {options.host} can be reached from the network, and without TLS the token "
+        "can be read there.",
+        hint="Give --tls-certificate and --tls-key, put a TLS proxy in front of 127.0.0.1, or, "
+        "on a trusted network, add --insecure.",
     )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lehr_api", description="Lehr's server.")
     add = parser.add_argument
-    add("--home", type=Path, default=home.home(), help="where everything is kept (LEHR_HOME)")
-    add("--host", default=home.DEFAULT_HOST, help="the address to listen at")
+    add("--home", type=Path, default=home.home(), help="home folder (default: LEHR_HOME)")
+    add("--host", default=home.DEFAULT_HOST, help="address to listen on")
     add("--port", type=int, default=home.DEFAULT_PORT)
-    add("--gpus", type=_positive, help="logical GPUs, on a machine without any")
-    add("--ray-address", help="an existing Ray cluster")
-    add("--public-url", help="how workers and browsers reach this server, if not by --host")
-    add("--allowed-host", action="append", default=[], help="a name that browsers may call it by")
+    add("--gpus", type=_positive, help="number of logical GPUs, on a machine without GPUs")
+    add("--ray-address", help="address of an existing Ray cluster")
+    add("--public-url", help="URL of this server for workers and browsers")
+    add("--allowed-host", action="append", default=[], help="additional host name to accept")
     add("--tls-certificate", type=Path)
     add("--tls-key", type=Path)
     add(
         *("--insecure", "--insecure-http"),
         action="store_true",
-        help="listen beyond this machine without TLS",
+        help="allow other addresses than loopback without TLS",
     )
     return parser
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lehr_api.settings import Settings
 
-COOKIE = "lehr_token"
 COOKIE_DAYS = 30
 API = "/api/v1"
 OPEN_PATHS = frozenset({f"{API}/health", "/login"})
@@ -52,6 +51,14 @@ class Keys:
     token: str
 
     @property
+    def cookie_name(self) -> str:
+        """The server's own: a browser sends cookies to all ports of a host, and two servers'
+        cookies of one name would log each other out.
+        """
+        digest = hmac.new(self.token.encode(), b"lehr cookie name 1", hashlib.sha256)
+        return f"lehr_{digest.hexdigest()[:16]}"
+
+    @property
     def cookie(self) -> str:
         """Stands for the token in a browser; it cannot be turned back into the token."""
         return hmac.new(self.token.encode(), b"lehr cookie 1", hashlib.sha256).hexdigest()
@@ -70,12 +77,12 @@ def check_person(headers: Headers, keys: Keys) -> Literal["token", "cookie"]:
         if keys.opens(bearer):
             return "token"
         raise Unauthorized("the token is not this server's.", hint=_TOKEN_HINT)
-    cookie = cookie_value(headers)
+    cookie = cookie_value(headers, keys)
     if cookie is not None and keys.cookie_opens(cookie):
         return "cookie"
     if cookie is not None:
         raise Unauthorized("the login is no longer valid.", hint="Log in again at /login.")
-    raise Unauthorized("this needs a token.", hint=_TOKEN_HINT)
+    raise Unauthorized("a token is required.", hint=_TOKEN_HINT)
 
 
 def check_attempt(headers: Headers, token_sha256: str | None) -> None:
@@ -85,7 +92,7 @@ def check_attempt(headers: Headers, token_sha256: str | None) -> None:
     """
     bearer = bearer_token(headers)
     if bearer is None:
-        raise Unauthorized("this needs the attempt's token.")
+        raise Unauthorized("the attempt's token is required.")
     digest = hashlib.sha256(bearer.encode("utf-8", "surrogateescape")).hexdigest()
     if token_sha256 is None or not _same(digest, token_sha256):
         raise Unauthorized("the token is not this attempt's.")
@@ -96,9 +103,9 @@ def bearer_token(headers: Headers) -> str | None:
     return value.strip() if scheme.lower() == "bearer" else None
 
 
-def cookie_value(headers: Headers) -> str | None:
+def cookie_value(headers: Headers, keys: Keys) -> str | None:
     # Lenient: other servers of this machine share our cookie jar, and theirs may be malformed.
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    return cookie_parser(headers.get("cookie", "")).get(keys.cookie_name)
 
 
 def own_names(settings: Settings) -> frozenset[str]:
@@ -131,8 +138,8 @@ def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> No
             if address.is_loopback or not loopback:
                 return
     raise WrongHost(
-        f"this server is not called {host!r}.",
-        hint="Allow the name: lehr up --allowed-host NAME",
+        f"{host!r} is not a host name of this server.",
+        hint="To allow it: lehr up --allowed-host NAME",
     )
 
 
@@ -145,12 +152,12 @@ def check_origin(headers: Headers, method: str) -> None:
     origin = headers.get("origin")
     if origin is not None:
         if urlsplit(origin).netloc.lower() != headers.get("host", "").lower() or origin == "null":
-            raise CrossOrigin(f"a page of {origin} may not ask this server.")
+            raise CrossOrigin(f"a page of {origin} may not send requests to this server.")
         return
     site = headers.get("sec-fetch-site", "none")
     opens_page = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
     if site not in {"none", "same-origin"} and not opens_page:
-        raise CrossOrigin("a page of another site may not ask this server.")
+        raise CrossOrigin("a page of another site may not send requests to this server.")
 
 
 def _hostname(host: str) -> str | None:

@@ -122,6 +122,7 @@ _SWEEP_FIELDS: dict[str, Any] = {
     "best_value": 5.204,
     "compared_at_step": 400,
     "best_parameters": {"train.optimizer.lr": 3e-4},
+    "held_out": "same",
     "created_at": _AT,
 }
 SWEEP = SweepView(**_SWEEP_FIELDS)
@@ -138,6 +139,7 @@ SWEEP_DETAIL = SweepDetail(
             compared_value=5.204,
             rank=1,
             best=True,
+            held_out="6705cb68d0c2f8f7b1e04a4d5f3f6f0a4c0f0be1d6ce5be0a8f5f1f5f0b9a3c2",
         )
     ],
     notes=["1 cell failed: lr 0.003."],
@@ -222,7 +224,7 @@ CHECKPOINT_VERDICT = CheckpointVerdict(
         PlaceVerdict(
             place="s3://bucket/prefix/k3f9x2ab/attempt-1/checkpoints/step-00000250",
             ok=True,
-            message="4 files, 9,060,507,648 bytes: as the manifest says",
+            message="4 files, 9,060,507,648 bytes: they match the manifest",
         )
     ],
 )
@@ -325,7 +327,7 @@ _PROBLEMS: dict[int, tuple[str, Problem]] = {
     401: (
         "The token is missing or wrong.",
         Problem(
-            title="Unauthorized", status=401, code="unauthorized", detail="this needs a token."
+            title="Unauthorized", status=401, code="unauthorized", detail="a token is required."
         ),
     ),
     404: (
@@ -353,7 +355,7 @@ _PROBLEMS: dict[int, tuple[str, Problem]] = {
             title="Content Too Large",
             status=413,
             code="too_large",
-            detail="the body is larger than 1,048,576 bytes, the most that is read here.",
+            detail="the body is larger than 1,048,576 bytes, the limit.",
         ),
     ),
     422: (

@@ -133,4 +133,4 @@ def _replay(message: Message, receive: Receive) -> Receive:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit:,} bytes, the most that is read here.")
+    return TooLarge(f"the body is larger than {limit:,} bytes, the limit.")

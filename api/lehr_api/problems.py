@@ -141,7 +141,7 @@ def unexpected_response() -> Response:
     """For a fault of ours: what happened is in the log, not in the answer."""
     return problem_response(
         500,
-        "the server failed to answer this request; its log says why.",
+        "the server failed to answer this request; see its log.",
         code="internal",
         hint="See server.log in the logs folder of Lehr's home.",
     )
@@ -166,11 +166,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
     path, method = request.url.path, request.method
     detail, hint = str(error.detail), None
     if error.status_code == HTTPStatus.NOT_FOUND and detail == "Not Found":
-        detail, hint = f"there is nothing at {path}.", "The API's description: /api/v1/openapi.json"
+        detail, hint = f"no route at {path}.", "The API's description: /api/v1/openapi.json"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
         detail = f"{path} does not know {method}."
-        hint = f"It knows: {allowed}" if allowed else None
+        hint = f"Allowed: {allowed}" if allowed else None
     return problem_response(error.status_code, detail, hint=hint, headers=error.headers)
 
 

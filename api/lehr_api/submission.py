@@ -125,7 +125,8 @@ def _problems(specs: Sequence[RunSpec], services: Services, *, prefix: str) -> I
     for resources in {spec.resources: None for spec in specs}:
         reason = services.dispatcher.can_ever_place(resources)
         if reason is not None:
-            yield Problem(f"{prefix}resources.gpus", f"{prefix}resources.gpus: {reason}.")
+            path = f"{prefix}resources.gpus"
+            yield Problem(path, f"{path}: {reason}.", _cure_without_gpus(services))
     yield from _gpu_type_problems(specs, services, prefix)
     yield from _mirror_problems(specs, prefix)
     for url in {spec.checkpoints.upload: None for spec in specs if spec.checkpoints.upload}:
@@ -148,6 +149,14 @@ def _problems(specs: Sequence[RunSpec], services: Services, *, prefix: str) -> I
     if one_machine and not wrong_paths:
         for spec in specs:
             yield from _data_problems(spec, prefix)
+
+
+def _cure_without_gpus(services: Services) -> str | None:
+    """How a cluster that has no GPUs gets some."""
+    cluster = services.dispatcher.cluster()
+    if cluster.message is None or any(node.gpus for node in cluster.nodes):
+        return None
+    return f"{cluster.message[0].upper()}{cluster.message[1:]}"
 
 
 def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[Problem]:
@@ -196,8 +205,8 @@ def _corpus_path(path: str, field: str, *, look: bool) -> Iterator[Problem]:
     if not Path(path).is_absolute():
         yield Problem(
             field,
-            f"{field}: {path} is relative; the server does not know to which folder.",
-            "Give the whole path. The command line and the client make it whole by themselves.",
+            f"{field}: {path} is a relative path, which the server cannot resolve.",
+            "Give an absolute path. The command line and the client resolve paths themselves.",
         )
     elif "\0" in path:
         yield Problem(field, f"{field}: a path cannot hold a NUL character.")

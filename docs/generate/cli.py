@@ -16,19 +16,19 @@ from lehr.specs.fields import alternatives
 _EXIT_CODES = {
     0: "Done. Leaving a watch with Ctrl-C too: it stops nothing.",
     1: "Something failed: a run that was watched, a check that found something, or Lehr itself.",
-    2: "The input is wrong: the message names what, where, and what would be right. "
+    2: "The input is wrong: the message names what, where, and what is valid. "
     "Nothing was recorded.",
-    3: "The plan says that it cannot work, e.g. it does not fit in the GPU's memory.",
+    3: "The plan shows that it cannot work, e.g. it does not fit in the GPU's memory.",
     4: "No server answers, or it refuses the token.",
     130: "Ctrl-C.",
 }
 _ENVIRONMENT = {
-    "LEHR_HOME": "Where Lehr keeps its things; by default `~/.lehr`. Not on a network file system.",
-    "LEHR_SERVER": "Another server than this machine's, as `--server` does.",
-    "LEHR_TOKEN": "Its token; this machine's is read from `token` in the home.",
-    "LEHR_RUNS": "Run directories; by default `runs` in the home. May be shared storage.",
-    "LEHR_DATA": "Prepared corpora; by default `data` in the home.",
-    "NO_COLOR": "Set, to anything: no colours.",
+    "LEHR_HOME": "Folder of everything that Lehr stores. Default: `~/.lehr`. Needs a local disk.",
+    "LEHR_SERVER": "Address of the server, like `--server`.",
+    "LEHR_TOKEN": "Token of the server. Default: the file `token` in the home.",
+    "LEHR_RUNS": "Run directories. Default: `runs` in the home. May be shared storage.",
+    "LEHR_DATA": "Prepared corpora. Default: `data` in the home.",
+    "NO_COLOR": "Set to anything to switch off colours.",
 }
 _INTRODUCTION = """\
 # The command line
@@ -40,24 +40,26 @@ $ lehr [--server URL] COMMAND [ARGUMENTS] [--json]
 $ lehr COMMAND --help
 ```
 
-Runs and sweeps are named by id, by a unique beginning of an id, or by name (the newest of that
-name). The answer goes to stdout, everything else (questions, progress, errors) to stderr. A
-terminal gets colours and live pictures, a pipe plain text that is never cut, and `--json` one JSON
-document. Ctrl-C leaves a watch and stops nothing."""
+A run, sweep or rollout is given by id, by a unique prefix of an id, or by name (the newest of
+that name). Results go to stdout, everything else (questions, progress, errors) to stderr. A
+terminal gets colours and live progress, a pipe gets plain text that is never cut, and `--json`
+prints one JSON document. Ctrl-C leaves a watch and stops nothing."""
 _JSON = """\
 ## JSON
 
-Every command takes `--json`, and its entry below says what comes. A name such as `RunDetail` is a
-shape of the REST API ([api.md](api.md), `lehr.views` in Python). Times are seconds since the epoch,
-sizes are bytes, what is not known is `null`, numbers that are not finite are the strings `"NaN"`,
-`"Infinity"`, `"-Infinity"`. With `--json` nothing asks, and an error is a document too:
+Every command takes `--json`; its entry below describes the output. A name such as `RunDetail` is
+a schema of the REST API ([api.md](api.md), `lehr.views` in Python). Times are seconds since the
+epoch, sizes are bytes, unknown values are `null`, and non-finite numbers are the strings `"NaN"`,
+`"Infinity"`, `"-Infinity"`. With `--json` no command asks for confirmation, and an error is a JSON
+document too:
 
 ```json
 {"error": {"code": "not_found", "message": "...", "hint": "Did you mean one?", "problems": []}}
 ```
 
-Codes: [errors.md](errors.md). For a misspelt spec, `problems` has each thing that is wrong, with
-`path`, `message`, `hint`, `line`, `column` and `source`. Fields are added, not taken away."""
+Codes: [errors.md](errors.md). For an invalid spec, `problems` lists each mistake with `path`,
+`message`, `hint`, `line`, `column` and `source`. Later versions may add fields, but
+not remove them."""
 _COMPLETION = """\
 ## Completion
 

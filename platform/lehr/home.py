@@ -87,13 +87,8 @@ def _from_env(variable: str, where: Path | None, name: str) -> Path:
 # ------------------------------------------------------------------ token and server address
 
 
-def token(where: Path | None = None) -> str | None:
-    """``LEHR_TOKEN``, or the home's token; None when there is none yet."""
-    given = os.environ.get("LEHR_TOKEN")
-    return given or read_token(home() if where is None else where)
-
-
 def read_token(where: Path) -> str | None:
+    """The home's own token; None when there is none yet."""
     try:
         return (where / "token").read_text("ascii").strip() or None
     except FileNotFoundError:
@@ -140,13 +135,13 @@ class ServerInfo:
     version: str
 
 
-def server_url(where: Path | None = None) -> str:
-    """``LEHR_SERVER``, or where the home's server says it listens, or the default address."""
+def server_url(where: Path | None = None) -> str | None:
+    """``LEHR_SERVER``, or where the home's server says it listens; None when none runs."""
     given = os.environ.get("LEHR_SERVER")
     if given:
         return given.rstrip("/")
     info = read_server(home() if where is None else where)
-    return info.url if info else f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+    return info.url if info else None
 
 
 def read_server(where: Path) -> ServerInfo | None:
@@ -211,8 +206,8 @@ def acquire_lock(where: Path) -> None:
             os.close(descriptor)
             holder = f"process {pid}" if pid else "another process"
             raise HomeUnusable(
-                f"{where} is in use by {holder}: one Lehr server works on a home.",
-                hint="Stop it with `lehr down`, or give this one another LEHR_HOME.",
+                f"{where} is in use by {holder}: only one Lehr server can use a home.",
+                hint="Stop it with `lehr down`, or use another LEHR_HOME.",
             )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)

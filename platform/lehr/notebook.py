@@ -93,10 +93,13 @@ def sweep_html(sweep: SweepDetail, url: str) -> str:
     names = ["cell", *sweep.parameters, sweep.metric, "trend", "tok/s", "MFU", "state"]
     head = _heads(*names)
     body = "".join(_cell_row(cell, sweep.parameters) for cell in sweep.cells)
-    notes = "".join(f"<li>{escape(note)}</li>" for note in sweep.notes)
+    notes = "".join(
+        f"<li>{escape(note)}</li>" for note in sweep.notes if note != sweep.held_out_note
+    )
     return (
-        f"{_title(sweep.name, url, counts)}<table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
+        f"{_title(sweep.name, url, counts)}{_first(sweep.held_out_note)}"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{f'<ul>{notes}</ul>' if notes else ''}"
     )
 
 
@@ -123,8 +126,9 @@ def comparison_html(found: ComparisonView) -> str:
     head = _heads("run", f"{found.metric}{at}", "delta", "tok/s", "MFU", "state")
     body = "".join(
         f"<tr>{_td(one.name or one.run_id)}{_td(number(one.value), 'right')}"
-        f"{_td(number(one.delta), 'right')}{_td(rate(one.tokens_per_s), 'right')}"
-        f"{_td(_share(one.mfu), 'right')}{_td(one.state)}</tr>"
+        f"{_td(one.incomparable or number(one.delta), 'right')}"
+        f"{_td(rate(one.tokens_per_s), 'right')}{_td(_share(one.mfu), 'right')}"
+        f"{_td(one.state)}</tr>"
         for one in found.standings
     )
     names = [one.name or one.run_id for one in found.standings]
@@ -133,9 +137,11 @@ def comparison_html(found: ComparisonView) -> str:
         for one in found.differences
         if one.factor
     )
-    notes = "".join(f"<li>{escape(note)}</li>" for note in found.notes)
+    notes = "".join(
+        f"<li>{escape(note)}</li>" for note in found.notes if note != found.held_out_note
+    )
     return (
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{_first(found.held_out_note)}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         f"<table><thead><tr>{_heads('what differs', *names)}</tr></thead>"
         f"<tbody>{differences}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
     )
@@ -202,6 +208,11 @@ def _heads(*names: str) -> str:
 
 def _title(name: str, url: str, beside: str) -> str:
     return f'<p><a href="{escape(url)}"><b>{escape(name)}</b></a> {escape(beside)}</p>'
+
+
+def _first(note: str | None) -> str:
+    """What must be known before the table is read."""
+    return f"<p><b>{escape(note)}</b></p>" if note else ""
 
 
 def _td(text: str, align: str = "left", *, bold: bool = False) -> str:

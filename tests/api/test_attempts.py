@@ -1,12 +1,14 @@
 """The attempt protocol: bytes by offset, never twice, never lost; beats; the exit."""
 
 import hashlib
+import json
 import random
 import threading
 
 import pytest
 
 from lehr.control.lifecycle import RunState
+from lehr.errors import StoreUnavailable
 from lehr_testing.api import (
     RUN_SPEC,
     api_client,
@@ -336,3 +338,59 @@ def test_the_token_is_compared_by_its_digest_only(api, worker):
     )
     headers = {"Authorization": f"Bearer {stored}", "Lehr-Protocol": "1"}
     assert client.get(f"/api/v1/attempts/{worker.id}/streams", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"finished": {"step": "abc", "outcome": "failed"}},
+        {"finished": ["completed"]},
+        {"finished": {"step": 2**63, "outcome": "completed"}},
+        {"code": {}, "signal": "nine", "ended_at": "now"},
+        {"parts": 5, "stand_in": True, "node": [1]},
+        {"log_tail": "\ud800", "reason": 7},
+    ],
+)
+def test_an_odd_exit_note_closes_the_attempt_and_its_run_fails_as_any_other(api, worker, odd):
+    api_, client = api
+    worker.put(started() + metrics(1, 3), 0)
+    body = {"exit": {"code": 1, "log_tail": "ValueError: no"} | odd, "sizes": {}}
+    answer = client.post(
+        f"/api/v1/attempts/{worker.id}/exit",
+        content=json.dumps(body),
+        headers={**worker.headers, "Content-Type": "application/json"},
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["closed"]
+    run = run_of(api_, worker)
+    assert (run.state, run.cause) == ("failed", "user_code")
+    note = api_.store.attempt(worker.id).exit
+    assert {part.partition(":")[0].partition(".")[0] for part in note.get("dropped", [])} == (
+        odd.keys() & {"finished", "code", "signal", "ended_at", "log_tail", "reason"}
+    )
+    shown = client.get(f"/api/v1/runs/{run.id}")
+    assert shown.status_code == 200, shown.text
+
+
+def test_a_shim_may_end_though_its_run_cannot_be_settled(api, worker, monkeypatch):
+    api_, _ = api
+    monkeypatch.setattr("lehr.cluster.handlers.settle", lambda *_: 1 / 0)
+    worker.put(started(), 0)
+    answer = worker.post("exit", {"exit": {"code": 0}, "sizes": {}})
+    assert answer.json()["closed"], answer.text
+    assert run_of(api_, worker).state == "running"
+    assert api_.store.attempt(worker.id).exited_at is not None
+
+
+def test_while_the_disk_refuses_the_shim_asks_again(api, worker, monkeypatch):
+    api_, _ = api
+    worker.put(started(), 0)
+    with monkeypatch.context() as patch:
+
+        def refuse(*_):
+            raise StoreUnavailable("The disk is full.")
+
+        patch.setattr("lehr.cluster.handlers.settle", refuse)
+        assert worker.post("exit", {"exit": {"code": 1}, "sizes": {}}).status_code == 503
+    assert worker.post("exit", {"exit": {"code": 1}, "sizes": {}}).json()["closed"]
+    assert run_of(api_, worker).state == "failed"

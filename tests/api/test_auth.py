@@ -3,11 +3,13 @@
 import base64
 from http.cookies import SimpleCookie
 
+import httpx
 import pytest
 from starlette.routing import Mount
 
+from lehr import proof
 from lehr_api import auth
-from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, attempt_token, begin
+from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, attempt_token, begin, served
 
 PROTOCOL = {"Lehr-Protocol": "1"}
 
@@ -104,7 +106,7 @@ def test_a_wrong_token_is_refused_and_says_where_the_right_one_is(api, header):
 def test_a_wrong_token_is_not_rescued_by_a_right_cookie(api):
     _, client = api
     cookie = auth.Keys(TOKEN).cookie
-    client.cookies.set(auth.COOKIE, cookie)
+    client.cookies.set(auth.Keys(TOKEN).cookie_name, cookie)
     assert client.get("/api/v1/runs", headers={"Authorization": "Bearer no"}).status_code == 401
 
 
@@ -196,7 +198,7 @@ def test_a_browser_logs_in_gets_a_cookie_that_is_not_the_token_and_logs_out(api)
     answer = client.post("/login", data={"token": TOKEN, "next": "/runs/abc?x=1"})
     assert answer.status_code == 303
     assert answer.headers["location"] == "/runs/abc?x=1"
-    cookie = SimpleCookie(answer.headers["set-cookie"])[auth.COOKIE]
+    cookie = SimpleCookie(answer.headers["set-cookie"])[auth.Keys(TOKEN).cookie_name]
     assert cookie["httponly"]
     assert cookie["samesite"].lower() == "lax"
     assert cookie["path"] == "/"
@@ -210,13 +212,44 @@ def test_a_browser_logs_in_gets_a_cookie_that_is_not_the_token_and_logs_out(api)
     assert client.get("/api/v1/runs").status_code == 401
 
 
+def test_two_servers_of_one_host_do_not_log_each_other_out(tmp_path):
+    with (
+        served(tmp_path / "a") as (_, first),
+        served(tmp_path / "b", token="another-token") as (_, second),
+        httpx.Client() as browser,  # One cookie jar; like a browser's, it knows no ports.
+    ):
+        tokens = {first: TOKEN, second: "another-token"}
+        for address, token in tokens.items():
+            assert browser.post(f"{address}/login", data={"token": token}).status_code == 303
+        for address in tokens:
+            assert browser.get(f"{address}/api/v1/runs").status_code == 200
+        browser.post(f"{first}/logout")
+        assert browser.get(f"{first}/api/v1/runs").status_code == 401
+        assert browser.get(f"{second}/api/v1/runs").status_code == 200
+
+
+def test_health_proves_the_token_over_the_callers_nonce_and_without_one_says_nothing(api):
+    _, client = api
+    client.headers.pop("authorization")
+    assert client.get("/api/v1/health").json()["proof"] is None
+    nonce = "0123456789abcdef" * 2
+    given = client.get("/api/v1/health", params={"nonce": nonce}).json()["proof"]
+    assert proof.holds(given, TOKEN, nonce, "127.0.0.1", 5347)
+    assert not proof.holds(given, "another", nonce, "127.0.0.1", 5347)
+    assert not proof.holds(given, TOKEN, nonce.replace("0", "1"), "127.0.0.1", 5347)
+    assert not proof.holds(given, TOKEN, nonce, "127.0.0.1", 5348)
+    for wrong in ("", "short", "g" * 32, "a" * 129):
+        assert client.get("/api/v1/health", params={"nonce": wrong}).status_code == 422
+
+
 def test_a_malformed_cookie_of_another_server_does_not_log_one_out(api):
     _, client = api
     client.headers.pop("authorization")
-    cookie = f'theirs={{"a": "b; c"}}; x y z; {auth.COOKIE}={auth.Keys(TOKEN).cookie}; =; ;'
+    keys = auth.Keys(TOKEN)
+    cookie = f'theirs={{"a": "b; c"}}; x y z; {keys.cookie_name}={keys.cookie}; =; ;'
     assert client.get("/api/v1/runs", headers={"Cookie": cookie}).status_code == 200
     for wrong in ("x", "", TOKEN):
-        headers = {"Cookie": f"{auth.COOKIE}={wrong}"}
+        headers = {"Cookie": f"{keys.cookie_name}={wrong}"}
         assert client.get("/api/v1/runs", headers=headers).status_code == 401
 
 

@@ -38,9 +38,10 @@ def path_of(step: int) -> str:
     return f"attempt-1/checkpoints/step-{step:08d}"
 
 
-def saved(api_, steps=(5, 10), *, kind=RUN_SPEC) -> str:
+def saved(api_, steps=(5, 10)) -> str:
     """A run that trains and has saved at these steps; its id."""
-    run = api_.store.create_run(load_spec(kind))
+    place = f"file://{api_.settings.home}/shared"
+    run = api_.store.create_run(load_spec({**RUN_SPEC, "checkpoints": {"upload": place}}))
     attempt = begin(api_.store, run.id)
     say(api_.store, attempt, started())
     for step in steps:
@@ -116,13 +117,14 @@ def test_damage_is_found_by_a_verification_in_each_place(api):
     shutil.rmtree(other)
     make_checkpoint(other, step=10)
     found = client.post(url).json()
-    assert "not the one that was recorded" in found["places"][0]["message"]
+    assert "not the recorded one" in found["places"][0]["message"]
 
 
 def test_retention_tells_the_node_which_copies_go_and_spares_what_a_fork_needs(api):
     api_, client = api
     run = saved(api_, steps=(5,))
-    early = {"path": path_of(99), "url": "file:///x", "state": "there"}
+    place = f"file://{api_.settings.home}/shared/{run}/{path_of(99)}"
+    early = {"path": path_of(99), "url": place, "state": "there"}
     assert report(client, run, early) == {"unknown": [path_of(99)], "remove": []}
     assert report(client, run, copy_at(api_, run, 5)) == {"unknown": [], "remove": []}
     fork = client.post(
@@ -208,14 +210,14 @@ def test_a_download_goes_on_where_it_broke_off_and_takes_nothing_damaged(tmp_pat
         }
         assert seen[0][0] == 600
         assert seen[-1][0] == seen[-1][1]
-        with pytest.raises(Conflict, match="exists already"):
+        with pytest.raises(Conflict, match="already exists"):
             download(transport, run, 10, target)
         with pytest.raises(NotFound, match="step 11"):
             download(transport, run, 11, tmp_path / "other")
         part.mkdir()
         (part / "model.safetensors").write_bytes(b"x" * 600)
         shutil.rmtree(target)
-        with pytest.raises(Conflict, match="came damaged"):
+        with pytest.raises(Conflict, match="arrived damaged"):
             download(transport, run, 10, target, attempt=1)
         assert not target.exists()
         transport.close()

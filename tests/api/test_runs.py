@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from lehr.control.lifecycle import RunState
+from lehr.control.silence import Silence
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -366,6 +367,11 @@ def test_a_live_run_shows_where_it_is_and_how_long_it_will_take(api):
     assert view["alarms"] == []
     [listed] = client.get("/api/v1/runs").json()["items"]
     assert listed["latest"] == view["latest"]
+    # Nothing is known of a run that is not heard of: nor how long it will take.
+    for silence in (Silence.UNREACHABLE, Silence.STALLED):
+        api_.dispatcher.silent = {run["id"]: silence}
+        view = client.get("/api/v1/runs/one").json()
+        assert (view["silence"], view["eta_s"]) == (silence.value, None)
 
 
 def test_what_is_not_finite_travels_by_name_and_raises_an_alarm(api):

@@ -109,7 +109,10 @@ def test_a_stream_of_a_run_that_does_not_exist_is_a_problem(server):
 
 def test_a_browser_listens_with_its_cookie_and_an_id_that_it_saw(server):
     _, address = server
-    headers = {"Cookie": f"{auth.COOKIE}={auth.Keys(TOKEN).cookie}", "Last-Event-ID": "999"}
+    headers = {
+        "Cookie": f"{auth.Keys(TOKEN).cookie_name}={auth.Keys(TOKEN).cookie}",
+        "Last-Event-ID": "999",
+    }
     with httpx.stream(
         "GET", f"{address}/api/v1/stream", headers=headers, trust_env=False, timeout=30
     ) as answer:

@@ -29,7 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from lehr_testing import specs  # noqa: E402 - the path is set above
-from lehr_testing.fakes import TRAINER, FakeServer  # noqa: E402
+from lehr_testing.fakes import FakeServer  # noqa: E402
+from lehr_testing.server import TRAINER  # noqa: E402
 
 STEP_S = 0.2
 
@@ -108,6 +109,7 @@ def bare(folder: Path, trials: int) -> list[float]:
         (attempt.parent / "config.yaml").write_text("steps: 1\n")
         environment: dict[str, Any] = {
             **os.environ,
+            "FAKE": "1",
             "FAKE_STEPS": "1",
             "FAKE_STEP_S": str(STEP_S),
             "FAKE_CHECKPOINT_EVERY": "0",

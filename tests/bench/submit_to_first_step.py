@@ -58,7 +58,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="lehr-bench-") as scratch:
         root = Path(scratch)
         corpus = specs.text_corpus(root / "texts")
-        server = Server(root / "home", gpus=1)
+        server = Server(root / "home", gpus=1, trainer=None)
         server.up()
         try:
             server.cluster_ready()

@@ -30,10 +30,22 @@ if TYPE_CHECKING:
         Request,
     )
 
+FOLDER = Path(__file__).parent
 CHROMIUM = os.environ.get("LEHR_TEST_CHROMIUM", "/usr/bin/chromium")
 GPUS = 8
 
 expect.set_options(timeout=45_000)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests in one worker: there is one browser and one ``world`` for all of them.
+
+    But for those that stay with the tests of another fixture.
+    """
+    for item in items:
+        if item.path.is_relative_to(FOLDER) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 def cluster_of(store: Store) -> ClusterView:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
 from lehr_trainer import records
 
@@ -41,6 +42,40 @@ def test_runs_are_compared_where_all_have_a_value(look: Visit, world: World):
 def test_runs_that_differ_in_two_factors_are_called_out(look: Visit, world: World):
     page = look.open(f"/compare?runs={world.runs['lr-grid-1'].id},{world.runs['big-run'].id}")
     expect(page.locator(".alarm").first).to_contain_text("differ in 2 factors")
+
+
+def test_runs_of_different_held_out_sets_are_announced_and_have_no_delta(visit: Visit, lehr: Lehr):
+    sweep, runs = seeding.create_sweep(
+        lehr.store, seeding.lr_sweep("mixed", [3e-4, 1e-3], steps=100)
+    )
+    for index, (run, held_out) in enumerate(zip(runs, ("a" * 64, "b" * 64), strict=True)):
+        attempt = seeding.start(lehr.store, run, gpus=(index,), held_out=held_out)
+        attempt.train(range(1, 101))
+        attempt.end(RunState.COMPLETED, 100)
+    page = visit.open(f"/compare?runs={','.join(run.id for run in runs)}")
+    results = page.get_by_role("table", name="Results")
+    other = results.locator("tbody tr").nth(1)
+    expect(other).to_contain_text("another held-out set")
+    expect(other.locator("td").nth(3).locator(".delta")).to_have_text("another held-out set")
+    note = page.locator(".alarm").first
+    expect(note).to_contain_text("val/loss cannot be compared")
+    assert note.bounding_box()["y"] < results.bounding_box()["y"]
+    expect(page.get_by_text("Curves under val/ are of different held-out sets")).to_be_visible()
+    page.get_by_label("Metric").select_option("train/loss")
+    expect(results).to_contain_text("train/loss at step 100")
+    expect(other.locator("td").nth(3).locator(".delta")).to_contain_text("%")
+    expect(page.get_by_text("cannot be compared")).to_have_count(0)
+    expect(page.get_by_text("Curves under val/ are of different held-out sets")).to_be_visible()
+
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator("#verdict")).to_contain_text("No cell leads. val/loss cannot be compared")
+    cells = page.get_by_role("table", name="Cells")
+    expect(cells.locator("tbody tr")).to_have_count(2)
+    expect(cells.locator("tr.best")).to_have_count(0)
+    page = visit.open("/sweeps")
+    expect(page.get_by_role("table", name="Sweeps")).to_contain_text("different held-out sets")
+    page = visit.open("/")
+    expect(page.get_by_text("no best: different held-out sets")).to_be_visible()
 
 
 def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: World):

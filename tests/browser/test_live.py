@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,22 +17,15 @@ from .conftest import Watch, log_in, new_context
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("platform"),
+]
 
 LAST_STEP = """() => document.querySelector('[data-metric="train/loss"] .plot')
     ?.data?.at(-1).x.at(-1) ?? 0"""
 WITHIN_MS = 120_000
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "home", gpus=2)
-    server.up()
-    try:
-        server.cluster_ready()
-        yield server
-    finally:
-        server.down()
 
 
 def grows_past(page: Page, step: float) -> float:
@@ -45,9 +37,11 @@ def test_a_real_sweep_is_followed_from_login_to_its_best_cell(
     server: Server, browser: Browser, tmp_path: Path
 ):
     corpus = text_corpus(tmp_path / "texts")
-    spec = lr_sweep(corpus, "live-grid", [1e-5, 3e-3], steps=3000)
-    spec["run"]["train"]["validation"]["every"] = 1000
-    spec["run"]["train"]["checkpoint"]["every"] = 1000
+    seen_growing = tmp_path / "seen-growing"
+    spec = lr_sweep(corpus, "live-grid", [1e-5, 3e-3], steps=150)
+    spec["run"]["train"]["validation"]["every"] = 50
+    spec["run"]["train"]["checkpoint"]["every"] = 75
+    spec["run"]["env"] = {"PACE_S": "0.3", "PACE_UNTIL": str(seen_growing)}
     sweep = server.client().sweep(spec)
     url = f"http://127.0.0.1:{server.port}"
     context = new_context(browser)
@@ -59,8 +53,10 @@ def test_a_real_sweep_is_followed_from_login_to_its_best_cell(
     page.get_by_role("link", name="live-grid-2").click()
     expect(page.locator(".status-line").first).to_contain_text("running", timeout=WITHIN_MS)
     seen = grows_past(page, 0)
-    grows_past(page, grows_past(page, seen))
-    expect(page.get_by_role("log")).to_contain_text(re.compile(r"step \d+/3000"))
+    last = grows_past(page, grows_past(page, seen))
+    assert last < 150
+    expect(page.get_by_role("log")).to_contain_text(re.compile(r"step \d+/150"))
+    seen_growing.touch()
 
     page.get_by_role("link", name="live-grid", exact=True).click()
     expect(page.locator("#verdict")).to_contain_text(

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,30 +13,16 @@ import pytest
 from lehr.cluster import procfs
 from lehr.cluster.entry import Entry
 from lehr_testing.buckets import Bucket, s3_server
+from lehr_testing.fakes import faked, paced
 from lehr_testing.server import Server, events, free_port
 from lehr_testing.specs import run as run_spec
 from lehr_testing.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    with s3_server() as bucket:
-        yield bucket
-
-
-@pytest.fixture(scope="module")
-def platform(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose nodes find the bucket by their environment."""
-    server = Server(tmp_path_factory.mktemp("home"), gpus=2)
-    server.environment.update(bucket.environment)
-    server.up()
-    try:
-        server.cluster_ready()
-        yield server
-    finally:
-        server.down()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("restarted"),
+]
 
 
 def spec(corpus: Path, name: str, place: str, **changes):
@@ -54,12 +39,12 @@ def settled(server: Server, run_id: str) -> bool:
 
 
 def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
-    platform: Server, bucket: Bucket, corpus: Path, tmp_path: Path
+    restarted: Server, bucket: Bucket, corpus: Path, tmp_path: Path
 ) -> None:
-    client = platform.client()
+    client = restarted.client()
     run = client.submit(spec(corpus, "copied", f"{bucket.url}/exp/", steps=20)).wait(timeout_s=300)
     assert run.state == "completed", run.reason
-    until(lambda: settled(platform, run.id), within_s=120, what="the uploader's end")
+    until(lambda: settled(restarted, run.id), within_s=120, what="the uploader's end")
     found = {one.step: one for one in run.checkpoints()}
     assert sorted(found) == [5, 10, 15, 20]
     there = [step for step, one in found.items() if one.copy_state == "there"]
@@ -72,7 +57,7 @@ def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
     for step in there:
         prefix = f"exp/{run.id}/attempt-1/checkpoints/step-{step:08d}"
         assert found[step].copy_url == f"{bucket.url}/{prefix}"
-        folder = platform.home / "runs" / run.id / found[step].path
+        folder = restarted.home / "runs" / run.id / found[step].path
         assert [n for n in names if n.startswith(prefix)] == sorted(
             f"{prefix}/{path.name}" for path in folder.iterdir()
         )
@@ -83,7 +68,7 @@ def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
     verdict = run.verify_checkpoint(20)
     assert verdict.ok
     assert [place.place.partition(":")[0] for place in verdict.places][1:] == ["s3"]
-    shutil.rmtree(platform.home / "runs" / run.id)
+    shutil.rmtree(restarted.home / "runs" / run.id)
     verdict = run.verify_checkpoint(20)
     assert verdict.ok
     assert len(verdict.places) == 1
@@ -92,20 +77,20 @@ def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
     folder = run.download_checkpoint(20, tmp_path / "have")
     names = {path.name for path in folder.iterdir()}
     assert {"manifest.json", "model.safetensors", "state.json"} <= names
-    done = platform.cli("checkpoints", "download", run.id, str(tmp_path / "cli"), "--json")
+    done = restarted.cli("checkpoints", "download", run.id, str(tmp_path / "cli"), "--json")
     told = json.loads(done.stdout)["downloaded"]
     assert told["step"] == 20
     assert (tmp_path / "cli" / "model.safetensors").read_bytes() == (
         folder / "model.safetensors"
     ).read_bytes()
-    listed = platform.cli("checkpoints", "ls", "copied").stdout
+    listed = restarted.cli("checkpoints", "ls", "copied").stdout
     assert f"{bucket.url}/exp/{run.id}" in listed
-    assert platform.cli("checkpoints", "verify", "copied", "--step", "20").returncode == 0
+    assert restarted.cli("checkpoints", "verify", "copied", "--step", "20").returncode == 0
 
     # A fork begins from the copy.
     fork = run.fork(step=20, changes={"train.steps": 24}).wait(timeout_s=300)
     assert fork.state == "completed", fork.reason
-    [resumed] = [e for e in events(platform.home, f"{fork.id}-1") if e["kind"] == "resumed"]
+    [resumed] = [e for e in events(restarted.home, f"{fork.id}-1") if e["kind"] == "resumed"]
     assert resumed["step"] == 20
 
     # Deleting says what it frees, and takes the copies along.
@@ -116,18 +101,19 @@ def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
 
 
 def test_a_run_whose_node_s_disk_was_wiped_goes_on_from_the_copy_to_the_same_end(
-    platform: Server, bucket: Bucket, corpus: Path
+    restarted: Server, bucket: Bucket, corpus: Path
 ) -> None:
-    client = platform.client()
+    client = restarted.client()
     saving = {"checkpoint": {"every": 20}}
     whole = client.submit(spec(corpus, "whole", f"{bucket.url}/w", steps=400, **saving))
-    other = client.submit(spec(corpus, "wiped", f"{bucket.url}/w", steps=400, **saving))
+    wiped = spec(corpus, "wiped", f"{bucket.url}/w", steps=400, **saving)
+    other = client.submit(paced(wiped, 0.1))
     until(
         lambda: any(s == "there" for s in copies(other).values()),
         within_s=200,
         what="a copy of a checkpoint",
     )
-    [entry] = [Entry(str(path)) for path in platform.home.glob(f"node/*/attempts/{other.id}-1")]
+    [entry] = [Entry(str(path)) for path in restarted.home.glob(f"node/*/attempts/{other.id}-1")]
     launch = entry.launch()
     assert launch is not None
     # As if the machine were gone: all its processes at once, then its disk.
@@ -135,10 +121,10 @@ def test_a_run_whose_node_s_disk_was_wiped_goes_on_from_the_copy_to_the_same_end
     for pid in procfs.marked(procfs.MARK, launch["nonce"]):
         os.kill(pid, signal.SIGKILL)
     kept = {step for step, state in copies(other).items() if state == "there"}
-    shutil.rmtree(platform.home / "runs" / other.id)
+    shutil.rmtree(restarted.home / "runs" / other.id)
     other.wait(timeout_s=400)
     assert (other.state, other.attempt) == ("completed", 2), other.reason
-    [resumed] = [e for e in events(platform.home, f"{other.id}-2") if e["kind"] == "resumed"]
+    [resumed] = [e for e in events(restarted.home, f"{other.id}-2") if e["kind"] == "resumed"]
     assert resumed["step"] >= max(kept)
     whole.wait(timeout_s=400)
     ours, theirs = (
@@ -146,25 +132,26 @@ def test_a_run_whose_node_s_disk_was_wiped_goes_on_from_the_copy_to_the_same_end
     )
     digests = []
     for run, point in ((other, ours), (whole, theirs)):
-        folder = platform.home / "runs" / run.id / point.path
+        folder = restarted.home / "runs" / run.id / point.path
         manifest = json.loads((folder / "manifest.json").read_text())
         files = manifest["files"].items()
         digests.append({n: f["sha256"] for n, f in files if n.endswith(".safetensors")})
     assert digests[0] == digests[1]
     # What the lost attempt's disk held is no longer to be found, but its copies went by the policy.
-    until(lambda: settled(platform, other.id), within_s=120, what="the uploader's end")
+    until(lambda: settled(restarted, other.id), within_s=120, what="the uploader's end")
     there = [step for step, state in copies(other).items() if state == "there"]
     assert 400 in there
     assert len(there) <= 3
 
 
 def test_a_place_that_cannot_be_reached_is_shown_and_harms_no_training(
-    platform: Server, bucket: Bucket, corpus: Path
+    restarted: Server, bucket: Bucket, corpus: Path
 ) -> None:
     port = free_port()
-    given = spec(corpus, "unreachable", "s3://later/x", steps=10)
+    later = f"{bucket.name}-later"
+    given = spec(corpus, "unreachable", f"s3://{later}/x", steps=10)
     given["env"] = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-    run = platform.client().submit(given).wait(timeout_s=300)
+    run = restarted.client().submit(given).wait(timeout_s=300)
     assert run.state == "completed", run.reason
     until(
         lambda: any(one.copy_error for one in run.checkpoints()),
@@ -174,41 +161,32 @@ def test_a_place_that_cannot_be_reached_is_shown_and_harms_no_training(
     point = next(one for one in run.checkpoints() if one.copy_error)
     assert point.copy_state == "uploading"
     # It comes up: what waited is copied, though the training has long ended.
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    late = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
-    late.start()
-    try:
-        endpoint = f"http://127.0.0.1:{port}"
-        s3fs.S3FileSystem(
-            endpoint_url=endpoint, key="testing", secret="testing", skip_instance_cache=True
-        ).mkdir("later")
+    with s3_server(port, later):
         until(lambda: copies(run).get(10) == "there", within_s=200, what="the copies to be made")
         assert not any(one.copy_error for one in run.checkpoints() if one.copy_state == "there")
-    finally:
-        late.stop()
 
 
 def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
-    bucket: Bucket, corpus: Path, tmp_path: Path
+    restarted: Server, bucket: Bucket, corpus: Path, tmp_path: Path
 ) -> None:
-    server = Server(tmp_path / "home", gpus=2, paced=True)
+    server = Server(tmp_path / "home", gpus=2)
     server.environment.update(bucket.environment)
     client = server.up()
     try:
         server.cluster_ready()
         # Saved only when it is asked to end: what there is to copy is made by `down` itself.
         rarely = {"steps": 100_000, "checkpoint": {"every": 0}}
-        near = client.submit(spec(corpus, "near", f"{bucket.url}/down", **rarely))
+        near = client.submit(paced(spec(corpus, "near", f"{bucket.url}/down", **rarely)))
         far = spec(corpus, "far", "s3://away/down", **rarely)
         far["env"] = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
-        far = client.submit(far)
+        far = client.submit(paced(far))
         for run in (near, far):
             until(lambda r=run: (r.refresh().step or 0) > 2, within_s=200, what="both to train")
         told = json.loads(server.cli("down", "--json").stdout)
         assert told["trainings"]["saved"] == 2
         assert told["uncopied"] == {"s3://away/down": len(on_disk(server, far.id))}
+        # Nothing but its own: the other server of this machine, and its Ray, stand as before.
+        assert restarted.client().cluster().gpus_total == restarted.gpus
         for saved in on_disk(server, near.id):
             prefix = f"down/{near.id}/attempt-1/checkpoints/{saved.name}/"
             names = [n.removeprefix(prefix) for n in bucket.files() if n.startswith(prefix)]
@@ -231,18 +209,19 @@ def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
     finally:
         said = server.cli("down").stdout
     assert "not at s3://away/down yet" in said
-    assert "the next lehr up goes on copying" in said
+    assert "the next lehr up continues copying" in said
 
 
 def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
-    platform: Server, corpus: Path
+    restarted: Server, corpus: Path
 ) -> None:
-    client = platform.client()
+    client = restarted.client()
     # Without evaluations: each best one would be a checkpoint more.
     held_out = {"tokens": 512, "share": 0.1, "every": 0}
-    saving = {"steps": 100_000, "checkpoint": {"every": 200}, "validation": held_out}
-    source = client.submit(run_spec(corpus, "source", **saving))
-    blocker = client.submit(run_spec(corpus, "blocker", **saving))
+    saving = {"steps": 100_000, "checkpoint": {"every": 100}, "validation": held_out}
+    # What is to be kept is told with the next beat, before two more checkpoints are there.
+    source = client.submit(paced(run_spec(corpus, "source", **saving)))
+    blocker = client.submit(faked(run_spec(corpus, "blocker", **saving), step_s=0.1))
     until(
         lambda: blocker.refresh().state == "running" and live(source),
         within_s=200,
@@ -250,7 +229,7 @@ def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
     )
     step = max(live(source))
     fork = source.fork(step=step, changes={"train.steps": step + 5})
-    until(lambda: max(live(source)) >= step + 1000, within_s=300, what="five more checkpoints")
+    until(lambda: max(live(source)) >= step + 300, within_s=300, what="three more checkpoints")
     there = live(source)
     assert step in there
     assert len(there) <= 3  # The last two, and this one.
@@ -259,7 +238,7 @@ def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
     blocker.cancel()
     fork.wait(timeout_s=300)
     assert fork.state == "completed", fork.reason
-    [resumed] = [e for e in events(platform.home, f"{fork.id}-1") if e["kind"] == "resumed"]
+    [resumed] = [e for e in events(restarted.home, f"{fork.id}-1") if e["kind"] == "resumed"]
     assert resumed["step"] == step
 
 

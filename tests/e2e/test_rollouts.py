@@ -7,29 +7,32 @@ from pathlib import Path
 import pytest
 
 from lehr_testing import specs
-from lehr_testing.paths import TESTING
-from lehr_testing.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("platform"),
+]
 
-TRAINER = TESTING / "trainers" / "buggy.py"
 CALM = {"no_alarm": {"ignore": ["data_wait"]}}
 """Ranks that share two cores wait for each other."""
 
 
+def rolled(server, corpus, names):
+    """Rollouts that ran side by side, each until it ended."""
+    client = server.client()
+    launched = {name: client.rollout(rollout(corpus, name)) for name in names}
+    return {name: one.wait(timeout_s=700) for name, one in launched.items()}
+
+
 @pytest.fixture(scope="module")
-def rolled(tmp_path_factory, corpus):
-    """A server on which all of them run side by side, until each has ended."""
-    server = Server(tmp_path_factory.mktemp("rollouts") / "home", gpus=4)
-    server.environment["LEHR_TRAINER_MODULE"] = str(TRAINER)
-    server.up()
-    try:
-        server.cluster_ready()
-        client = server.client()
-        launched = {name: client.rollout(rollout(corpus, name)) for name in ROLLOUTS}
-        yield {name: one.wait(timeout_s=700) for name, one in launched.items()}
-    finally:
-        server.down()
+def basic(platform, corpus):
+    return rolled(platform, corpus, ["sound", "forgets"])
+
+
+@pytest.fixture(scope="module")
+def more(platform, corpus):
+    return rolled(platform, corpus, ["hot", "sums"])
 
 
 NO_PAIR = {"exact_resume": {"enabled": False}}
@@ -74,8 +77,8 @@ def evidence(found):
     return [(s.name, g.name, g.state, g.expected, g.seen) for s in found.stages for g in s.gates]
 
 
-def test_a_sound_run_goes_through_all_four_stages(rolled):
-    found = rolled["sound"]
+def test_a_sound_run_goes_through_all_four_stages(basic):
+    found = basic["sound"]
     assert found.state == "passed", evidence(found)
     assert found.view.progress == dict.fromkeys(["cpu", "one_gpu", "two_gpus", "all"], "passed")
     states = {(s.name, g.name): g.state for s in found.stages for g in s.gates}
@@ -100,16 +103,23 @@ def test_a_sound_run_goes_through_all_four_stages(rolled):
     assert (last.name, last.step, last.view.rollout_id) == ("sound-all", 30, found.id)
 
 
-@pytest.mark.parametrize(
-    ("name", "stage", "gates", "runs"),
-    [
-        ("hot", "cpu", {"falling_loss", "no_alarm"}, ["hot-cpu"]),
-        ("forgets", "cpu", {"exact_resume"}, ["forgets-cpu", "forgets-cpu-resumed"]),
-        ("sums", "two_gpus", {"first_loss"}, ["sums-cpu", "sums-one-gpu", "sums-two-gpus"]),
-    ],
-)
-def test_a_seeded_bug_is_stopped_at_its_own_stage(rolled, name, stage, gates, runs):
-    found = rolled[name]
+def test_a_run_that_forgets_its_moments_is_stopped_on_the_cpu(basic):
+    stopped(basic["forgets"], "cpu", {"exact_resume"}, ["forgets-cpu", "forgets-cpu-resumed"])
+
+
+@pytest.mark.nightly
+def test_a_run_too_hot_is_stopped_on_the_cpu(more):
+    stopped(more["hot"], "cpu", {"falling_loss", "no_alarm"}, ["hot-cpu"])
+
+
+@pytest.mark.nightly
+def test_a_loss_summed_over_ranks_is_stopped_on_two_gpus(more):
+    runs = ["sums-cpu", "sums-one-gpu", "sums-two-gpus"]
+    stopped(more["sums"], "two_gpus", {"first_loss"}, runs)
+
+
+def stopped(found, stage, gates, runs):
+    """Assert that the rollout failed at that stage, by some of those gates and no other."""
     assert (found.state, found.view.stage) == ("failed", stage), evidence(found)
     failed = {(s.name, g.name) for s in found.stages for g in s.gates if g.state == "failed"}
     assert failed

@@ -1,26 +1,31 @@
-"""ASHA ends a real trial: real trainer, two logical GPUs, orders through the whole control plane."""
+"""ASHA ends a trial by orders through the whole control plane, and its GPU goes to the next."""
 
 from __future__ import annotations
 
 import pytest
 
+from lehr_testing.fakes import faked
 from lehr_testing.server import events, marked_processes
 from lehr_testing.specs import lr_sweep
 from lehr_testing.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("restarted"),
+]
 
 
-def test_asha_prunes_a_real_trial_and_its_gpu_goes_to_the_next(own_server, corpus):
-    client = own_server.client()
+def test_asha_prunes_a_trial_and_its_gpu_goes_to_the_next(restarted, corpus):
+    # Its two GPUs: the third cell has to wait for one.
+    client = restarted.client()
     # Long enough that none ends by itself: what ends early, ends because it was pruned.
     spec = lr_sweep(corpus, "asha", [], steps=100_000)
     del spec["parameters"]
     spec |= {"method": "list", "cells": [{"train.optimizer.lr": 3e-3}]}
     spec["pruning"] = {"name": "asha", "min_steps": 10, "reduction": 2}
     spec["run"]["train"]["validation"]["every"] = 10
-    spec["run"]["train"]["checkpoint"]["every"] = 50_000
-    sweep = client.sweep(spec)
+    sweep = client.sweep(faked(spec))
 
     def cell(number):
         return sweep.cells[number - 1].run
@@ -30,27 +35,23 @@ def test_asha_prunes_a_real_trial_and_its_gpu_goes_to_the_next(own_server, corpu
         assert cell(2).state != "completed"
         return cell(2).state == "pruned"
 
-    try:
-        # Successive halving is asynchronous: who comes to a rung first goes on. Let the good one.
-        until(
-            lambda: (sweep.refresh().cells[0].step or 0) >= 20,
-            within_s=120,
-            what="the good cell to pass the second rung",
-        )
-        sweep.extend(cells=[{"train.optimizer.lr": 1e-9}, {"train.optimizer.lr": 2e-3}])
-        until(pruned, within_s=120, what="the pruning of the cell that learns nothing")
-        assert cell(2).cause == "prune"
-        assert "val/loss, asha: " in cell(2).reason
-        assert "is not among the best 1/2 at this rung" in cell(2).reason
-        last = events(own_server.home, f"{cell(2).id}-1")[-1]
-        assert (last["kind"], last["outcome"]) == ("finished", "stopped")
-        assert last["step"] < 100_000
-        until(
-            lambda: sweep.refresh() and cell(3).state in {"running", "pruned"},
-            within_s=60,
-            what="the third cell on the GPU that was freed",
-        )
-        assert marked_processes(f"{cell(2).id}-1") == {}
-    finally:
-        sweep.cancel()
-        sweep.wait(timeout_s=60)
+    # Successive halving is asynchronous: who comes to a rung first goes on. Let the good one.
+    until(
+        lambda: (sweep.refresh().cells[0].step or 0) >= 20,
+        within_s=120,
+        what="the good cell to pass the second rung",
+    )
+    sweep.extend(cells=[{"train.optimizer.lr": 1e-9}, {"train.optimizer.lr": 2e-3}])
+    until(pruned, within_s=120, what="the pruning of the cell that learns nothing")
+    assert cell(2).cause == "prune"
+    assert "val/loss, asha: " in cell(2).reason
+    assert "is not among the best 1/2 at this rung" in cell(2).reason
+    last = events(restarted.home, f"{cell(2).id}-1")[-1]
+    assert (last["kind"], last["outcome"]) == ("finished", "stopped")
+    assert last["step"] < 100_000
+    until(
+        lambda: sweep.refresh() and cell(3).state in {"running", "pruned"},
+        within_s=60,
+        what="the third cell on the GPU that was freed",
+    )
+    assert marked_processes(f"{cell(2).id}-1") == {}

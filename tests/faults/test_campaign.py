@@ -20,7 +20,7 @@ from lehr.client.runs import Run
 from lehr.cluster import procfs
 from lehr.errors import LehrError
 from lehr_testing.faults.ordeal import Ordeal, ordeal
-from lehr_testing.server import marked_processes
+from lehr_testing.server import marked_processes, rank_pids
 from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -51,9 +51,9 @@ class Assassin:
             "shim": self.shims,
             "shipper": lambda: self.of_shims(b"shipper.py"),
             "torchrun": lambda: self.trainings(lambda line: "torch.distributed.run" in line),
-            "rank": lambda: self.trainings(
-                lambda line: "trainers/fake.py" in line and "torch.distributed.run" not in line
-            ),
+            "rank": lambda: [
+                pid for entry in server.entries() for pid in rank_pids(entry.attempt_id)
+            ],
             "loader worker": lambda: self.trainings(lambda line: "time.sleep" in line),
         }
         self.deck: list[str] = []

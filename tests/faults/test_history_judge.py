@@ -85,6 +85,13 @@ PLANTED = {
         {"moves": with_move(8, old="queued", new="completed")},
         "moves: aa moved from queued to completed",
     ),
+    "a completed run begins again": (
+        {
+            "runs": [replace(RIGHT.runs[0], state="queued"), RIGHT.runs[1]],
+            "moves": [*RIGHT.moves, Move("aa", 2, "completed", "queued")],
+        },
+        "moves: aa moved from completed to queued",
+    ),
     "a move is missing": (
         {"moves": [m for i, m in enumerate(RIGHT.moves) if i != 2]},
         "moves: aa was starting and moved from running",

@@ -11,7 +11,7 @@ import itertools
 import pytest
 
 from lehr_testing.faults.kill_points import POINTS, QUICK
-from lehr_testing.faults.ordeal import Ordeal, ordeal
+from lehr_testing.faults.ordeal import Ordeal
 from lehr_testing.faults.scenarios import COURSES
 from lehr_testing.waiting import until
 
@@ -19,14 +19,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _names = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    yield from ordeal(tmp_path_factory.mktemp("ordeal"), gpus=4)
+@pytest.fixture
+def server(fakes: Ordeal) -> Ordeal:
+    """Judged by what is done to it from here on."""
+    fakes.begin()
+    return fakes
 
 
 def parameters():
-    for scenario, point in POINTS:
-        marks = [] if (scenario, point) in QUICK else [pytest.mark.faults]
+    """The slow ones in two groups, each with a server of its own: they are most of the faults."""
+    for number, (scenario, point) in enumerate(POINTS):
+        slow = (scenario, point) not in QUICK
+        group = f"kill-points-{number % 2}" if slow else "fakes"
+        marks = [pytest.mark.xdist_group(group), *([pytest.mark.faults] if slow else [])]
         yield pytest.param(scenario, point, marks=marks, id=f"{scenario} - {point}")
 
 
@@ -45,6 +50,7 @@ def test_whoever_dies_there_the_run_ends_rightly(server: Ordeal, scenario: str, 
     server.verdict()
 
 
+@pytest.mark.xdist_group("fakes")
 def test_the_scenarios_end_so_when_nothing_dies(server: Ordeal):
     """Or the tests above would show nothing."""
     server.disarm()

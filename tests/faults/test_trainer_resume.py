@@ -82,16 +82,15 @@ def test_resumed_it_is_bitwise_the_undisturbed_run(
     saving = {"every": 5, "asynchronous": asynchronous}
     run = make_run(tmp_path / "run", corpus, steps=STEPS, checkpoint=saving)
     first, resumed_at = run / "attempt-1", 5
-    harm = tmp_path / "harm"
     if ending == "killed in a step":
         saved = layout.checkpoint_dir(first, 5)
-        path = sabotage(harm, at_step=8, act=KILL, after=saved)
+        harm = sabotage(at_step=8, act=KILL, after=saved)
     elif ending == "killed in a save":
-        path = sabotage_save(harm, layout.checkpoint_dir(first, 10), call=3, act=KILL)
+        harm = sabotage_save(layout.checkpoint_dir(first, 10), call=3, act=KILL)
     else:
         # The last rank alone gets it: rank 1 of two.
-        path, resumed_at = sabotage(harm, at_step=7, act=TERMINATE, ranks=(ranks - 1,)), 7
-    with training(run, ranks=ranks, data=data, PYTHONPATH=path) as process:
+        harm, resumed_at = sabotage(at_step=7, act=TERMINATE, ranks=(ranks - 1,)), 7
+    with training(run, ranks=ranks, data=data, code=harm) as process:
         code, said = finish(process, within_s=300)
     assert (code == 0) == (ending == "SIGTERM"), said
     if ending == "killed in a save":
@@ -126,8 +125,8 @@ def test_three_ranks_sum_in_the_same_places_after_a_resume(
         for name in ("run", "whole")
     )
     train_to_end(whole, ranks=3, data=data)
-    path = sabotage(tmp_path / "harm", at_step=5, act=KILL)
-    with training(run, ranks=3, data=data, PYTHONPATH=path) as process:
+    harm = sabotage(at_step=5, act=KILL)
+    with training(run, ranks=3, data=data, code=harm) as process:
         finish(process, within_s=300)
     train_to_end(run, ranks=3, data=data)
     assert records(run / "attempt-2", "resumed")[0]["step"] == 3
@@ -142,8 +141,8 @@ def test_a_disk_that_fills_up_ends_both_ranks_with_that_reason(
     run = make_run(tmp_path / "run", corpus, steps=100_000, checkpoint=saving)
     attempt = run / "attempt-1"
     torn = layout.checkpoint_dir(attempt, 10)
-    path = sabotage_save(tmp_path / "harm", torn, call=3, act=NO_SPACE)
-    with training(run, ranks=2, data=data, PYTHONPATH=path) as process:
+    harm = sabotage_save(torn, call=3, act=NO_SPACE)
+    with training(run, ranks=2, data=data, code=harm) as process:
         code, said = finish(process, within_s=300)
     assert code == 1
     finished = records(attempt, "finished")[0]

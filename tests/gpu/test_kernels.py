@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import inspect
 import warnings
 
 import pytest
@@ -17,7 +20,6 @@ from lehr_trainer.config_parts.loss import LossConfig
 from lehr_trainer.config_parts.optimizer import MuonConfig
 from lehr_trainer.config_parts.updates import LossScaleConfig, SkipStepConfig
 from lehr_trainer.diagnostics import PartWatch
-from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses import cross_entropy
 from lehr_trainer.losses_variants import build_loss
 from lehr_trainer.models.attention import (
@@ -28,7 +30,7 @@ from lehr_trainer.models.attention import (
     math_fallback,
 )
 from lehr_trainer.models.documents import block_mask, dense_mask, document_ids
-from lehr_trainer.models.fp8 import convert_to_fp8
+from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.optim.muon import build_muon
@@ -43,16 +45,43 @@ CUDA = torch.device("cuda")
 LOSSES = ["chunked", "standard", "torch_chunked", "liger", "cce", "cce_fp32", "cce_kahan"]
 
 
-def loss_or_skip(name: str):
-    try:
-        return build_loss(LossConfig(name=name), torch.bfloat16, CUDA)
-    except BadConfig as error:
-        pytest.skip(str(error))
+PACKAGES = {
+    "liger": "liger_kernel",
+    "cce": "cut_cross_entropy",
+    "cce_fp32": "cut_cross_entropy",
+    "cce_kahan": "cut_cross_entropy",
+    "fa3": "flash_attn_interface",
+    "fa4": "flash_attn",
+    "tensorwise": "torchao",
+    "rowwise": "torchao",
+    "te_delayed": "transformer_engine",
+}
+CAPABILITIES = {
+    "fa3": (9, 0),
+    "fa4": (9, 0),
+    "tensorwise": (8, 9),
+    "rowwise": (9, 0),
+    "te_delayed": (8, 9),
+}
+
+
+def need(name: str) -> None:
+    """Skip where this machine lacks what ``name`` is made of; if it has that, ``name`` must run."""
+    package, least = PACKAGES.get(name), CAPABILITIES.get(name, (0, 0))
+    if package is not None and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    if torch.cuda.get_device_capability() < least:
+        pytest.skip(f"{name} needs compute capability {least[0]}.{least[1]}")
+    if name in {"cce_fp32", "cce_kahan"}:
+        cut = importlib.import_module("cut_cross_entropy").linear_cross_entropy
+        if "accum_e_fp32" not in inspect.signature(cut).parameters:
+            pytest.skip(f"{name} needs a newer cut-cross-entropy")
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_each_loss_on_bf16_operands_is_near_float64(name: str) -> None:
-    loss_of = loss_or_skip(name)
+    need(name)
+    loss_of = build_loss(LossConfig(name=name), torch.bfloat16, CUDA)
     generator = torch.Generator("cuda").manual_seed(0)
     hidden = torch.randn(512, 256, generator=generator, device=CUDA).bfloat16().float()
     weight = (torch.randn(8192, 256, generator=generator, device=CUDA) * 0.2).bfloat16().float()
@@ -82,16 +111,14 @@ def attention_operands(dtype=torch.bfloat16, kv_heads: int = 2):
 
 @pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn", "fa3", "fa4"])
 def test_each_attention_kernel_equals_the_math_one(backend: str) -> None:
+    need(backend)
     inputs = attention_operands()
     with attention_backend(AttentionConfig(backend="math"), CUDA):
         want = attend(*inputs)
         wanted = torch.autograd.grad(want.float().square().sum(), inputs)
-    try:
-        with attention_backend(AttentionConfig(backend=backend), CUDA):
-            out = attend(*inputs)
-            got = torch.autograd.grad(out.float().square().sum(), inputs)
-    except BadConfig as error:
-        pytest.skip(str(error))
+    with attention_backend(AttentionConfig(backend=backend), CUDA):
+        out = attend(*inputs)
+        got = torch.autograd.grad(out.float().square().sum(), inputs)
     assert (out - want).float().norm() < 1e-2 * want.float().norm()
     for a, b in zip(got, wanted, strict=True):
         assert (a - b).float().norm() < 2e-2 * b.float().norm()
@@ -163,11 +190,9 @@ def test_accumulation_under_each_compile_mode_is_one_large_batch(mode: str) -> N
 
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "te_delayed"])
 def test_fp8_trains_on_the_device(recipe: str) -> None:
+    need(recipe)
     model = llama()
-    try:
-        convert_to_fp8(model, Fp8Config(recipe=recipe))
-    except BadConfig as error:
-        pytest.skip(str(error))
+    convert_to_fp8(model, Fp8Config(recipe=recipe))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
     tokens = torch.randint(0, 512, (8, 129), device=CUDA)
     losses = []
@@ -176,6 +201,8 @@ def test_fp8_trains_on_the_device(recipe: str) -> None:
         optimizer.step()
         optimizer.zero_grad()
     assert losses[-1] < losses[0] - 1.0
+    histories = fp8_state(model)
+    assert bool(histories) == (recipe == "te_delayed"), "checkpoints look for them there"
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
@@ -211,5 +238,5 @@ def test_flash_is_what_the_model_runs() -> None:
     with warnings.catch_warnings(), torch.autocast("cuda", dtype=torch.bfloat16):
         table = memory_by_layer(model, lambda: model(tokens))
     kernels = {row.attention_kernel for row in table.rows if row.attention_kernel}
-    assert kernels <= {"flash", "cudnn"}
+    assert kernels in ({"flash"}, {"cudnn"})
     assert table.warnings == ()

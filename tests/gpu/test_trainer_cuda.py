@@ -44,8 +44,8 @@ def test_killed_and_resumed_on_cuda_it_ends_bitwise_as_if_undisturbed(
     run = make_run(tmp_path / "killed", corpus, **changes)
     saved = layout.checkpoint_dir(run / "attempt-1", 5)
     # The mock batch before the first step takes one, too.
-    path = sabotage(tmp_path / "sabotage", at_step=9, act=KILL, after=saved)
-    with training(run, PYTHONPATH=path) as process:
+    harm = sabotage(at_step=9, act=KILL, after=saved)
+    with training(run, code=harm) as process:
         finish(process)
     train_to_end(run)
     assert records(run / "attempt-2", "resumed")[0]["step"] == 5

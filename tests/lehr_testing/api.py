@@ -28,6 +28,7 @@ from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
 from lehr_api.app import create_app
 from lehr_api.services import Services, assemble
 from lehr_api.settings import Settings
+from lehr_testing.seeding import HELD_OUT
 from lehr_testing.server import free_port
 from lehr_testing.waiting import until
 
@@ -116,7 +117,7 @@ class Api:
     """An application with its parts at hand."""
 
     def __init__(self, home: Path, **changes: Any) -> None:
-        self.settings = Settings(home=home, token=TOKEN, **changes)
+        self.settings = Settings(**{"home": home, "token": TOKEN, **changes})
         self.dispatcher = StandIn()
         self.services: Services | None = None
         self.app = create_app(self.settings, services=self._open)
@@ -212,8 +213,12 @@ def metrics(first: int, last: int, **values: Any) -> bytes:
     )
 
 
-def evaluation(step: int, loss: float | str) -> bytes:
-    return line("evaluation", step=step, tokens=step * 256, values={"val/loss": loss})
+def evaluation(step: int, loss: float | str, held_out: str | None = HELD_OUT) -> bytes:
+    """An evaluation on the held-out set of that digest."""
+    values = {"val/loss": loss}
+    return line(
+        "evaluation", step=step, tokens=step * 256, values=values, validation_digest=held_out
+    )
 
 
 def finished(step: int, outcome: str = "completed", **fields: Any) -> bytes:

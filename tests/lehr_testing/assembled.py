@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lehr_testing.specs import train as train_values
 from lehr_trainer import launch, layout, machine
 from lehr_trainer.assemble import assemble
 from lehr_trainer.boundary import StopSignal
 from lehr_trainer.config import TrainConfig
 from lehr_trainer.distributed import Ranks
+from lehr_trainer.orders import LaunchNote
 from lehr_trainer.session import Session
 from lehr_trainer.streams import EventStream
 from lehr_trainer.train import Training
 
 
-def assembled(run: Path, values: dict[str, Any]) -> Training:
+def begin(
+    run: Path,
+    corpus: Path,
+    *,
+    ranks: Ranks | None = None,
+    note: LaunchNote | None = None,
+    **changes: Any,
+) -> Training:
+    """The next attempt of the run in the folder ``run``: the very small model, ``changes`` apart."""
+    run.mkdir(exist_ok=True)
+    return assembled(run, train_values(corpus, **changes), ranks=ranks, note=note)
+
+
+def assembled(
+    run: Path,
+    values: dict[str, Any],
+    *,
+    ranks: Ranks | None = None,
+    note: LaunchNote | None = None,
+) -> Training:
     """The next attempt of the run in the folder ``run``, of the config ``values``.
 
     Prepared data lies in the folder, too. Signals stay what they were: nothing here obeys them.
+
+    Args:
+        run: a folder.
+        values: a TrainConfig's.
+        ranks: those among which it trains; alone if not given.
+        note: the platform's, if it is to have launched the attempt.
     """
     config = TrainConfig.model_validate(values)
     (run / layout.CONFIG).write_text(yaml.safe_dump(config.model_dump(mode="json")))
     place = launch.find_place(run, make_attempt=True)
     assert place is not None
+    place = replace(place, note=note or place.note)
     with _data_in(run / "data"), _signals_kept():
         return assemble(
             Session(
                 config=config,
                 place=place,
-                ranks=Ranks.join(config.device),
+                ranks=ranks or Ranks.join(config.device),
                 events=EventStream(place.attempt_dir / layout.EVENTS),
                 signals=StopSignal(),
                 timeline=machine.Timeline(),
@@ -65,3 +95,10 @@ def _signals_kept() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def recorded(training: Training, kind: str) -> list[dict[str, Any]]:
+    """The records of ``kind`` that it has written so far."""
+    assert training.events.path is not None
+    lines = training.events.path.read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]

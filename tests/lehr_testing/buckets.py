@@ -7,26 +7,20 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-KEYS = {
-    "AWS_ACCESS_KEY_ID": "testing",
-    "AWS_SECRET_ACCESS_KEY": "testing",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_EC2_METADATA_DISABLED": "true",
-    # Of a machine's own, which must not reach the tests.
-    "AWS_PROFILE": "",
-    "AWS_SESSION_TOKEN": "",
-}
+import pytest
 
 
 @dataclass
 class Bucket:
-    server: Any
+    """A bucket of a name of its own: all servers of one process hold the same buckets."""
+
     address: str
-    name: str = "bucket"
+    name: str = field(default_factory=lambda: f"bucket-{uuid4().hex[:8]}")
 
     @property
     def url(self) -> str:
@@ -34,8 +28,14 @@ class Bucket:
 
     @property
     def environment(self) -> dict[str, str]:
-        given = {name: value for name, value in KEYS.items() if value}
-        return {**given, "AWS_ENDPOINT_URL": self.address}
+        """What a process needs to find it."""
+        return {
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL": self.address,
+        }
 
     def filesystem(self) -> Any:
         import s3fs
@@ -55,27 +55,36 @@ class Bucket:
 
 
 @contextmanager
-def s3_server(port: int = 0) -> Iterator[Bucket]:
-    """moto's, on a port of its own; this process finds it by its environment, too."""
+def s3_server(port: int = 0, bucket: str | None = None) -> Iterator[Bucket]:
+    """Serve a new bucket with moto, on a port of its own. The environment is not changed."""
     from moto.server import ThreadedMotoServer
 
-    before = {name: os.environ.get(name) for name in [*KEYS, "AWS_ENDPOINT_URL"]}
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     server.start()
-    host, bound = server.get_host_and_port()
-    bucket = Bucket(server, f"http://{host}:{bound}")
-    for name in before:
-        os.environ.pop(name, None)
-    os.environ.update(bucket.environment)
     try:
-        bucket.filesystem().mkdir(bucket.name)
-        yield bucket
+        host, bound = server.get_host_and_port()
+        address = f"http://{host}:{bound}"
+        made = Bucket(address, bucket) if bucket else Bucket(address)
+        made.filesystem().mkdir(made.name)
+        yield made
     finally:
         server.stop()
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+
+
+@contextmanager
+def found_by_environment(bucket: Bucket) -> Iterator[None]:
+    """Let this process open ``s3://`` at the bucket's server, as a node's processes do."""
+    import s3fs
+
+    # s3fs keeps a connected file system for the next one that asks with the same arguments.
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        for name, value in bucket.environment.items():
+            patch.setenv(name, value)
+        yield
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def make_checkpoint(folder: Path, *, step: int, size: int = 1000) -> str:

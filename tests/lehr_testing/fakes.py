@@ -1,4 +1,4 @@
-"""A real server whose runs train with ``fake_trainer``: everything real but the arithmetic."""
+"""Real servers, shims and clients around a fake trainer: everything real but the arithmetic."""
 
 from __future__ import annotations
 
@@ -10,11 +10,29 @@ from typing import Any
 from lehr.cluster import procfs, ray_head
 from lehr.cluster.entry import Entry
 from lehr_testing import specs
-from lehr_testing.paths import TESTING
-from lehr_testing.server import Server, alive, marked_processes
+from lehr_testing.server import Server, alive, rank_pids
 from lehr_testing.waiting import until
 
-TRAINER = TESTING / "trainers" / "fake.py"
+
+def faked(spec: dict[str, Any], *, step_s: float = 0.02, **more: Any) -> dict[str, Any]:
+    """The spec of a run or a sweep, trained by the fake; ``more`` are its FAKE_... variables."""
+    run = spec.get("run", spec)
+    validation = run["train"].get("validation", {})
+    run["env"] = {
+        **run.get("env", {}),
+        "FAKE": "1",
+        "FAKE_STEP_S": str(step_s),
+        "FAKE_EVALUATE_EVERY": str(validation.get("every") or 0),
+        **{f"FAKE_{key}": str(value) for key, value in more.items()},
+    }
+    return spec
+
+
+def paced(spec: dict[str, Any], step_s: float = 0.02) -> dict[str, Any]:
+    """The spec of a run or a sweep, trained for real, and so slowly that a test can disturb it."""
+    run = spec.get("run", spec)
+    run["env"] = {**run.get("env", {}), "PACE_S": str(step_s)}
+    return spec
 
 
 class FakeServer(Server):
@@ -22,7 +40,6 @@ class FakeServer(Server):
 
     def __init__(self, home: Path, *, gpus: int, corpus: Path) -> None:
         super().__init__(home, gpus=gpus)
-        self.environment["LEHR_TRAINER_MODULE"] = str(TRAINER)
         self.corpus = corpus
         self.witness = home.parent / "witness"
         self.witness.mkdir(parents=True, exist_ok=True)
@@ -38,6 +55,7 @@ class FakeServer(Server):
         spec = specs.run(self.corpus, name, steps=steps, batch=batch, **more)
         spec["resources"] = resources
         spec["env"] = {
+            "FAKE": "1",
             "FAKE_STEPS": str(steps),
             "FAKE_STEP_S": str(step_s),
             "FAKE_WITNESS": str(self.witness),
@@ -59,12 +77,7 @@ class FakeServer(Server):
         return pid
 
     def trainer(self, attempt_id: str) -> int:
-        found = marked_processes(attempt_id)
-        [pid] = [
-            p
-            for p, line in found.items()
-            if "trainers/fake.py" in line and "torch.distributed" not in line
-        ]
+        [pid] = rank_pids(attempt_id)
         return pid
 
     def ray_processes(self, what: str) -> list[int]:

@@ -19,6 +19,8 @@ from lehr_trainer.layout import EVENTS
 STEPS = 1000
 TOKENS_PER_STEP = 65_536
 VALIDATE_EVERY = 100
+HELD_OUT = "5e7a" * 16
+"""Digest of the held-out set that runs are evaluated on, unless another is given."""
 
 
 def train(*, steps: int = STEPS, lr: float = 3e-4, **changes: Any) -> dict[str, Any]:
@@ -77,13 +79,16 @@ class NotWaiting(AssertionError):
 class Attempt:
     """One attempt of a run, and the trainer that speaks in it."""
 
-    def __init__(self, store: Store, run: Run, number: int, *, at: float) -> None:
+    def __init__(
+        self, store: Store, run: Run, number: int, *, at: float, held_out: str | None = HELD_OUT
+    ) -> None:
         self.store = store
         self.run = run
         self.id = f"{run.id}-{number}"
         self.number = number
         self.at = at
         """The trainer's clock."""
+        self.held_out = held_out
         self.offsets: dict[str, int] = {}
         self.pending: list[str] = []
 
@@ -118,6 +123,7 @@ class Attempt:
                 parameters=754_977_792,
                 tokens_per_step=TOKENS_PER_STEP,
                 total_steps=self.run.spec["train"]["steps"],
+                validation_digest=self.held_out,
                 versions={"torch": "2.13.0", "python": "3.11.7"},
                 host={"name": "n1", "cpus": 64},
                 startup_s={"imports": 3.2, "data": 0.4, "model": 2.1, "first_batch": 0.8},
@@ -168,6 +174,7 @@ class Attempt:
                 step=step,
                 tokens=step * TOKENS_PER_STEP,
                 values={"val/loss": loss, "val/bits_per_byte": loss / 3.1},
+                validation_digest=self.held_out,
             )
         )
 
@@ -256,6 +263,7 @@ def start(
     node: str = "n1",
     resume: int | None = None,
     ago_s: float = 0.0,
+    held_out: str | None = HELD_OUT,
 ) -> Attempt:
     """Place a waiting run and let its trainer say that it began."""
     placement = [{"node": node, "gpus": list(gpus)}]
@@ -265,7 +273,8 @@ def start(
     row = store.begin_attempt(run.id, placement=placement, resume_from=path, token_sha256="0" * 64)
     if row is None:
         raise NotWaiting(f"{run.name} does not wait")
-    attempt = Attempt(store, store.run(run.id), row.number, at=time.time() - ago_s)
+    begun = time.time() - ago_s
+    attempt = Attempt(store, store.run(run.id), row.number, at=begun, held_out=held_out)
     attempt.log(f"lehr_trainer: {run.name}, attempt {row.number}\n")
     attempt.started(ranks=len(gpus))
     if resume is not None and path is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -12,23 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from lehr import Client
+from lehr.errors import Conflict
 from lehr_testing.paths import TESTING
 from lehr_testing.waiting import until
 
-PACED = "trainers/paced.py"
+TRAINER = TESTING / "trainers" / "launcher.py"
+UNENDED = ["queued", "paused", "starting", "running", "stopping"]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port for a server that is started in a moment, and perhaps again later.
+
+    Below those that systems give to outgoing connections: one of these could be taken meanwhile.
+    """
+    ports = random.SystemRandom()
+    for _ in range(100):
+        port = ports.randrange(30_000, 32_768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port from 30000 to 32767 is free")
 
 
 class Server:
     """`lehr up` and `lehr down` on a home of its own, as a user would run them."""
 
-    def __init__(self, home: Path, *, gpus: int, paced: bool = False) -> None:
-        """``paced``: trainings take at least 20 ms a step, for tests that disturb them."""
+    def __init__(self, home: Path, *, gpus: int, trainer: Path | None = TRAINER) -> None:
+        """``trainer``: None is the product's own; the other is what each run's ``env`` chooses."""
         self.home = home
         self.gpus = gpus
         self.port = free_port()
@@ -41,8 +53,8 @@ class Server:
             "LEHR_HOME": str(home),
             "OMP_NUM_THREADS": "1",
         }
-        if paced:
-            self.environment["LEHR_TRAINER_MODULE"] = str(TESTING / PACED)
+        if trainer is not None:
+            self.environment["LEHR_TRAINER_MODULE"] = str(trainer)
 
     def cli(
         self, *args: str, check: bool = True, timeout: float = 180
@@ -76,6 +88,19 @@ class Server:
     def pid(self) -> int:
         return int(json.loads((self.home / "server.json").read_text())["pid"])
 
+    @property
+    def stands(self) -> bool:
+        try:
+            return alive(self.pid)
+        except FileNotFoundError:
+            return False
+
+    def ready(self) -> None:
+        """Start it if it does not stand, and wait until its GPUs can be had."""
+        if not self.stands:
+            self.up()
+        self.cluster_ready()
+
     def kill(self) -> None:
         """kill -9 of the API process, and wait until it is gone."""
         pid = self.pid
@@ -88,6 +113,24 @@ class Server:
             lambda: client.cluster().gpus_total == self.gpus,
             within_s=90,
             what=f"a cluster with {self.gpus} GPUs",
+        )
+
+    def clear(self) -> None:
+        """Cancel what has not ended, so that the next test finds every GPU free."""
+        client = self.client()
+        for run in client.runs(states=UNENDED):
+            view = run.view
+            with contextlib.suppress(Conflict):
+                if view.sweep_id is not None:
+                    client.find_sweep(view.sweep_id).cancel()
+                if view.rollout_id is not None:
+                    client.find_rollout(view.rollout_id).cancel()
+            with contextlib.suppress(Conflict):
+                run.cancel()
+        until(
+            lambda: not client.runs(states=UNENDED),
+            within_s=90,
+            what="the end of every run that a test left",
         )
 
 
@@ -115,6 +158,26 @@ def marked_processes(attempt_id: str) -> dict[int, str]:
             continue
         if f"LEHR_ATTEMPT={attempt_id}\0".encode() in environment and alive(int(folder.name)):
             found[int(folder.name)] = command
+    return found
+
+
+def rank_pids(attempt_id: str) -> list[int]:
+    """The attempt's training processes, without torchrun and what they started themselves."""
+    return [
+        pid
+        for pid, command in marked_processes(attempt_id).items()
+        if ("trainers/launcher.py" in command or "-m lehr_trainer" in command)
+        and "torch.distributed.run" not in command
+    ]
+
+
+def held_locks(pid: int) -> set[str]:
+    """The files that the process itself has locked, or inherited locked."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if "FLOCK" in Path(f"/proc/{pid}/fdinfo/{descriptor.name}").read_text():
+                found.add(str(descriptor.readlink()))
     return found
 
 

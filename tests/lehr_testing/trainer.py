@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lehr_testing.forking import Forked, fork
 from lehr_testing.specs import train as train_values
 from lehr_testing.waiting import until
 from lehr_trainer import layout
@@ -31,6 +34,7 @@ def make_run(folder: Path, corpus: Path, *, steps: int = 12, **changes: Any) -> 
 
 
 def command(path: Path, ranks: int) -> list[str]:
+    """As people type it."""
     if ranks == 1:
         return [sys.executable, "-m", "lehr_trainer", str(path)]
     with socket.socket() as free:
@@ -40,52 +44,96 @@ def command(path: Path, ranks: int) -> list[str]:
     return [*torchrun, "--master-port", str(port), "-m", "lehr_trainer", str(path)]
 
 
+Trainer = Forked | subprocess.Popen[str]
+
+
 @contextmanager
 def training(
-    path: Path, *, ranks: int = 1, data: Path | None = None, **environment: str
-) -> Iterator[subprocess.Popen[str]]:
-    """The trainer, running; whatever of it is left at the end is killed."""
+    path: Path,
+    *,
+    ranks: int = 1,
+    data: Path | None = None,
+    code: str = "",
+    command_line: bool = False,
+    **environment: str,
+) -> Iterator[Trainer]:
+    """The trainer, running; whatever of it is left at the end is killed.
+
+    Args:
+        path: the run, or its attempt.
+        ranks: how many processes train it.
+        data: where prepared data lies; beside the run if not given.
+        code: each rank executes it before the trainer, see ``sabotage``.
+        command_line: start ``python -m lehr_trainer``, with several ranks by torchrun, which
+            takes seconds; else processes are forked.
+        **environment: variables besides this process's own.
+    """
     env = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "LEHR_DATA": str(data or path.parent / "data"),
         **environment,
     }
-    process = subprocess.Popen(
-        command(path, ranks),
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    start = _typed if command_line else _forked
+    with start(path, ranks, code, env) as process:
+        yield process
+
+
+@contextmanager
+def _forked(path: Path, ranks: int, code: str, env: dict[str, str]) -> Iterator[Forked]:
+    process = fork("lehr_trainer", [str(path)], environment=env, ranks=ranks, code=code)
     try:
         yield process
     finally:
-        for pid in [*rank_pids(process), process.pid]:
-            try:
-                os.kill(pid, 9)
-            except ProcessLookupError:
-                continue
-        process.communicate(timeout=30)
+        process.end_session()
+        process.close()
+
+
+@contextmanager
+def _typed(
+    path: Path, ranks: int, code: str, env: dict[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    with tempfile.TemporaryDirectory() as site:
+        Path(site, "sitecustomize.py").write_text(code)
+        # Its path is in the environment of each process, and of no other.
+        env["PYTHONPATH"] = site
+        process = subprocess.Popen(
+            command(path, ranks),
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            kill_marked(f"PYTHONPATH={site}")
+            process.communicate(timeout=30)
+
+
+def kill_marked(setting: str) -> None:
+    """Kill every process that was started with ``setting`` in its environment, whoever began it.
+
+    torchrun gives each rank a session of its own, and may be gone when its ranks are not.
+    """
+    for process in Path("/proc").glob("[0-9]*"):
+        # A process of somebody else, or one that is gone meanwhile, is not ours.
+        with suppress(OSError):
+            if setting.encode() in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def sabotage(
-    folder: Path,
-    *,
-    at_step: int,
-    act: str,
-    ranks: tuple[int, ...] = (0,),
-    after: Path | None = None,
+    *, at_step: int, act: str, ranks: tuple[int, ...] = (0,), after: Path | None = None
 ) -> str:
-    """A PYTHONPATH with which some ranks ``act`` in the midst of step ``at_step``.
+    """Code with which some ranks ``act`` in the midst of step ``at_step``.
 
     The steps are counted from the process's start, with any optimizer. ``act`` is Python that
     sees ``os``. It waits for the checkpoint ``after``, which is written beside the steps.
     """
-    folder.mkdir()
     wait_for = None if after is None else str(after / layout.MANIFEST)
-    (folder / "sitecustomize.py").write_text(
+    return (
         "import os, time\n"
         f"if int(os.environ.get('RANK', '0')) in {ranks!r}:\n"
         "    from torch.optim.optimizer import register_optimizer_step_pre_hook\n"
@@ -100,16 +148,14 @@ def sabotage(
         f"            {act}\n"
         "    register_optimizer_step_pre_hook(count)\n"
     )
-    return str(folder)
 
 
-def sabotage_save(folder: Path, checkpoint: Path, *, call: int, act: str) -> str:
-    """A PYTHONPATH with which rank 0 ``act``s while it writes ``checkpoint``, at an fsync.
+def sabotage_save(checkpoint: Path, *, call: int, act: str) -> str:
+    """Code with which rank 0 ``act``s while it writes ``checkpoint``, at an fsync.
 
     ``act`` is Python that sees ``os``.
     """
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(
+    return (
         "import os\n"
         "whole, calls = os.fsync, []\n"
         "def fsync(handle):\n"
@@ -120,7 +166,6 @@ def sabotage_save(folder: Path, checkpoint: Path, *, call: int, act: str) -> str
         "    return whole(handle)\n"
         "os.fsync = fsync\n"
     )
-    return str(folder)
 
 
 KILL = "os.kill(os.getpid(), 9)"
@@ -128,21 +173,21 @@ TERMINATE = "os.kill(os.getpid(), 15)"
 NO_SPACE = "raise OSError(28, 'No space left on device')"
 
 
-def rank_pids(process: subprocess.Popen[str]) -> list[int]:
-    """The processes that torchrun started."""
+def rank_pids(process: Trainer) -> list[int]:
+    """The processes that its launcher started."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     return [int(pid) for pid in children.read_text().split()] if children.exists() else []
 
 
-def finish(process: subprocess.Popen[str], *, within_s: float = PATIENCE_S) -> tuple[int, str]:
+def finish(process: Trainer, *, within_s: float = PATIENCE_S) -> tuple[int, str]:
     """Its exit code and what it said on the terminal."""
     said, _ = process.communicate(timeout=within_s)
     return process.returncode, said
 
 
-def train_to_end(path: Path, *, ranks: int = 1, data: Path | None = None) -> str:
-    """Train; fails unless it exits 0."""
-    with training(path, ranks=ranks, data=data) as process:
+def train_to_end(path: Path, **options: Any) -> str:
+    """Train, with the options of ``training``; fails unless it exits 0."""
+    with training(path, **options) as process:
         code, said = finish(process)
     assert code == 0, said
     return said

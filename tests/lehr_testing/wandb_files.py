@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wandb.proto import wandb_internal_pb2 as pb
-
 _BLOCK = 32_768
 _HEADER = 7
 
@@ -46,6 +44,8 @@ def offline_runs(folder: Path) -> list[OfflineRun]:
 
 
 def read(path: Path) -> OfflineRun:
+    from wandb.proto import wandb_internal_pb2 as pb
+
     found = OfflineRun(path)
     for data in _records(path.read_bytes()):
         record = pb.Record()

@@ -20,7 +20,12 @@ from lehr.specs.fields import leaf_paths, place
 from lehr_testing.paths import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "deploy" / "README.md",
+    *sorted(DOCS.rglob("*.md")),
+]
 GUIDES = ["getting-started.md", "lr-grid.md", "full-run.md", "operations.md", "data.md"]
 
 
@@ -189,8 +194,9 @@ def test_links_lead_somewhere(page):
 
 def test_every_page_is_on_the_list_of_pages():
     listed = (DOCS / "README.md").read_text()
-    for page in DOCS.glob("*.md"):
-        assert page.name == "README.md" or f"({page.name})" in listed, page.name
+    for page in DOCS.rglob("*.md"):
+        name = page.relative_to(DOCS).as_posix()
+        assert name == "README.md" or f"({name})" in listed, name
 
 
 def commands(text: str) -> list[list[str]]:

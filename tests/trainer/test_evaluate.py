@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_testing.assembled import assembled
+from lehr_testing.assembled import assembled, begin
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
-from lehr_trainer.data import ValidationSet
+from lehr_trainer.data import ValidationSet, load_tokenizer
 from lehr_trainer.data.prepared import VALIDATION
 from lehr_trainer.evaluate import evaluate
 from lehr_trainer.train import Training
@@ -50,6 +50,33 @@ def test_it_is_the_mean_over_each_held_out_token_in_nats_and_bits_per_byte(run: 
     bits = want / math.log(2) * targets.numel() / text
     assert found["val/bits_per_byte"] == pytest.approx(bits, rel=2e-2)
     assert made.data.bytes_per_token == pytest.approx(text / targets.numel(), rel=2e-2)
+
+
+def test_bits_per_byte_count_the_bytes_that_tokens_stand_for(tmp_path: Path) -> None:
+    """With a tokenizer whose tokens are several bytes; letters of two and three among them."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    texts = text_corpus(tmp_path / "texts")
+    for path in texts.iterdir():
+        path.write_text(path.read_text().replace("warms", "wärmt").replace(".", " \N{EURO SIGN}"))
+    trained = ByteLevelBPETokenizer()
+    trained.train(
+        [str(path) for path in texts.iterdir()], vocab_size=500, special_tokens=["<|endoftext|>"]
+    )
+    trained.save(str(tmp_path / "tokenizer.json"))
+    data = {
+        "corpus": {"kind": "text", "paths": [str(texts)]},
+        "tokenizer": str(tmp_path / "tokenizer.json"),
+    }
+    made = begin(tmp_path / "run", texts, data=data, validation={"tokens": 900, "share": 0.1})
+    with made.loader:
+        found = evaluate_as(made, made.held_out)
+    held_out = np.fromfile(made.data.directory / VALIDATION, dtype=made.data.dtype)
+    scored = held_out[1 : 900 // 64 * 64 + 1].tolist()
+    size = len(load_tokenizer(data["tokenizer"]).decode(scored).encode())
+    assert size > 3 * len(scored), "its tokens are hardly more than bytes"
+    nats = found["val/loss"] * len(scored)
+    assert found["val/bits_per_byte"] == pytest.approx(nats / math.log(2) / size, rel=2e-2)
 
 
 def test_ranks_that_share_it_sum_up_to_the_same(run: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from transformers import AutoModelForCausalLM
 
 from lehr_trainer import checkpoint, layout
 from lehr_trainer.config import LlamaConfig, TrainConfig
@@ -24,6 +23,8 @@ TINY = MODEL_PRESETS["tiny"].values
 
 
 def same_logits(model, folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
     theirs = AutoModelForCausalLM.from_pretrained(folder)
     tokens = torch.randint(0, 512, (2, 40), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -91,7 +92,7 @@ def test_what_cannot_be_exported_is_said_in_a_line(tmp_path: Path, capsys) -> No
     run, _ = run_with(tmp_path, [(1, 2)])
     for arguments, message in (
         ([str(run), str(tmp_path / "a"), "--step", "3"], "no checkpoint of step 3; there are: 2"),
-        ([str(tmp_path), str(tmp_path / "b")], "is no run directory"),
+        ([str(tmp_path), str(tmp_path / "b")], "is not a run directory"),
         ([str(run), str(run)], "is not empty"),
     ):
         assert main(arguments) == 2

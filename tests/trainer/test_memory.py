@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from lehr_trainer.config import LlamaConfig, TrainConfig
 from lehr_trainer.hardware import GPUS, find_gpu, peak_flops
+from lehr_trainer.losses_variants import build_loss
 from lehr_trainer.memory import activation_bytes_per_token, training_memory
+from lehr_trainer.memory_parts import loss_bytes
 from lehr_trainer.models import build_model
 from lehr_trainer.presets import MODEL_PRESETS
 
@@ -59,6 +66,45 @@ def test_planned_activations_are_those_that_autograd_keeps(half: bool, kv_heads:
     unfused = norms * 4 * model_config.hidden_size
     planned = activation_bytes_per_token(model_config, half=half)
     assert measured == pytest.approx(planned + unfused, rel=0.05)
+
+
+def most_held(act: Callable[[], None]) -> int:
+    """Bytes that ``act`` allocates at most at a time, by the allocator's own account."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        act()
+    assert seen.profiler is not None
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(itertools.accumulate(sizes))
+
+
+@pytest.mark.parametrize(
+    ("loss", "half"),
+    [
+        ({"name": "chunked", "chunk_mb": 2}, False),
+        ({"name": "standard"}, False),
+        ({"name": "standard"}, True),
+        ({"name": "in_autocast"}, False),
+    ],
+    ids=str,
+)
+def test_the_planned_loss_is_what_it_holds_at_its_largest(loss: dict[str, Any], half: bool) -> None:
+    """Where a CPU computes as a GPU does: its 16-bit products make fp32 copies besides."""
+    words, width, tokens = 4096, 64, 512
+    changes = {"loss": loss, "precision": {"compute": "bf16" if half else "fp32"}, "device": "cpu"}
+    asked = config("tiny", 8, 64, **changes)
+    model = asked.model.model_copy(update={"vocab_size": words, "hidden_size": width})
+    planned = loss_bytes(asked.model_copy(update={"model": model}), tokens, half=half)
+
+    operands = torch.bfloat16 if half else torch.float32
+    loss_of = build_loss(asked.loss, operands, torch.device("cpu"))
+    hidden = torch.randn(tokens, width, dtype=operands).requires_grad_()
+    weight = (torch.randn(words, width) * 0.1).requires_grad_()
+    targets = torch.randint(0, words, (tokens,))
+    loss_of(hidden, weight, targets).backward()  # what is made once and kept
+    hidden.grad = weight.grad = None
+    measured = most_held(lambda: loss_of(hidden, weight, targets).backward())
+    assert measured == pytest.approx(planned, rel=0.05)
 
 
 def test_the_optimizer_step_peaks_where_p1_measured_it() -> None:

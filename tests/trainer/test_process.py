@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -140,55 +139,6 @@ def test_a_signal_interrupts_before_the_first_step_and_waits_afterwards(
     assert (stop.reason, stop.save) == ("signal", True)
 
 
-# --- GPU locks -------------------------------------------------------------------------------
-
-HOLDING = """
-import sys
-from lehr_trainer import launch
-launch.hold_gpus()
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_gpus_lock_is_held_as_long_as_the_process_lives(tmp_path: Path) -> None:
-    locks = [tmp_path / "gpu-0.lock", tmp_path / "gpu-1.lock"]
-    env = {**os.environ, "LEHR_GPU_LOCKS": os.pathsep.join(map(str, locks))}
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDING],
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    for path in locks:
-        with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            with pytest.raises(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    process.communicate("")
-    for path in locks:
-        with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_a_gpu_that_somebody_else_has_is_not_taken(tmp_path: Path) -> None:
-    path = tmp_path / "gpu-0.lock"
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        done = subprocess.run(
-            [sys.executable, "-c", HOLDING],
-            env={**os.environ, "LEHR_GPU_LOCKS": str(path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert "is held by somebody else" in done.stderr
-
-
 # --- places and configs ----------------------------------------------------------------------
 
 
@@ -286,7 +236,7 @@ def test_each_failure_has_its_cause(error: Exception, cause: str) -> None:
 
 def test_a_lost_peers_own_reason_is_what_is_reported(tmp_path: Path) -> None:
     leave_note(tmp_path, Failure(1, "out_of_memory", "out of memory: 2 GiB"))
-    mine = Failure(0, "peer_lost", "another rank is gone")
+    mine = Failure(0, "peer_lost", "another rank has ended")
     leave_note(tmp_path, mine)
     assert root_cause(tmp_path, mine, wait=True).message == "rank 1: out of memory: 2 GiB"
     assert root_cause(tmp_path, Failure(0, "nan_loss", "m"), wait=True).cause == "nan_loss"

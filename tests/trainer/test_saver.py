@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,22 +170,33 @@ def test_while_saves_block_the_loop_waits_for_all_of_each(tmp_path: Path) -> Non
     assert run.folder(1).exists()
 
 
-def test_a_second_save_waits_for_the_first(tmp_path: Path, gate: Gate) -> None:
+def test_a_second_save_waits_for_the_first(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run(tmp_path)
     run.step()
     run.save()
     assert gate.reached.wait(PATIENCE_S)
     run.step()
-    second = threading.Thread(target=run.save)
-    second.start()
-    second.join(0.2)
-    assert second.is_alive(), "two would have been under way"
-    gate.opened.set()
-    second.join(PATIENCE_S)
-    run.saver.wait()
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(
+        saving, "time", SimpleNamespace(perf_counter=lambda: clock.now, time=time.time)
+    )
+    wait = run.saver._background.wait
+
+    def wait_seven_seconds() -> None:
+        if run.saver.saving:
+            gate.opened.set()
+            wait()
+            clock.now += 7
+        assert [record["step"] for record in run.records()] == [1]
+
+    monkeypatch.setattr(run.saver._background, "wait", wait_seven_seconds)
+    run.save()
+    wait()
     first, after = run.records()
     assert (first["step"], after["step"]) == (1, 2)
-    assert first["waited_s"] < 0.2 <= after["waited_s"] <= after["blocked_s"]
+    assert (after["waited_s"], after["blocked_s"]) == (7, 7)
 
 
 def test_the_final_save_waits_for_both(tmp_path: Path, gate: Gate) -> None:
@@ -268,7 +280,7 @@ def test_a_run_that_fails_of_something_else_lets_the_save_end_and_says_how(
     run.step()
     run.save()
     run.saver.end()
-    assert run.said[-1] == "warning: the save under way did not succeed: full"
+    assert run.said[-1] == "warning: the save in progress failed: full"
 
 
 def test_ranks_agree_that_a_save_failed() -> None:

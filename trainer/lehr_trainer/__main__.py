@@ -9,7 +9,7 @@ that ``transformers`` loads.
 ``python -m lehr_trainer memory RUN_DIR``: what each module keeps for the backward pass, and which
 attention kernel runs there.
 
-``python -m lehr_trainer bench NAME``: repeat an experiment of the reference logs, as a table.
+``python -m lehr_trainer bench NAME``: repeat an experiment of docs/reference-runs.md, as a table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lehr_trainer import launch, layout
+from lehr_trainer import launch, layout, process_start
 from lehr_trainer.errors import DiskFull, NanLoss, TrainerError
 from lehr_trainer.failures import (
     Failure,
@@ -57,8 +57,8 @@ def main() -> int:
         from lehr_trainer.experiments import command
 
         return command.main(sys.argv[2:])
-    launch.die_with_parent()
-    launch.hold_gpus()
+    process_start.die_with_parent()
+    process_start.hold_gpus()
     rank = int(os.environ.get("RANK", "0"))
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)

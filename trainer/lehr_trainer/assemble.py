@@ -229,7 +229,7 @@ def take_up(
     if chosen is None:
         if not skipped:
             return Progress(), None
-        message = f"no checkpoint verifies, so training starts anew: {'; '.join(skipped)}"
+        message = f"no checkpoint verifies, so training starts from step 0: {'; '.join(skipped)}"
         say(f"warning: {message}")
         return Progress(), Warning_(
             time=time.time(), code="no_valid_checkpoint", message=message, step=0
@@ -251,7 +251,7 @@ def take_up(
         chosen = str(directory.relative_to(place.run_dir))
     say(f"resumed at step {progress.step} from {chosen}")
     for reason in skipped:
-        say(f"warning: passed over a newer checkpoint: {reason}")
+        say(f"warning: skipped a newer checkpoint: {reason}")
     return progress, Resumed(
         time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped
     )

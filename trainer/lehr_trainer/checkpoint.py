@@ -110,7 +110,7 @@ def write_checkpoint(
         raise DiskFull(
             f"no space left for checkpoint {directory.name} in {directory.parent} "
             f"({free / 1e9:.2f} GB were free when it failed); earlier checkpoints are intact. "
-            "Make space, then retry the run: it goes on from its last checkpoint"
+            "Make space, then retry the run: it resumes from its last checkpoint"
         ) from error
     return Written(directory, complete, entry.sha256)
 

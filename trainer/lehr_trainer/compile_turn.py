@@ -1,4 +1,4 @@
-"""Runs that start together compile once (A15): one takes its turn, the rest wait and say so.
+"""Runs that start together compile once: one takes its turn, the rest wait and say so.
 
 Eight trials of a sweep would all miss inductor's cache and all compile. This
 module imports torch only where it has to ask it something.

@@ -1,4 +1,4 @@
-"""torch.compile by block (A15): one graph, no renamed parameter, safe to accumulate over.
+"""torch.compile by block: one graph, no renamed parameter, safe to accumulate over.
 
 Order: build the model, checkpointing, FP8, then ``compile_model``, then a mock
 batch under ``compile_turn.compile_turn``, then DDP. Compiled before it is wrapped, a block

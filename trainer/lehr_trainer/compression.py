@@ -1,4 +1,4 @@
-"""Gradients in 16 bits between ranks (A20): DDP communication hooks that keep count.
+"""Gradients in 16 bits between ranks: DDP communication hooks that keep count.
 
 PyTorch's own fp16 hook casts as it is: a 1B model's gradients (rms near 3e-6)
 then fall among fp16's subnormals and lose most digits. Here fp16 is scaled by a

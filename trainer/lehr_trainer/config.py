@@ -137,14 +137,14 @@ class LengthStage(Config):
     """A later part of training with sequences of another length."""
 
     after: Annotated[float, Field(gt=0.0, lt=1.0)]
-    """Share of all steps that comes before; P1: 0.9."""
+    """Share of all steps before this stage. A common value is 0.9."""
     sequence_length: PositiveInt
-    """P1: 4096."""
+    """Tokens of a sequence in this stage."""
 
 
 class BatchConfig(Config):
     sequences: PositiveInt
-    """Sequences an optimizer step, over all ranks and accumulation: P1's [512, 2048] has 512."""
+    """Sequences an optimizer step, over all ranks and accumulation: [512, 2048] has 512."""
     sequence_length: PositiveInt
     """Tokens of a sequence."""
     micro_batch: PositiveInt | None = None

@@ -1,4 +1,4 @@
-"""The metrics that found P2's bug (A22): parts of the model, the raw cross entropy, a sample.
+"""Diagnostic metrics: parts of the model, the cross entropy in fp32, a sample of text.
 
 Everything stays on the device as 0-d tensors, for the step log to fetch when
 it likes; nothing here waits. All of it leaves the training as it was: no
@@ -171,7 +171,7 @@ def _plain(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """fp32 matrix products in fp32 indeed."""
+    """Compute fp32 matrix products without TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

@@ -1,4 +1,4 @@
-"""Data parallel over torchrun's ranks (A20), and what ranks say to each other besides gradients.
+"""Data parallel over torchrun's ranks, and what ranks say to each other besides gradients.
 
 Gradients go over the device's backend (NCCL or gloo). Words and agreements go over a gloo
 group of their own on the CPU, so that they neither wait for a GPU nor make it wait.
@@ -71,7 +71,7 @@ class Ranks:
         return cls(rank, world_size, device, dist.new_group(backend="gloo", timeout=PATIENCE))
 
     def leave(self, *, together: bool = True) -> None:
-        """Part from the others, for a process that ends well; nothing may use the group any more.
+        """Leave the process group at a normal exit. Do not use the group afterwards.
 
         gloo's threads let go of the last exchange some time after it is over, and its memory is
         Python's: once the interpreter has begun to end, that aborts the process. Only a group's
@@ -88,7 +88,7 @@ class Ranks:
                 dist.barrier(group=self.words)
         except RuntimeError as error:
             # What this rank had to do is done; how the other ended is its own to tell.
-            print(f"another rank was gone already: {error}", file=sys.stderr)
+            print(f"another rank had already ended: {error}", file=sys.stderr)
         self.words = None
         dist.destroy_process_group()
         gc.collect()

@@ -1,4 +1,4 @@
-"""Validation loss on the held-out set (A26): fixed tokens, order and precision."""
+"""Validation loss on the held-out set: fixed tokens, order and precision."""
 
 from __future__ import annotations
 

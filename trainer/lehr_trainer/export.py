@@ -31,10 +31,10 @@ def export(run_dir: Path, out_dir: Path, step: int | None = None) -> Path:
         BadCheckpoint: there is no such checkpoint, or it is damaged.
     """
     if not (run_dir / layout.CONFIG).is_file():
-        raise BadConfig(f"{run_dir} is no run directory: it has no {layout.CONFIG}")
+        raise BadConfig(f"{run_dir} is not a run directory: it has no {layout.CONFIG}")
     config = launch.read_config(run_dir / layout.CONFIG)
     if out_dir.exists() and any(out_dir.iterdir()):
-        raise BadConfig(f"{out_dir} is not empty; name a new folder")
+        raise BadConfig(f"{out_dir} is not empty; choose a new folder")
     directory, manifest = _choose(run_dir, step)
     tensors = checkpoint.read_tensors(directory, manifest, "model")
     write_model(config.model, tensors, out_dir)

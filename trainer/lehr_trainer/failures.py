@@ -61,7 +61,7 @@ def explain(error: BaseException, rank: int) -> Failure:
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return Failure(rank, DiskFull.cause, f"no space left: {text}")
     if names & {"DistError", "DistBackendError", "DistNetworkError"} or _lost_peer(text):
-        return Failure(rank, "peer_lost", f"another rank is gone: {_first_line(text)}")
+        return Failure(rank, "peer_lost", f"another rank has ended: {_first_line(text)}")
     if "AcceleratorError" in names or "CUDA error" in text:
         return Failure(rank, "gpu_error", _first_line(text))
     return Failure(rank, "error", f"{type(error).__name__}: {_first_line(text)}")

@@ -1,10 +1,10 @@
 """A rehearsal on mock batches, before anything is at stake.
 
-Memory that does not suffice and graphs that do not compile show here, not in the midst of a
-run: forward and backward, beside the optimizer's state, in every shape that training will meet
-(P1's last tenth has sequences of 4,096 tokens, and would run out of memory after days). Runs that
-start together compile once (A15); attention that falls to the slow kernel is said once, with the
-cure (A14). Afterwards everything is as if nothing had happened, to the bit.
+Too little memory and graphs that do not compile show here, not in the midst of a run. It does
+forward and backward, beside the optimizer's state, in every shape of the training: a last tenth
+with sequences of 4,096 tokens would otherwise run out of memory after days. Runs that start
+together compile once; attention that falls back to the slow kernel is reported once, with the
+remedy. Afterwards everything is as if nothing had happened, to the bit.
 """
 
 from __future__ import annotations

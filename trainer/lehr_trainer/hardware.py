@@ -1,7 +1,7 @@
 """What GPUs can do: the one table of peaks. An unknown GPU has no entry, so no MFU is claimed.
 
-Peaks are dense, from the vendors' data sheets (which print twice as much for sparse matrices:
-P1 took that figure and read 18 % where it had twice as much), with fp32 accumulation.
+Peaks are dense, with fp32 accumulation, from the vendors' data sheets. The sheets also print twice
+as much for sparse matrices; MFU against that figure is half of what it should be.
 """
 
 from __future__ import annotations

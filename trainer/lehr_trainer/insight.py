@@ -1,4 +1,4 @@
-"""What a run tells about itself beside its loss, at the config's intervals (A22).
+"""What a run tells about itself beside its loss, at the config's intervals.
 
 Formulas are in diagnostics.py; here is when, and for whom. All of it stays on the device until
 the step log fetches it, but for the sample, which people read.

@@ -1,13 +1,11 @@
-"""Before torch is imported: whose child we are, which attempt this is, where output goes.
+"""Before torch is imported: which attempt this is, where output goes.
 
 Standard library and Pydantic only, so that a wrong path or config is said at once.
 """
 
 from __future__ import annotations
 
-import ctypes
 import difflib
-import fcntl
 import os
 import signal
 import sys
@@ -23,7 +21,6 @@ from lehr_trainer.config import TrainConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.orders import LaunchNote
 
-_PR_SET_PDEATHSIG = 1
 _RANK_0_SPEAKS_WITHIN_S = 60
 
 
@@ -42,24 +39,6 @@ class Place:
         return layout.attempt_number(self.attempt_dir) or 1
 
 
-def die_with_parent() -> None:
-    """End this process when its launcher ends: torchrun's ranks otherwise hold their GPUs.
-
-    The kernel sends the signal when the parent's thread ends, so it has to be set before
-    anything slow, and the parent looked at again afterwards: it may have gone in between.
-    """
-    if not sys.platform.startswith("linux") or "TORCHELASTIC_RUN_ID" not in os.environ:
-        return
-    parent = os.getppid()
-    if parent == 1 and b"torch" not in Path("/proc/1/cmdline").read_bytes():
-        sys.exit("torchrun is gone already; this rank ends")
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:
-        sys.exit("torchrun is gone already; this rank ends")
-
-
 def let_rank_0_speak() -> None:
     """Wait to be ended by torchrun, for a rank that failed before it met the others.
 
@@ -71,21 +50,6 @@ def let_rank_0_speak() -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     signal.sigtimedwait(ending, _RANK_0_SPEAKS_WITHIN_S)
-
-
-def hold_gpus() -> None:
-    """Hold the lock of each GPU that this process may use, for as long as it lives.
-
-    Whether a GPU is free is asked of these locks, so a rank that outlived its launcher still
-    counts. The launcher names the files; each rank opens them itself, since torchrun closes what
-    it inherits. Children that are forked hold them, too.
-    """
-    for path in filter(None, os.environ.get("LEHR_GPU_LOCKS", "").split(os.pathsep)):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit(f"{path} is held by somebody else: the GPU was given away meanwhile")
 
 
 def find_place(path: Path, *, make_attempt: bool) -> Place | None:
@@ -102,11 +66,11 @@ def find_place(path: Path, *, make_attempt: bool) -> Place | None:
     path = path.absolute()
     if layout.attempt_number(path) is not None and (path.parent / layout.CONFIG).is_file():
         if (path / layout.EVENTS).exists() and make_attempt:
-            raise BadConfig(f"{path} was used already; each launch needs an attempt of its own")
+            raise BadConfig(f"{path} was already used; each launch needs its own attempt directory")
         return Place(path.parent, path, _read_note(path / layout.LAUNCH), standalone=False)
     if not (path / layout.CONFIG).is_file():
         raise BadConfig(
-            f"{path} is no run directory: it holds no {layout.CONFIG}. Write one there, or name "
+            f"{path} is not a run directory: it has no {layout.CONFIG}. Write one there, or choose "
             "a folder that has one"
         )
     if not make_attempt:

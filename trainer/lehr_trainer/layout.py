@@ -31,8 +31,8 @@ CHECKPOINTS = "checkpoints"
 PROFILES = "profiles"
 MANIFEST = "manifest.json"
 
-_ATTEMPT = re.compile(r"attempt-([1-9][0-9]*)")
-_STEP = re.compile(r"step-([0-9]{8,})")
+_ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")
+_STEP = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,17})")
 
 
 def attempt_dir(run_dir: Path, attempt: int) -> Path:
@@ -63,6 +63,18 @@ def checkpoint_step(path: Path) -> int | None:
     """2500 for ``.../step-00002500``; None for anything else, such as ``.tmp``."""
     match = _STEP.fullmatch(path.name)
     return int(match.group(1)) if match else None
+
+
+def checkpoint_at(path: str) -> tuple[int, int] | None:
+    """Attempt and step of a checkpoint's path, relative to the run directory.
+
+    ``(1, 2500)`` for ``attempt-1/checkpoints/step-00002500``; None for anything else.
+    """
+    parts = path.split("/")
+    if len(parts) != 3 or parts[1] != CHECKPOINTS:
+        return None
+    attempt, step = attempt_number(Path(parts[0])), checkpoint_step(Path(parts[2]))
+    return None if attempt is None or step is None else (attempt, step)
 
 
 def checkpoints(attempt: Path) -> list[Path]:

@@ -1,8 +1,8 @@
 """The cross entropy of the head, in fp32, without ever holding all logits.
 
-P2's bug was a loss computed in autocast. Here softmax, sum and scalar are fp32, always; the
+Softmax, sum and scalar are always fp32, also while the model runs in autocast; the
 head's product takes operands in the compute dtype and gives fp32 results. Logits live in
-chunks of rows: P1's [64, 2048] against 131,072 tokens would be 69 GB of fp32 at once.
+chunks of rows: [64, 2048] against 131,072 tokens would be 69 GB of fp32 at once.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class _SummedCrossEntropy(torch.autograd.Function):
                     grad_hidden[rows] = _product(slope, w) / ctx.lift
                 if grad_weight is not None:
                     _add_product(grad_weight, slope.t(), x)
+                # Else they would live until the next chunk's logits exist beside them.
+                del log_probs, slope
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.spent = False
         return total

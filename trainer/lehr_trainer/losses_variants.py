@@ -1,4 +1,4 @@
-"""The other cross entropies (A13), each with the meaning of ``losses.cross_entropy``.
+"""The other cross entropies, each with the meaning of ``losses.cross_entropy``.
 
 All take the last hidden states, the head's weight and the targets and give the
 mean negative log-likelihood in nats. ``operands`` is what the head's product
@@ -30,7 +30,7 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
 
 INSIDE_AUTOCAST = frozenset({"in_autocast", "bf16_softmax"})
-"""Losses that the training loop must call within autocast, to repeat P2's bug."""
+"""Losses that the training loop must call inside autocast. They exist for comparison only."""
 
 
 def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) -> Loss:
@@ -205,13 +205,13 @@ def _package(field: str, module: str, device: torch.device) -> ModuleType:
         ) from error
 
 
-# --- for study: what P2 ran ----------------------------------------------------------------
+# --- for comparison only: losses with known numerical errors --------------------------------
 
 
 def in_autocast(
     hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.bfloat16
 ) -> Tensor:
-    """P2 as printed: the head and ``cross_entropy`` both under autocast.
+    """Compute the head and ``cross_entropy`` under autocast, as in docs/reference-runs.md.
 
     Autocast itself promotes cross entropy to fp32, so only the logits are rounded.
     """
@@ -222,7 +222,7 @@ def in_autocast(
 
 
 def bf16_softmax(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """What P2 feared: logits, softmax and loss all in bf16. Never train with it."""
+    """Compute logits, softmax and loss in bf16. Never train with it."""
     rows, flat = _rows(hidden, targets)
     with torch.autocast(hidden.device.type, enabled=False):
         logits = F.linear(rows.bfloat16(), weight.bfloat16())

@@ -34,7 +34,7 @@ def seed_generators(seed: int, rank: int) -> None:
     import random
 
     random.seed(seed * 1_000_003 + rank)
-    np.random.seed((seed * 1_000_003 + rank) % 2**32)  # noqa: NPY002 - P1 saves this generator
+    np.random.seed((seed * 1_000_003 + rank) % 2**32)  # noqa: NPY002 - checkpoints keep this generator
     torch.manual_seed(seed * 1_000_003 + rank)
 
 

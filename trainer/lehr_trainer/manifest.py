@@ -46,7 +46,7 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         return parse_manifest(path.read_bytes(), str(path))
     except FileNotFoundError:
-        raise BadCheckpoint(f"{directory} has no {layout.MANIFEST}, so it is not whole") from None
+        raise BadCheckpoint(f"{directory} has no {layout.MANIFEST}, so it is incomplete") from None
     except OSError as error:
         reason = str(error).splitlines()[0]
         raise BadCheckpoint(f"{path} cannot be read: {reason}") from error

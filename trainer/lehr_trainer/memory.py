@@ -1,8 +1,8 @@
 """How much memory a run takes, stage by stage, from its config alone: no torch needed.
 
-The terms are those of this trainer's own tensors, counted as autograd keeps them. Against what
-was published: weights, gradients and both moments of P1's model make 19.87 GB, its optimizer
-step's peak; and [1, 2048] in fp32 keeps 6.1 GB of activations where P1's Mac showed 6.2.
+The terms are those of this trainer's own tensors, counted as autograd keeps them. Against the 1.2B
+Llama run of docs/reference-runs.md: weights, gradients and both moments are 19.87 GB, the measured
+peak of its optimizer step; [1, 2048] in fp32 keeps 6.1 GB of activations, where 6.2 were measured.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
     compute = config.precision.compute
     half = compute in {"bf16", "fp16"} or (compute == "auto" and not on_cpu)
     optimizer = _optimizer_bytes(config, counts)
-    # P1's snag: the math kernel keeps the softmax of all scores.
+    # The math kernel keeps the softmax of all scores.
     scores = batch.longest_sequence if config.attention.backend == "math" else 0
     layer = parts.layer_bytes(model, half=half, length_of_scores=scores)
     dropped = layer.dropped(config.recompute)

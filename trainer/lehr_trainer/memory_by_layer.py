@@ -1,7 +1,7 @@
-"""What each module keeps for backward, and which attention kernel runs there (A25).
+"""What each module keeps for backward, and which attention kernel runs there.
 
-P1 hunted 16 GB of scores by hand: attention had fallen to the math kernel. One
-forward pass under this watch shows both, on CPU and on CUDA.
+Attention that falls back to the math kernel can take 16 GB unnoticed
+(docs/reference-runs.md). One observed forward pass shows both, on CPU and on CUDA.
 """
 
 from __future__ import annotations

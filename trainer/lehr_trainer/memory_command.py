@@ -1,4 +1,4 @@
-"""``lehr_trainer memory RUN_DIR``: what a config keeps for backward, by module (A25).
+"""``lehr_trainer memory RUN_DIR``: what a config keeps for backward, by module.
 
 Nothing is trained, no data is needed, and the run is left as it is.
 """

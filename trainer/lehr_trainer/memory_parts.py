@@ -1,6 +1,7 @@
 """The terms of the memory plan that techniques change: recomputation, loss, optimizer. Pure.
 
-Checked against P1's and P2's measurements: tests/trainer/test_memory_published.py.
+Checked against the published measurements of docs/reference-runs.md by
+tests/trainer/test_memory_published.py.
 """
 
 from __future__ import annotations

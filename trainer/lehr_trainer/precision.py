@@ -1,4 +1,4 @@
-"""In which numbers a run computes: fp32, or 16-bit autocast over fp32 master weights (P1)."""
+"""The precision of a run: fp32, or 16-bit autocast over fp32 master weights."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Precision:
         return cls(device, operands, config.tf32)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """For the model's forward pass. The loss stays outside: P2's bug was to have it inside."""
+        """Return the autocast context of the forward pass. The loss is computed outside of it."""
         if self.operands == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.operands)

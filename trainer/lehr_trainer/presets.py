@@ -33,7 +33,7 @@ _LLAMA_1B: dict[str, Any] = {
 }
 
 MODEL_PRESETS: dict[str, ModelPreset] = {
-    "llama-1b": ModelPreset("P1's 1B run: 16 layers, tied embeddings, 2^17 tokens", _LLAMA_1B),
+    "llama-1b": ModelPreset("1.24B parameters: 16 layers, tied embeddings, 2^17 tokens", _LLAMA_1B),
     "llama-1b-8layer": ModelPreset(
         "the LR grid's: llama-1b with 8 layers", {**_LLAMA_1B, "num_hidden_layers": 8}
     ),
@@ -54,7 +54,9 @@ MODEL_PRESETS: dict[str, ModelPreset] = {
         },
     ),
     "gpt2": ModelPreset("the published GPT-2 small", GPT2_SMALL),
-    "gpt2-134m": ModelPreset("G's class: 32,000 tokens, 512 positions, untied head", GPT2_134M),
+    "gpt2-134m": ModelPreset(
+        "GPT-2 Small class: 32,000 tokens, 512 positions, untied head", GPT2_134M
+    ),
     "gpt2-tiny": ModelPreset("GPT-2 for a laptop and for tests", GPT2_TINY),
 }
 

@@ -1,4 +1,4 @@
-"""Profiles of a few steady steps (A23), with the phases of a step named in them.
+"""Profiles of a few steady steps, with the phases of a step named in them.
 
 ``Profiler.phase`` costs nothing unless a profile was asked for.
 """
@@ -151,8 +151,8 @@ def training_command(run_dir: Path) -> list[str]:
 def nsys_command(training: Sequence[str], output: Path) -> str:
     """The command that runs ``training`` under Nsight Systems and keeps the steady steps alone.
 
-    P2's percentages over a whole run, start-up and compilation included, said
-    nothing about training. Kernels inside CUDA graphs are shown one by one.
+    Percentages over a whole process include start-up and compilation and are
+    misleading (docs/reference-runs.md). Kernels inside CUDA graphs are shown one by one.
     """
     nsys = [
         "nsys",

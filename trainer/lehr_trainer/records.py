@@ -17,24 +17,32 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SCHEMA_VERSION = 1
 
+MOST = 2**62
+"""Every count is below this, so that it and a sum of two of them fit into 64 bits."""
+LATEST = 253_402_300_800.0
+"""Every time is before this: the year 10000, the first that calendars cannot show."""
+
+Count = Annotated[int, Field(ge=0, lt=MOST)]
+Time = Annotated[float, Field(ge=0, lt=LATEST, allow_inf_nan=False)]
+
 
 class Record(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, ser_json_inf_nan="strings")
 
-    time: float
+    time: Time
     """Seconds since the epoch, by the worker's clock."""
 
 
 class Started(Record):
     kind: Literal["started"] = "started"
-    schema_version: int = SCHEMA_VERSION
-    attempt: int = 1
-    world_size: int = 1
+    schema_version: Count = SCHEMA_VERSION
+    attempt: Count = 1
+    world_size: Count = 1
     device: str = "cpu"
     """E.g. "cpu" or "NVIDIA H100 80GB HBM3"."""
-    parameters: int = 0
-    tokens_per_step: int = 0
-    total_steps: int = 0
+    parameters: Count = 0
+    tokens_per_step: Count = 0
+    total_steps: Count = 0
     data_digest: str | None = None
     validation_digest: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
@@ -47,7 +55,7 @@ class Resumed(Record):
     """Training goes on after ``step`` steps; earlier attempts' points past it are superseded."""
 
     kind: Literal["resumed"] = "resumed"
-    step: int
+    step: Count
     checkpoint: str
     """Path relative to the run directory, e.g. ``attempt-1/checkpoints/step-00000100``."""
     skipped: list[str] = Field(default_factory=list)
@@ -58,22 +66,22 @@ class Metrics(Record):
     """Values after ``step`` optimizer steps (the first step logs as 1), ``tokens`` seen so far."""
 
     kind: Literal["metrics"] = "metrics"
-    step: int
-    tokens: int
+    step: Count
+    tokens: Count
     values: dict[str, float]
 
 
 class Evaluation(Record):
     kind: Literal["evaluation"] = "evaluation"
-    step: int
-    tokens: int
+    step: Count
+    tokens: Count
     values: dict[str, float]
     validation_digest: str | None = None
 
 
 class Sample(Record):
     kind: Literal["sample"] = "sample"
-    step: int
+    step: Count
     prompt: str
     text: str
 
@@ -82,10 +90,10 @@ class Checkpoint(Record):
     """A checkpoint became complete (its manifest is on disk)."""
 
     kind: Literal["checkpoint"] = "checkpoint"
-    step: int
+    step: Count
     path: str
     """Relative to the run directory."""
-    size_bytes: int
+    size_bytes: Count
     digest: str
     """SHA-256 of the manifest."""
     reason: str = "interval"
@@ -101,7 +109,7 @@ class Checkpoint(Record):
 
 class CheckpointRemoved(Record):
     kind: Literal["checkpoint_removed"] = "checkpoint_removed"
-    step: int
+    step: Count
     path: str
     reason: str = "retention"
 
@@ -110,7 +118,7 @@ class Warning_(Record):  # noqa: N801 - Warning is a builtin
     kind: Literal["warning"] = "warning"
     code: str
     message: str
-    step: int | None = None
+    step: Count | None = None
 
 
 class Notice(Record):
@@ -125,7 +133,7 @@ class Notice(Record):
 
 class Stopping(Record):
     kind: Literal["stopping"] = "stopping"
-    step: int
+    step: Count
     reason: str
     """signal, pause, cancel, prune, nan or time_limit."""
 
@@ -134,7 +142,7 @@ class Finished(Record):
     """The last record. ``outcome`` says how training ended, as the trainer saw it."""
 
     kind: Literal["finished"] = "finished"
-    step: int
+    step: Count
     outcome: Literal["completed", "stopped", "failed"]
     cause: str | None = None
     """For a failure, a machine-readable cause: nan_loss, out_of_memory, disk_full, bad_data, ..."""

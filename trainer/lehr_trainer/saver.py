@@ -88,7 +88,7 @@ class Saver:
         )
 
     def wait(self) -> None:
-        """Until no save is under way. Every rank has to call it.
+        """Wait for the save in progress, if any. Every rank must call it.
 
         Raises:
             DiskFull: on every rank, where that save met it.
@@ -96,9 +96,9 @@ class Saver:
         self._session.ranks.by_main(self._background.wait)
 
     def let_go(self) -> None:
-        """Until no save is under way, for a run that is not to be kept: one that fails is said.
+        """Wait for the save in progress, if any. Every rank must call it.
 
-        Every rank has to call it.
+        A failure is logged, not raised: the run is being discarded.
         """
         try:
             self.wait()
@@ -112,7 +112,7 @@ class Saver:
         """For a process that is failing of something else: a save under way may come to its end."""
         problem = self._background.end_within(WAIT_WHEN_FAILING_S)
         if problem is not None:
-            self._session.say(f"warning: the save under way did not succeed: {problem}")
+            self._session.say(f"warning: the save in progress failed: {problem}")
 
     @property
     def saving(self) -> bool:
@@ -172,7 +172,7 @@ class Saver:
             self._asynchronous = False
             message = (
                 f"{error}, so the loop waits for each save until it is written; "
-                "checkpoint.asynchronous: false says the same without this warning"
+                "checkpoint.asynchronous: false does the same without this warning"
             )
             self._session.say(f"warning: {message}")
             self._session.events.write(

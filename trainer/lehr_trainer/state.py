@@ -1,6 +1,6 @@
 """What a checkpoint holds of a run, and how a run takes it up again.
 
-P1's list: model, optimizer, schedule, data, every random generator, step, best loss, config,
+It has model, optimizer, schedule, data, every random generator, step, best loss, config and
 versions. Schedule and data need no state beyond the step, since both are functions of it.
 """
 
@@ -107,7 +107,7 @@ def restore(
         if rank < len(generators):
             restore_generators(generators[rank])
     except (KeyError, TypeError, ValueError) as error:
-        raise BadCheckpoint(f"{directory}/state.json lacks or garbles {error}") from error
+        raise BadCheckpoint(f"{directory}/state.json lacks a valid {error}") from error
     return progress, document
 
 
@@ -201,7 +201,7 @@ def _some(names: list[str]) -> str:
 def save_generators() -> str:
     """Every random generator of this process, as JSON."""
     version, numbers, gauss = random.getstate()
-    legacy: Any = np.random.get_state()  # noqa: NPY002 - P1's list has numpy's global generator
+    legacy: Any = np.random.get_state()  # noqa: NPY002 - a checkpoint keeps numpy's global generator
     kind, keys, position, has_gauss, cached = legacy
     # This rank's device only: asking the others would open a context on each of them.
     cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []

@@ -1,6 +1,6 @@
 """Where the time of steady steps goes, from a Chrome trace: pure, no torch.
 
-P2 read this off a picture by eye. Each instant of the profiled steps belongs
+Each instant of the profiled steps belongs
 to one class: a matrix product if one runs, else another kernel, else a copy,
 else communication (which then hides behind nothing: it is exposed), else idle.
 """

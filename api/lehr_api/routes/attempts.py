@@ -14,14 +14,16 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from lehr.control.copies import copies_to_remove
+from lehr.control.copies import copies_at, copies_to_remove
 from lehr.control.reconcile import Pressure
 from lehr.errors import OffsetMismatch, UserError
 from lehr.store.copies import CopyReport
+from lehr.store.tables import Run
 from lehr_api import examples
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
+from lehr_trainer import layout
 from lehr_trainer.config import CheckpointConfig
 from lehr_trainer.orders import Orders
 
@@ -43,12 +45,12 @@ async def speaks_our_protocol(
     if protocol is None or not re.fullmatch(r"[0-9]{1,4}", protocol):
         raise WrongProtocol(
             "the header Lehr-Protocol is missing.",
-            hint=f"This server speaks version {PROTOCOL}.",
+            hint=f"This server uses version {PROTOCOL}.",
         )
     if not OLDEST_PROTOCOL <= int(protocol) <= PROTOCOL:
         raise WrongProtocol(
-            f"this server does not speak version {protocol} of the attempt protocol.",
-            hint=f"It speaks {OLDEST_PROTOCOL} to {PROTOCOL}.",
+            f"this server does not support version {protocol} of the attempt protocol.",
+            hint=f"It supports {OLDEST_PROTOCOL} to {PROTOCOL}.",
         )
 
 
@@ -117,7 +119,7 @@ class ExitReport(_Answer):
     exit: dict[str, Any] = Field(
         examples=[{"code": 0, "signal": None, "ended_at": 1_760_000_900.0, "reason": "exited"}]
     )
-    """exit.json."""
+    """exit.json. A part that is not what it should be is dropped, and named in the record."""
     node_rank: NodeRank = 0
     sizes: Sizes = {}
     """Final bytes, by stream."""
@@ -134,10 +136,11 @@ class CopyNews(_Answer):
     path: Annotated[str, Field(max_length=200)] = Field(
         examples=["attempt-1/checkpoints/step-00000250"]
     )
-    """The checkpoint's folder, relative to the run directory."""
+    """The checkpoint's folder, relative to the run directory: of this attempt or an earlier one."""
     url: Annotated[str, Field(max_length=2000)] = Field(
         examples=["s3://bucket/prefix/k3f9x2ab/attempt-1/checkpoints/step-00000250"]
     )
+    """The place that the spec's `checkpoints.upload` names, then the run's id and the path."""
     state: Literal["uploading", "there", "failed", "removed"]
     error: Annotated[str, Field(max_length=2000)] | None = None
 
@@ -246,9 +249,27 @@ def exited(report: ExitReport, attempt_id: AttemptId, dispatcher: DispatcherDep)
 @router.post("/copies", responses=examples.answers(CopiesAnswer(unknown=[], remove=[]), 400, 404))
 def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> CopiesAnswer:
     """Copies of checkpoints were made, failed or were removed; the answer says which are to go."""
-    run = store.run(store.attempt(attempt_id).run_id)
+    attempt = store.attempt(attempt_id)
+    run = store.run(attempt.run_id)
+    for place, one in enumerate(report.copies):
+        _refuse_stray(run, attempt.number, f"copies[{place}]", one)
     news = [CopyReport(one.path, one.url, one.state, one.error) for one in report.copies]
     unknown = store.note_copies(run.id, news)
     policy = CheckpointConfig.model_validate(run.spec["train"]["checkpoint"])
     superfluous = copies_to_remove(store.copies(run.id), policy, store.needed_by_forks(run.id))
     return CopiesAnswer(unknown=unknown, remove=superfluous)
+
+
+def _refuse_stray(run: Run, attempt: int, field: str, one: CopyNews) -> None:
+    """A copy lies where the spec says: what is recorded here is later read and removed."""
+    at = layout.checkpoint_at(one.path)
+    if at is None or at[0] > attempt:
+        raise UserError(
+            f"{field}.path is {one.path!r}; a checkpoint's is "
+            f"attempt-<1 to {attempt}>/{layout.CHECKPOINTS}/step-<8 digits>."
+        )
+    place = copies_at(run.spec, run.id, one.path)
+    if place is None:
+        raise UserError(f"{field}.url is {one.url!r}; the run's spec names no place for copies.")
+    if one.url != place:
+        raise UserError(f"{field}.url is {one.url!r}; this copy lies at {place}.")

@@ -154,6 +154,7 @@ def delete(
     """Deletes one checkpoint, with its copy. Refused while something would begin from it."""
     places = _places(run, services, step, attempt)
     row, store = places.row, services.store
+    places.require_own()
     weighed = places.weigh()
     with store.transaction():
         why = _why_kept(store.run(run.id), services, row)
@@ -170,7 +171,7 @@ def delete(
 
 def _places(run: Run, services: Services, step: int, attempt: int | None) -> Places:
     row = find(run, services.store.checkpoints(run.id), step, attempt)
-    return Places(homes.runs_dir(services.settings.home), row)
+    return Places(homes.runs_dir(services.settings.home), run, row)
 
 
 def _why_kept(run: Run, services: Services, row: Checkpoint) -> str | None:
@@ -178,12 +179,12 @@ def _why_kept(run: Run, services: Services, row: Checkpoint) -> str | None:
     store, state = services.store, RunState(run.state)
     forks = store.pinned_by_forks(run.id, row.path)
     if forks:
-        return f"{forks[0].name} ({forks[0].id}) waits to begin from it"
+        return f"{forks[0].name} ({forks[0].id}) waits to start from it"
     if state.active:
-        return f"{run.name} trains, and keeps its checkpoints itself"
+        return f"{run.name} is running and manages its own checkpoints"
     newest = max(store.checkpoints(run.id), key=lambda one: (one.attempt, one.step))
     if not state.ended and (newest.attempt, newest.step) == (row.attempt, row.step):
-        return f"{run.name} is {run.state} and would go on from it"
+        return f"{run.name} is {run.state} and would resume from it"
     return None
 
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 
 from lehr.analysis.compare import ComparedRun
 from lehr.analysis.compare import compare as compare_runs
+from lehr.analysis.held_out import is_measured
 from lehr.errors import NotFound, UserError, nearest
 from lehr.present.flops import flops_per_token
 from lehr.present.runs import CORE_METRICS
@@ -26,6 +27,7 @@ XAxis = Literal["step", "tokens", "time", "flops"]
 router = APIRouter(tags=["runs"], route_class=TaggedRoute)
 
 
+_SET = "6705cb68d0c2f8f7b1e04a4d5f3f6f0a4c0f0be1d6ce5be0a8f5f1f5f0b9a3c2"
 _EXAMPLE = ComparisonView(
     runs=["k3f9x2ab", "p8w2c4nd"],
     metric="val/loss",
@@ -39,6 +41,7 @@ _EXAMPLE = ComparisonView(
             x=400,
             value=5.204,
             delta=0.0,
+            held_out=_SET,
             tokens_per_s=31_120.0,
             step_time_s=2.106,
             mfu=0.49,
@@ -51,6 +54,7 @@ _EXAMPLE = ComparisonView(
             x=400,
             value=5.912,
             delta=0.708,
+            held_out=_SET,
             tokens_per_s=31_180.0,
             step_time_s=2.102,
             mfu=0.49,
@@ -59,6 +63,7 @@ _EXAMPLE = ComparisonView(
     ],
     differences=[DifferenceView(path="train.optimizer.lr", values=[3e-4, 1e-4], factor=True)],
     noise=None,
+    held_out="same",
     notes=[],
 )
 
@@ -143,16 +148,27 @@ def compare(
     metric: str = "val/loss",
     x: Annotated[XAxis, Query(description="What is held equal.")] = "step",
 ) -> ComparisonView:
-    """What differs in the configs, and the metric where all runs have it."""
+    """What differs in the configs, and the metric where all runs have it.
+
+    A metric under ``val/`` has no delta between runs of different held-out sets.
+    """
     found = list({one.id: one for one in map(store.find_run, run)}.values())
     if len(found) < 2:
         raise UserError("a comparison needs two different runs.")
     known = [store.metric_names(one.id) for one in found]
     _known(metric, known)
     curves = _curves(store, found, known, metric, x)
+    digests = store.held_out(one.id for one in found)
     compared = [
-        ComparedRun(one.id, one.name, one.spec, curve)
-        for one, curve in zip(found, curves, strict=True)
+        ComparedRun(
+            one.id,
+            one.name,
+            one.spec,
+            curve,
+            evaluated=any(is_measured(info.name) for info in names),
+            held_out=digests[one.id],
+        )
+        for one, names, curve in zip(found, known, curves, strict=True)
     ]
     result = compare_runs(compared, metric=metric)
     return ComparisonView(
@@ -168,6 +184,8 @@ def compare(
                 x=s.x,
                 value=s.value,
                 delta=s.delta,
+                incomparable="another held-out set" if s.incomparable else None,
+                held_out=digests[run_.id],
                 tokens_per_s=_typical(store, run_, names, "tokens_per_s"),
                 step_time_s=_typical(store, run_, names, "step_time_s"),
                 mfu=_typical(store, run_, names, "mfu"),
@@ -180,5 +198,7 @@ def compare(
             for d in result.differences
         ],
         noise=result.noise,
+        held_out=result.held_out.verdict,
+        held_out_note=result.held_out_note,
         notes=list(result.notes),
     )

@@ -59,10 +59,12 @@ def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
         )
     chosen = parameter_choice(detail, parameter)
     fit = sweep_fit(detail, chosen)
-    said = fit.minimum_note() if fit is not None else None
+    said = {fit.minimum_note()} if fit is not None else set()
+    if detail.held_out == "different":
+        said.add(detail.held_out_note)
     return SweepFigure(
         parameter=chosen,
         verdict=sweep_verdict(detail, chosen),
-        notes=[note for note in detail.notes if note != said],
+        notes=[note for note in detail.notes if note not in said],
         figure=sweep_figure_data(detail, chosen),
     )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from lehr import home as homes
+from lehr.checkpoints.registry import Places
 from lehr.control import forks
 from lehr.errors import Conflict
 from lehr.store.copies import THERE
@@ -55,7 +56,9 @@ def fork(body: Fork, run: FoundRun, services: ServicesDep, key: IdempotencyKey =
     point = forks.choose(run.name, services.store.checkpoints(run.id), body.step)
     submission.refuse_relative_paths(body.changes)
     spec = forks.fork_spec(run.spec, body.changes, step=point.step)
-    folder = homes.runs_dir(services.settings.home) / run.id / point.path
+    places = Places(homes.runs_dir(services.settings.home), run, point)
+    places.require_own()
+    folder = places.folder
     origin = {
         "run": run.id,
         "name": run.name,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import platform
 import sqlite3
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query, Request
 
-from lehr import __version__
+from lehr import __version__, proof
 from lehr.views import Health
 from lehr_api import examples
+from lehr_api.deps import ServicesDep
 
 PROTOCOL = 1
 """Of the attempts' routes. Shims outlive upgrades, so the version before is spoken too."""
 OLDEST_PROTOCOL = 1
+
+Nonce = Annotated[str | None, Query(pattern="^[0-9a-f]{32,128}$")]
 
 router = APIRouter(tags=["server"])
 
@@ -33,9 +36,18 @@ _NO_PROBLEMS: dict[int | str, dict[str, Any]] = {200: examples.answers(examples.
 
 
 @router.get("/health", responses=_NO_PROBLEMS, openapi_extra={"security": []})
-async def health() -> Health:
-    """Answers without a token, as soon as the server listens."""
-    return Health(version=__version__, protocol=PROTOCOL)
+async def health(request: Request, services: ServicesDep, nonce: Nonce = None) -> Health:
+    """Answers without a token, as soon as the server listens.
+
+    With ``nonce``, it proves that it knows its token, so that a client need not send the token to
+    whatever program holds the port: HMAC-SHA256 under the token over three lines, ``lehr server
+    1``, the nonce, and the connection's address and port with a space between.
+    """
+    address = request.scope.get("server")
+    proven = None
+    if nonce is not None and address is not None:
+        proven = proof.prove(services.settings.token, nonce, str(address[0]), int(address[1] or 0))
+    return Health(version=__version__, protocol=PROTOCOL, proof=proven)
 
 
 @router.get("/version", responses=examples.answers(_VERSION))

@@ -29,8 +29,9 @@ async def show(
     target: Annotated[str | None, Query(alias="next")] = None,
 ) -> Response:
     """The form; whoever is logged in goes straight on."""
-    cookie = auth.cookie_value(request.headers)
-    if cookie is not None and auth.Keys(services.settings.token).cookie_opens(cookie):
+    keys = auth.Keys(services.settings.token)
+    cookie = auth.cookie_value(request.headers, keys)
+    if cookie is not None and keys.cookie_opens(cookie):
         return RedirectResponse(local_target(target), 303)
     return login_page(target)
 
@@ -48,7 +49,7 @@ async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
         return login_page(target, error="That is not this server's token.", status=401)
     answer = Response(status_code=204) if is_json else RedirectResponse(local_target(target), 303)
     answer.set_cookie(
-        auth.COOKIE,
+        keys.cookie_name,
         keys.cookie,
         max_age=auth.COOKIE_DAYS * 86_400,
         httponly=True,
@@ -61,9 +62,10 @@ async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
 
 
 @router.post("/logout")
-async def log_out(request: FastAPIRequest) -> Response:
+async def log_out(request: FastAPIRequest, services: ServicesDep) -> Response:
     answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(auth.COOKIE, httponly=True, samesite="lax", secure=_is_https(request))
+    name = auth.Keys(services.settings.token).cookie_name
+    answer.delete_cookie(name, httponly=True, samesite="lax", secure=_is_https(request))
     return answer
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 
 from lehr import home as homes
-from lehr.checkpoints.registry import Places
+from lehr.checkpoints.registry import Places, own_folder
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.store.copies import CopyReport
@@ -56,12 +56,12 @@ def delete(run: FoundRun, services: ServicesDep) -> Deletion:
 
 
 def _delete(run: Run, services: Services) -> Deletion:
-    copies = _copies(run, services)
+    copies = [places for places in _places(run, services) if places.copy_url is not None]
+    folder = own_folder(homes.runs_dir(services.settings.home), run.id)
     freed = _weigh(run, services, deleted=True)
     told = f"freed {freed.bytes:,} bytes" if freed.bytes else None
     services.store.mark_deleted(run.id, message=told)
     services.store.forget_streams(run.id)
-    folder = _folder(run, services)
     if folder.is_dir():
         shutil.rmtree(folder)
     for places in copies:
@@ -76,10 +76,19 @@ def _weigh(run: Run, services: Services, *, deleted: bool) -> Deletion:
     store = services.store
     folder = _folder(run, services)
     streams = store.stored_bytes(run.id)
-    files = sum(p.lstat().st_size for p in folder.rglob("*") if p.is_symlink() or p.is_file())
-    copies = _copies(run, services)
-    elsewhere = sum(places.row.size_bytes for places in copies)
-    notes = []
+    inside = () if folder.is_symlink() else folder.rglob("*")
+    files = sum(p.lstat().st_size for p in inside if p.is_symlink() or p.is_file())
+    places = _places(run, services)
+    copies = [one for one in places if one.copy_url is not None]
+    elsewhere = sum(one.row.size_bytes for one in copies)
+    notes = [
+        f"left alone: of the checkpoint at step {one.row.step:,} {why}"
+        for one in places
+        for why in (one.stray_folder, one.stray_copy)
+        if why is not None
+    ]
+    if folder.is_symlink():
+        notes.append(f"refused for now: {folder} is a link")
     if copies:
         notes.append(f"{len(copies)} copies of its checkpoints go too, e.g. {copies[-1].copy_url}")
     if run.attempt and not folder.is_dir() and not deleted:
@@ -102,9 +111,9 @@ def _weigh(run: Run, services: Services, *, deleted: bool) -> Deletion:
     )
 
 
-def _copies(run: Run, services: Services) -> list[Places]:
+def _places(run: Run, services: Services) -> list[Places]:
     runs_dir = homes.runs_dir(services.settings.home)
-    return [Places(runs_dir, row) for row in services.store.copies(run.id)]
+    return [Places(runs_dir, run, row) for row in services.store.checkpoints(run.id)]
 
 
 def _folder(run: Run, services: Services) -> Path:

@@ -100,7 +100,7 @@ def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Puts it out of sight, once it has ended; its runs stay where they are."""
     if rollout.outcome is None:
         raise Conflict(
-            f"{rollout.name} ({rollout.id}) goes on: only ended rollouts are archived.",
+            f"{rollout.name} ({rollout.id}) has not ended: only ended rollouts can be archived.",
             hint=f"Cancel it first: lehr cancel {rollout.id}",
         )
     services.store.set_rollout_archived(rollout.id, archived=True)

@@ -138,7 +138,7 @@ def resume(run: FoundRun, services: ServicesDep) -> RunDetail:
     if run.state != RunState.PAUSED and run.desired != Desired.PAUSE:
         raise Conflict(
             f"{run.name} ({run.id}) is {run.state}; only a paused run can be resumed.",
-            hint="A failed run is queued again by retry." if run.state == RunState.FAILED else None,
+            hint="To queue a failed run again: retry." if run.state == RunState.FAILED else None,
         )
     return _wish(services, run, Desired.RUN)
 
@@ -155,7 +155,7 @@ def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
             new=RunState.QUEUED,
             attempt=run.attempt,
             cause="retry",
-            message="retried by hand",
+            message="retried by the user",
             actor="user",
             set={
                 "desired": Desired.RUN.value,

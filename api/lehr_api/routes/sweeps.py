@@ -146,7 +146,9 @@ def extend(
         )
         submission.check_sweep(cells, services)
         if not store.add_cells(sweep.id, cells, known=len(known), actor="user", spec=spec):
-            raise Conflict(f"{sweep.name} ({sweep.id}) has grown meanwhile.", hint="Ask again.")
+            raise Conflict(
+                f"{sweep.name} ({sweep.id}) has been extended meanwhile.", hint="Try again."
+            )
         return services.presenter.sweeps.detail(store.sweep(sweep.id))
 
     answer = services.answers.once(

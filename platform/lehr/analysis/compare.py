@@ -1,8 +1,9 @@
 """Runs side by side: in what they differ, and whether the difference in outcome means anything.
 
-Two runs that differ in more than one factor say nothing of either factor alone (P1's 8-bit AdamW
-run had three times the learning rate of its baseline), and a gap within the noise between seeds
-says nothing at all. Both are said in words.
+If two runs differ in more than one factor, their results prove nothing about either factor: in
+docs/reference-runs.md an 8-bit AdamW run had three times the learning rate of its baseline. A gap
+within the noise between seeds proves nothing at all. The comparison reports both cases in words.
+Values of different held-out sets have no difference.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from lehr.analysis.held_out import HeldOut, is_measured
 
 _MISSING = "—"
 _NOT_FACTORS = (
@@ -61,6 +64,10 @@ class ComparedRun:
     spec: Mapping[str, Any]
     curve: Sequence[tuple[float, float]] = ()
     """(x, value) of the metric compared, x ascending: step, tokens or seconds."""
+    evaluated: bool = True
+    """It has a metric of the held-out set."""
+    held_out: str | None = None
+    """Digest of that set; None where its trainer recorded none."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,9 @@ class Standing:
     """The point that was taken: the run's last at or before the common x."""
     value: float | None
     delta: float | None
-    """value minus the baseline's."""
+    """value minus the baseline's; None where they were measured on different held-out sets."""
+    incomparable: bool = False
+    """It has no delta for that reason."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,10 @@ class Comparison:
     """In the runs' order; the first run is the baseline."""
     noise: float | None
     """Standard deviation of the metric between runs that differ only in their seed, if any do."""
+    held_out: HeldOut = field(default=HeldOut())
+    """Of the runs that were evaluated, whatever the metric compared."""
+    held_out_note: str | None = None
+    """What it means for the metric compared; the first of the notes, too."""
     notes: tuple[str, ...] = field(default=())
 
 
@@ -121,15 +134,21 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
     if len(runs) < 2:
         raise ValueError(f"a comparison needs two runs; {len(runs)} given")
     found = differences([run.spec for run in runs])
+    held_out = HeldOut.of({run.id: run.held_out for run in runs if run.evaluated})
+    note = None
+    if is_measured(metric):
+        note = held_out.note(metric, {run.id: run.name for run in runs})
     common = _common_x(runs)
-    standings = _standings(runs, common)
-    noise = _seed_noise(runs, standings)
+    standings = _standings(runs, common, held_out if is_measured(metric) else HeldOut())
+    noise = _seed_noise(runs, standings, by_set=is_measured(metric))
     return Comparison(
         differences=tuple(found),
         common_x=common,
         standings=tuple(standings),
         noise=noise,
-        notes=tuple(_notes(runs, standings, noise, metric)),
+        held_out=held_out,
+        held_out_note=note,
+        notes=(*([note] if note else []), *_notes(runs, standings, noise, metric)),
     )
 
 
@@ -156,7 +175,9 @@ def _common_x(runs: Sequence[ComparedRun]) -> float | None:
     return common if all(run.curve[0][0] <= common for run in runs) else None
 
 
-def _standings(runs: Sequence[ComparedRun], common: float | None) -> list[Standing]:
+def _standings(
+    runs: Sequence[ComparedRun], common: float | None, held_out: HeldOut
+) -> list[Standing]:
     found: list[Standing] = []
     for run in runs:
         if common is None:
@@ -164,13 +185,18 @@ def _standings(runs: Sequence[ComparedRun], common: float | None) -> list[Standi
             continue
         at = bisect.bisect_right([x for x, _ in run.curve], common) - 1
         x, value = run.curve[at]
+        if held_out.differ(runs[0].id, run.id):
+            found.append(Standing(run.id, x, value, None, incomparable=True))
+            continue
         base = found[0].value if found else value
         found.append(Standing(run.id, x, value, None if base is None else value - base))
     return found
 
 
-def _seed_noise(runs: Sequence[ComparedRun], standings: Sequence[Standing]) -> float | None:
-    """Pooled over the groups of runs whose factors agree.
+def _seed_noise(
+    runs: Sequence[ComparedRun], standings: Sequence[Standing], *, by_set: bool
+) -> float | None:
+    """Pooled over the groups of runs whose factors, and with ``by_set`` held-out sets, agree.
 
     A repetition of a seed counts once: that it agrees with itself says nothing of other seeds.
     """
@@ -180,7 +206,8 @@ def _seed_noise(runs: Sequence[ComparedRun], standings: Sequence[Standing]) -> f
             continue
         flat = flatten(run.spec)
         factors = {p: v for p, v in flat.items() if _is_factor(p)}
-        group = groups.setdefault(repr(sorted(factors.items())), {})
+        key = repr((run.held_out if by_set else None, sorted(factors.items())))
+        group = groups.setdefault(key, {})
         group.setdefault(flat.get(SEED), standing.value)
     freedom = sum(len(group) - 1 for group in groups.values())
     if freedom < 1:
@@ -209,7 +236,7 @@ def _notes(
             more = f"; and {len(factors) - 4} more" if len(factors) > 4 else ""
             yield (
                 f"{base.name} and {run.name} differ in {len(factors)} factors ({listed}{more}), so "
-                "the gap between them cannot be put down to one."
+                "the gap between them cannot be attributed to one."
             )
         if noise is not None and standing.delta is not None and abs(standing.delta) <= 2 * noise:
             yield (

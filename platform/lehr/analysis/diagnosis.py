@@ -55,8 +55,8 @@ def diagnose(
     """The alarms of a run, in order of the step at which each began.
 
     Args:
-        curves: by metric name (``train/loss``, ``raw_ce_fp32``, ``val/loss``, ``train/grad_norm``,
-            ``step_time_s``, ``data_wait_s``); what is missing is not judged.
+        curves: by metric name (``train/loss``, ``raw_ce_fp32``, ``loss_same_tokens``, ``val/loss``,
+            ``train/grad_norm``, ``step_time_s``, ``data_wait_s``); what is missing is not judged.
         total_steps: how far the run is to go.
         warmup_steps: while the learning rate rises, loss and gradients may do anything.
     """
@@ -98,18 +98,27 @@ def _nan(run: _Run) -> Iterator[Alarm]:
 
 
 def _too_good(run: _Run) -> Iterator[Alarm]:
-    """P2's bug: a cross entropy in low precision fell while the true one exploded."""
-    check, loss = run.curves.get("raw_ce_fp32"), run.curves.get("train/loss")
-    if check is None or loss is None:
+    """Detect a low-precision loss that falls while the cross entropy in fp32 rises.
+
+    The check covers a few sequences, so it is compared with the training's loss on the same ones.
+    Where that was not logged, the loss of the whole batch is used, with an allowance for the
+    spread between sequences.
+    """
+    check = run.curves.get("raw_ce_fp32")
+    if check is None:
         return
-    by_step = dict(zip(loss.steps, loss.values, strict=True))
-    began, held, gap = None, 0, 0.0
-    for step, exact in zip(check.steps, check.values, strict=True):
-        shown = by_step.get(step)
-        if shown is None:
-            continue
-        if exact - shown > TOO_GOOD:
-            began, held, gap = (step if held == 0 else began), held + 1, exact - shown
+    shown: dict[int, float] = {}
+    for name in ("train/loss", "loss_same_tokens"):
+        curve = run.curves.get(name)
+        if curve is not None:
+            shown |= zip(curve.steps, curve.values, strict=True)
+    pairs = zip(check.steps, check.values, strict=True)
+    gaps = [(step, exact - shown[step]) for step, exact in pairs if step in shown]
+    limit = max(TOO_GOOD, 3 * _noise([gap for _, gap in gaps]))
+    began, held, last = None, 0, 0.0
+    for step, gap in gaps:
+        if gap > limit:
+            began, held, last = (step if held == 0 else began), held + 1, gap
         else:
             began, held = None, 0
     if began is not None and held >= LASTS:
@@ -117,7 +126,7 @@ def _too_good(run: _Run) -> Iterator[Alarm]:
             "too_good",
             began,
             f"the training loss has been under its fp32 check since step {began:,}, now by "
-            f"{gap:.2f}: the loss is too good to be true",
+            f"{last:.2f}: the loss is too good to be true",
             "Compute the cross entropy in fp32, outside autocast (loss: chunked)",
         )
 
@@ -243,6 +252,12 @@ def _data_wait(run: _Run) -> Iterator[Alarm]:
             f"{share:.0%} of a step is spent waiting for data",
             "More data.workers, or data.loading: preload",
         )
+
+
+def _noise(values: Sequence[float]) -> float:
+    """The spread of a series about its course, which may climb or jump: from its differences."""
+    found = np.abs(np.diff([value for value in values if math.isfinite(value)]))
+    return float(np.median(found)) * 1.4826 / math.sqrt(2) if len(found) else 0.0
 
 
 def _rolling_median(values: np.ndarray, width: int) -> np.ndarray:

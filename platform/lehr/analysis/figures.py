@@ -161,7 +161,9 @@ def _ranked_traces(sweep: SweepDetail, parameter: str, cells: Sequence[CellView]
     for name, members in groups.items():
         ordered = sorted(members, key=lambda cell: _order(cell.parameters[parameter]))
         look = stroke(given[name]) if len(groups) > 1 else None
-        if len(groups) > 1 or len(set(_at(parameter, ordered))) < len(ordered):
+        several = len(groups) > 1 or len(set(_at(parameter, ordered))) < len(ordered)
+        # A line or a mean through values of different held-out sets would compare them.
+        if several and sweep.held_out != "different":
             if sweep.noise_band is not None:
                 traces.append(_band_trace(parameter, ordered, sweep.noise_band))
             traces.append(_mean_trace(parameter, ordered, given[name] if look else None))
@@ -389,6 +391,8 @@ def _hover(sweep: SweepDetail, cell: CellView) -> str:
     varied = "<br>".join(f"{path} {short(v, path)}" for path, v in cell.parameters.items())
     step = sweep.compared_at_step if cell.compared_value is not None else cell.step
     at = f" at step {step:,}" if step is not None else ""
+    if sweep.held_out == "different":
+        at += f", held-out set {cell.held_out[:8] if cell.held_out else 'not known'}"
     return f"<b>{cell.run.name}</b><br>{varied}<br>{sweep.metric} {shown}{at}<br>{cell.run.state}"
 
 

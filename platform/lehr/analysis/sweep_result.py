@@ -28,7 +28,7 @@ def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:
 
 def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     """The fit of loss over learning rate, where the sweep is one that it can be said of."""
-    if not is_rate(parameter) or sweep.goal != "minimize":
+    if not is_rate(parameter) or sweep.goal != "minimize" or sweep.held_out == "different":
         return None
     # Other parameters would pass for noise, except seeds, which are noise.
     if any(path != parameter and not path.endswith("seed") for path in sweep.parameters):
@@ -47,6 +47,8 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
 
 def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
     """The answer in a sentence: the best value, what the fit says, whether it is at an edge."""
+    if sweep.held_out == "different":
+        return f"No cell leads. {sweep.held_out_note}"
     if sweep.best_parameters is None or sweep.best_value is None:
         if sweep.state == "finished":
             return f"No cell ended with a finite {sweep.metric}."

@@ -156,7 +156,7 @@ class Copy:
         """
         found = self.known()
         if found is None:
-            raise BadCheckpoint(f"{self.url} has no {layout.MANIFEST}, so it is not whole")
+            raise BadCheckpoint(f"{self.url} has no {layout.MANIFEST}, so it is incomplete")
         # A name of its own: two nodes may fetch to one shared folder.
         draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
         draft.mkdir(parents=True)
@@ -173,7 +173,7 @@ class Copy:
                 with contextlib.suppress(OSError):  # Another node was quicker.
                     draft.rename(folder)
             if whole(folder) is None:
-                raise BadCheckpoint(f"{folder} cannot be put in place")
+                raise BadCheckpoint(f"{folder} cannot be created")
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return found
@@ -190,7 +190,7 @@ class Copy:
         """
         found = self.known()
         if found is None:
-            raise BadCheckpoint(f"{self.url} has no {layout.MANIFEST}, so it is not whole")
+            raise BadCheckpoint(f"{self.url} has no {layout.MANIFEST}, so it is incomplete")
 
         def check(name: str, entry: FileEntry) -> None:
             try:
@@ -278,7 +278,7 @@ def _open(path: Path) -> IO[bytes]:
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
     except FileNotFoundError:
         where = path.parent if path.name == layout.MANIFEST else path
-        what = f"has no {layout.MANIFEST}, so it is not whole"
+        what = f"has no {layout.MANIFEST}, so it is incomplete"
         what = what if path.name == layout.MANIFEST else "is missing"
         raise BadCheckpoint(f"{where} {what}") from None
     except OSError as error:

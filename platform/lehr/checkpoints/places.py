@@ -38,22 +38,26 @@ def normalised(url: str) -> str:
     text = f"file://{url}" if url.startswith("/") else url
     scheme, separator, _ = text.partition("://")
     if not separator:
-        raise ValueError(f"{url!r} is not a place: write s3://bucket/prefix, or a whole path")
+        raise ValueError(
+            f"{url!r} is not a storage URL: write s3://bucket/prefix, or an absolute path"
+        )
     if scheme not in SCHEMES:
         near = nearest(scheme, SCHEMES)
         known = f"did you mean {near}://" if near else f"known: {', '.join(SCHEMES)}"
-        raise ValueError(f"{url!r} begins with {scheme}://, which is no scheme for copies; {known}")
+        raise ValueError(
+            f"{url!r} begins with {scheme}://, which is not a supported scheme; {known}"
+        )
     parts = urlsplit(text)
     if "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]:
-        raise ValueError("a spec is stored as it is: leave the password to the environment")
+        raise ValueError("a spec is stored unencrypted: put the password into the environment")
     if parts.query or parts.fragment:
-        raise ValueError(f"{url!r} has a query or fragment; a place has none")
+        raise ValueError(f"{url!r} has a query or fragment, which a storage URL must not have")
     if scheme == "file" and (parts.netloc or parts.path in {"", "/"}):
-        raise ValueError(f"{url!r} must be a folder's whole path: file:///mnt/shared/checkpoints")
+        raise ValueError(f"{url!r} must be an absolute path: file:///mnt/shared/checkpoints")
     if scheme != "file" and not parts.netloc:
         raise ValueError(f"{url!r} names no bucket: {SCHEMES[scheme].example}")
     if ".." in parts.path.split("/"):
-        raise ValueError(f"{url!r} leads upwards; write where it ends")
+        raise ValueError(f"{url!r} contains '..'; write the resulting path")
     return text.rstrip("/")
 
 

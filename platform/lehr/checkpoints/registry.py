@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
 from lehr.checkpoints.places import short
+from lehr.control.copies import copies_at
 from lehr.errors import Conflict, LehrError, NotFound
 from lehr.store.copies import THERE
 from lehr.views import (
@@ -63,16 +64,34 @@ def find(run: Run, rows: Sequence[Checkpoint], step: int, attempt: int | None) -
 
 
 class Places:
-    """One checkpoint's places: its folder, if this machine has it, and its copy."""
+    """One checkpoint's places: its folder, if this machine has it, and its copy.
 
-    def __init__(self, runs_dir: Path, row: Checkpoint) -> None:
+    What a row says comes from a worker, so each place is compared with where this run's
+    checkpoints lie. A place elsewhere is neither read nor removed.
+    """
+
+    def __init__(self, runs_dir: Path, run: Run, row: Checkpoint) -> None:
         self.row = row
-        self.folder = runs_dir / row.run_id / row.path
-        self.copy_url = row.copy_url if row.copy_state == THERE else None
+        self.folder = runs_dir / run.id / row.path
+        self.stray_folder = _stray_folder(runs_dir, run, row)
+        """Why its path is not one of this run's; None when it is."""
+        copy_url = row.copy_url if row.copy_state == THERE else None
+        self.stray_copy = _stray_copy(run, row, copy_url)
+        """Why its copy's URL is not one of this run's; None when it is, and without a copy."""
+        self.copy_url = copy_url if self.stray_copy is None else None
 
     @property
     def here(self) -> bool:
-        return (self.folder / layout.MANIFEST).is_file()
+        return self.stray_folder is None and (self.folder / layout.MANIFEST).is_file()
+
+    def require_own(self) -> None:
+        """Raises Conflict when one of its places is not this run's."""
+        for why in (self.stray_folder, self.stray_copy):
+            if why is not None:
+                raise Conflict(
+                    f"the checkpoint at step {self.row.step:,} cannot be used: {why}.",
+                    hint="It was registered so by its attempt. Look at what lies there yourself.",
+                )
 
     def readable(self) -> Readable:
         """The folder if it is whole, else the copy.
@@ -80,12 +99,16 @@ class Places:
         Raises:
             Conflict: neither can be read from this machine.
         """
-        try:
-            held = Folder(self.folder)
-        except BadCheckpoint as error:
-            why = str(error) if self.here else "its folder is not on the server's machine"
-        else:
-            return Readable(held, held.known)
+        why = self.stray_folder
+        if why is None:
+            try:
+                held = Folder(self.folder)
+            except BadCheckpoint as error:
+                why = str(error) if self.here else "its folder is not on the server's machine"
+            else:
+                return Readable(held, held.known)
+        if self.stray_copy is not None:
+            why = f"{why}; {self.stray_copy}"
         if self.copy_url is not None:
             try:
                 copy = Copy(self.copy_url)
@@ -97,10 +120,10 @@ class Places:
             else:
                 if known is not None:
                     return Readable(copy, known)
-                why = f"{self.copy_url} is gone"
+                why = f"{self.copy_url} no longer exists"
         raise Conflict(
             f"the checkpoint at step {self.row.step:,} cannot be read: {why}.",
-            hint="With checkpoints.upload in its spec a run's checkpoints are copied as written.",
+            hint="With checkpoints.upload in the spec, checkpoints are copied when written.",
         )
 
     def files(self) -> CheckpointFiles:
@@ -120,8 +143,16 @@ class Places:
 
     def verify(self) -> CheckpointVerdict:
         """Every place read to its end and compared with its manifest, and that with the record."""
-        places = []
-        if self.row.removed_at is None and (self.here or self.copy_url is None):
+        places = [
+            PlaceVerdict(place=place, ok=False, message=why)
+            for place, why in (
+                (self.row.path, self.stray_folder),
+                (self.row.copy_url or "", self.stray_copy),
+            )
+            if why is not None
+        ]
+        its_own = self.stray_folder is None and self.row.removed_at is None
+        if its_own and (self.here or self.copy_url is None):
             places.append(self._judge(str(self.folder), lambda: verify_folder(self.folder)))
         if self.copy_url is not None:
             url = self.copy_url
@@ -143,7 +174,7 @@ class Places:
             return PlaceVerdict(place=place, ok=False, message=f"cannot be read: {short(error)}")
         if known.digest != self.row.digest:
             message = (
-                f"it is whole, but not the one that was recorded: its manifest's SHA-256 is "
+                f"it is complete, but not the recorded one: its manifest's SHA-256 is "
                 f"{known.digest[:12]}, the record says {self.row.digest[:12]}"
             )
             return PlaceVerdict(place=place, ok=False, message=message)
@@ -152,17 +183,18 @@ class Places:
         return PlaceVerdict(
             place=place,
             ok=True,
-            message=f"{len(files)} files, {size:,} bytes: as the manifest says",
+            message=f"{len(files)} files, {size:,} bytes: they match the manifest",
         )
 
     def weigh(self) -> CheckpointDeletion:
         """What removing it would free, as far as this machine sees it."""
-        places, notes = [], []
-        if self.row.removed_at is None:
+        places = []
+        notes = [f"left alone: {why}" for why in (self.stray_folder, self.stray_copy) if why]
+        if self.row.removed_at is None and self.stray_folder is None:
             if self.here:
                 places.append(str(self.folder))
             else:
-                notes.append("its folder is not on this machine; what is on a node stays there")
+                notes.append("its folder is not on this machine; files on a node are kept")
         if self.copy_url is not None:
             places.append(self.copy_url)
         return CheckpointDeletion(
@@ -186,11 +218,53 @@ class Places:
         except Exception as error:
             raise Conflict(
                 f"{self.copy_url} cannot be removed: {short(error)}.",
-                hint="Once it can be reached, ask again.",
+                hint="Try again once it can be reached.",
             ) from error
 
     def remove_folder(self) -> None:
-        """The manifest first: what is left of a removal is no checkpoint."""
+        """The manifest first: what is left of a removal is no checkpoint.
+
+        Raises:
+            Conflict: one of its places is not this run's.
+        """
+        self.require_own()
         (self.folder / layout.MANIFEST).unlink(missing_ok=True)
         if self.folder.is_dir():
             shutil.rmtree(self.folder)
+
+
+def own_folder(runs_dir: Path, run_id: str) -> Path:
+    """The run's directory.
+
+    Raises:
+        Conflict: it is a link, so what is in it may be anybody's.
+    """
+    folder = runs_dir / run_id
+    if folder.is_symlink():
+        raise Conflict(
+            f"{folder} is a link to {folder.readlink()}; nothing behind it is read or removed.",
+            hint="Put the folder itself there, or remove the link.",
+        )
+    return folder
+
+
+def _stray_folder(runs_dir: Path, run: Run, row: Checkpoint) -> str | None:
+    at = layout.checkpoint_at(row.path)
+    if at is None or at[0] > row.attempt:
+        return (
+            f"its path is {row.path[:200]!r}, not "
+            f"attempt-<1 to {row.attempt}>/{layout.CHECKPOINTS}/step-<8 digits>"
+        )
+    # The runs' folder may be a link, and nothing below it.
+    root = runs_dir.resolve() / run.id
+    if not (root / row.path).resolve().is_relative_to(root):
+        return f"its path {row.path!r} leads out of the run's directory by a link"
+    return None
+
+
+def _stray_copy(run: Run, row: Checkpoint, url: str | None) -> str | None:
+    place = copies_at(run.spec, run.id, row.path)
+    if url is None or url == place:
+        return None
+    expected = f"not {place}" if place else "and the run's spec names no place for copies"
+    return f"its copy's url is {url[:200]!r}, {expected}"

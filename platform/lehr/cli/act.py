@@ -20,10 +20,10 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("cancel")
 def cancel(
     ref: Ref,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Stop a run, a sweep or a rollout for good, without saving. `lehr pause` saves a run.
+    """Stop a run, sweep or rollout for good, without saving. To save a run first: `lehr pause`.
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
@@ -58,15 +58,15 @@ def pause(ref: Ref, as_json: Json = False) -> None:
 
 @app.command("resume")
 def resume(ref: Ref, as_json: Json = False) -> None:
-    """Queue a paused run again; it goes on from its checkpoint. JSON: {run: RunDetail}."""
+    """Queue a paused run again. It resumes from its checkpoint. JSON: {run: RunDetail}."""
     _told(connect().run(ref).resume(), as_json)
 
 
 @app.command("retry")
 def retry(ref: Ref, as_json: Json = False) -> None:
-    """Queue a failed run again, or exactly the failed cells of a sweep, from their checkpoints.
+    """Queue a failed run again, or all failed cells of a sweep. They resume from checkpoints.
 
-    Cells that never ran because their sweep was stopped are queued too.
+    Also queues cells that never ran because the sweep was stopped.
 
     JSON: {run: RunDetail} or {sweep: SweepDetail}.
     """
@@ -86,12 +86,12 @@ def extend(
         list[str],
         typer.Argument(
             metavar="WHAT...",
-            help="A grid: path=[values]. A list: cells=[{path: value}]. A search: trials=10.",
+            help="Grid: PATH=[VALUES]. List: cells=[{PATH: VALUE}]. Search: trials=N.",
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Add cells to a sweep, also once it has finished. JSON: {sweep: SweepDetail}."""
+    """Add cells to a sweep, even after it has finished. JSON: {sweep: SweepDetail}."""
     from lehr.specs.overrides import parse_overrides
 
     given = {path: value for path, value, _ in parse_overrides(more)}
@@ -99,7 +99,7 @@ def extend(
     cells, trials = given.pop("cells", None), given.pop("trials", None)
     for path, value in given.items():
         if not isinstance(value, list):
-            raise UserError(f"{path} is {value!r}; give a list.", hint=f"{path}=[{value}]")
+            raise UserError(f"{path} is {value!r}; it must be a list.", hint=f"{path}=[{value}]")
     if cells is not None and not isinstance(cells, list):
         raise UserError("cells must be a list.", hint="cells=[{train.optimizer.lr: 1e-3}]")
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
@@ -116,9 +116,11 @@ def confirm(question: str) -> None:
     import sys
 
     if not sys.stdin.isatty():
-        raise UserError("this would ask, and nobody is there to answer.", hint="Add -y.")
+        raise UserError(
+            "confirmation required, but stdin is not a terminal.", hint="Re-run with --yes."
+        )
     if not typer.confirm(question, err=True):
-        notes().print("Nothing was done.")
+        notes().print("Cancelled. Nothing was changed.")
         raise typer.Exit(0)
 
 

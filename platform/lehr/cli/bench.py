@@ -1,4 +1,4 @@
-"""``lehr bench``: an experiment of the reference logs, repeated on this machine.
+"""``lehr bench``: repeat a published experiment (docs/reference-runs.md) on this machine.
 
 The trainer measures, in processes of its own; this side checks the names, hands the options on
 and shows the table.
@@ -27,27 +27,36 @@ _ABOUT = "\n\n".join(f"{name}: {text}." for name, text in EXPERIMENTS.items())
 
 @app.command(
     "bench",
-    help="Repeat an experiment of the reference logs on this machine, as a table.\n\n"
+    help="Repeat a published experiment (docs/reference-runs.md) on this machine, as a table.\n\n"
     f"{_ABOUT}\n\nOn a CPU it takes a minute or two; each row is measured by a process of its own.",
 )
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(EXPERIMENTS)}.")],
     size: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(SIZES)}; by default small on a CPU, the logs' on a GPU."),
+        typer.Option(help=f"{', '.join(SIZES)}; by default small on a CPU, as published on a GPU."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    sequences: Annotated[int | None, typer.Option(min=1, help="Of a step.")] = None,
-    sequence_length: Annotated[int | None, typer.Option(min=1, help="In tokens.")] = None,
-    memory_gb: Annotated[float | None, typer.Option(help="batch: what may be taken.")] = None,
-    out: Annotated[Path | None, typer.Option(help="gpu: the folder that keeps results.")] = None,
-    budget_s: Annotated[
-        float | None, typer.Option(help="gpu: begin no further row after so many seconds.")
+    sequences: Annotated[
+        int | None,
+        typer.Option(min=1, help="Sequences of an optimizer step. Default: those of the size."),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="gpu: a section; may be repeated.")] = None,
-    eager: Annotated[bool, typer.Option("--eager", help="Leave out rows that compile.")] = False,
+    sequence_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a sequence. Default: those of the size.")
+    ] = None,
+    memory_gb: Annotated[float | None, typer.Option(help="For batch: memory limit in GB.")] = None,
+    out: Annotated[Path | None, typer.Option(help="For gpu: folder for the results.")] = None,
+    budget_s: Annotated[
+        float | None, typer.Option(help="For gpu: start no further row after this many seconds.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="For gpu: run this section only. May be repeated.")
+    ] = None,
+    eager: Annotated[
+        bool, typer.Option("--eager", help="Skip rows that use torch.compile.")
+    ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Even a size that a CPU is too slow for.")
+        bool, typer.Option("--force", help="Allow a size that is too slow for a CPU.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +97,7 @@ def _run(arguments: list[str], *, quiet: bool) -> dict[str, Any]:
 
     if find_spec("torch") is None:
         raise LehrError(
-            "the trainer is not installed here, so nothing can be measured on this machine.",
+            "the trainer is not installed on this machine, so it cannot run experiments.",
             hint="Install it: pip install 'lehr[trainer]'",
         )
     from lehr import home

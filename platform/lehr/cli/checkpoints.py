@@ -19,23 +19,26 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 checkpoints = typer.Typer(
-    help="What a run has saved: save now, list, verify, download, delete.",
+    help="Checkpoints of a run: save now, list, verify, download, delete.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 app.add_typer(checkpoints, name="checkpoints")
 
-Step = Annotated[
-    int | None, typer.Option("--step", min=0, help="Of the checkpoint; the newest if not given.")
-]
+Step = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint.")]
 Attempt = Annotated[
-    int | None, typer.Option("--attempt", min=1, help="The newest that saved at this step.")
+    int | None,
+    typer.Option(
+        "--attempt",
+        min=1,
+        help="Attempt that saved it. Default: the newest that saved at this step.",
+    ),
 ]
 
 
 @checkpoints.callback()
 def about() -> None:
-    """What a run has saved: save now, list, verify, download, delete.
+    """Checkpoints of a run: save now, list, verify, download, delete.
 
     With `checkpoints: {upload: s3://bucket/prefix}` in its spec, each is copied as it is written.
     """
@@ -44,10 +47,12 @@ def about() -> None:
 @checkpoints.command("ls")
 def ls(
     ref: Ref,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Also those that are gone.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Include deleted checkpoints.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """A run's checkpoints by step: size, val/loss, where each lies, why it is kept.
+    """List a run's checkpoints by step: size, val/loss, location, why it is kept.
 
     JSON: {run, checkpoints: [CheckpointView]}.
     """
@@ -83,20 +88,20 @@ def ls(
 
 @checkpoints.command("save")
 def save(ref: Ref, as_json: Json = False) -> None:
-    """Have a run that trains save a checkpoint after its present step. JSON: {run: RunDetail}."""
+    """Save a checkpoint of a running run after its current step. JSON: {run: RunDetail}."""
     run = connect().run(ref).checkpoint()
     if as_json:
         print_json({"run": plain(run.detail)})
         return
-    console().print(f"{run.name} ({run.id}) saves after its present step.", markup=False)
+    console().print(f"{run.name} ({run.id}) will save after its current step.", markup=False)
     notes().print(f"  See it: lehr checkpoints ls {run.id}", markup=False)
 
 
 @checkpoints.command("verify")
 def verify(ref: Ref, step: Step = None, attempt: Attempt = None, as_json: Json = False) -> None:
-    """Read checkpoints to their end, wherever they lie, and compare every digest.
+    """Read checkpoints completely, in every location, and compare every digest.
 
-    All of the run's without --step. Exit code 1: one is not whole.
+    Without --step: all checkpoints of the run. Exit code 1: one is damaged or incomplete.
 
     JSON: {run, ok, checkpoints: [CheckpointVerdict]}.
     """
@@ -117,7 +122,7 @@ def verify(ref: Ref, step: Step = None, attempt: Attempt = None, as_json: Json =
             mark = "whole" if place.ok else "[red]damaged[/]"
             console().print(f"step {at:,}  {mark}  {words(place.place)}\n  {words(place.message)}")
         if not verdict.places:
-            console().print(f"step {at:,}  [red]nowhere that the server can reach[/]")
+            console().print(f"step {at:,}  [red]not in any place that the server can reach[/]")
     ok = all(verdict.ok for verdict in verdicts)
     if as_json:
         print_json({"run": run.id, "ok": ok, "checkpoints": plain(verdicts)})
@@ -128,12 +133,16 @@ def verify(ref: Ref, step: Step = None, attempt: Attempt = None, as_json: Json =
 @checkpoints.command("download")
 def download(
     ref: Ref,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="One that does not exist yet.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to create. It must not exist yet.")
+    ],
     step: Step = None,
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Fetch a checkpoint into a folder; every digest is compared. Goes on where it broke off.
+    """Download a checkpoint into a folder and compare every digest. Continues a broken download.
+
+    Without --step: the newest checkpoint.
 
     JSON: {downloaded: {run, step, path, bytes}}.
     """
@@ -171,12 +180,12 @@ def download(
 @checkpoints.command("rm")
 def rm(
     ref: Ref,
-    step: Annotated[int, typer.Option("--step", min=0, help="Of the checkpoint.")],
+    step: Annotated[int, typer.Option("--step", min=0, help="Step of the checkpoint.")],
     attempt: Attempt = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete one checkpoint with its copy; says first what that frees.
+    """Delete one checkpoint and its copy. Shows first how much space it frees.
 
     JSON: {deleted: CheckpointDeletion}.
     """

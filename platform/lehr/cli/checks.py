@@ -142,7 +142,7 @@ def check_gpu_use() -> list[Check]:
                     "GPU memory",
                     "note",
                     f"GPU {index} already has {used} of {total} MiB in use",
-                    "See who holds it: nvidia-smi",
+                    "See which process uses it: nvidia-smi",
                 )
             )
     return checks
@@ -153,7 +153,7 @@ def check_cpu() -> list[Check]:
     memory = _memory_bytes()
     text = f"{cores} cores, {formats.size(memory)} memory"
     if memory is not None and memory < 4 * _GB:
-        return [Check("CPU", "note", text, "Ray and torch together want 4 GB or more.")]
+        return [Check("CPU", "note", text, "Ray and torch together need 4 GB or more.")]
     return [Check("CPU", "ok", text)]
 
 
@@ -175,7 +175,9 @@ def check_disk() -> list[Check]:
         if not os.access(there, os.W_OK):
             checks.append(Check("disk", "bad", f"{there} cannot be written", "Set LEHR_HOME."))
         elif free < 1 * _GB:
-            checks.append(Check("disk", "bad", text, "A checkpoint needs room; free some."))
+            checks.append(
+                Check("disk", "bad", text, "Free some space: a checkpoint would not fit.")
+            )
         elif free < 20 * _GB:
             mend = "A checkpoint of a 1B model takes 15 GB, and two are kept."
             checks.append(Check("disk", "note", text, mend))
@@ -221,7 +223,7 @@ def check_shared_memory() -> list[Check]:
                 "shared memory",
                 "note",
                 f"{_SHARED_MEMORY} has {formats.size(total)}",
-                "Loader workers and Ray share through it. In Docker: --shm-size 8g",
+                "Loader workers and Ray use shared memory. In Docker: --shm-size 8g",
             )
         ]
     return [Check("shared memory", "ok", f"{_SHARED_MEMORY} has {formats.size(total)}")]
@@ -244,7 +246,7 @@ def check_token() -> list[Check]:
     if mode & 0o077:
         found = f"{path} can be read by others (mode {mode:04o})"
         return [Check("token", "bad", found, f"chmod 600 {path}")]
-    return [Check("token", "ok", f"{path}, readable by its owner alone")]
+    return [Check("token", "ok", f"{path}, readable only by its owner")]
 
 
 def check_server() -> list[Check]:
@@ -265,9 +267,9 @@ def check_server() -> list[Check]:
     except LehrError as error:
         return [*checks, Check("token", "bad", error.message, error.hint)]
     text = f"{cluster.state}, {cluster.gpus_total} GPUs on {len(cluster.nodes)} nodes"
-    text += f": {cluster.message}" if cluster.message else ""
-    status: Status = "ok" if cluster.state == "up" else "note"
-    return [*checks, Check("cluster", status, text)]
+    if cluster.state == "up" and cluster.gpus_total:
+        return [*checks, Check("cluster", "ok", text)]
+    return [*checks, Check("cluster", "note", text, cluster.message)]
 
 
 def _check_port() -> list[Check]:
@@ -277,7 +279,9 @@ def _check_port() -> list[Check]:
         if probe.connect_ex(("127.0.0.1", port)) != 0:
             return [Check("port", "ok", f"{port} is free")]
     return [
-        Check("port", "note", f"{port} is held by another program", "lehr up --port takes another")
+        Check(
+            "port", "note", f"{port} is used by another program", "lehr up takes the next free one"
+        )
     ]
 
 
@@ -297,7 +301,7 @@ def check_open_ports() -> list[Check]:
             "open ports",
             "note",
             f"the network can reach {text}",
-            "Ray asks for its token there; close them to strangers with a firewall all the same.",
+            "Ray requires its token on these ports. Close them with a firewall nevertheless.",
         )
     ]
 

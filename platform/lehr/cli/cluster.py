@@ -13,16 +13,18 @@ app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="The machines: list them, take one out of use, take it back in.",
+    help="Nodes of the cluster: list, exclude, readmit.",
 )
 app.add_typer(group, name="cluster")
 
-Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, as lehr status has it.")]
+Node = Annotated[
+    str, typer.Argument(metavar="NODE", help="Name of the node, as lehr status shows it.")
+]
 
 
 @group.command("ls")
 def ls(as_json: Json = False) -> None:
-    """The nodes, their GPUs, and whether they are in use. JSON: ClusterView."""
+    """List nodes and their GPUs, and which are in use. JSON: ClusterView."""
     view = connect().cluster()
     if as_json:
         print_json(plain(view))
@@ -40,24 +42,24 @@ def ls(as_json: Json = False) -> None:
 @group.command("exclude")
 def exclude(
     node: Node,
-    reason: Annotated[str, typer.Option("--reason", help="Shown wherever the node is.")] = (
-        "taken out by hand"
+    reason: Annotated[str, typer.Option("--reason", help="Reason to show beside the node.")] = (
+        "excluded by the user"
     ),
     as_json: Json = False,
 ) -> None:
-    """Place nothing more on a node; what runs there goes on. JSON: ClusterView."""
+    """Place no new runs on a node. Running ones continue. JSON: ClusterView."""
     view = connect().exclude_node(node, reason)
     if as_json:
         print_json(plain(view))
     else:
-        console().print(f"{words(node)} gets no more work; what runs there goes on.")
+        console().print(f"{words(node)} is excluded: no new runs. Running ones continue.")
 
 
 @group.command("readmit")
 def readmit(node: Node, as_json: Json = False) -> None:
-    """Give a node work again; what it failed before is forgiven. JSON: ClusterView."""
+    """Place runs on a node again, and forget its earlier failures. JSON: ClusterView."""
     view = connect().readmit_node(node)
     if as_json:
         print_json(plain(view))
     else:
-        console().print(f"{words(node)} gets work again.")
+        console().print(f"{words(node)} is readmitted: it can get new runs.")

@@ -43,24 +43,24 @@ def compare(
         list[str],
         typer.Argument(
             metavar="REF REF...",
-            help="Runs by id, unique beginning of an id, or name; a sweep stands for all its runs. "
+            help="Runs by id, unique prefix of an id, or name. A sweep means all its runs. "
             "The first is the baseline.",
         ),
     ],
     x: Annotated[
         Literal["step", "tokens", "time", "flops"],
-        typer.Option("--x", help="What is held equal."),
+        typer.Option("--x", help="Axis on which the runs are compared."),
     ] = "step",
-    metric: Annotated[str, typer.Option("--metric", "-m", help="What is compared.")] = "val/loss",
+    metric: Annotated[str, typer.Option("--metric", "-m", help="Metric to compare.")] = "val/loss",
     factors: Annotated[
-        bool, typer.Option("--factors", help="Only differences that may change the outcome.")
+        bool, typer.Option("--factors", help="Show only differences that may change the outcome.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Runs side by side: what differs in their configs, the metric at equal x, speed and memory.
+    """Compare runs: differences of their configs, the metric at equal x, speed and memory.
 
-    Says when runs differ in more than one factor, and when a gap lies within the noise between
-    seeds.
+    Reports when runs were evaluated on different held-out sets (then a metric under val/ has no
+    delta), when they differ in more than one factor, and gaps within the noise between seeds.
 
     JSON: {comparison: ComparisonView}.
     """
@@ -69,7 +69,7 @@ def compare(
         ids = _run_ids(client, refs)
         if len(ids) < 2:
             raise UserError(
-                f"a comparison needs two runs; {', '.join(refs)} is {len(ids)}.",
+                f"a comparison needs at least two runs; {', '.join(refs)} is {len(ids)}.",
                 hint="lehr compare BASELINE OTHER...   The last runs: lehr ls",
             )
         found = client.compare(*ids, metric=metric, x=x)
@@ -77,6 +77,8 @@ def compare(
         print_json({"comparison": plain(found)})
         return
     out = console()
+    if found.held_out_note:
+        out.print(f"! {words(found.held_out_note)}", style="yellow")
     out.print(_headline(found))
     out.print(_standings(found))
     shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
@@ -87,10 +89,11 @@ def compare(
     else:
         out.print("Their configs are the same.")
     out.print(f"\n{_noise(found)}")
-    for note in found.notes[:_NOTES]:
+    others = [note for note in found.notes if note != found.held_out_note]
+    for note in others[:_NOTES]:
         out.print(f"! {words(note)}", style="yellow")
-    if len(found.notes) > _NOTES:
-        out.print(f"  and {len(found.notes) - _NOTES} more: add --json", style="dim")
+    if len(others) > _NOTES:
+        out.print(f"  and {len(others) - _NOTES} more: add --json", style="dim")
 
 
 def _run_ids(client: Client, refs: list[str]) -> list[str]:
@@ -107,7 +110,7 @@ def _run_ids(client: Client, refs: list[str]) -> list[str]:
 def _headline(found: ComparisonView) -> str:
     metric = words(found.metric)
     if found.common_x is None:
-        return f"[bold]{metric}[/]: not every run has a value of it yet"
+        return f"[bold]{metric}[/]: some runs have no value yet"
     at = _AXES[found.x_axis](found.common_x)
     return f"[bold]{metric} at {at}[/], the farthest that all {len(found.runs)} runs reached"
 
@@ -118,7 +121,8 @@ def _standings(found: ComparisonView) -> Table:
     columns += [*(["MFU"] if has_mfu else []), "memory"]
     rows = table(*columns, right=("#", words(found.metric), "delta", "tok/s", "MFU", "memory"))
     values = [one.value for one in found.standings if one.value is not None]
-    best = min(values, default=None) if "loss" in found.metric else None
+    ordered = "loss" in found.metric and found.held_out_note is None
+    best = min(values, default=None) if ordered else None
     base = found.standings[0]
     for number, one in enumerate(found.standings, start=1):
         cells = [
@@ -143,6 +147,8 @@ def _signed(value: float | None) -> str:
 
 
 def _remark(one: StandingView, noise: float | None, *, base: bool) -> str:
+    if one.incomparable:
+        return f"[yellow]{words(one.incomparable)}[/]"
     if base or noise is None or one.delta is None or abs(one.delta) > 2 * noise:
         return ""
     return "[dim]within noise[/]"

@@ -34,7 +34,7 @@ def install(shell: str) -> None:
     from typer.completion import install as install_script  # type: ignore[attr-defined]
 
     name, path = install_script(shell=_known(shell), prog_name="lehr", complete_var=_VARIABLE)
-    typer.echo(f"Completion for {name} is in {path}; a new terminal has it.")
+    typer.echo(f"Wrote completion for {name} to {path}. Open a new terminal to use it.")
     raise typer.Exit
 
 
@@ -59,6 +59,6 @@ def _known(shell: str) -> str:
         return shell
     near = nearest(shell, SHELLS)
     raise UserError(
-        f"there is no completion for {shell!r}; there is for {', '.join(SHELLS)}.",
+        f"no completion for {shell!r}. Available: {', '.join(SHELLS)}.",
         hint=f"Did you mean {near}?" if near else None,
     )

@@ -23,7 +23,7 @@ Ref = Annotated[
     str,
     typer.Argument(
         metavar="REF",
-        help="Id, unique beginning of an id, or name.",
+        help="Id, unique prefix of an id, or name.",
         autocompletion=_names,
     ),
 ]
@@ -73,5 +73,5 @@ def find(client: Client, ref: str) -> Run | Sweep:
             hints = [error.hint for error in (no_run, no_sweep) if error.hint]
             raise NotFound(
                 f"there is no run or sweep {ref!r}.",
-                hint=hints[0] if hints else "What there is: lehr ls",
+                hint=hints[0] if hints else "List them: lehr ls",
             ) from None

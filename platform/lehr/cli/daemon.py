@@ -175,13 +175,13 @@ def _port(wish: Wish) -> int:
         if not _free(wish.host, wish.port):
             raise Conflict(
                 f"port {wish.port} is held by another program.",
-                hint="Leave --port out, and a free one is taken.",
+                hint="Omit --port to use a free one.",
             )
         return wish.port
     for port in range(home.DEFAULT_PORT, home.DEFAULT_PORT + 100):
         if _free(wish.host, port):
             return port
-    raise Conflict(f"no port from {home.DEFAULT_PORT} on is free.", hint="Name one: --port N")
+    raise Conflict(f"no port from {home.DEFAULT_PORT} on is free.", hint="Choose one: --port N")
 
 
 def _free(host: str, port: int) -> bool:

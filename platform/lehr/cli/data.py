@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 data = typer.Typer(
-    help="Turn a corpus into token shards ahead of training.",
+    help="Prepare token shards of a corpus before training.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -31,14 +31,14 @@ app.add_typer(data, name="data")
 
 @data.callback()
 def about() -> None:
-    """Turn a corpus into token shards ahead of training."""
+    """Prepare token shards of a corpus before training."""
 
 
 @data.command("prepare")
 def prepare(file: SpecFile, overrides: Overrides = None, as_json: Json = False) -> None:
-    """Prepare the corpus of a run, a sweep or a rollout on this machine; at once if it already is.
+    """Prepare the corpus of a run, sweep or rollout on this machine. Reuses a prepared corpus.
 
-    JSON: {prepared: [the last words of each preparation]}.
+    JSON: {prepared: [summary of each preparation]}.
     """
     said = [prepare_corpus(config, quiet=as_json) for config in corpora(read_spec(file, overrides))]
     if as_json:
@@ -82,7 +82,7 @@ def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:
 
     if find_spec("torch") is None and find_spec("numpy") is None:
         raise LehrError(
-            "the trainer is not installed here, so nothing can be prepared on this machine.",
+            "the trainer is not installed on this machine, so it cannot prepare data.",
             hint="Install it: pip install 'lehr[trainer]'",
         )
     with tempfile.TemporaryDirectory(prefix="lehr-") as folder:

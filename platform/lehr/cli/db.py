@@ -27,7 +27,7 @@ app.add_typer(db, name="db")
 
 Home = Annotated[
     Path | None,
-    typer.Option("--home", metavar="FOLDER", help="Another home than LEHR_HOME or ~/.lehr."),
+    typer.Option("--home", metavar="FOLDER", help="Home folder. Default: LEHR_HOME, or ~/.lehr."),
 ]
 
 
@@ -42,7 +42,9 @@ def about() -> None:
 
 @db.command("check")
 def check(home: Home = None, as_json: Json = False) -> None:
-    """Look for damage; changes nothing, and may run beside the server. Exit code 1: found some.
+    """Check the databases for damage, without changing them. Exit code 1: damage found.
+
+    The server may run.
 
     JSON: {home, ok, findings: [{level, where, message}]}.
     """
@@ -50,7 +52,7 @@ def check(home: Home = None, as_json: Json = False) -> None:
     from lehr.store.checkup import check as look
 
     where = _home(home)
-    with notes().status("Reading all of it"):
+    with notes().status("Checking every file"):
         found = look(where)
     wrong = [finding for finding in found if finding.level == "error"]
     if as_json:
@@ -73,7 +75,7 @@ def check(home: Home = None, as_json: Json = False) -> None:
         out.print(f"{words(str(where))}: {wording}")
         if wrong:
             notes().print(
-                "  An index (streams.db) is mended by lehr db rebuild, lehr.db by lehr db restore."
+                "  To repair streams.db: lehr db rebuild. To repair lehr.db: lehr db restore."
             )
     if wrong:
         raise typer.Exit(1)
@@ -82,12 +84,12 @@ def check(home: Home = None, as_json: Json = False) -> None:
 @db.command("backup")
 def backup(
     target: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder that does not exist yet.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder to create. It must not exist yet.")
     ],
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Copy the record and the streams as they are at one moment, also while trainings write.
+    """Copy databases and streams as of one moment, even while trainings write.
 
     Not in it: checkpoints (run directories), prepared data, and the token.
     JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at}}.
@@ -103,20 +105,25 @@ def backup(
         f"{words(str(made.folder))}: {_count(made.runs, 'run')}, "
         f"{_count(len(made.files), 'file')}, {formats.size(made.size_bytes)}"
     )
-    out.print("  Checkpoints and the token are not in it.", style="dim")
-    out.print(f"  Put it back: lehr db restore {words(str(made.folder))}", style="dim")
+    out.print("  Not included: checkpoints and the token.", style="dim")
+    out.print(f"  Restore it: lehr db restore {words(str(made.folder))}", style="dim")
 
 
 @db.command("restore")
 def restore(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `lehr db backup` made.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder that `lehr db backup` created.")
+    ],
     home: Home = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="What is there now is moved aside, not deleted.")
+        bool,
+        typer.Option(
+            "--replace", help="Replace existing databases. They are moved aside, not deleted."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Put a backup in place, once all of it was read and found good. The server must be down.
+    """Verify a backup completely, then restore it. The server must be stopped.
 
     JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at}}.
     """
@@ -126,10 +133,10 @@ def restore(
     _needs_it_down(where, "restore")
     if (where / "lehr.db").exists() and not replace and not (where / ".restoring").exists():
         raise UserError(
-            f"{where} holds a lehr.db already.",
-            hint="Add --replace (what is there is moved aside), or give another --home.",
+            f"{where} already holds a lehr.db.",
+            hint="Add --replace (the old files are moved aside), or give another --home.",
         )
-    with notes().status("Reading the backup, then putting it in place"):
+    with notes().status("Verifying and restoring the backup"):
         put = upkeep.restore(folder.absolute(), where, replace=replace)
     if as_json:
         print_json({"backup": _plain(put)})
@@ -137,13 +144,13 @@ def restore(
     when = formats.ago(put.created_at)
     console().print(
         f"{words(str(where))}: {_count(put.runs, 'run')} from the backup of {when}. "
-        "Start it: lehr up"
+        "Start the server: lehr up"
     )
 
 
 @db.command("rebuild")
 def rebuild(home: Home = None, as_json: Json = False) -> None:
-    """Make the index of metrics and logs (streams.db) again. The server must be down.
+    """Rebuild the index of metrics and logs (streams.db). The server must be stopped.
 
     JSON: {rebuilt: {streams, points, records, malformed, seconds}}.
     """
@@ -174,7 +181,7 @@ def rebuild(home: Home = None, as_json: Json = False) -> None:
 
 @db.command("upgrade")
 def upgrade(home: Home = None, as_json: Json = False) -> None:
-    """Bring lehr.db to this version's tables; rows are kept, and a copy of the old file.
+    """Upgrade the tables of lehr.db to this version. Keeps all rows, and a copy of the old file.
 
     The server does this by itself when it starts. It must be down.
     JSON: {before, after}: revisions.
@@ -187,7 +194,7 @@ def upgrade(home: Home = None, as_json: Json = False) -> None:
     if as_json:
         print_json({"before": before, "after": after})
     elif before == after:
-        console().print(f"lehr.db is at revision {after} already.")
+        console().print(f"lehr.db is already at revision {after}.")
     else:
         console().print(f"lehr.db: from revision {before} to {after}")
 
@@ -197,7 +204,7 @@ def _upkeep() -> ModuleType:
         from lehr.store import upkeep
     except ImportError as error:
         raise UserError(
-            f"the databases are the server's, and it is not installed ({error.name} is missing).",
+            f"lehr db needs the server package, which is not installed ({error.name} is missing).",
             hint="Install it: pip install 'lehr[server]'",
         ) from error
     return upkeep
@@ -207,8 +214,8 @@ def _home(given: Path | None) -> Path:
     where = (given or homes.home()).expanduser().absolute()
     if not (where / "lehr.db").exists():
         raise NotFound(
-            f"{where} holds no lehr.db: no Lehr server has run there.",
-            hint="Another home: --home FOLDER, or LEHR_HOME",
+            f"{where} has no lehr.db: no Lehr server has run there.",
+            hint="To use another home: --home FOLDER, or LEHR_HOME",
         )
     return where
 
@@ -218,8 +225,8 @@ def _needs_it_down(where: Path, what: str) -> None:
     pid = homes.lock_holder(where)
     if pid is not None:
         raise UserError(
-            f"lehr db {what} needs the server stopped: process {pid} works on {where}.",
-            hint="Stop it: lehr down --keep-trainings (trainings go on, and are adopted after)",
+            f"lehr db {what} needs the server to be stopped: process {pid} uses {where}.",
+            hint="Stop it: lehr down --keep-trainings (the next lehr up adopts the trainings)",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.output import Json, console, notes, own_name, plain, print_json
-from lehr.errors import LehrError, NotFound
+from lehr.cli.plan import Overrides, read_spec
+from lehr.cli.submit import nothing_recorded
+from lehr.errors import LehrError, NotFound, SpecError, UserError
 
 if TYPE_CHECKING:
     from lehr.client import Client, Sweep
@@ -20,33 +21,40 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 LR_GRID_IN_TREE = "sweeps/lr_grid.yaml"
-_LOGICAL_GPUS = 8
 _CLUSTER_PATIENCE_S = 120.0
 
 
 @app.command("demo")
 def demo(
+    overrides: Overrides = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Train anew although the sweep has been run.")
+        bool, typer.Option("--again", help="Train again, even if the sweep has already run.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Start the platform, prepare a corpus, train eight learning rates, rank them.
 
-    What stands is reused: the server, the corpus, and the sweep if it has been run. Exit code 1
-    if a trial failed. JSON: {sweep: SweepDetail}.
+    A running server, a prepared corpus and a finished sweep are reused. Overrides are those of
+    `lehr sweep`; a short demo: lehr demo run.train.steps=50. Exit code 1 if a trial
+    failed. JSON: {sweep: SweepDetail}.
     """
     from lehr.cli.daemon import Wish
-    from lehr.cli.server import bring_up
+    from lehr.cli.server import bring_up, port_taken
     from lehr.cli.watch import watch_until_end
     from lehr.examples import LR_GRID_SMALL
-    from lehr.specs import SweepSpec, load_spec
+    from lehr.specs import SweepSpec
 
-    spec = load_spec(LR_GRID_SMALL)
-    assert isinstance(spec, SweepSpec)
-    gpus = None if shutil.which("nvidia-smi") else _LOGICAL_GPUS
-    standing, fresh = bring_up(Wish(gpus=gpus), as_it_stands=True)
-    _say("server", f"{standing.url}{'' if fresh else ' (it stood already)'}")
+    try:
+        spec = read_spec(str(LR_GRID_SMALL), overrides)
+    except SpecError as error:
+        raise nothing_recorded(error) from None
+    if not isinstance(spec, SweepSpec):
+        raise UserError("the demo is a sweep: its kind cannot be overridden.")
+    wish = Wish()
+    standing, fresh = bring_up(wish, as_it_stands=True)
+    _say("server", f"{standing.url}{'' if fresh else ' (already running)'}")
+    if fresh and (taken := port_taken(wish, standing)):
+        _say("port", taken)
 
     client = standing.client()
     cluster = _wait_for_cluster(client)
@@ -59,7 +67,7 @@ def demo(
     if sweep is None:
         sweep = client.sweep(spec)
     rates = spec.cell_count
-    ended = " (run before; lehr demo --again trains anew)" if known and sweep.ended else ""
+    ended = " (already run; to train again: lehr demo --again)" if known and sweep.ended else ""
     _say("sweep", f"{spec.name}: {rates} learning rates, one trial a GPU{ended}")
     notes().print()
 
@@ -79,16 +87,18 @@ def _wait_for_cluster(client: Client) -> ClusterView:
         LehrError: it did not come up; with the reason that it gives.
     """
     deadline = time.monotonic() + _CLUSTER_PATIENCE_S
-    with notes().status("The cluster starts"):
+    with notes().status("Starting the cluster"):
         while True:
             cluster = client.cluster()
             if cluster.state == "up" and cluster.gpus_total:
                 return cluster
+            if cluster.state == "up" and cluster.message:
+                raise LehrError(f"the cluster has no GPUs: {cluster.message}.")
             if time.monotonic() > deadline:
                 raise LehrError(
                     f"the cluster is {cluster.state} after {_CLUSTER_PATIENCE_S:.0f} s"
                     f"{f': {cluster.message}' if cluster.message else ''}.",
-                    hint="What is wrong: lehr doctor        The server's log: lehr status",
+                    hint="Check this machine: lehr doctor        Status: lehr status",
                 )
             time.sleep(0.3)
 
@@ -107,7 +117,8 @@ def _prepare(spec: SweepSpec) -> str:
     for config in corpora(spec):
         said = prepare_corpus(config)
     first = said.splitlines()[0] if said else ""
-    return f"Python's standard library: {first}"
+    own = spec.run.train.data.corpus.kind == "stdlib"
+    return f"Python's standard library: {first}" if own else first
 
 
 def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
@@ -133,10 +144,10 @@ def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
     lehr = own_name()
     commands = [
         (f"{lehr} ls", "all runs"),
-        (f"{lehr} show {best}", "the best one in full"),
-        (f"{lehr} logs {best}", "what it printed"),
-        (f"{lehr} sweep {grid} --dry-run", "the real grid, for 8 x A100"),
-        (f"{lehr} down", "stop what was started"),
+        (f"{lehr} show {best}", "details of the best run"),
+        (f"{lehr} logs {best}", "its output"),
+        (f"{lehr} sweep {grid} --dry-run", "the full grid, for 8 x A100"),
+        (f"{lehr} down", "stop the server and all trainings"),
     ]
     width = max(len(command) for command, _ in commands)
     out = console()

@@ -15,7 +15,7 @@ _ASCII_MARKS = {"ok": "ok", "note": "!", "bad": "x"}
 
 @app.command("doctor")
 def doctor(as_json: Json = False) -> None:
-    """What is wrong with this machine, and how to mend it. Exit code 1 if something is bad.
+    """Check this machine and suggest fixes. Exit code 1 if a check fails.
 
     JSON: {ok, checks: [{name, status: "ok" | "note" | "bad", found, mend}]}.
     """
@@ -47,7 +47,9 @@ def doctor(as_json: Json = False) -> None:
                 out.print(f"   {'':<15}{check.mend}", markup=False, style="dim")
         out.print()
         out.print(
-            "Everything needed is here." if not bad else f"{len(bad)} to mend before training."
+            "This machine has everything that Lehr needs."
+            if not bad
+            else f"{len(bad)} to fix before training."
         )
     if bad:
         raise typer.Exit(1)

@@ -20,21 +20,23 @@ app = typer.Typer(rich_markup_mode=None)
 def export(
     ref: Ref,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file; else standard output.")
+        Path | None, typer.Option("--output", "-o", help="Output file. Default: standard output.")
     ] = None,
     form: Annotated[
         Literal["jsonl", "parquet"] | None,
-        typer.Option("--format", "-f", help="By default what the file's name ends with, or jsonl."),
+        typer.Option("--format", "-f", help="Default: by the suffix of the file, else jsonl."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Every point of every metric of a run: a row a step, a column a metric.
+    """Export every point of every metric of a run: one row per step, one column per metric.
 
     JSON (with -o): {exported: {run, path, format, bytes}}.
     """
     chosen = form or ("parquet" if output is not None and output.suffix == ".parquet" else "jsonl")
     if output is None and (as_json or (chosen == "parquet" and sys.stdout.isatty())):
-        raise UserError("this needs a file to write to.", hint="Add -o FILE.")
+        raise UserError(
+            "Parquet on a terminal, and --json, need an output file.", hint="Add -o FILE."
+        )
     run = connect().run(ref)
     with notes().status(f"Reading {words(run.name)}"):
         data = run.export(chosen)

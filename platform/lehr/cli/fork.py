@@ -18,22 +18,27 @@ def fork(
     ref: Ref,
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH=VALUE]...", help="E.g. train.optimizer.lr=1e-3"),
+        typer.Argument(
+            metavar="[PATH=VALUE]...",
+            help="Change a field of the file, e.g. train.optimizer.lr=1e-3",
+        ),
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option("--step", min=0, help="Of the checkpoint; the newest if not given."),
+        typer.Option("--step", min=0, help="Step of the checkpoint. Default: the newest."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Of the new run; else NAME-fork-STEP.")
+        str | None, typer.Option("--name", help="Name of the new run. Default: NAME-fork-STEP.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and watch it.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """A new run that goes on from a checkpoint of another, with something changed.
+    """Start a new run from a checkpoint of another run, with changes.
 
-    Weights, optimizer state and step count are the checkpoint's. A new warmup begins there. To
-    rescue a run that turned bad: half the LR, a short warmup, a higher floor:
+    It takes weights, optimizer state and step count from the checkpoint; a new warmup starts
+    there. To rescue a run that diverged, halve the LR, warm up briefly and raise the floor:
     lehr fork RUN --step 15000 train.optimizer.lr=1.5e-4 train.schedule.warmup_steps=200
     train.schedule.min_lr_ratio=0.2
 
@@ -49,10 +54,10 @@ def fork(
         out = console()
         origin = run.detail.provenance["fork"]
         out.print(f"[bold]{words(run.name)}[/]  {run.id}  {state_text(run.state)}")
-        out.print(f"  goes on from step {origin['step']:,} of {words(source.name)} ({source.id})")
+        out.print(f"  continues from step {origin['step']:,} of {words(source.name)} ({source.id})")
         starts = run.detail.spec["train"]["schedule"].get("starts_after")
         if starts == origin["step"] and starts:
-            out.print(f"  its schedule begins anew after step {starts:,}")
+            out.print(f"  its schedule restarts after step {starts:,}")
         out.print(f"  {run.url}", style="dim")
         if not watch:
             out.print(f"  Watch it: lehr watch {run.id}", style="dim")

@@ -30,6 +30,10 @@ _EVENTS = 4
 _LEAST_CELLS = 3
 _OVER_AND_UNDER = 9
 """Lines of a sweep's frame beside its cells, its GPUs and its alarms."""
+SILENCES = {
+    "unreachable": "no word from its node; it may well go on",
+    "stalled": "alive, but no step for long",
+}
 _TOLD = frozenset({"started", "resumed", "checkpoint", "evaluation", "warning", "notice"})
 
 
@@ -54,7 +58,10 @@ def sweep_frame(
     room = max(height - _OVER_AND_UNDER - len(gpus) - len(alarms), _LEAST_CELLS)
     shown, left_out = fitting(view.cells, room)
     parts = [headline(view), f"  {_sweep_bar(view, now)}"]
-    if view.best_value is not None:
+    if view.held_out == "different":
+        text = f"no cell leads: {words(view.metric)} is of different held-out sets"
+        parts.append(f"  [yellow]{text}[/]")
+    elif view.best_value is not None:
         parts.append(f"  {_best(view)}")
     part = view.model_copy(update={"cells": shown})
     parts.append("")
@@ -81,7 +88,7 @@ def run_frame(view: RunView, seen: Seen, *, now: float) -> Group:
         f"{tokens} of {whole} tokens"
     )
     if took is not None:
-        lines.append(f"  {formats.duration(took)} so far{eta}")
+        lines.append(f"  {_clock(took, ended=ended)}{eta}")
     if latest:
         lines += ["", *_figures(view, latest)]
     places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
@@ -108,7 +115,7 @@ def reason(run: RunView) -> str | None:
     if run.state == "queued":
         return run.pending_reason
     if run.state in {"starting", "running"}:
-        return run.reason if not run.step else None
+        return SILENCES.get(run.silence) or (run.reason if not run.step else None)
     return None if run.state == "completed" else run.reason
 
 
@@ -172,9 +179,16 @@ def _sweep_bar(view: SweepDetail, now: float) -> str:
     begun = [cell.run.started_at for cell in view.cells if cell.run.started_at is not None]
     text = f"{bar(share)} {share * 100:3.0f} %"
     if begun:
-        text += f"   {formats.duration(now - min(begun))} so far"
+        ends = [cell.run.ended_at for cell in view.cells if cell.run.ended_at is not None]
+        ended = view.state == "finished" and bool(ends)
+        until = max(ends) if ended else now
+        text += f"   {_clock(until - min(begun), ended=ended)}"
     eta = sweep_eta(view)
     return text if eta is None else f"{text}   done {_until(eta, now, only_clock=True)}"
+
+
+def _clock(seconds: float, *, ended: bool) -> str:
+    return f"took {formats.duration(seconds)}" if ended else f"{formats.duration(seconds)} so far"
 
 
 def _best(view: SweepDetail) -> str:
@@ -262,7 +276,7 @@ def _silence(seen: Seen, now: float) -> list[str]:
     if since < _SILENT_AFTER_S:
         return []
     silence = f"The server has not answered for {formats.duration(since)}"
-    return ["", f"  [yellow]{silence}; trainings go on without it.[/]"]
+    return ["", f"  [yellow]{silence}; trainings continue without it.[/]"]
 
 
 def _one_line(text: str) -> str:

@@ -29,26 +29,37 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("logs")
 def logs(
     ref: Ref,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
-    rank: Annotated[int | None, typer.Option("--rank", "-r", min=0, help="Of which rank.")] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Another log, e.g. launcher.log or events.jsonl.")
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines as they arrive.")
+    ] = False,
+    rank: Annotated[
+        int | None, typer.Option("--rank", "-r", min=0, help="Rank. Default: 0.")
     ] = None,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Of which attempt.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the log, e.g. launcher.log or events.jsonl."),
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Attempt. Default: the newest.")
+    ] = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=0, help="Only the last so many lines.")
+        int | None, typer.Option("--tail", "-n", min=0, help="Print only the last N lines.")
     ] = None,
     grep: Annotated[
         str | None,
-        typer.Option("--grep", "-g", help="Only lines with this text, each with its offset."),
+        typer.Option(
+            "--grep", "-g", help="Print only lines with this text, each with its byte offset."
+        ),
     ] = None,
     since_byte: Annotated[
-        int | None, typer.Option("--since-byte", min=0, help="Begin at this offset.")
+        int | None, typer.Option("--since-byte", min=0, help="Start at this byte offset.")
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", "-l", help="Which logs there are.")] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", "-l", help="List the logs of the run.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """What a run prints; by default rank 0 of the newest attempt.
+    """Print the output of a run. Default: rank 0 of the newest attempt.
 
     JSON: {run, name, lines: [...]}, with --grep {run, name, lines: [LogHit]}, or with --list
     {logs: [LogStream]}.
@@ -56,9 +67,12 @@ def logs(
     if rank is not None and name is not None:
         raise UserError("give --rank or --name, not both.")
     if as_json and follow:
-        raise UserError("--json is one document, and --follow never ends.", hint="Leave one out.")
+        raise UserError(
+            "--json cannot be used with --follow: it prints one document at the end.",
+            hint="Leave one out.",
+        )
     if grep is not None and (follow or tail is not None):
-        raise UserError("--grep searches what is there: leave out --follow and --tail.")
+        raise UserError("--grep cannot be used with --follow or --tail.")
     if tail is not None and since_byte is not None:
         raise UserError("give --tail or --since-byte, not both.")
     run = connect().run(ref)
@@ -86,11 +100,11 @@ def logs(
             printed = True
             typer.echo(without_controls(line))
     except KeyboardInterrupt:
-        notes().print("\nDetached; the run goes on.")
+        notes().print("\nDetached. The run continues.")
         return
     if not printed:
         reason = f" ({run.reason})" if run.reason else ""
-        notes().print(f"Nothing yet: {run.name} is {run.state}{reason}.", markup=False)
+        notes().print(f"No output yet: {run.name} is {run.state}{reason}.", markup=False)
 
 
 def _search(

@@ -22,6 +22,7 @@ from lehr.cli.output import (
 from lehr.cli.rollout_table import styled
 
 if TYPE_CHECKING:
+    from lehr.client import Run
     from lehr.views import RolloutView, RunView, SweepView
 
 app = typer.Typer(rich_markup_mode=None)
@@ -29,17 +30,28 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("ls")
 def ls(
-    search: Annotated[str | None, typer.Argument(help="A part of the name.")] = None,
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Of this one.")] = None,
-    state: Annotated[
-        list[str] | None, typer.Option("--state", "-s", help="E.g. running; may be repeated.")
+    search: Annotated[
+        str | None, typer.Argument(help="Show only names that contain this text.")
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", "-t", help="With it.")] = None,
-    sweep: Annotated[str | None, typer.Option("--sweep", help="Runs of this sweep.")] = None,
-    sweeps: Annotated[bool, typer.Option("--sweeps", help="Sweeps, not runs.")] = False,
-    rollouts: Annotated[bool, typer.Option("--rollouts", help="Rollouts, not runs.")] = False,
-    archived: Annotated[bool, typer.Option("--archived", help="Archived ones too.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 30,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Only runs in this project.")
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", "-s", help="Only runs in this state, e.g. running. May be repeated."
+        ),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", "-t", help="Only runs with this tag.")] = None,
+    sweep: Annotated[str | None, typer.Option("--sweep", help="Only runs of this sweep.")] = None,
+    sweeps: Annotated[bool, typer.Option("--sweeps", help="List sweeps instead of runs.")] = False,
+    rollouts: Annotated[
+        bool, typer.Option("--rollouts", help="List rollouts instead of runs.")
+    ] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="List archived runs.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")
+    ] = 30,
     as_json: Json = False,
 ) -> None:
     """Runs, newest first.
@@ -53,8 +65,12 @@ def ls(
         views = [view for view in views if search is None or search in view.name]
         if as_json:
             print_json({"rollouts": plain(views)})
-        else:
+        elif views:
             _print_rollouts(views)
+        elif search or project:
+            notes().print("No rollout matches. All rollouts: lehr ls --rollouts")
+        else:
+            notes().print("No rollouts. Create one: lehr rollout sweeps/rollout_small.yaml")
         return
     if sweeps:
         found = [sweep_.view for sweep_ in client.sweeps(project=project, limit=limit)]
@@ -62,35 +78,53 @@ def ls(
             found = [view for view in found if search in view.name]
         if as_json:
             print_json({"sweeps": plain(found)})
-        else:
+        elif found:
             _print_sweeps(found)
+        elif search or project:
+            notes().print("No sweep matches. All sweeps: lehr ls --sweeps")
+        else:
+            notes().print("No sweeps. The first one: lehr demo, or lehr sweep sweeps/lr_grid.yaml")
         return
     if sweep is not None:
         sweep = client.find_sweep(sweep).id
-    runs = [
-        run.view
-        for run in client.runs(
+
+    def matching(*, archived: bool, limit: int) -> list[Run]:
+        return client.runs(
             project=project,
             states=state,
             tag=tag,
             sweep=sweep,
             search=search,
             archived=archived,
-            limit=limit + 1,
+            limit=limit,
         )
-    ]
+
+    runs = [run.view for run in matching(archived=archived, limit=limit + 1)]
     if as_json:
         print_json({"runs": plain(runs[:limit])})
         return
+    if not runs:
+        filtered = bool(project or state or tag or sweep or search)
+        others = bool(matching(archived=not archived, limit=1))
+        notes().print(_why_none(filtered=filtered, archived=archived, others=others))
+        return
     _print_runs(runs[:limit])
     if len(runs) > limit:
-        notes().print(f"[dim]There are more: lehr ls -n {limit * 4}[/]")
+        notes().print(f"[dim]More exist. Show them: lehr ls -n {limit * 4}[/]")
+
+
+def _why_none(*, filtered: bool, archived: bool, others: bool) -> str:
+    """Why there is nothing to list. ``others``: without or with --archived there is something."""
+    if others and archived:
+        return "None of these runs is archived. Leave out --archived to list them."
+    if others:
+        return "All of these runs are archived. Show them: add --archived"
+    if filtered:
+        return "No run matches. All runs: lehr ls"
+    return "No runs. Create some: lehr demo, or lehr submit run.yaml"
 
 
 def _print_runs(runs: list[RunView]) -> None:
-    if not runs:
-        notes().print("No runs. The first ones: lehr demo, or lehr submit run.yaml")
-        return
     has_mfu = any("mfu" in run.latest for run in runs)
     several = len({run.project for run in runs}) > 1
     columns = ["id", "name", *(["project"] if several else [])]
@@ -120,9 +154,6 @@ def _print_runs(runs: list[RunView]) -> None:
 
 
 def _print_sweeps(sweeps: list[SweepView]) -> None:
-    if not sweeps:
-        notes().print("No sweeps. The first one: lehr demo, or lehr sweep sweeps/lr_grid.yaml")
-        return
     rows = table("id", "name", "state", "runs", "over", "best", "at", "age", right=("age",))
     for sweep in sweeps:
         best = sweep.best_parameters or {}
@@ -134,7 +165,9 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
             runs,
             ", ".join(formats.short_paths(sweep.parameters)),
             formats.loss(sweep.best_value),
-            words(", ".join(formats.parameter(v, path) for path, v in best.items()))
+            "different held-out sets"
+            if sweep.held_out == "different"
+            else words(", ".join(formats.parameter(v, path) for path, v in best.items()))
             or formats.NOTHING,
             formats.ago(sweep.created_at)[:-4],
         )
@@ -142,9 +175,6 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
 
 
 def _print_rollouts(rollouts: list[RolloutView]) -> None:
-    if not rollouts:
-        notes().print("No rollouts. The first one: lehr rollout sweeps/rollout_small.yaml")
-        return
     rows = table("id", "name", "state", "stage", "age", right=("age",))
     rows.add_column("why", overflow="fold")
     for one in rollouts:

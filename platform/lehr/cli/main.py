@@ -20,49 +20,52 @@ from lehr.errors import LehrError, UserError, nearest
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     # heading: {name: (module of this package, what --help says)}
     "Start": {
-        "demo": ("demo", "Eight learning rates on real text, from nothing to a ranked table"),
-        "up": ("server", "Start the server on this machine, or say where it stands"),
-        "down": ("server", "Stop what `up` started, and only that"),
-        "status": ("status", "The server, its GPUs, what runs and what waits"),
-        "doctor": ("doctor", "What is wrong with this machine, and how to mend it"),
+        "demo": ("demo", "Train eight small models on real text and rank their learning rates"),
+        "up": ("server", "Start the server on this machine, or show its address"),
+        "down": ("server", "Stop the server, its trainings and Ray"),
+        "status": ("status", "Show the server, its GPUs, active runs and the queue"),
+        "doctor": ("doctor", "Check this machine and suggest fixes"),
     },
     "Launch": {
-        "plan": ("plan", "Memory, time and cost of a run, sweep or rollout, without launching it"),
+        "plan": ("plan", "Estimate memory, time and cost, without launching"),
         "submit": ("submit", "Submit one run"),
-        "sweep": ("sweep", "Plan a sweep, ask, launch it"),
-        "rollout": ("rollout", "Bring a run up in stages, each behind gates; plan, ask, launch"),
+        "sweep": ("sweep", "Plan a sweep, confirm, launch it"),
+        "rollout": ("rollout", "Launch a run in stages, each with gates that must pass"),
     },
     "Look": {
-        "ls": ("ls", "Runs, newest first"),
-        "show": ("show", "One run, sweep or rollout in full"),
-        "watch": ("watch", "A run, sweep or rollout, live, until it ends"),
-        "compare": ("compare", "Runs side by side: what differs, at equal step, tokens or time"),
-        "logs": ("logs", "What a run prints; -f follows it"),
-        "checkpoints": ("checkpoints", "What a run has saved: list, verify, download, delete"),
-        "export": ("export", "A run's metrics as JSON lines or Parquet"),
-        "queue": ("queue", "What waits, in order, and for what"),
+        "ls": ("ls", "List runs, newest first"),
+        "show": ("show", "Show all details of a run, sweep or rollout"),
+        "watch": ("watch", "Show live progress of a run, sweep or rollout until it ends"),
+        "compare": (
+            "compare",
+            "Compare configs and metrics of runs, at equal step, tokens or time",
+        ),
+        "logs": ("logs", "Print the output of a run; -f follows it"),
+        "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
+        "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
+        "queue": ("queue", "List queued runs and why they wait"),
     },
     "Act": {
-        "cancel": ("act", "Stop a run, a sweep or a rollout for good, without saving"),
-        "pause": ("act", "Save a run, then free its GPUs"),
+        "cancel": ("act", "Stop a run, sweep or rollout for good, without saving"),
+        "pause": ("act", "Save a run and free its GPUs"),
         "resume": ("act", "Queue a paused run again, from its checkpoint"),
         "retry": ("act", "Queue a failed run, or a sweep's failed cells, again"),
         "extend": ("act", "Add values, cells or trials to a sweep"),
-        "fork": ("fork", "A new run from a checkpoint of another, with something changed"),
-        "wandb": ("wandb", "Mirror a run or a sweep in Weights & Biases, also afterwards"),
-        "tag": ("tag", "Add or remove words to find a run by"),
-        "archive": ("putting_away", "Put an ended run out of sight"),
-        "unarchive": ("putting_away", "Put it back"),
-        "delete": ("putting_away", "Delete an ended run's files; says first what that frees"),
+        "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
+        "wandb": ("wandb", "Mirror a run or sweep to Weights & Biases, even after it has ended"),
+        "tag": ("tag", "Add or remove tags of a run or sweep"),
+        "archive": ("putting_away", "Hide an ended run, sweep or rollout from lists"),
+        "unarchive": ("putting_away", "Show an archived run, sweep or rollout again"),
+        "delete": ("putting_away", "Delete the files of an ended run or sweep, after confirmation"),
     },
     "Prepare": {
-        "data": ("data", "Turn a corpus into token shards ahead of training"),
-        "schema": ("schema", "JSON Schema of a run's, sweep's or rollout's file, for editors"),
-        "presets": ("presets", "Model presets and their sizes"),
-        "bench": ("bench", "Repeat an experiment of the reference logs on this machine"),
+        "data": ("data", "Prepare token shards of a corpus before training"),
+        "schema": ("schema", "Print the JSON Schema of a run, sweep or rollout file, for editors"),
+        "presets": ("presets", "List model presets and their sizes"),
+        "bench": ("bench", "Repeat a published training experiment on this machine"),
     },
     "Care": {
-        "cluster": ("cluster", "The machines: take one out of use, take it back in"),
+        "cluster": ("cluster", "List nodes; exclude or readmit one"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
     },
 }
@@ -107,7 +110,7 @@ root = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="Pretraining experiments: every run recorded, none lost, none started twice.",
-    epilog="Ids may be shortened; names work too. Every command has --json. First time: lehr demo",
+    epilog="Runs: id, unique prefix of an id, or name. All commands have --json. Try: lehr demo",
 )
 
 
@@ -137,10 +140,16 @@ def _install_completion(shell: str | None) -> None:
 def options(
     server: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Another server than this machine's (or LEHR_SERVER)."),
+        typer.Option(
+            metavar="URL",
+            help="Address of the server. Default: LEHR_SERVER, or this machine's server.",
+        ),
     ] = None,
     version: Annotated[  # noqa: ARG001 - acts by its callback
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="And exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
     show_completion: Annotated[  # noqa: ARG001 - acts by its callback
         str | None,
@@ -157,7 +166,7 @@ def options(
             metavar="SHELL",
             callback=_install_completion,
             is_eager=True,
-            help="Let bash, zsh or fish complete lehr's commands and names from now on.",
+            help="Install completion of commands and names for bash, zsh or fish.",
         ),
     ] = None,
 ) -> None:

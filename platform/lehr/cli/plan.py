@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 SpecFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="YAML or JSON; - reads standard input.")
+    str, typer.Argument(metavar="FILE", help="YAML or JSON file; - reads standard input.")
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PATH=VALUE]...", help="E.g. train.optimizer.lr=1e-3"),
+    typer.Argument(
+        metavar="[PATH=VALUE]...", help="Change a field of the file, e.g. train.optimizer.lr=1e-3"
+    ),
 ]
 Price = Annotated[
-    float | None, typer.Option("--price", min=0, help="Dollars per GPU-hour, for the cost.")
+    float | None, typer.Option("--price", min=0, help="Dollars per GPU-hour, to compute the cost.")
 ]
 
 
@@ -30,8 +32,8 @@ Price = Annotated[
 def plan(
     file: SpecFile, overrides: Overrides = None, price: Price = None, as_json: Json = False
 ) -> None:
-    """Memory, time and cost of a run, sweep or rollout, without launching it. Exit code 3: it
-    cannot work.
+    """Estimate memory, time and cost of a run, sweep or rollout, without launching it. Exit code 3:
+    it cannot work.
 
     JSON: {kind: "run", name, plan} or {kind: "sweep", name, method, parameters, metric, goal,
     places, later, seconds, gpu_hours, dollars, trials: [{number, parameters, and a plan's keys}]}

@@ -14,7 +14,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("presets")
 def presets(as_json: Json = False) -> None:
-    """Model presets and their sizes. Use one as `model: NAME` in a spec.
+    """List model presets and their sizes. Use one as `model: NAME` in a spec.
 
     JSON: {presets: [{name, summary, parameters, embedding_parameters, flops_per_token, values}]}.
     """

@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("archive")
 def archive(ref: Ref, as_json: Json = False) -> None:
-    """Put an ended run, a rollout, or a sweep with its runs out of sight; nothing of it is lost.
+    """Hide an ended run, a rollout, or a sweep and its runs from lists. Nothing is deleted.
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
@@ -28,13 +28,13 @@ def archive(ref: Ref, as_json: Json = False) -> None:
     if as_json:
         print_json({noun(found): plain(found.detail)})
     else:
-        back = f"Back: lehr unarchive {found.id}"
+        back = f"Undo: lehr unarchive {found.id}"
         console().print(f"{words(found.name)} ({found.id}) is archived. {back}")
 
 
 @app.command("unarchive")
 def unarchive(ref: Ref, as_json: Json = False) -> None:
-    """Put an archived run, sweep or rollout back among the others.
+    """Show an archived run, sweep or rollout in lists again.
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
@@ -42,19 +42,19 @@ def unarchive(ref: Ref, as_json: Json = False) -> None:
     if as_json:
         print_json({noun(found): plain(found.detail)})
     else:
-        console().print(f"{words(found.name)} ({found.id}) is back.")
+        console().print(f"{words(found.name)} ({found.id}) is no longer archived.")
 
 
 @app.command("delete")
 def delete(
     ref: Ref,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     as_json: Json = False,
 ) -> None:
     """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.
 
-    Says first what that frees, copies elsewhere included. The record stays, archived: spec,
-    provenance, moves. JSON: {deleted: Deletion} or {deleted: SweepDeletion}.
+    Shows first how much space it frees, copies elsewhere included. Spec, provenance and state
+    changes are kept; the run is archived. JSON: {deleted: Deletion} or {deleted: SweepDeletion}.
     """
     run = find(connect(), ref)
     if not yes:

@@ -13,7 +13,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("queue")
 def queue(as_json: Json = False) -> None:
-    """What waits, in the order of its turn, each with what it waits for.
+    """List queued runs in the order in which they start, and why each one waits.
 
     JSON: {queue: [QueueEntry]}.
     """
@@ -22,7 +22,7 @@ def queue(as_json: Json = False) -> None:
         print_json({"queue": plain(waiting)})
         return
     if not waiting:
-        notes().print("Nothing waits.")
+        notes().print("The queue is empty.")
         return
     several = len({entry.project for entry in waiting}) > 1
     columns = ["#", "id", "run", *(["project"] if several else []), "GPUs", "priority", "since"]

@@ -22,20 +22,23 @@ app = typer.Typer(rich_markup_mode=None)
 def rollout(
     file: SpecFile,
     overrides: Overrides = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="The stages and their gates only; needs no server.")
+        bool,
+        typer.Option("--dry-run", help="Show the stages and their gates only. Needs no server."),
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and watch it.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
+    ] = False,
     price: Price = None,
     as_json: Json = False,
 ) -> None:
-    """Bring a run up in stages, each behind the gates of the one before: plan, ask, launch.
+    """Launch a run in stages: plan, confirm, launch.
 
-    From a tiny model on a CPU over one GPU and two to the run itself. A gate that fails stops it,
-    and nothing of the later stages is started.
+    The stages are a tiny model on a CPU, one GPU, two GPUs, and the run itself. A stage starts
+    only after all gates of the one before have passed.
 
-    JSON: {rollout: RolloutDetail}, and does not ask; with --dry-run what `lehr plan --json` prints.
+    JSON: {rollout: RolloutDetail}, without asking; with --dry-run what `lehr plan --json` prints.
     """
     try:
         spec = read_spec(file, overrides)

@@ -111,9 +111,9 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
     extra = [run for run in _runs(stage) if run["role"] != "train"]
     if extra:
         steps = " + ".join(f"{run['steps']:,}" for run in extra)
-        lines.append(f"   and {steps} steps to show that it resumes exactly")
+        lines.append(f"   and {steps} steps to verify an exact resume")
     if stage.last:
-        lines.append(f"   judged at step {stage.judge_after:,}, while it goes on")
+        lines.append(f"   judged at step {stage.judge_after:,}, while it continues")
     width = max(len(TITLES[name]) for name in stage.gates)
     for name, gate in stage.gates.items():
         text = words(expected(name, stage).text) if gate.enabled else "off"

@@ -20,10 +20,10 @@ class Kind(StrEnum):
 
 @app.command("schema")
 def schema(
-    kind: Annotated[Kind, typer.Argument(help="Of which file.")],
+    kind: Annotated[Kind, typer.Argument(help="Kind of file.")],
     as_json: Json = False,  # noqa: ARG001 - taken like everywhere; it is JSON either way
 ) -> None:
-    """JSON Schema of a run's, sweep's or rollout's file, for editors that complete and check YAML.
+    """Print the JSON Schema of a run, sweep or rollout file, for editors that check YAML.
 
     Save it (lehr schema sweep > sweep.schema.json) and begin the YAML with
     "# yaml-language-server: $schema=sweep.schema.json".

@@ -28,37 +28,57 @@ app = typer.Typer(rich_markup_mode=None)
 def up(
     gpus: Annotated[
         int | None,
-        typer.Option("--gpus", min=1, max=1024, help="So many logical GPUs, on a machine without."),
+        typer.Option(
+            "--gpus",
+            min=1,
+            max=1024,
+            help="Logical GPUs of a machine without GPUs. Default: as declared last, else 8.",
+        ),
     ] = None,
     ray_address: Annotated[
-        str | None, typer.Option("--ray-address", help="Use a Ray cluster that exists.")
+        str | None, typer.Option("--ray-address", help="Address of an existing Ray cluster to use.")
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int | None,
-        typer.Option("--port", min=1, max=65535, help="Default: 5347, or the next free one."),
+        typer.Option(
+            "--port",
+            min=1,
+            max=65535,
+            help="Port to listen on. Default: 5347, or the next free port.",
+        ),
     ] = None,
     tls_certificate: Annotated[
-        str | None, typer.Option("--tls-certificate", help="PEM file; with --tls-key.")
+        str | None,
+        typer.Option("--tls-certificate", help="TLS certificate, a PEM file. Requires --tls-key."),
     ] = None,
-    tls_key: Annotated[str | None, typer.Option("--tls-key", help="PEM file.")] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", help="Key of the TLS certificate, a PEM file.")
+    ] = None,
     public_url: Annotated[
         str | None,
-        typer.Option("--public-url", help="How workers and browsers reach it, if not by --host."),
+        typer.Option(
+            "--public-url",
+            help="URL by which workers and browsers reach the server, if not --host.",
+        ),
     ] = None,
     allowed_host: Annotated[
-        list[str] | None, typer.Option("--allowed-host", help="A name it may be called by.")
+        list[str] | None,
+        typer.Option("--allowed-host", help="Additional host name to accept. May be repeated."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS.")
+        bool,
+        typer.Option(
+            "--insecure", help="Allow listening on other addresses than loopback without TLS."
+        ),
     ] = False,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay in this process, for systemd and containers.")
+        bool, typer.Option("--foreground", help="Run in this process, for systemd and containers.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Start the server on this machine, or say where it stands. Trainings that outlived an earlier
-    one are adopted.
+    """Start the server on this machine, or show its address if it is running. Adopts trainings that
+    an earlier server left running.
 
     JSON: {url, pid, started, home, token_file}.
     """
@@ -88,8 +108,10 @@ def up(
         )
         return
     out = console()
-    out.print(f"Lehr {'is up' if started else 'stands already'}.")
+    out.print(f"Lehr {'is running' if started else 'is already running'}.")
     out.print(f"  dashboard  {there.url}   ({there.token_hint})")
+    if started and (taken := port_taken(wish, there)):
+        out.print(f"  port       {taken}")
     lehr = own_name()
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
@@ -107,12 +129,12 @@ def bring_up(wish: Wish, *, as_it_stands: bool = False) -> tuple[Standing, bool]
     with one_at_a_time(where):
         there = standing(where)
         if there is None:
-            with notes().status("The server starts"):
+            with notes().status("Starting the server"):
                 return start(where, wish), True
     if not answers(there.url):
         raise LehrError(
             f"the server, process {there.process.pid}, does not answer at {there.url}.",
-            hint="Start it anew: lehr down --keep-trainings, then lehr up",
+            hint="Restart it: lehr down --keep-trainings, then lehr up",
         )
     if not as_it_stands:
         _check_same(there, wish)
@@ -124,10 +146,11 @@ def _check_same(there: Standing, wish: Wish) -> None:
     if there.wish is None:
         return
     asked, has = wish, there.wish
+    gpus = has.gpus if has.gpus is not None or asked.gpus is None else _gpus_by_default(there, has)
     differs = [
         f"{option} {now} (it has {before if before is not None else 'none'})"
         for option, now, before, default in (
-            ("--gpus", asked.gpus, has.gpus, None),
+            ("--gpus", asked.gpus, gpus, None),
             ("--ray-address", asked.ray_address, has.ray_address, None),
             ("--host", asked.host, has.host, Wish.host),
             ("--port", asked.port, _port_of(there.url), None),
@@ -137,29 +160,40 @@ def _check_same(there: Standing, wish: Wish) -> None:
     if differs:
         raise Conflict(
             f"the server at {there.url} was started without {', '.join(differs)}.",
-            hint="Stop it first: lehr down (trainings are saved, and go on after lehr up)",
+            hint="Stop it first: lehr down (trainings are saved; they continue after lehr up)",
         )
+
+
+def _gpus_by_default(there: Standing, has: Wish) -> int | None:
+    """What a server took that was started without --gpus."""
+    from lehr.cluster.capacity import gpus_to_offer
+
+    return gpus_to_offer(None, there.where) if has.ray_address is None else None
 
 
 @app.command("down")
 def down(
     keep_trainings: Annotated[
         bool,
-        typer.Option("--keep-trainings", help="Leave them running; the next `up` adopts them."),
+        typer.Option(
+            "--keep-trainings", help="Leave trainings running. The next `up` adopts them."
+        ),
     ] = False,
     patience_s: Annotated[
         float,
         typer.Option(
-            "--patience", min=1, help="Seconds that trainings get to save, and copies to be made."
+            "--patience",
+            min=1,
+            help="Seconds to wait for trainings to save and for copies to finish.",
         ),
     ] = 120.0,
     as_json: Json = False,
 ) -> None:
-    """Stop what `up` started: trainings (saved first), server, Ray; and only that.
+    """Stop everything that `up` started: trainings (saved first), server, Ray. Nothing else.
 
-    A training that is stopped so goes on from where it was saved, after the next `up`.
-    Checkpoints that are to be copied elsewhere are copied first, unless that place fails; what is
-    left is told, and goes on after the next `up`, too.
+    Stopped trainings resume from where they were saved after the next `up`. Pending copies of
+    checkpoints are finished first, unless their storage fails. Unfinished copies are listed, and
+    continue after the next `up`.
     JSON: {stopped: [words], trainings: {saved, killed, kept}, uncopied: {place: checkpoints}}.
     """
     from lehr.cli.takedown import take_down
@@ -181,14 +215,14 @@ def down(
         return
     out = console()
     if not report.anything:
-        out.print("Nothing stands here.")
+        out.print("Lehr is not running.")
         return
     out.print(f"Stopped: {', '.join(report.stopped) or 'nothing'}.")
     if report.saved:
-        out.print(f"  {_trainings(report.saved)} saved; the next lehr up goes on with them.")
+        out.print(f"  {_trainings(report.saved)} saved; the next lehr up resumes them.")
     if report.killed:
         out.print(
-            f"  {_trainings(report.killed)} killed, too slow to save; the next lehr up goes on "
+            f"  {_trainings(report.killed)} killed: saving took too long. The next lehr up resumes "
             "from the last checkpoint."
         )
     if report.kept:
@@ -196,14 +230,26 @@ def down(
     for place, (number, why) in report.uncopied.items():
         points = "1 checkpoint is" if number == 1 else f"{number} checkpoints are"
         out.print(
-            f"  {points} not at {place} yet{f' ({words(why)})' if why else ''}: "
-            "the next lehr up goes on copying. Keep this machine's disk until then.",
+            f"  {points} not copied to {place} yet{f' ({words(why)})' if why else ''}: "
+            "the next lehr up continues copying. Keep this machine's disk until then.",
             style="yellow",
         )
 
 
 def _trainings(number: int) -> str:
     return f"{number} training was" if number == 1 else f"{number} trainings were"
+
+
+def port_taken(wish: Wish, there: Standing) -> str | None:
+    """Why a server that was started just now has another port than the usual one."""
+    port = _port_of(there.url)
+    if wish.port is not None or port in {None, home.DEFAULT_PORT} or _has_public_url(wish):
+        return None
+    return f"{port}, since another program holds {home.DEFAULT_PORT}"
+
+
+def _has_public_url(wish: Wish) -> bool:
+    return "--public-url" in wish.more
 
 
 def _port_of(url: str) -> int | None:
@@ -216,5 +262,5 @@ def _absolute(path: str | None) -> str | None:
         return None
     found = Path(path).expanduser().absolute()
     if not found.is_file():
-        raise UserError(f"{path}: there is no such file.")
+        raise UserError(f"{path}: no such file.")
     return str(found)

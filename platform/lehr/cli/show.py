@@ -27,7 +27,7 @@ _AT_WORK = frozenset({"starting", "running", "stopping"})
 
 @app.command("show")
 def show(ref: Ref, as_json: Json = False) -> None:
-    """One run, sweep or rollout in full.
+    """Show all details of a run, sweep or rollout.
 
     JSON: {sweep: SweepDetail}, {rollout: RolloutDetail} or {run: RunDetail, checkpoints: [...],
     events: [...]}.
@@ -65,10 +65,13 @@ def _print_sweep(sweep: Sweep) -> None:
     out.print(headline(view))
     where = ", ".join(view.parameters)
     out.print(f"  {view.id}   {view.method} over {where}   {view.metric}, {view.goal}", style="dim")
+    if view.held_out_note:
+        out.print(f"! {words(view.held_out_note)}", style="yellow")
     out.print()
     out.print(cells_table(view, ranked=True))
     for note in view.notes:
-        out.print(f"  {note}", markup=False)
+        if note != view.held_out_note:
+            out.print(f"  {note}", markup=False)
     out.print(f"  {sweep.url}", style="dim")
 
 

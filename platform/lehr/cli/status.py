@@ -19,7 +19,7 @@ _ACTIVE = ("starting", "running", "stopping")
 
 @app.command("status")
 def status(as_json: Json = False) -> None:
-    """The server, its GPUs, what runs and what waits.
+    """Show the server, its GPUs, active runs and the length of the queue.
 
     JSON: {server, version, cluster: ClusterView, queue: [QueueEntry], active: [RunView]}.
     """
@@ -53,6 +53,8 @@ def status(as_json: Json = False) -> None:
 def _cluster_line(cluster: ClusterView) -> str:
     if cluster.state != "up":
         return f"{cluster.state}{f': {words(cluster.message)}' if cluster.message else ''}"
+    if not cluster.gpus_total and cluster.message:
+        return f"up, without GPUs: {words(cluster.message)}"
     nodes = len(cluster.nodes)
     text = f"up, {cluster.gpus_busy} of {cluster.gpus_total} GPUs busy"
     text += f" on {nodes} nodes" if nodes != 1 else ""
@@ -67,7 +69,7 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     out.print()
     gone = "" if node.alive else "  [red]not reachable[/]"
     if cluster.state == "starting":
-        gone = "  [dim]starts; its GPUs can be given out in some seconds[/]"
+        gone = "  [dim]starting; its GPUs will be available in a few seconds[/]"
     if node.excluded is not None:
         gone += f"  [red]excluded: {words(node.excluded)}[/]"
     out.print(f"{words(node.name)}  [dim]{words(node.address)}[/]{gone}")

@@ -26,15 +26,17 @@ def submit(
     file: SpecFile,
     overrides: Overrides = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Another name than the file's.")
+        str | None, typer.Option("--name", help="Name of the run, instead of the file's.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and plan only; needs no server.")
+        bool, typer.Option("--dry-run", help="Check and plan only. Needs no server.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and watch it.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Submit one run; it is recorded and queued when this returns.
+    """Submit one run. It is recorded and queued when this command returns.
 
     JSON: {run: RunDetail}; with --dry-run what `lehr plan --json` prints.
     """

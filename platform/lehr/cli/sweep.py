@@ -28,17 +28,19 @@ app = typer.Typer(rich_markup_mode=None)
 def sweep(
     file: SpecFile,
     overrides: Overrides = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="The plan and its trials only; needs no server.")
+        bool, typer.Option("--dry-run", help="Show the plan and its trials only. Needs no server.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and watch it.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
+    ] = False,
     price: Price = None,
     as_json: Json = False,
 ) -> None:
-    """Plan a sweep, ask, launch it.
+    """Plan a sweep, confirm, launch it.
 
-    JSON: {sweep: SweepDetail}, and does not ask; with --dry-run what `lehr plan --json` prints.
+    JSON: {sweep: SweepDetail}, without asking; with --dry-run what `lehr plan --json` prints.
     """
     try:
         spec = read_spec(file, overrides)

@@ -19,13 +19,15 @@ def tag(
     ref: Ref,
     change: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[add|remove TAG...]", help="Without it, says which there are."),
+        typer.Argument(
+            metavar="[add|remove TAG...]", help="Tags to add or remove. Without: show the tags."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Add tags to a run, or remove them; of a sweep, those of all its runs.
+    """Add or remove tags of a run, or of all runs of a sweep.
 
-    Runs are found by them: lehr ls --tag WORD. JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    Find runs by tag: lehr ls --tag WORD. JSON: {run: RunDetail} or {sweep: SweepDetail}.
     """
     from lehr.client import Sweep
 
@@ -55,5 +57,5 @@ def _read(change: list[str]) -> tuple[Literal["add", "remove"] | None, list[str]
             hint=f"lehr tag RUN {near} {' '.join(tags or [verb])}",
         )
     if not tags:
-        raise UserError(f"lehr tag RUN {verb}: no tag is given.", hint=f"lehr tag RUN {verb} WORD")
+        raise UserError(f"lehr tag RUN {verb}: no tag given.", hint=f"lehr tag RUN {verb} WORD")
     return ("add" if verb == "add" else "remove"), tags

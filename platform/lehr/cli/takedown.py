@@ -56,8 +56,8 @@ def _take_down(where: Path, report: Report, *, keep_trainings: bool, patience_s:
     if there is not None and there.wish is None:
         raise Conflict(
             f"the server, process {there.process.pid}, was not started by lehr up.",
-            hint="Stop it where it was started, e.g. systemctl stop lehr; then lehr down ends the "
-            "trainings and Ray that it left.",
+            hint="Stop it where it was started, e.g. systemctl stop lehr. Then lehr down stops the "
+            "trainings and Ray that it left running.",
         )
     if there is not None:
         killed = stop(there.process, patience_s=SERVER_PATIENCE_S)

@@ -31,18 +31,21 @@ def about() -> None:
 def mirror(
     ref: Ref,
     mode: Annotated[
-        str, typer.Option(metavar="MODE", help="online, offline (files on the server) or off.")
+        str, typer.Option(metavar="MODE", help="online, offline (files on the server), or off.")
     ] = "online",
     project: Annotated[
-        str | None, typer.Option(metavar="P", help="W&B's project; by default the run's.")
+        str | None, typer.Option(metavar="P", help="Project in W&B. Default: the run's project.")
     ] = None,
     entity: Annotated[
-        str | None, typer.Option(metavar="E", help="W&B team or user; by default the key's.")
+        str | None,
+        typer.Option(metavar="E", help="Team or user in W&B. Default: that of the API key."),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until all of it is mirrored.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until everything is mirrored.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Mirror a run, or each run of a sweep, from its first event on; a repeat begins anew.
+    """Mirror a run, or each run of a sweep, from its first event. Repeating it starts over.
 
     JSON: {runs: [RunDetail]}.
     """
@@ -66,7 +69,7 @@ def mirror(
         if where:
             console().print(f"  {words(where)}", style="dim")
     if not wait and chosen != "off":
-        console().print(f"  How far it is: lehr show {words(runs[0].id)}", style="dim")
+        console().print(f"  Show progress: lehr show {words(runs[0].id)}", style="dim")
 
 
 def _mode(text: str) -> Literal["online", "offline", "off"]:

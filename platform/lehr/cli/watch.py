@@ -42,7 +42,7 @@ _NOT_LIVE = frozenset({"spec", "provenance", "attempts"})
 
 @app.command("watch")
 def watch(ref: Ref, as_json: Json = False) -> None:
-    """A run, a sweep or a rollout, live, until it ends. Ctrl-C leaves it running.
+    """Show live progress of a run, sweep or rollout until it ends. Ctrl-C leaves it running.
 
     Exit code 1 if a run failed, or the rollout did not pass. JSON: a SweepDetail, RolloutDetail or
     RunView, one line whenever it changed; the last line is how it ended.
@@ -75,8 +75,8 @@ def watch_until_end(
             _watch_run(client, found)
     except KeyboardInterrupt:
         notes().print(
-            f"\nDetached; nothing was stopped.\n"
-            f"  Come back: lehr watch {found.name}        Stop it: lehr cancel {found.name}"
+            f"\nDetached. Nothing was stopped.\n"
+            f"  Watch again: lehr watch {found.name}        Stop it: lehr cancel {found.name}"
         )
         raise typer.Exit(0) from None
     if isinstance(found, Sweep):
@@ -105,10 +105,13 @@ def print_result(sweep: Sweep) -> None:
     out = console()
     view = sweep.detail
     out.print(headline(view))
+    if view.held_out_note:
+        out.print(f"! {words(view.held_out_note)}", style="yellow")
     out.print()
     out.print(cells_table(view, ranked=True))
     for note in view.notes:
-        out.print(f"  {note}", style="dim", markup=False)
+        if note != view.held_out_note:
+            out.print(f"  {note}", style="dim", markup=False)
     out.print(f"  {sweep.url}", style="dim")
 
 

@@ -71,7 +71,7 @@ def download(
     answer = transport.get(f"{_path(run_id, step)}/files", {"attempt": attempt})
     listed = CheckpointFiles.model_validate_json(answer)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Conflict(f"{folder} exists already.", hint="Name a folder that does not exist yet.")
+        raise Conflict(f"{folder} already exists.", hint="Choose a folder that does not exist yet.")
     draft = folder.with_name(f"{folder.name}.part")
     params = {"attempt": listed.attempt}
     total = sum(file.size_bytes for file in listed.files)
@@ -133,9 +133,9 @@ def _file(
     if there != wanted.size_bytes or hashed.hexdigest() != wanted.sha256:
         shutil.rmtree(path.parent, ignore_errors=True)
         raise Conflict(
-            f"{wanted.name} came damaged: {there:,} bytes of {wanted.size_bytes:,}, SHA-256 "
+            f"{wanted.name} arrived damaged: {there:,} bytes of {wanted.size_bytes:,}, SHA-256 "
             f"{hashed.hexdigest()[:12]} for {wanted.sha256[:12]}.",
-            hint="What is wrong with it: lehr checkpoints verify",
+            hint="Check it: lehr checkpoints verify",
         )
 
 

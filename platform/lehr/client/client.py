@@ -18,7 +18,7 @@ from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
-from lehr.errors import UserError
+from lehr.errors import ServerUnavailable, UserError
 from lehr.views import (
     ClusterView,
     Health,
@@ -65,10 +65,29 @@ class Client:
         timeout_s: float = 30.0,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
-        """``on_silence`` is told, from another thread, when an answer takes over 3 s."""
+        """``on_silence`` is told, from another thread, when an answer takes over 3 s.
+
+        Raises:
+            ServerUnavailable: no address is given, and no server of this home runs.
+        """
         address = server or home.server_url()
+        if address is None:
+            raise ServerUnavailable(
+                f"no Lehr server of {home.home()} runs.",
+                hint="Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER",
+            )
+        given = token or os.environ.get("LEHR_TOKEN")
+        named = bool(server or os.environ.get("LEHR_SERVER"))
+        own = home.read_token(home.home()) if not given and _on_this_machine(address) else None
+        whose = "this home's token" if own else "the token given"
         self.transport = self._transport_kind(
-            address, token or _token_for(address), timeout_s=timeout_s, on_silence=on_silence
+            address,
+            given or own,
+            # Whoever names a server and gives a token has decided. Any other server has to show
+            # that the token is its own.
+            prove_first=None if given and named else whose,
+            timeout_s=timeout_s,
+            on_silence=on_silence,
         )
 
     @property
@@ -228,7 +247,7 @@ class Client:
     def cluster(self) -> ClusterView:
         return ClusterView.model_validate_json(self.transport.get("/cluster"))
 
-    def exclude_node(self, node: str, reason: str = "taken out by hand") -> ClusterView:
+    def exclude_node(self, node: str, reason: str = "excluded by the user") -> ClusterView:
         """Place nothing more on a node; what runs there goes on."""
         path = f"/cluster/nodes/{quote(node, safe='')}/exclude"
         return ClusterView.model_validate_json(self.transport.post(path, {"reason": reason}))
@@ -266,11 +285,8 @@ class Client:
         return found
 
 
-def _token_for(server: str) -> str | None:
-    """LEHR_TOKEN, else the local server's token; that one is never sent to another machine."""
-    if urlsplit(server).hostname in _LOOPBACK:
-        return home.token()
-    return os.environ.get("LEHR_TOKEN")
+def _on_this_machine(server: str) -> bool:
+    return urlsplit(server).hostname in _LOOPBACK
 
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})

@@ -9,6 +9,7 @@ from pydantic import PrivateAttr, TypeAdapter
 
 from lehr.client.frames import comparison_frame, import_pandas, need_plotly
 from lehr.errors import UserError
+from lehr.notebook import number
 from lehr.views import ComparisonView, RunView, Series
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Identified(Protocol):
 class Comparison(ComparisonView):
     """What differs between runs, and their metric at equal step, tokens, time or FLOPs.
 
-    ``notes`` says what the comparison cannot.
+    ``notes`` says what the comparison cannot: the first of them, that the runs were evaluated on
+    different held-out sets, where they were. Then a metric under ``val/`` has no delta.
     """
 
     _transport: Transport = PrivateAttr()
@@ -66,6 +68,10 @@ class Comparison(ComparisonView):
 
         names = [one.name or one.run_id for one in self.standings]
         figure = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))
+        if self.held_out_note:
+            figure.update_layout(
+                title={"text": self.held_out_note, "font": {"size": 14}}, margin={"t": 84}
+            )
         return figure.update_xaxes(title_text=self.x_axis)
 
     def _by_flops(self, series: Series) -> Series:
@@ -77,6 +83,21 @@ class Comparison(ComparisonView):
                 hint="Compare by tokens: x='tokens'",
             )
         return series.model_copy(update={"x": [tokens * per_token for tokens in series.x]})
+
+    def __repr__(self) -> str:
+        at = "" if self.common_x is None else f" at {self.x_axis} {self.common_x:,.6g}"
+        text = f"{len(self.runs)} runs by {self.metric}{at}"
+        return f"<Comparison of {text}: {self.held_out_note or self._deltas()}>"
+
+    __str__ = __repr__
+
+    def _deltas(self) -> str:
+        base, *others = self.standings
+        parts = [f"{base.name or base.run_id} {number(base.value)}"]
+        for one in others:
+            delta = "" if one.delta is None else f" ({one.delta:+.4g})"
+            parts.append(f"{one.name or one.run_id} {number(one.value)}{delta}")
+        return ", ".join(parts)
 
     def _repr_html_(self) -> str:
         from lehr.notebook import comparison_html

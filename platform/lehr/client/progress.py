@@ -115,4 +115,6 @@ def _run_words(run: RunView) -> str:
 def _sweep_words(sweep: SweepDetail) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
     best = f"  best {sweep.metric} {number(sweep.best_value)}" if sweep.best_value else ""
+    if sweep.held_out == "different":
+        best = f"  no best: {sweep.metric} is of different held-out sets"
     return f"{counts}{best}"

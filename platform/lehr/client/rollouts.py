@@ -102,7 +102,7 @@ class Rollout:
         for one in self.stages[-1].runs:
             return Run(self._transport, one.run)
         raise NotFound(
-            f"rollout {self.name} has not come to its last stage.",
+            f"rollout {self.name} has not reached its last stage.",
             hint=self.reason or f"It is at stage {self.view.stage}.",
         )
 

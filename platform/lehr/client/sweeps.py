@@ -12,7 +12,7 @@ from lehr.client.frames import cells_frame, import_pandas, need_plotly
 from lehr.client.progress import sweep_progress
 from lehr.client.runs import Run
 from lehr.client.waiting import Wait, until_ended
-from lehr.errors import NotFound, nearest
+from lehr.errors import Conflict, NotFound, nearest
 from lehr.views import CellView, SweepDeletion, SweepDetail, SweepView
 
 if TYPE_CHECKING:
@@ -79,8 +79,14 @@ class Sweep:
         """The run that leads, by the sweep's metric at equal step.
 
         Raises:
+            Conflict: its cells were evaluated on different held-out sets, so none leads.
             NotFound: no run has a finite value yet.
         """
+        if self.detail.held_out == "different":
+            raise Conflict(
+                f"no run of sweep {self.name} is best. {self.detail.held_out_note}",
+                hint="Every cell's value and held-out set: frame()",
+            )
         for cell in self.cells:
             if cell.best:
                 return Run(self._transport, cell.run)

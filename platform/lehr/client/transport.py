@@ -30,6 +30,8 @@ from lehr.errors import (
 if TYPE_CHECKING:
     import httpx
 
+    from lehr.client.proven import ProvenToken
+
 _BY_CODE: dict[str, type[LehrError]] = {
     kind.code: kind
     for kind in (UserError, NotFound, Conflict, PlanRefused, Unauthorized, Fenced, InternalError)
@@ -76,9 +78,13 @@ class Transport:
         token: str | None,
         *,
         timeout_s: float,
+        prove_first: str | None = None,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
-        """``on_silence`` is told, in words and from another thread, when an answer is late."""
+        """``on_silence`` is told, in words and from another thread, when an answer is late.
+
+        ``prove_first``: the token in words, if it is sent only to a server that proves to know it.
+        """
         address = urlsplit(server)
         if address.scheme not in {"http", "https"} or not address.hostname:
             raise UserError(
@@ -88,11 +94,17 @@ class Transport:
         self.server = server.rstrip("/")
         self.on_silence = on_silence
         headers = {"User-Agent": f"lehr/{__version__}", "Accept": "application/json"}
-        if token:
+        self._proven: ProvenToken | None = None
+        if token and prove_first:
+            from lehr.client.proven import ProvenToken
+
+            self._proven = ProvenToken(self.server, token, prove_first)
+        elif token:
             headers["Authorization"] = f"Bearer {token}"
         self._http = self._open(
             base_url=f"{self.server}/api/v1",
             headers=headers,
+            auth=self._proven,
             timeout=timeout_s,
             # A proxy for the web must not swallow what stays on this machine.
             trust_env=address.hostname not in {"127.0.0.1", "localhost", "::1"},
@@ -154,6 +166,7 @@ class Transport:
                     raise problem_error(answer.status_code, answer.content)
                 yield from answer.iter_bytes()
         except httpx.TransportError as error:
+            self._distrust()
             raise self._unavailable(error) from error
 
     def events(self, params: Params | None = None) -> Iterator[StreamEvent]:
@@ -179,6 +192,7 @@ class Transport:
                         heard_at = time.monotonic()
                         yield event
             except httpx.TransportError as error:
+                self._distrust()
                 # The server restarts, or a proxy cut us off: the next connection tells which.
                 if heard_at is None or time.monotonic() - heard_at > PATIENCE_S:
                     raise self._unavailable(error) from error
@@ -212,9 +226,11 @@ class Transport:
                         timeout=within_s or httpx.USE_CLIENT_DEFAULT,
                     )
             except (httpx.ConnectError, httpx.ReadTimeout) as error:
+                self._distrust()
                 # What took so long once will hardly be quick the next time.
                 raise self._unavailable(error) from error
             except httpx.TransportError as error:
+                self._distrust()
                 if not again or last:
                     raise self._unavailable(error) from error
                 self.sleep(0.1 * 2**attempt)
@@ -226,6 +242,11 @@ class Transport:
                 return answer
             raise problem_error(answer.status_code, answer.content)
         raise AssertionError("unreachable: the last try returns or raises")
+
+    def _distrust(self) -> None:
+        """Another program may have the port by now."""
+        if self._proven is not None:
+            self._proven.forget()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -251,7 +272,7 @@ class Transport:
         where = urlsplit(self.server).netloc
         hint = "Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
         if isinstance(error, httpx.ReadTimeout):
-            hint = "It may be stopped or overloaded. What is wrong: lehr doctor"
+            hint = "It may be stopped or overloaded. Check: lehr doctor"
         return ServerUnavailable(
             f"Lehr's server does not answer at {where} ({_why(error)}).", hint=hint
         )
@@ -265,8 +286,8 @@ def problem_error(status: int, body: bytes) -> LehrError:
         data = None
     if not isinstance(data, dict) or "detail" not in data:
         return InternalError(
-            f"the server answered {status} without saying why.",
-            hint="Is it a Lehr server? A proxy in between may have answered.",
+            f"the server answered {status} without a reason.",
+            hint="It may not be a Lehr server, or a proxy may have answered.",
         )
     code, detail, hint = data.get("code"), str(data["detail"]), data.get("hint")
     if code == SpecError.code and data.get("problems"):
@@ -325,7 +346,7 @@ def _why(error: httpx.TransportError) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ConnectionRefusedError):
-            return "no process holds the port"
+            return "no process listens on the port"
         if isinstance(cause, socket.gaierror):
             return "no such host"
         cause = cause.__cause__ or cause.__context__

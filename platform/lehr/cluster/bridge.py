@@ -1,9 +1,9 @@
 """The bridge: the process that speaks Ray, so that the server need not.
 
-``python -P -m lehr.cluster.bridge ADDRESS`` is a child of the server. It reads requests from
-stdin and writes answers and news to stdout, a JSON object a line. It opens no database, decides
-nothing and remembers nothing: Ray ends a driver that loses its cluster for a minute (exit 1, no
-exception), and then another bridge is started.
+``python -P -m lehr.cluster.bridge ADDRESS SESSION URL NODE`` is a child of the server. It reads
+requests from stdin and writes answers and news to stdout, a JSON object a line. It opens no
+database, decides nothing and remembers nothing: Ray ends a driver that loses its cluster for a
+minute (exit 1, no exception), and then another bridge is started.
 
 Requests: ``{"id", "op": "start", "node", "launch"}`` and
 ``{"id", "op": "stop", "node", "attempt_id", "pressure", "reason"}``; each is answered by
@@ -146,7 +146,7 @@ class NodeThread(threading.Thread):
         except ray.exceptions.GetTimeoutError:
             raise TimeoutError(
                 f"its agent did not start within {AGENT_START_S:g} s: it needs all "
-                f"{self.member.gpus} GPUs of the node, and something else in Ray may hold them"
+                f"{self.member.gpus} GPUs of the node, and another Ray job may use them"
             ) from None
         self.protocol = int(hello["protocol"])
         self.output.say(news="node", name=self.member.name, hello=hello)
@@ -165,9 +165,14 @@ class NodeThread(threading.Thread):
 
 
 class Bridge:
-    def __init__(self, session: str, server_url: str, output: Output) -> None:
+    def __init__(self, session: str, server_url: str, own_node: str, output: Output) -> None:
+        """``own_node``: the server's own node, empty if it has none.
+
+        It gets an agent even without GPUs: that one knows how earlier attempts ended there.
+        """
         self.session = session
         self.server_url = server_url
+        self.own_node = own_node
         self.output = output
         self.threads: dict[str, NodeThread] = {}
         self.known: list[RayNode] = []
@@ -183,7 +188,11 @@ class Bridge:
             time.sleep(MEMBERS_EVERY_S)
 
     def match(self, members: list[RayNode]) -> None:
-        alive = {member.name: member for member in members if member.alive and member.gpus}
+        alive = {
+            member.name: member
+            for member in members
+            if member.alive and (member.gpus or member.name == self.own_node)
+        }
         for name, thread in list(self.threads.items()):
             if name not in alive or alive[name].ray_id != thread.member.ray_id:
                 thread.requests.put(None)
@@ -209,7 +218,7 @@ def _brief(error: Exception) -> str:
 
 
 def main() -> None:
-    address, session, server_url = sys.argv[1:4]
+    address, session, server_url, own_node = sys.argv[1:5]
     # Ray and whatever it loads may print: the server's lines have a descriptor of their own.
     own = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -222,7 +231,7 @@ def main() -> None:
         logging_level="warning",
     )
     output.say(news="up", address=address)
-    bridge = Bridge(session, server_url, output)
+    bridge = Bridge(session, server_url, own_node, output)
 
     def watch() -> None:
         try:

@@ -133,7 +133,7 @@ class BridgeKeeper:
             except LehrError as error:
                 message = str(error)
             except Exception as error:
-                log.exception("the bridge could not be kept")
+                log.exception("the bridge could not be restarted")
                 message = f"{type(error).__name__}: {error}"
             if self._stopping.is_set():
                 return
@@ -165,7 +165,7 @@ class BridgeKeeper:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "lehr.cluster.bridge"),
-                    *(address, session, self._server_url),
+                    *(address, session, self._server_url, self._node if head else ""),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -194,7 +194,7 @@ class BridgeKeeper:
             code = process.wait()
             for future in waiting.values():
                 future.set_exception(BridgeDown("the bridge to Ray ended"))
-        return f"the connection to Ray was lost (bridge exit {code}); it is made again{_why(logs)}"
+        return f"the connection to Ray was lost (bridge exit {code}); reconnecting{_why(logs)}"
 
     def _watch_head(self, head: ray_head.Head, bridge: subprocess.Popen[str]) -> None:
         """End the bridge when its head has ended: Ray itself would hope for a minute."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 import subprocess
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from lehr.cluster import procfs
 from lehr.errors import UserError
 
 LOGICAL = "logical GPU"
+LOGICAL_GPUS = 8
+"""Logical GPUs of a machine without GPUs, where nobody declared another number."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +75,45 @@ def visible(gpus: list[GpuInfo], variable: str | None) -> list[GpuInfo]:
     ]
 
 
-def gpus_to_offer(asked: int | None) -> int:
+def gpus_to_offer(asked: int | None, home: Path) -> int:
     """How many GPUs this machine's own Ray node should have.
+
+    The real ones. On a machine without any: as many logical ones as are asked for, else as were
+    asked for last, else eight. None where a driver is installed and lists no GPU: training on the
+    CPU is then hardly what is meant.
 
     Raises:
         UserError: more than there are on a machine that has real ones.
     """
     real = len(visible(real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")))
-    if asked is None:
-        return real
-    if real and asked > real:
+    if real and asked is not None and asked > real:
         raise UserError(
             f"--gpus {asked}: this machine has {real} GPU{'s' if real > 1 else ''}.",
-            hint="Logical GPUs are for machines without any; leave --gpus out to use all.",
+            hint="Logical GPUs are for machines without GPUs; omit --gpus to use all.",
         )
-    return asked
+    if real:
+        return real if asked is None else asked
+    declared = _declared(home)
+    if asked is not None:
+        if asked != declared:
+            procfs.write_json(str(_declaration(home)), {"gpus": asked})
+        return asked
+    if declared is not None:
+        return declared
+    return 0 if shutil.which("nvidia-smi") else LOGICAL_GPUS
+
+
+def _declared(home: Path) -> int | None:
+    """How many logical GPUs were asked for last, on this home."""
+    found = procfs.read_json(str(_declaration(home)))
+    number = found.get("gpus") if isinstance(found, dict) else None
+    return number if isinstance(number, int) and number > 0 else None
+
+
+def _declaration(home: Path) -> Path:
+    folder = home / "ray"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / "logical-gpus.json"
 
 
 def node_gpus(granted: int) -> list[GpuInfo]:

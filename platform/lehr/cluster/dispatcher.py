@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from lehr import home as homes
 from lehr.cluster import capacity, sights
 from lehr.cluster.bridge_keeper import BridgeKeeper
 from lehr.cluster.handlers import AttemptHandlers
+from lehr.cluster.isolation import Isolation
 from lehr.cluster.launching import LaunchSettings
 from lehr.cluster.members import Cluster, Member
 from lehr.cluster.mirror import Mirror
 from lehr.cluster.node_keeper import EXCLUDED, NodeKeeper, excluded
 from lehr.cluster.pulse import Pulses
 from lehr.cluster.rollout_keeper import RolloutKeeper
-from lehr.cluster.settling import TIME_LIMIT, settle, wish_message
+from lehr.cluster.settling import TIME_LIMIT, give_up, settle, wish_message
 from lehr.cluster.starter import Starter
 from lehr.cluster.sweep_keeper import SweepKeeper
 from lehr.cluster.tokens import AttemptTokens
@@ -37,6 +39,7 @@ from lehr.control.silence import Silence, Thresholds
 from lehr.errors import NotFound, nearest
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
+from lehr.store.ids import run_of
 from lehr.store.tables import Attempt, Run
 from lehr.views import ClusterView, QueueEntry
 
@@ -49,6 +52,11 @@ SETTLE_WAIT_S = 20.0
 """For the streams of an attempt that has exited; then its run is settled from exit.json alone."""
 DEFAULT_PATIENCE = rc.Patience()
 DEFAULT_THRESHOLDS = Thresholds()
+NO_GPUS_HERE = (
+    "this machine's driver lists no GPU; see lehr doctor. To train on the CPU, on logical GPUs: "
+    "lehr down, then lehr up --gpus 8"
+)
+NO_GPUS_THERE = "no node of the Ray cluster has GPUs; start one with ray start --num-gpus N"
 TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
 """Tests train with something smaller than the real trainer."""
 
@@ -62,7 +70,8 @@ class Dispatcher:
         store: the record.
         home: Lehr's home.
         ray_address: an existing cluster, or None for an embedded Ray head.
-        gpus: GPUs of the embedded head; logical ones on a machine without any.
+        gpus: GPUs of the embedded head; logical ones on a machine without any. None: see
+            ``capacity.gpus_to_offer``.
         server_url: where shippers reach this server.
         trainer: the module that trains, or a script ending in ``.py``.
         node: the embedded head's node name; by default the host's.
@@ -92,7 +101,7 @@ class Dispatcher:
         expected: dict[str, list[dict[str, Any]]] = {}
         offered = 0
         if ray_address is None:
-            offered = capacity.gpus_to_offer(gpus)
+            offered = capacity.gpus_to_offer(gpus, home)
             expected[name] = [gpu.to_json() for gpu in capacity.node_gpus(offered)]
         self._embedded = ray_address is None
         self._cluster = Cluster(expected)
@@ -119,7 +128,8 @@ class Dispatcher:
             ),
             self.wake,
         )
-        self._mirror = Mirror(store)
+        self._isolation = Isolation(partial(give_up, store), self.pulses.now)
+        self._mirror = Mirror(store, self._isolation)
         self._sweeps = SweepKeeper(store)
         self._rollouts = RolloutKeeper(store, homes.runs_dir(home))
         self._nodes = NodeKeeper(store)
@@ -172,7 +182,8 @@ class Dispatcher:
         return self.handlers.authenticate(attempt_id, token)
 
     def cluster(self) -> ClusterView:
-        return cluster_view(self._cluster, self.store)
+        cure = NO_GPUS_HERE if self._embedded else NO_GPUS_THERE
+        return cluster_view(self._cluster, self.store, without_gpus=cure)
 
     def queue(self) -> list[QueueEntry]:
         return queue_view(self.store, self._order)
@@ -194,7 +205,7 @@ class Dispatcher:
             NotFound: the cluster has no such node.
         """
         self._known_node(name)
-        self.store.note_node(name, "readmitted", "readmitted by hand", actor="user")
+        self.store.note_node(name, "readmitted", "readmitted by the user", actor="user")
         self._mirror.forget_waiting()
         self.wake()
 
@@ -292,39 +303,54 @@ class Dispatcher:
     def _apply_events(self) -> None:
         with self._guard:
             spoke, self._spoke = self._spoke, set()
-        for attempt_id in spoke:
-            self.store.apply_events(attempt_id)
+        left = set(spoke)
+        try:
+            for attempt_id in spoke:
+                run_id, what = run_of(attempt_id), "reading its events"
+                apply = partial(self.store.apply_events, attempt_id)
+                if self._isolation.do(run_id, what, apply) or not self._isolation.tries_again(
+                    run_id, what
+                ):
+                    left.discard(attempt_id)
+        finally:
+            with self._guard:
+                self._spoke |= left
 
     def _settle_ended(self) -> None:
-        """Runs whose attempt has exited go where its end leads."""
+        """Transition runs whose attempt has exited."""
         active = self._mirror.runs(ACTIVE)
         newest = self.store.newest_attempts([run.id for run in active])
         for run in active:
             attempt = newest.get(run.id)
-            if attempt is None or attempt.exited_at is None:
-                continue
-            if attempt.open and not (attempt.exit or {}).get("stand_in"):
-                # Its streams are on their way; then it is settled where they arrive.
-                pulse = self.pulses.of(attempt.id)
-                pulse.ended_since = pulse.ended_since or self.pulses.now()
-                if self.pulses.now() - pulse.ended_since < SETTLE_WAIT_S:
-                    continue
-            self.store.apply_events(attempt.id)
-            state = settle(self.store, attempt.id)
-            if state is not None:
-                log.info("attempt %s ended: its run is %s", attempt.id, state.value)
+            if attempt is not None and attempt.exited_at is not None:
+                self._isolation.do(run.id, "settling its end", partial(self._settle, attempt))
+
+    def _settle(self, attempt: Attempt) -> None:
+        if attempt.open and not (attempt.exit or {}).get("stand_in"):
+            # Its streams are on their way; then it is settled where they arrive.
+            pulse = self.pulses.of(attempt.id)
+            pulse.ended_since = pulse.ended_since or self.pulses.now()
+            if self.pulses.now() - pulse.ended_since < SETTLE_WAIT_S:
+                return
+        self.store.apply_events(attempt.id)
+        state = settle(self.store, attempt.id)
+        if state is not None:
+            log.info("attempt %s ended: its run is %s", attempt.id, state.value)
 
     def _heed_wishes(self) -> None:
         """What people want, as moves: those that need no process happen here and now."""
         for run in self._mirror.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
-            state, desired = RunState(run.state), Desired(run.desired)
-            new = sights.move_for_wish(state, desired)
-            if new is not None:
-                cause = "resume" if new is RunState.QUEUED else desired.value
-                self._move(run, state, new, cause, wish_message(self.store, run))
-            elif state is RunState.RUNNING and self._over_time_limit(run):
-                limit = run.spec["time_limit_s"]
-                self._move(run, state, RunState.STOPPING, TIME_LIMIT, f"its limit is {limit:g} s")
+            self._isolation.do(run.id, "heeding its wishes", partial(self._heed, run))
+
+    def _heed(self, run: Run) -> None:
+        state, desired = RunState(run.state), Desired(run.desired)
+        new = sights.move_for_wish(state, desired)
+        if new is not None:
+            cause = "resume" if new is RunState.QUEUED else desired.value
+            self._move(run, state, new, cause, wish_message(self.store, run))
+        elif state is RunState.RUNNING and self._over_time_limit(run):
+            limit = run.spec["time_limit_s"]
+            self._move(run, state, RunState.STOPPING, TIME_LIMIT, f"its limit is {limit:g} s")
 
     def _move(
         self, run: Run, old: RunState, new: RunState, cause: str, message: str | None = None
@@ -352,15 +378,28 @@ class Dispatcher:
 
     def _reconcile(self, attempts: list[Attempt], members: dict[str, Member]) -> None:
         runs = {run.id: run for run in self._mirror.runs(ACTIVE)}
+        seen: list[rc.OpenAttempt] = []
+        unclear: set[str] = set()
+
+        def look(attempt: Attempt) -> None:
+            run = runs.get(attempt.run_id)
+            seen.append(sights.open_attempt(attempt, run, members, self.pulses))
+
+        for attempt in attempts:
+            if not self._isolation.do(
+                attempt.run_id, "looking at its attempt", partial(look, attempt)
+            ):
+                unclear.add(attempt.id)  # Not a stranger: it is left alone until it is clear.
         actions = rc.reconcile(
-            [sights.open_attempt(a, runs.get(a.run_id), members, self.pulses) for a in attempts],
-            [member.seen() for member in members.values()],
+            seen,
+            [member.seen(but=unclear) for member in members.values()],
             self._patience,
             membership_known=self._cluster.membership_known,
         )
         by_id = {attempt.id: attempt for attempt in attempts}
         for action in actions:
-            self._act(action, by_id.get(action.attempt_id), members)
+            act = partial(self._act, action, by_id.get(action.attempt_id), members)
+            self._isolation.do(run_of(action.attempt_id), "acting on its attempt", act)
 
     def _act(self, action: rc.Action, attempt: Attempt | None, members: dict[str, Member]) -> None:
         match action:
@@ -369,7 +408,7 @@ class Dispatcher:
             case rc.Launch() if attempt is not None:
                 self._starter.launch(self.store.run(attempt.run_id), attempt)
             case rc.Adopt() if attempt is not None:
-                log.info("attempt %s lives: adopted", attempt.id)
+                log.info("attempt %s is running: adopted", attempt.id)
                 self.store.update_attempt(attempt.id, dispatched_at=self.store.clock())
             case rc.Lose() if attempt is not None:
                 log.warning("attempt %s is lost: %s", attempt.id, action.message)
@@ -398,9 +437,10 @@ class Dispatcher:
         self._order = decided.order
         queued = {run.id: run for run in self._mirror.runs({RunState.QUEUED})}
         for start in decided.starts:
-            self._starter.begin(queued[start.run_id], start.placement)
+            begin = partial(self._starter.begin, queued[start.run_id], start.placement)
+            self._isolation.do(start.run_id, "starting it", begin)
         reasons = decided.reasons
-        if not any(member.usable for member in members.values()):
+        if not self._cluster.has_no_gpus and not any(m.usable for m in members.values()):
             reasons = dict.fromkeys(reasons, self._why_no_cluster())
         self.store.set_pending_reasons(
             {i: why for i, why in reasons.items() if queued[i].pending_reason != why}

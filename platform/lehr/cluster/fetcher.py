@@ -65,7 +65,7 @@ def main() -> None:
     assert launch is not None
     why = fetch(Path(launch["run_dir"]), launch["fetch"])
     if why is not None:
-        print(f"no checkpoint to go on from: {why}", flush=True)
+        print(f"no checkpoint to resume from: {why}", flush=True)
         sys.exit(1)
 
 

@@ -32,8 +32,19 @@ class GpuSampler:
         self._every_s = every_s
         self._clock = clock
         self._newest: tuple[float, list[dict[str, Any]]] | None = None
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
         if self._gpus:
-            threading.Thread(target=self._watch, name="gpu-samples", daemon=True).start()
+            self._thread = threading.Thread(target=self._watch, name="gpu-samples", daemon=True)
+            self._thread.start()
+
+    def close(self, within_s: float = 1.0) -> bool:
+        """End the sampling; False if a call to the driver still keeps its thread."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(within_s)
+            return not self._thread.is_alive()
+        return True
 
     def newest(self) -> list[dict[str, Any]]:
         """A dictionary a GPU: index, utilization, memory_used_bytes, temperature_celsius.
@@ -56,11 +67,10 @@ class GpuSampler:
         except pynvml.NVMLError as error:
             print(f"GPU utilization is not read: {error}", file=sys.stderr)
             return
-        pause = threading.Event()
-        while True:
+        while not self._closing.is_set():
             found = sample(pynvml, self._gpus)
             self._newest = (self._clock(), found)
-            pause.wait(self._every_s)
+            self._closing.wait(self._every_s)
 
 
 def sample(nvml: ModuleType, gpus: Sequence[GpuInfo]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection
 from typing import Any
@@ -10,11 +11,14 @@ from lehr import killpoints
 from lehr.cluster.pulse import Pulses
 from lehr.cluster.settling import effective_desired, over_time_limit, settle, whole_exit
 from lehr.cluster.tokens import matches
+from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
-from lehr.errors import NotFound
+from lehr.errors import NotFound, StoreUnavailable, UserError
 from lehr.store import Store
 from lehr.store.tables import Attempt, Run
 from lehr_trainer.orders import Orders
+
+log = logging.getLogger(__name__)
 
 BEAT_S = 2.0
 STOPPING_BEAT_S = 1.0
@@ -64,8 +68,12 @@ class AttemptHandlers:
         """Record the exit; close the attempt and settle its run once all its bytes are here.
 
         Called again with the same, it answers the same.
+
+        Raises:
+            UserError: the attempt has no such part.
         """
         store = self._store
+        payload = {**payload, "exit": self._sound(attempt_id, payload["exit"])}
         held = store.stream_sizes(attempt_id)
         complete = all(held.get(name, 0) >= size for name, size in payload["sizes"].items())
         with self._exits:
@@ -77,18 +85,41 @@ class AttemptHandlers:
                 if attempt.exited_at is None:
                     store.update_attempt(attempt_id, exit=payload["exit"], exited_at=store.clock())
         if complete_as_a_whole:
-            store.apply_events(attempt_id)
-            killpoints.reached("server: before an exit is settled")
-            settle(store, attempt_id)
+            self._settle(attempt_id)
             store.close_attempt(attempt_id)
         self._wake()
         killpoints.reached("server: before an exit is answered")
         return {"closed": complete, "offsets": held}
 
+    @staticmethod
+    def _sound(attempt_id: str, said: object) -> dict[str, Any]:
+        note = sound_exit(said)
+        if "dropped" in note:
+            log.warning(
+                "attempt %s: parts of its exit are dropped: %s", attempt_id, note["dropped"]
+            )
+        return note
+
+    def _settle(self, attempt_id: str) -> None:
+        """What fails here is left to the dispatcher: the shim has said all and may end."""
+        try:
+            self._store.apply_events(attempt_id)
+            killpoints.reached("server: before an exit is settled")
+            settle(self._store, attempt_id)
+        except (StoreUnavailable, OSError, MemoryError):
+            raise  # Asked again, it may go well.
+        except Exception:
+            log.exception("attempt %s: its end could not be settled", attempt_id)
+
     def _note_part(self, attempt: Attempt, payload: dict[str, Any], *, complete: bool) -> bool:
         """One node's part of a gang ended: whether all parts have, and all their bytes are here."""
         note = dict(attempt.exit or {})
-        rank = str(int(payload.get("node_rank") or 0))
+        number = int(payload.get("node_rank") or 0)
+        if number >= len(attempt.placement):
+            raise UserError(
+                f"node_rank is {number}; {attempt.id} has parts 0 to {len(attempt.placement) - 1}."
+            )
+        rank = str(number)
         known = note.get("parts", {})
         part = {**payload["exit"], "delivered": complete}
         if known.get(rank) != part:

@@ -44,9 +44,10 @@ def newest_checkpoint(run: Run, checkpoints: list[Checkpoint]) -> str | None:
     The newest attempt's newest: one that fell back to an older checkpoint has shown that those
     after it were bad.
     """
-    if not checkpoints:
+    found = [c for c in checkpoints if layout.checkpoint_at(c.path) is not None]
+    if not found:
         return run.resume_from
-    return max(checkpoints, key=lambda c: (c.attempt, c.step)).path
+    return max(found, key=lambda c: (c.attempt, c.step)).path
 
 
 def to_fetch(

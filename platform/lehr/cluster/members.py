@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from lehr.control.exits import sound_exit
 from lehr.control.reconcile import NodeSeen, Seen
 from lehr.control.resources import Gpu, Node
 
@@ -35,6 +36,8 @@ class Member:
     ray_id: str = ""
     alive: bool = False
     """Ray counts it as a member."""
+    serves: bool = True
+    """It has an agent, or will have one: it has GPUs, or it is the server's own node."""
     answered: bool = False
     """Its agent has spoken to this server's present bridge."""
     hello: Mapping[str, Any] = field(default_factory=dict)
@@ -49,12 +52,16 @@ class Member:
     def usable(self) -> bool:
         return self.alive and self.answered
 
-    def seen(self) -> NodeSeen:
+    def seen(self, *, but: Collection[str] = ()) -> NodeSeen:
+        """``but``: attempts that are left out."""
         return NodeSeen(
             self.name,
-            alive=self.alive,
+            # Without GPUs it gets no agent, and so cannot hold what it held before.
+            alive=self.alive and self.serves,
             answered=self.usable,
-            attempts={name: listed.state for name, listed in self.attempts.items()},
+            attempts={
+                name: listed.state for name, listed in self.attempts.items() if name not in but
+            },
         )
 
     def as_node(self, *, excluded: bool = False) -> Node:
@@ -72,6 +79,7 @@ class Cluster:
 
     def __init__(self, expected: Mapping[str, list[dict[str, Any]]]) -> None:
         self._guard = threading.Lock()
+        self._own = frozenset(expected)
         self._members = {name: Member(name, gpus=tuple(gpus)) for name, gpus in expected.items()}
         self._state: State = "starting"
         self._message: str | None = None
@@ -90,6 +98,15 @@ class Cluster:
         """Whether Ray has said who its members are, to the bridge that lives now."""
         with self._guard:
             return self._membership_known
+
+    @property
+    def has_no_gpus(self) -> bool:
+        """Whether all members are known, and there is no GPU to give out and none to come."""
+        with self._guard:
+            if not self._membership_known or self._state != "up":
+                return False
+            alive = [m for m in self._members.values() if m.alive and m.serves]
+            return all(m.answered and not m.gpus for m in alive)
 
     def set_state(self, state: State, message: str | None) -> bool:
         """Whether this changed anything."""
@@ -137,6 +154,7 @@ class Cluster:
                 address=node["address"],
                 ray_id=node["ray_id"],
                 alive=node["alive"],
+                serves=node["gpus"] > 0 or name in self._own,
                 answered=member.answered and same and node["alive"],
             )
 
@@ -150,7 +168,11 @@ class Cluster:
         hello = news.get("hello")
         listed = hello["attempts"] if hello is not None else news["attempts"]
         attempts = {
-            name: Listed(Seen(said["state"]), tuple(said["gpus"]), said["exit"])
+            name: Listed(
+                Seen(said["state"]),
+                tuple(said["gpus"]),
+                None if said["exit"] is None else sound_exit(said["exit"]),
+            )
             for name, said in listed.items()
         }
         self._members[member.name] = replace(

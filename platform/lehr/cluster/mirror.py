@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 
 from lehr.cluster import sights
+from lehr.cluster.isolation import Isolation
 from lehr.control.lifecycle import ENDED, RunState
 from lehr.control.queue import Waiting
 from lehr.store import Store
@@ -25,8 +27,11 @@ class Mirror:
     A row that is a moment old does no harm: every act is fenced by the record itself.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, isolation: Isolation, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
+        self._isolation = isolation
         self._clock = clock
         self._guard = threading.Lock()
         self._dirty: set[str] = set()
@@ -70,11 +75,15 @@ class Mirror:
         found = []
         for run in self.runs({RunState.QUEUED}):
             known = self._waiting.get(run.id)
-            if known is None or known[0] is not run:
-                sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
-                known = self._waiting[run.id] = (run, sights.waiting(run, sweep, self._store))
-            found.append(known[1])
+            if known is not None and known[0] is run:
+                found.append(known[1])
+            elif self._isolation.do(run.id, "reading what it waits for", partial(self._read, run)):
+                found.append(self._waiting[run.id][1])
         return found
+
+    def _read(self, run: Run) -> None:
+        sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
+        self._waiting[run.id] = (run, sights.waiting(run, sweep, self._store))
 
     def _sweep(self, sweep_id: str) -> Sweep:
         if sweep_id not in self._sweeps:

@@ -63,9 +63,13 @@ def guilty(attempt: Attempt) -> dict[str, str]:
     if note.get("node") is not None:  # Somebody who knew decided its end.
         cause = str(note.get("reason"))
         return {str(note["node"]): cause} if cause in FAULTS else {}
-    parts = note.get("parts") or {"0": note}
+    parts = note.get("parts")
+    if not isinstance(parts, dict) or not parts:
+        parts = {"0": note}
     found = {}
     for rank, part in parts.items():
+        if not isinstance(part, dict):
+            continue
         ended = Exit(
             code=part.get("code"),
             signal=part.get("signal"),

@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -190,25 +190,50 @@ def _start(home: Path, gpus: int, *, node: str) -> Head:
 
 
 def _end(head: Head) -> list[int]:
-    """Everything that carries the head's mark or descends from what does, gently at first.
+    """End everything that carries the head's mark or descends from what does, raylets first.
+
+    A raylet ends at once when it is asked to, and its agents and workers with it; asked together
+    with them and the GCS, it waits for those that are gone. What is left then has nothing to
+    save, and Ray's own parent process would take seconds to notice.
 
     Ray's own agents write their titles over their environment, mark and all. Shims are no
     descendants: they were let go of by a double fork.
     """
-    ended: set[int] = set()
-    kin = _descendants(head.processes())
-    for number, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
-        deadline = time.monotonic() + patience_s
-        while left := [*head.processes(), *(pid for pid in kin if _still(pid, kin[pid]))]:
-            for pid in left:
-                if pid not in ended or number == signal.SIGKILL:
-                    procfs.send(pid, number)
-            ended.update(left)
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-            _reap(ended)
+    marked = head.processes()
+    kin = _descendants(marked)
+    raylets = {
+        pid: started
+        for pid in {*marked, *kin}
+        if _name(pid) == "raylet" and (started := procfs.start_time(pid)) is not None
+    }
+    for pid in raylets:
+        procfs.send(pid, signal.SIGTERM)
+    ended = set(raylets)
+    _until_none(lambda: [pid for pid in raylets if _still(pid, raylets[pid])], 5.0, ended)
+
+    def kill_left() -> list[int]:
+        found = [*head.processes(), *(pid for pid in kin if _still(pid, kin[pid]))]
+        for pid in found:
+            procfs.send(pid, signal.SIGKILL)
+        ended.update(found)
+        return found
+
+    _until_none(kill_left, 10.0, ended)
     return sorted(ended)
+
+
+def _until_none(left: Callable[[], list[int]], within_s: float, ours: set[int]) -> None:
+    deadline = time.monotonic() + within_s
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        _reap(ours)
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _descendants(pids: list[int]) -> dict[int, int]:
@@ -259,7 +284,7 @@ def _own_folder(path: Path) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if found.st_uid != os.getuid() or not path.is_dir() or path.is_symlink():
-        raise InternalError(f"{path} belongs to somebody else", hint="Remove it, or set TMPDIR.")
+        raise InternalError(f"{path} belongs to another user", hint="Remove it, or set TMPDIR.")
     path.chmod(0o700)
 
 

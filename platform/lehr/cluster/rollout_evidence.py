@@ -81,7 +81,7 @@ def pair(store: Store, runs_dir: Path, stage: PlannedStage, runs: Mapping[Role, 
             why = f"{run.name} has no checkpoint at step {step:,}"
             return Pair(whole.id, resumed.id, step, problem=why, failed=True)
         try:
-            files = Places(runs_dir, row).files().files
+            files = Places(runs_dir, run, row).files().files
         except LehrError as error:
             return Pair(whole.id, resumed.id, step, problem=str(error))
         found.append({one.name: one.sha256 for one in files if one.name.endswith(_TENSORS)})

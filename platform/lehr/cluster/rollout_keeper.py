@@ -67,7 +67,7 @@ class RolloutKeeper:
                 self._look(rollout_id)
             except Exception:
                 # One rollout's fault must not hold the cluster's queue; it is looked at again.
-                log.exception("rollout %s could not be looked at", rollout_id)
+                log.exception("rollout %s could not be updated", rollout_id)
                 with self._guard:
                     self._dirty.add(rollout_id)
 
@@ -195,7 +195,7 @@ class RolloutKeeper:
         try:
             spec = _resuming(stage, whole, point.step)
         except SpecError as error:
-            return self._end(rollout, stage, f"its resuming run cannot be made: {error}")
+            return self._end(rollout, stage, f"the run that resumes cannot be created: {error}")
         run = self._store.submit_stage_run(
             rollout.id,
             act.stage,

@@ -8,7 +8,7 @@ from typing import Any
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import Outcome, outcome, path
-from lehr.control.retries import Budget, Budgets, Exit, Finished
+from lehr.control.retries import Budget, Budgets, Exit, Finished, internal
 from lehr.errors import InternalError
 from lehr.store import Store
 from lehr.store.tables import Attempt, Run
@@ -87,10 +87,10 @@ def wish_message(store: Store, run: Run) -> str | None:
 
 
 def settle(store: Store, attempt_id: str) -> RunState | None:
-    """Move the attempt's run to where its end leads; None if the attempt no longer decides that.
+    """Transition the run according to the attempt's exit. Return None if a newer attempt exists.
 
-    Whoever else moves the run meanwhile (the trainer's first record, a cancel) wins, and the
-    decision is made again from what is then recorded.
+    If another thread transitions the run meanwhile (the trainer's first record, a cancel), that
+    transition stands, and the decision is made again from what is then recorded.
     """
     for _ in range(10):
         attempt = store.attempt(attempt_id)
@@ -103,13 +103,41 @@ def settle(store: Store, attempt_id: str) -> RunState | None:
             decided = replace(decided, message=wish_message(store, run))
         if _carry_out(store, run, state, decided):
             return decided.state
-    raise InternalError(f"attempt {attempt_id}: its run would not hold still to be settled")
+    raise InternalError(
+        f"attempt {attempt_id}: could not finalize its run: its state changed in each of 10 tries"
+    )
+
+
+def give_up(store: Store, run_id: str, reason: str) -> None:
+    """Fails a run that the server cannot deal with; what lives of it is then ended.
+
+    A paused run stays as it is: it holds nothing, and waits for nothing but its people.
+    """
+    cause = internal(reason)
+    for _ in range(10):
+        run = store.run(run_id)
+        state = RunState(run.state)
+        if state.ended or state is RunState.PAUSED:
+            break
+        if store.move(
+            run.id,
+            old=state,
+            new=RunState.FAILED,
+            attempt=run.attempt,
+            cause=cause.name,
+            message=cause.message,
+            actor="dispatcher",
+        ):
+            break
+    for attempt in store.attempts(run_id):
+        if attempt.open:
+            store.close_attempt(attempt.id)
 
 
 def _carry_out(store: Store, run: Run, state: RunState, decided: Outcome) -> bool:
     moves = path(state, decided.state)
     if not moves:
-        raise InternalError(f"run {run.id}: no way leads from {state} to {decided.state}")
+        raise InternalError(f"run {run.id}: there is no transition from {state} to {decided.state}")
     changes: dict[str, Any] = {}
     if decided.spends is not Budget.NONE:
         column = _USED[decided.spends]

@@ -80,7 +80,7 @@ class Shim:
             if self.launch["boot_id"] != procfs.boot_id():
                 failure = ("node_rebooted", "the node was restarted while it ran")
             else:
-                failure = ("shim_lost", "the shim that watched it was killed")
+                failure = ("shim_lost", "its shim was killed")
             self.end(failure, None)
         self.deliver()
 
@@ -223,7 +223,7 @@ class Shim:
             except OSError as error:
                 if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                     raise
-                say(f"the end cannot be noted: {error}")
+                say(f"the exit cannot be recorded: {error}")
                 for lock in self.locks:
                     lock.release()
                 self.sleep(NOTE_AGAIN_S)

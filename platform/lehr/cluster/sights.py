@@ -226,4 +226,5 @@ def _remaining_s(attempt: Attempt, run: Run | None, pulses: Pulses) -> float | N
     step_s = pulses.step_s(attempt.id)
     if run is None or step_s is None or attempt.last_step is None:
         return None
-    return max(0.0, (int(run.spec["train"]["steps"]) - attempt.last_step) * step_s)
+    steps = run.spec.get("train", {}).get("steps")
+    return max(0.0, (int(steps) - attempt.last_step) * step_s) if steps is not None else None

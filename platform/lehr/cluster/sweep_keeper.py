@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from lehr.analysis.held_out import is_measured
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.search import Report
 from lehr.control.sweeps import Cell, Decision, decide, needs_reports
@@ -60,7 +61,7 @@ class SweepKeeper:
                 self._look(sweep_id)
             except Exception:
                 # One sweep's fault must not hold the cluster's queue; it is looked at again.
-                log.exception("sweep %s could not be looked at", sweep_id)
+                log.exception("sweep %s could not be updated", sweep_id)
                 with self._guard:
                     self._dirty.add(sweep_id)
 
@@ -81,7 +82,12 @@ class SweepKeeper:
         cells = [_cell(one) for one in standing]
         if needs_reports(spec, cells, stopped=stopped):
             reports = self._read_reports(spec, standing)
-            cells = [_cell(one, seen) for one, seen in zip(standing, reports, strict=True)]
+            heard = [one.run_id for one, seen in zip(standing, reports, strict=True) if seen]
+            held_out = self._store.held_out(heard) if is_measured(spec.metric.name) else {}
+            cells = [
+                _cell(one, seen, held_out.get(one.run_id))
+                for one, seen in zip(standing, reports, strict=True)
+            ]
         decision = decide(spec, cells, stopped=stopped, reopened_at=sweep.reopened_at or 0.0)
         self._carry_out(sweep, spec, cells, decision)
 
@@ -102,7 +108,7 @@ class SweepKeeper:
             except SpecError as error:
                 # The ends of each range were checked, but not every combination of values.
                 self._store.stop_sweep(
-                    sweep.id, f"its next cell cannot be made: {error}", actor="sweep"
+                    sweep.id, f"the next cell cannot be created: {error}", actor="sweep"
                 )
                 return
             self._store.add_cells(sweep.id, made, known=known, actor="sweep")
@@ -138,7 +144,7 @@ class SweepKeeper:
         )
 
 
-def _cell(one: CellStanding, reports: tuple[Report, ...] = ()) -> Cell:
+def _cell(one: CellStanding, reports: tuple[Report, ...] = (), held_out: str | None = None) -> Cell:
     return Cell(
         number=one.number,
         parameters=one.parameters,
@@ -151,4 +157,5 @@ def _cell(one: CellStanding, reports: tuple[Report, ...] = ()) -> Cell:
         ended_at=one.ended_at,
         total_steps=int(one.total_steps),
         reports=reports,
+        held_out=held_out,
     )

@@ -14,8 +14,13 @@ from lehr.store.tables import Attempt, Run
 from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
 
 
-def cluster_view(cluster: Cluster, store: Store) -> ClusterView:
-    """A node a row, with who holds each of its GPUs since when."""
+def cluster_view(
+    cluster: Cluster, store: Store, *, without_gpus: str = "no node has GPUs"
+) -> ClusterView:
+    """A node a row, with who holds each of its GPUs since when.
+
+    ``without_gpus``: what to tell of a cluster that is up and has no GPUs.
+    """
     holders: dict[tuple[str, int], Attempt] = {}
     for attempt in store.open_attempts():
         if attempt.exited_at is None:
@@ -62,7 +67,9 @@ def cluster_view(cluster: Cluster, store: Store) -> ClusterView:
         )
     state, message = cluster.state()
     usable = [node for node in nodes if node.alive]
-    if state == "up" and not usable:
+    if cluster.has_no_gpus:
+        message = without_gpus
+    elif state == "up" and not usable:
         state = "starting"
         errors = [m.error for m in cluster.members().values() if m.error]
         message = errors[0] if errors else "Ray is up; its nodes' agents are starting"

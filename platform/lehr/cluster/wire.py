@@ -42,7 +42,7 @@ class Answer(NamedTuple):
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise Outage(f"{self.what}: answered {self.status} with something that is no object")
+            raise Outage(f"{self.what}: answered {self.status} with JSON that is not an object")
         return value
 
     def must(self, *statuses: int) -> "Answer":
@@ -151,7 +151,7 @@ class Server:
         elif "content-length" in headers:
             body = self._take(_number(headers["content-length"], 10))
         else:
-            raise BadReply("neither a length nor chunks")
+            raise BadReply("neither Content-Length nor chunks")
         return Answer(status, headers, body, what)
 
     def _head(self) -> tuple[int, dict[str, str]]:
@@ -197,7 +197,7 @@ def _number(text: str, base: int) -> int:
     try:
         value = int(text.strip(), base)
     except ValueError:
-        raise BadReply(f"{text[:40]!r} where a length was due") from None
+        raise BadReply(f"{text[:40]!r} is not a valid length") from None
     if not 0 <= value <= LONGEST_BODY:
         raise BadReply(f"a length of {value}")
     return value

@@ -1,13 +1,22 @@
-"""Which copies of checkpoints stay: those that the trainer's policy keeps or a fork waits for."""
+"""Copies of checkpoints: where each lies, and which stay.
+
+Those stay that the trainer's policy keeps or a fork waits for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from lehr_trainer.config import CheckpointConfig
 from lehr_trainer.retention import Held, superfluous
+
+
+def copies_at(spec: Mapping[str, Any], run_id: str, path: str) -> str | None:
+    """The URL of the copy of a run's checkpoint; None where the spec asks for no copies."""
+    place = spec.get("checkpoints", {}).get("upload")
+    return None if place is None else f"{place}/{run_id}/{path}"
 
 
 class Saved(Protocol):

@@ -43,7 +43,7 @@ def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:
     if not checkpoints:
         raise NotFound(
             f"{name} has no checkpoint to fork from.",
-            hint=f"While it trains it saves one by: lehr checkpoints save {name}",
+            hint=f"To save one while it runs: lehr checkpoints save {name}",
         )
     if step is None:
         return max(checkpoints, key=lambda c: (c.attempt, c.step))

@@ -40,7 +40,9 @@ class Desired(StrEnum):
 
 
 MOVES: dict[RunState, frozenset[RunState]] = {
-    RunState.QUEUED: frozenset({RunState.STARTING, RunState.PAUSED, RunState.CANCELLED}),
+    RunState.QUEUED: frozenset(
+        {RunState.STARTING, RunState.PAUSED, RunState.CANCELLED, RunState.FAILED}
+    ),
     RunState.STARTING: frozenset(
         {RunState.RUNNING, RunState.STOPPING, RunState.FAILED, RunState.QUEUED}
     ),

@@ -108,7 +108,7 @@ def can_ever_place(need: Need, nodes: Sequence[Node]) -> str | None:
     if not need.gpus:
         if any(node.gpus for node in nodes):
             return None
-        return "needs a node that takes runs; only those with GPUs, real or logical, do"
+        return "needs a node with GPUs, real or logical; there is none"
     sizes = sorted((len(matching(node, need)) for node in nodes), reverse=True)
     if sum(size >= need.per_node for size in sizes) >= need.nodes:
         return None

@@ -69,6 +69,9 @@ _OWN_SUSPICIONS = frozenset({"peer_lost", "gpu_error", "data_unreachable"})
 """Causes that the trainer names where its text says no more: the machines', not the user's. Any
 other of its causes is the user's code."""
 
+INTERNAL = "internal"
+"""The cause of a run's end that lies in Lehr itself: see ``internal``."""
+
 _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
     "shim_lost": (Budget.INFRASTRUCTURE, "its launcher was killed"),
     "node_rebooted": (Budget.INFRASTRUCTURE, "its node was restarted"),
@@ -89,12 +92,14 @@ _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
 class Pattern:
     cause: str
     budget: Budget
-    regex: re.Pattern[str]
+    expressions: tuple[str, ...]
     message: str
+    regex: re.Pattern[str]
+    """All expressions in one."""
 
 
 def _pattern(cause: str, budget: Budget, message: str, *expressions: str) -> Pattern:
-    return Pattern(cause, budget, re.compile("|".join(expressions)), message)
+    return Pattern(cause, budget, expressions, message, re.compile("|".join(expressions)))
 
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -150,6 +155,15 @@ PATTERNS: tuple[Pattern, ...] = (
         r"std::bad_alloc",
         r"oom-kill",
     ),
+    # Its files lie in memory: the disk that is full then is no disk.
+    _pattern(
+        "shared_memory_full",
+        Budget.NONE,
+        "shared memory is full: loader workers need more of it (in a container: --shm-size)",
+        r"insufficient shared memory \(shm\)",
+        r"unable to (?:write to|allocate) (?:file|shared memory).*</?torch_",
+        r"workers are out of shared memory",
+    ),
     _pattern(
         "disk_full",
         Budget.NONE,
@@ -157,14 +171,6 @@ PATTERNS: tuple[Pattern, ...] = (
         r"No space left on device",
         r"Disk quota exceeded",
         r"\[Errno (?:28|122)\]",
-    ),
-    _pattern(
-        "shared_memory_full",
-        Budget.NONE,
-        "shared memory is full: loader workers need more of it (in a container: --shm-size)",
-        r"insufficient shared memory \(shm\)",
-        r"unable to (?:write to|allocate) (?:file|shared memory).*</?torch_",
-        r"Bus error.*shm",
     ),
     _pattern(
         "nccl_timeout",
@@ -243,6 +249,12 @@ def classify(ended: Exit, finished: Finished | None) -> Cause:
     if ended.signal is not None:
         return _by_signal(ended.signal)
     return _by_exit_code(ended)
+
+
+def internal(reason: str) -> Cause:
+    """Why a run failed for which the server's own work kept failing."""
+    message = f"a fault of Lehr's own: {_line_of(reason, 0)}; the server's log has more"
+    return Cause(INTERNAL, Budget.NONE, message)
 
 
 def rough_end(ended: Exit) -> str | None:

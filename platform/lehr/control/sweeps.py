@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from lehr.analysis.held_out import HeldOut
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, Report, Trial, ask, prune
 from lehr.specs.search import MedianPruning, Pruning, point_key, random_points
@@ -40,6 +41,9 @@ class Cell:
     total_steps: int = 0
     reports: tuple[Report, ...] = ()
     """The sweep's metric."""
+    held_out: str | None = None
+    """Digest of the held-out set that the metric is measured on; None where that is not known, or
+    the metric is not measured on one."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,11 @@ def _why_stop(spec: SweepSpec, cells: Sequence[Cell], reopened_at: float) -> str
     waiting = any(cell.state in {RunState.QUEUED, RunState.PAUSED} for cell in cells)
     if not waiting and not more_to_come(spec, len(cells)):
         return None
+    held_out = _held_out(cells)
+    if more_to_come(spec, len(cells)) and held_out.verdict == "different":
+        names = {cell.run_id: f"cell {cell.number}" for cell in cells}
+        note = held_out.note(spec.metric.name, names, "cells")
+        return f"TPE cannot choose its next point. {note}"
     failed = _failed(cells, reopened_at)
     if spec.max_failed is not None and len(failed) > spec.max_failed:
         return (
@@ -182,16 +191,42 @@ def _prunes(spec: SweepSpec, cells: Sequence[Cell]) -> tuple[Give, ...]:
     if rule is None or not any(_prunable(cell) for cell in cells):
         return ()
     total = max(cell.total_steps for cell in cells)
-    trials = [_trial(cell, {}, rule) for cell in cells]
     verdicts: dict[int, Prune] = {
         verdict.number: verdict
-        for verdict in prune(rule, trials, goal=spec.metric.goal, total_steps=total)
+        for group in _comparable(cells)
+        for verdict in prune(
+            rule,
+            [_trial(cell, {}, rule) for cell in group],
+            goal=spec.metric.goal,
+            total_steps=total,
+        )
     }
     return tuple(
         Give(cell.run_id, cell.attempt, f"{spec.metric.name}, {verdicts[cell.number].message}")
         for cell in cells
         if cell.number in verdicts and _prunable(cell)
     )
+
+
+def _held_out(cells: Sequence[Cell]) -> HeldOut:
+    """Of the cells whose values the search looks at."""
+    gone = {RunState.FAILED, RunState.CANCELLED}
+    heard = [cell for cell in cells if cell.reports and cell.state not in gone]
+    return HeldOut.of({cell.run_id: cell.held_out for cell in heard})
+
+
+def _comparable(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
+    """All cells once for each held-out set: those of the other sets without their reports.
+
+    They stay in the list, since Hyperband goes by a trial's place in it.
+    """
+    if _held_out(cells).verdict != "different":
+        return [cells]
+    digests = dict.fromkeys(cell.held_out for cell in cells if cell.reports)
+    return [
+        [cell if cell.held_out == digest else replace(cell, reports=()) for cell in cells]
+        for digest in digests
+    ]
 
 
 def _prunable(cell: Cell) -> bool:

@@ -28,8 +28,8 @@ def lack(mode: Literal["online", "offline", "off"]) -> tuple[str, str] | None:
         )
     if mode == "online" and not _has_key():
         return (
-            f"the server has no key for {_host()}",
-            "Give it one (`wandb login` there, or WANDB_API_KEY), or mirror with mode: offline.",
+            f"the server has no W&B API key for {_host()}",
+            "Set one on the server (`wandb login` or WANDB_API_KEY), or use mode: offline.",
         )
     return None
 

@@ -113,7 +113,7 @@ class MirrorKeeper:
                     began = True
                 self._look()
             except Exception:
-                log.exception("the W&B mirror could not look")
+                log.exception("the W&B mirror could not check for new events")
             self._stopping.wait(self._every_s)
         if self._child is not None:
             self._end(self._child)
@@ -175,7 +175,7 @@ class MirrorKeeper:
             if code is None:
                 return False
             self._child = None
-            message = f"the mirror's process ended (exit {code}); it is started again"
+            message = f"the mirror's process ended (exit {code}); restarting it"
             log.warning(message)
             self._say(message)
             lived = time.monotonic() - self._began

@@ -55,7 +55,7 @@ class _Superseded(Exception):
 
 
 class Session:
-    """Mirrors one run until it rests.
+    """Mirror one run until it has ended or is paused.
 
     Args:
         home: Lehr's home.
@@ -116,7 +116,7 @@ class _Writing:
         self._there = 0
         """Rows that W&B had when this began."""
         self._told_late = False
-        """The run was over when its mirror began: nobody is to be woken for it."""
+        """Whether the run had ended when mirroring began: then no alerts are sent."""
 
     def keep(self) -> None:
         feed = self._feed()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 JUDGED = (
     "train/loss",
     "raw_ce_fp32",
+    "loss_same_tokens",
     "val/loss",
     "train/grad_norm",
     "step_time_s",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lehr.analysis.held_out import HeldOut
 from lehr.present.seeds import Point
 from lehr.present.seeds import points as by_seeds
 
@@ -43,16 +44,31 @@ class Verdict:
     points: Sequence[Point] = ()
     """Where points have several seeds."""
 
+    held_out: HeldOut | None = None
+    """Of the runs with a value; None where the metric is not measured on a held-out set."""
+
     @property
     def best(self) -> str | None:
         return next((run_id for run_id, rank in self.ranks.items() if rank == 1), None)
 
 
-def rank(standings: Sequence[Standing], goal: Goal, value_at: ValueAt) -> Verdict:
+def rank(
+    standings: Sequence[Standing],
+    goal: Goal,
+    value_at: ValueAt,
+    held_out: Mapping[str, str | None] | None = None,
+) -> Verdict:
     """Cells ranked at equal step; equal values share a rank, and the first of them leads.
 
     Points with several seeds are ranked by their means: then each cell has its point's rank, and
-    the best cell of the best point leads.
+    the best cell of the best point leads. Values of different held-out sets are not ranked.
+
+    Args:
+        standings: of the cells, in the sweep's order.
+        goal: of the sweep's metric.
+        value_at: reads a value at another step.
+        held_out: by run, the digest of the set that the metric was measured on; None for a metric
+            that is not measured on a held-out set.
     """
     heard = [one for one in standings if one.step is not None]
     # A cell that gave up early must not hold the others to its last step.
@@ -67,9 +83,14 @@ def rank(standings: Sequence[Standing], goal: Goal, value_at: ValueAt) -> Verdic
         value = one.value if one.step == step else value_at(one.run_id, step)
         if value is not None and math.isfinite(value):
             values[one.run_id] = value
+    sets = None
+    if held_out is not None:
+        sets = HeldOut.of({run_id: held_out.get(run_id) for run_id in values})
+        if sets.verdict == "different":
+            return Verdict(step, {}, values, held_out=sets)
     points = by_seeds([(one.run_id, one.parameters) for one in standings], values, goal)
     if any(len(point.run_ids) > 1 for point in points):
-        return Verdict(step, _ranks_of_points(points, values, goal), values, points)
+        return Verdict(step, _ranks_of_points(points, values, goal), values, points, sets)
     sign = 1 if goal == "minimize" else -1
     ordered = sorted(values, key=lambda run_id: sign * values[run_id])
     ranks: dict[str, int] = {}
@@ -77,7 +98,7 @@ def rank(standings: Sequence[Standing], goal: Goal, value_at: ValueAt) -> Verdic
         before = ordered[place - 2] if place > 1 else None
         tied = before is not None and values[before] == values[run_id]
         ranks[run_id] = ranks[before] if tied and before is not None else place
-    return Verdict(step, ranks, values)
+    return Verdict(step, ranks, values, held_out=sets)
 
 
 def _ranks_of_points(
@@ -129,7 +150,7 @@ def notes(
     if failed:
         found.append(f"{_cells(len(failed))} failed: {_named(failed)}.")
     if len(verdict.ranks) == 1 < len(standings):
-        found.append("Only one cell has a rank, so its lead says nothing yet.")
+        found.append("Only one cell has a rank, so there is nothing to compare it with yet.")
     return found
 
 

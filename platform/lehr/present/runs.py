@@ -182,7 +182,12 @@ def _run_fields(
     state = RunState(run.state)
     train, resources = run.spec["train"], run.spec["resources"]
     step = _step(attempt, latest)
-    moving = state is RunState.RUNNING and step_time_s is not None and step is not None
+    moving = (
+        state is RunState.RUNNING
+        and silence is Silence.NONE
+        and step_time_s is not None
+        and step is not None
+    )
     before_first_step = state.active and (attempt is None or attempt.last_step is None)
     return {
         "id": run.id,

@@ -114,5 +114,5 @@ def notes(found: Sequence[Point], told: Noise | None, metric: str) -> list[str]:
         ]
     tied = [p for p in ordered[1:] if abs((p.mean or 0.0) - first.mean) <= told.band]
     who = "the next point is" if len(tied) == 1 else f"the next {len(tied)} points are"
-    near = f"{who} within {told.band:.3g} of the best, which chance may explain"
-    return [f"{said}; {near}: more seeds would tell."]
+    near = f"{who} within {told.band:.3g} of the best, which may be chance"
+    return [f"{said}; {near}: more seeds would decide."]

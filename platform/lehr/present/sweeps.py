@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lehr.analysis.held_out import is_measured
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit
 from lehr.control.lifecycle import RunState
 from lehr.control.sweeps import more_to_come
@@ -33,6 +34,9 @@ class _Judged:
     """Of each run's newest value."""
     tokens_per_step: int | None
     """None where the cells' differ, so that they are compared at equal tokens."""
+    held_out: dict[str, str | None]
+    """Digests by run; none where the metric is not measured on a held-out set."""
+    held_out_note: str | None
 
 
 class Sweeps:
@@ -77,10 +81,12 @@ class Sweeps:
                     compared_value=verdict.values.get(cell.run_id),
                     rank=verdict.ranks.get(cell.run_id),
                     best=cell.run_id == verdict.best,
+                    held_out=judged.held_out.get(cell.run_id),
                 )
                 for cell, view, standing in zip(judged.cells, views, judged.standings, strict=True)
             ],
             notes=[
+                *([judged.held_out_note] if judged.held_out_note else []),
                 *_progress(sweep, judged),
                 *notes(
                     judged.standings,
@@ -133,9 +139,14 @@ class Sweeps:
             return found.y[-1] if found.y else None
 
         goal = sweep.spec["metric"]["goal"]
-        verdict = rank(standings, goal, value_at)
+        held_out = self._store.held_out(steps) if is_measured(metric) else None
+        verdict = rank(standings, goal, value_at, held_out)
+        note = None
+        if verdict.held_out is not None:
+            names = {cell.run_id: f"cell {cell.number}" for cell in cells}
+            note = verdict.held_out.note(metric, names, "cells")
         rate = rates[cells[0].run_id] if cells and alike else None
-        return _Judged(cells, runs, standings, verdict, steps, rate)
+        return _Judged(cells, runs, standings, verdict, steps, rate, held_out or {}, note)
 
 
 def _fields(sweep: Sweep, judged: _Judged) -> dict[str, Any]:
@@ -160,6 +171,8 @@ def _fields(sweep: Sweep, judged: _Judged) -> dict[str, Any]:
         "compared_at_step": judged.verdict.step if judged.tokens_per_step else None,
         "compared_at_tokens": _in_tokens(judged),
         "best_parameters": _best_parameters(judged, best),
+        "held_out": judged.verdict.held_out.verdict if judged.verdict.held_out else None,
+        "held_out_note": judged.held_out_note,
         "created_at": sweep.created_at,
         "archived": sweep.archived,
     }

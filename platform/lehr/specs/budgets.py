@@ -48,7 +48,8 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
     yield origin.problem(
         "metric.name",
         f"metric.name is {show(name)}, which no run logs.",
-        f"{hint}The usual ones: val/loss, train/loss, tokens_per_s. A part's: params/<part>/norm.",
+        f"{hint}The usual ones: val/loss, train/loss, tokens_per_s. For a part of the "
+        "model: params/<part>/norm.",
     )
 
 
@@ -66,10 +67,9 @@ def budget_problems(
         elif tokens != first[1]:
             yield origin.problem(
                 "parameters" if sweep.parameters else "cells",
-                f"the cells do not train on equally many tokens: {_point(first[0])} on "
+                f"the cells train on different numbers of tokens: {_point(first[0])} on "
                 f"{first[1]:,}, {_point(parameters)} on {tokens:,}.",
-                "Change train.steps along with the batch (method: list), or say that it is meant: "
-                "budget: any",
+                "Change train.steps along with the batch (method: list), or allow it: budget: any",
             )
             return
 

@@ -23,9 +23,9 @@ from lehr.specs.yaml12 import Document
 
 MAX_CELLS = 10_000
 _NOT_SWEPT = {
-    "kind": "it says what the spec is",
+    "kind": "it is the type of the spec",
     "name": "each cell is named after the sweep",
-    "project": "a sweep lies in one project",
+    "project": "a sweep belongs to one project",
 }
 
 

@@ -32,7 +32,7 @@ def extended(
                 hint=f"Give {wanted}.",
             )
     if not given[wanted]:
-        raise UserError(f"there is nothing to add to {spec.name}.", hint=f"Give {wanted}.")
+        raise UserError(f"nothing to add to {spec.name}.", hint=f"Give {wanted}.")
     data = spec.model_dump(mode="json", exclude_unset=True)
     if parameters is not None:
         for path, values in parameters.items():
@@ -42,7 +42,7 @@ def extended(
                     f"{path} does not vary in {spec.name}.",
                     hint=f"Did you mean {near}?"
                     if near
-                    else f"What varies: {', '.join(spec.parameters)}.",
+                    else f"Its parameters: {', '.join(spec.parameters)}.",
                 )
             data["parameters"][path]["values"] += list(values)
     if cells is not None:

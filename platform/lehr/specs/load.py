@@ -108,8 +108,8 @@ def _read_file(path: Path) -> Document:
         if near:
             hint = f"Did you mean {path.parent / near}?"
         elif shipped.suffix == ".yaml" and shipped.is_file():
-            hint = f"One of that name comes with Lehr: cp {shipped} ."
-        raise SpecError([Problem("", "there is no such file.", hint, source=source)]) from None
+            hint = f"Lehr has an example of that name: cp {shipped} ."
+        raise SpecError([Problem("", "no such file.", hint, source=source)]) from None
     except UnicodeDecodeError as error:
         message = f"byte {error.start} is not UTF-8 text; is this a spec?"
         raise SpecError([Problem("", message, source=source)]) from None
@@ -150,7 +150,7 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
         inside = kind in _OF_A_RUN and first not in _OF_A_RUN[kind].model_fields
         full = f"run.{path}" if inside and first in RunSpec.model_fields else path
         if full == "kind":
-            message = "kind cannot be overridden; it says how the file is read."
+            message = "kind cannot be overridden; it decides how the file is read."
             problems.append(Problem(full, message, source=f"override {written}"))
             continue
         try:

@@ -38,10 +38,10 @@ def _points(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
     if sweep.method == "list":
         if sweep.parameters:
             yield origin.problem(
-                "parameters", "parameters have no use in method list: its cells say it all."
+                "parameters", "parameters cannot be used with method list: it uses cells."
             )
         if sweep.cells is None:
-            hint = "Write each cell as its values: cells: [{train.optimizer.lr: 1e-3}]"
+            hint = "Write each cell as a mapping: cells: [{train.optimizer.lr: 1e-3}]"
             yield origin.problem("cells", "cells is missing.", hint)
         elif not sweep.cells:
             yield origin.problem("cells", "cells is empty; give at least 1 value.")

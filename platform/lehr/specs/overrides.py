@@ -56,7 +56,7 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     """
     names = path.split(".")
     if not all(names):
-        raise ValueError(f"{path!r} is not a path; write names with dots between")
+        raise ValueError(f"{path!r} is not a path; separate names with dots")
     here = data
     done: list[str] = []
     while True:

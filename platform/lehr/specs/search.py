@@ -44,7 +44,9 @@ class Range(Config):
         ):
             raise ValueError("int_uniform needs whole numbers as min and max")
         if (self.q is not None) != self.distribution.startswith("q_"):
-            raise ValueError("q goes with q_uniform and q_log_uniform_values, and they need it")
+            raise ValueError(
+                "q must be given with q_uniform and q_log_uniform_values, and only with them"
+            )
         return self
 
     def at(self, share: float) -> float | int:

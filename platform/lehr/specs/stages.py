@@ -37,12 +37,12 @@ _TINY_WIDTH = 64
 _ON_ANY_CPU = frozenset({"chunked", "standard", "in_autocast", "bf16_softmax"})
 """Losses that need neither a GPU nor a further package."""
 _NOT_SET = {
-    "kind": "it says what the spec is",
+    "kind": "it is the type of the spec",
     "name": "a stage's run is named after the rollout",
-    "project": "a rollout lies in one project",
-    "resources.gpus": "the stage has `gpus` for it",
-    "resources.nodes": "the stage has `nodes` for it",
-    "train.steps": "the stage has `steps` for it",
+    "project": "a rollout belongs to one project",
+    "resources.gpus": "use `gpus` of the stage",
+    "resources.nodes": "use `nodes` of the stage",
+    "train.steps": "use `steps` of the stage",
 }
 
 

@@ -13,8 +13,8 @@ _KEY = re.compile(r"(?:local-)?[0-9a-f]{40}|wandb_v\d+_\S{20,}")
 """What W&B's API keys look like."""
 _KEY_FIELDS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
 NO_KEY = (
-    "a W&B key does not belong in a spec, which everybody sees who sees the run; give it to the "
-    "server alone: WANDB_API_KEY in its environment, or `wandb login` on its machine"
+    "a W&B key must not be in a spec, which everybody with access to the run can read; set it on "
+    "the server: WANDB_API_KEY in its environment, or `wandb login`"
 )
 
 

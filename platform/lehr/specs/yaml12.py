@@ -213,7 +213,7 @@ class _Reader:
 
     def _alias(self, event: ev.AliasEvent) -> Any:
         if event.anchor in self._open_anchors:
-            self._fail(f"*{event.anchor} stands inside what it names.", _at(event))
+            self._fail(f"*{event.anchor} is used inside its own definition.", _at(event))
         if event.anchor not in self._anchors:
             self._fail(f"*{event.anchor} is used before &{event.anchor} names it.", _at(event))
         value, size = self._anchors[event.anchor]

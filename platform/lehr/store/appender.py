@@ -179,7 +179,7 @@ class Appender:
         if not item.data:
             return stream.size
         if not stream.size and self._indexer.count_streams(item.attempt_id) >= MAX_STREAMS:
-            return UserError(f"{item.attempt_id} has {MAX_STREAMS} streams; no more are taken.")
+            return UserError(f"{item.attempt_id} has {MAX_STREAMS} streams, the maximum.")
         room = len(item.data)
         if not is_events(item.name):
             # A log past its cap is confirmed, so that its sender goes on, but not kept.

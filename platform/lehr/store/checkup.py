@@ -37,7 +37,7 @@ def check(home: Path) -> list[Finding]:
     path = home / "lehr.db"
     try:
         if migrate.revision(path) is None:
-            raise NotFound(f"{home} holds no lehr.db.")
+            raise NotFound(f"{home} has no lehr.db.")
         found = list(_file(path))
     except HomeUnusable as error:
         found = [Finding("error", "lehr.db", error.message)]
@@ -46,9 +46,11 @@ def check(home: Path) -> list[Finding]:
     streams = home / "streams.db"
     version = index.version(streams)
     if version is None:
-        found.append(Finding("note", "streams.db", "is missing or unreadable; it is made at start"))
+        found.append(
+            Finding("note", "streams.db", "is missing or unreadable; it is rebuilt at start")
+        )
     elif version != index.VERSION:
-        found.append(Finding("note", "streams.db", "is of another version; it is made at start"))
+        found.append(Finding("note", "streams.db", "has another version; it is rebuilt at start"))
     else:
         damage = list(_file(streams))
         found += damage or list(_index(streams, homes.replica_dir(home)))
@@ -120,7 +122,7 @@ def _history(moves: list[tuple[str | None, str, int]], state: str) -> Iterator[s
             if new != RunState.QUEUED.value:
                 yield f"began as {new}"
         elif not can_move(RunState(old), RunState(new)):
-            yield f"moved from {old} to {new}, which is no move"
+            yield f"moved from {old} to {new}, which is not a valid transition"
         expected = attempt + 1 if new == RunState.STARTING.value else attempt
         if number != expected:
             yield f"moved to {new} with attempt {number} where {expected} was its newest"

@@ -7,8 +7,11 @@ rest is applied, and nothing twice.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from pathlib import Path
 
+from pydantic import ValidationError
 from sqlmodel import Session
 
 from lehr.control.lifecycle import RunState
@@ -18,10 +21,12 @@ from lehr.store.moves import move_run
 from lehr.store.part import Part
 from lehr.store.runs import get_run
 from lehr.store.tables import Attempt, Checkpoint, Run
+from lehr_trainer import layout
 from lehr_trainer.layout import EVENTS
 from lehr_trainer.records import AnyRecord, CheckpointRemoved, Finished, Started, record_adapter
 from lehr_trainer.records import Checkpoint as CheckpointRecord
 
+_log = logging.getLogger("lehr.store")
 _KINDS = ("started", "checkpoint", "checkpoint_removed", "finished")
 
 
@@ -83,7 +88,7 @@ class Consequences(Part):
                 "SELECT step FROM latest WHERE run=? AND metric=? AND attempt=?",
                 (run, index.TIME, int(number)),
             ).fetchone()
-        records = [record_adapter.validate_json(body) for kind, body in rows if kind in _KINDS]
+        records = [record for kind, body in rows if kind in _KINDS and (record := _read(body))]
         return _News(records, newest[0] if newest else None, upto)
 
     def _apply(self, session: Session, attempt: Attempt, news: _News) -> list[Consequence]:
@@ -126,6 +131,10 @@ class Consequences(Part):
             )
             return [Consequence("running")] if moved else []
         if isinstance(record, CheckpointRecord):
+            at = layout.checkpoint_at(record.path)
+            if at is None or at[0] > attempt.number or at[1] != record.step:
+                _log.warning("%s: %r is no checkpoint of its", attempt.id, record.path[:200])
+                return []
             put_checkpoint(session, _checkpoint(run, attempt, record))
             return [Consequence("checkpoint", record.step)]
         if isinstance(record, CheckpointRemoved):
@@ -133,6 +142,14 @@ class Consequences(Part):
             removed = mark_removed(session, run.id, number, record.step, record.time)
             return [Consequence("checkpoint_removed", record.step)] if removed else []
         return []
+
+
+def _read(body: bytes) -> AnyRecord | None:
+    """None for what an older version took for a record."""
+    try:
+        return record_adapter.validate_json(body)
+    except ValidationError:
+        return None
 
 
 def _checkpoint(run: Run, attempt: Attempt, record: CheckpointRecord) -> Checkpoint:
@@ -151,5 +168,4 @@ def _checkpoint(run: Run, attempt: Attempt, record: CheckpointRecord) -> Checkpo
 
 def _attempt_in(path: str, default: int) -> int:
     """An attempt's retention may remove checkpoints of the attempts before it."""
-    name, _, number = path.partition("/")[0].partition("-")
-    return int(number) if name == "attempt" and number.isdecimal() else default
+    return layout.attempt_number(Path(path.partition("/")[0])) or default

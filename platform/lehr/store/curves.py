@@ -6,10 +6,11 @@ import math
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import orjson
 from pydantic import ValidationError
 
 from lehr.errors import NotFound, nearest
@@ -70,6 +71,14 @@ class Curves(Part):
                 continue
             found.append(StoredRecord(attempt, record))
         return found
+
+    def held_out(self, run_ids: Iterable[str]) -> dict[str, str | None]:
+        """Each run's digest of the held-out set that it was last evaluated on.
+
+        None for a run that has recorded none.
+        """
+        with self.index.read() as connection:
+            return {run_id: _held_out(connection, run_id) for run_id in run_ids}
 
     def spans(self, run_id: str) -> list[Span]:
         """The attempts whose points count, oldest first, each up to its last step that does."""
@@ -228,6 +237,17 @@ def _info(name: str, curve: Points) -> MetricInfo:
         minimum=float(real.min()) if len(real) else None,
         maximum=float(real.max()) if len(real) else None,
     )
+
+
+def _held_out(connection: sqlite3.Connection, run_id: str) -> str | None:
+    # The newest come first, and nearly always the first one has it: so the rows are not listed.
+    rows = connection.execute(
+        "SELECT body FROM records WHERE run=? AND kind IN ('evaluation', 'started')"
+        " ORDER BY attempt DESC, offset DESC",
+        (_run_number(connection, run_id),),
+    )
+    digests = (orjson.loads(body).get("validation_digest") for (body,) in rows)
+    return next((digest for digest in digests if digest), None)
 
 
 def _run_number(connection: sqlite3.Connection, run_id: str) -> int:

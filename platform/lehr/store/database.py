@@ -99,10 +99,10 @@ class Database:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         if not self._lock.acquire(timeout=TURN_TIMEOUT_S):
-            _log.error("lehr.db could not be written: earlier writes have waited too long")
+            _log.error("lehr.db could not be written: earlier writes took too long")
             raise StoreUnavailable(
-                "lehr.db could not be written: earlier writes wait for it.",
-                hint="Another program may hold it locked, or its disk be very slow.",
+                "lehr.db could not be written: earlier writes are still waiting.",
+                hint="Another program may have locked it, or the disk may be very slow.",
             )
         try:
             yield

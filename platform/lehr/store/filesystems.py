@@ -1,4 +1,4 @@
-"""Whether a folder lies on a network file system, where SQLite's locks cannot be trusted."""
+"""Whether a folder is on a network file system, where SQLite's locks cannot be trusted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refuse_network_filesystem(folder: Path) -> str | None:
     kind = filesystem_type(folder.resolve(), mountinfo)
     if kind in _NETWORK:
         raise HomeUnusable(
-            f"{folder} lies on a network file system ({kind}); databases get damaged there.",
+            f"{folder} is on a network file system ({kind}); SQLite databases may break there.",
             hint="Set LEHR_HOME to a folder on a local disk. LEHR_RUNS may stay on shared storage.",
         )
     return kind

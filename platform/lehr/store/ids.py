@@ -19,6 +19,11 @@ def attempt_id(run_id: str, number: int) -> str:
     return f"{run_id}-{number}"
 
 
+def run_of(attempt_id: str) -> str:
+    """``k3f9x2ab`` for ``k3f9x2ab-2``."""
+    return attempt_id.rpartition("-")[0]
+
+
 def split_attempt_id(text: str) -> tuple[str, int] | None:
     """``("k3f9x2ab", 2)`` for ``k3f9x2ab-2``; None for what is no attempt's id."""
     match = _ATTEMPT.fullmatch(text)

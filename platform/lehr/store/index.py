@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from lehr.errors import StoreUnavailable
+from lehr.errors import LehrError, StoreUnavailable
 
-VERSION = 1
+VERSION = 2
 """Of the tables below and of what is written into them. Another one means: make it again."""
 
 TOKENS = -1
@@ -71,6 +71,21 @@ CREATE TABLE records (
 );
 CREATE UNIQUE INDEX records_key ON records (run, attempt, offset);
 """
+
+
+_OF_VALUE = (
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+)
+
+
+def is_of_value(error: Exception) -> bool:
+    """Whether an error comes from what was to be recorded, not from the disk or the database."""
+    if isinstance(error, _OF_VALUE):
+        return True
+    return not isinstance(error, (sqlite3.Error, OSError, MemoryError, LehrError))
 
 
 def open_writer(path: Path, *, durable: bool = True) -> sqlite3.Connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -12,8 +14,10 @@ from lehr.store import index, points, sealing
 from lehr.store.ids import split_attempt_id
 from lehr.store.parse import Parsed, parse_lines
 from lehr.store.replica import Replica, is_events
+from lehr_trainer import layout
 from lehr_trainer.records import Resumed
 
+_log = logging.getLogger("lehr.store")
 MAX_LINE = 8 << 20
 """A line longer than this is no record; it is skipped unread."""
 
@@ -146,11 +150,54 @@ class Indexer:
                 data, end, at = torn + data, end + begun, stream.indexed
         else:
             at = offset
-        parsed = parse_lines(data[:end], at)
-        self._record(stream, parsed)
-        return replace(
-            stream, indexed=at + end, malformed=stream.malformed + malformed + parsed.malformed
+        malformed += self._index_lines(stream, data[:end], at)
+        return replace(stream, indexed=at + end, malformed=stream.malformed + malformed)
+
+    def _index_lines(self, stream: Stream, data: bytes, at: int) -> int:
+        """Indexes whole lines that begin at ``at``; returns how many of them are malformed.
+
+        A line at which anything raises is malformed, too: it must not stop its stream, or the
+        server's start.
+        """
+        try:
+            return self._index_piece(stream, data, at)
+        except Exception as error:
+            if not index.is_of_value(error):
+                raise
+            first = error
+        malformed = 0
+        for line in data.split(b"\n")[:-1]:
+            try:
+                malformed += self._index_piece(stream, line + b"\n", at)
+            except Exception as error:
+                if not index.is_of_value(error):
+                    raise
+                malformed += 1
+            at += len(line) + 1
+        _log.error(
+            "%s/%s: lines up to byte %d cannot be indexed; they are counted as malformed",
+            stream.attempt_id,
+            stream.name,
+            at,
+            exc_info=first,
         )
+        return malformed
+
+    def _index_piece(self, stream: Stream, data: bytes, at: int) -> int:
+        """All of it or, if anything raises, nothing."""
+        self.connection.execute("SAVEPOINT piece")
+        try:
+            parsed = parse_lines(data, at)
+            self._record(stream, parsed)
+        except BaseException:
+            # On a full disk SQLite may have rolled back the whole transaction itself.
+            with contextlib.suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK TO piece")
+                self.connection.execute("RELEASE piece")
+            self.forget()
+            raise
+        self.connection.execute("RELEASE piece")
+        return parsed.malformed
 
     # ------------------------------------------------------------------------------ records
 
@@ -168,7 +215,7 @@ class Indexer:
             parent = _parent(parsed.resumed, attempt)
             self.connection.execute(
                 "INSERT OR REPLACE INTO starts VALUES (?,?,?,?)",
-                (run, attempt, max(0, parsed.resumed.step), parent),
+                (run, attempt, parsed.resumed.step, parent),
             )
         if parsed.points:
             # An attempt that did not resume begins at 0, once it has something to show.
@@ -312,8 +359,5 @@ def _columns(row: _Newest) -> tuple[Any, ...]:
 
 def _parent(resumed: Resumed, attempt: int) -> int | None:
     """The attempt whose checkpoint was taken, if the path (relative to the run) says so."""
-    folder = Path(resumed.checkpoint).parts[:1]
-    name, _, number = folder[0].partition("-") if folder else ("", "", "")
-    if name == "attempt" and number.isdecimal() and int(number) < attempt:
-        return int(number)
-    return None
+    number = layout.attempt_number(Path(resumed.checkpoint.partition("/")[0]))
+    return number if number is not None and number < attempt else None

@@ -80,7 +80,7 @@ def page(
     query: Any = select(table).where(*wanted)
     if cursor is not None:
         if not cursor.isdecimal():
-            raise UserError(f"cursor is {cursor!r}; give back the next_cursor of the page before.")
+            raise UserError(f"cursor is {cursor!r}; use the next_cursor of the previous page.")
         query = query.where(col(table.number) < int(cursor))
     total = session.exec(select(func.count()).select_from(table).where(*wanted)).one()
     rows = list(session.exec(query.order_by(col(table.number).desc()).limit(limit + 1)).all())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 
+from lehr.store import index
 from lehr.store.ids import attempt_id as id_of
 from lehr.store.indexer import Indexer, Stream
 from lehr.store.replica import Gap, Replica, is_events
@@ -19,7 +22,8 @@ def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> 
 
     Bytes past the cursor were written and not acknowledged, or the index is older than the
     replica: they are indexed. A file that is shorter than the index says is indexed again
-    from its beginning, and the gap is noted. Returns what was changed.
+    from its beginning, and the gap is noted. A stream that cannot be indexed is skipped, logged
+    and noted as a gap; the others go on. Returns what was changed.
     """
     changed: list[Stream] = []
     seen: set[tuple[int, int, str]] = set()
@@ -27,16 +31,59 @@ def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> 
         for name, size in sizes.items():
             stream = indexer.stream(attempt_id, name)
             seen.add((stream.run, stream.attempt, name))
-            if size > stream.stored:
-                size = _written(replica, stream, size)  # noqa: PLW2901 - the same, corrected
             if size != stream.stored:
-                changed.append(_mend(indexer, replica, clock, stream, size))
+                changed += _mended(indexer, replica, clock, stream, size)
     for run_id, run, attempt, name in _indexed(indexer):
         if (run, attempt, name) not in seen:
-            changed.append(
-                _mend(indexer, replica, clock, indexer.stream(id_of(run_id, attempt), name), 0)
-            )
+            stream = indexer.stream(id_of(run_id, attempt), name)
+            changed += _mended(indexer, replica, clock, stream, 0)
     return changed
+
+
+def _mended(
+    indexer: Indexer, replica: Replica, clock: Callable[[], float], stream: Stream, size: int
+) -> list[Stream]:
+    """The stream as ``_mend`` leaves it, or past what it could not index; empty if unchanged."""
+    try:
+        if size > stream.stored:
+            size = _written(replica, stream, size)
+        return [_mend(indexer, replica, clock, stream, size)] if size != stream.stored else []
+    except Exception as error:
+        if isinstance(error, sqlite3.Error) and not index.is_of_value(error):
+            raise  # The index itself: no other stream would do better.
+        _log.exception(
+            "%s/%s cannot be indexed; skipped until: lehr db rebuild",
+            stream.attempt_id,
+            stream.name,
+        )
+        return [_skip(indexer, replica, clock, stream, size, error)]
+
+
+def _skip(
+    indexer: Indexer,
+    replica: Replica,
+    clock: Callable[[], float],
+    stream: Stream,
+    size: int,
+    error: Exception,
+) -> Stream:
+    """Notes a gap up to the file's end, and goes on from there."""
+    if indexer.connection.in_transaction:
+        indexer.connection.execute("ROLLBACK")
+    indexer.forget()
+    stream = indexer.stream(stream.attempt_id, stream.name)
+    gap = Gap(stream.name, stream.indexed, size, f"cannot be indexed: {error!r}"[:500], clock())
+    try:
+        known = [(one.offset, one.expected) for one in replica.gaps(stream.attempt_id)]
+        if (gap.offset, gap.expected) not in known:
+            replica.note_gap(stream.attempt_id, gap)
+    except OSError:
+        _log.exception("%s/%s: its gap cannot be noted", stream.attempt_id, stream.name)
+    skipped = replace(stream, size=max(stream.size, size), stored=size, indexed=size)
+    indexer.connection.execute("BEGIN IMMEDIATE")
+    indexer.put(skipped)
+    indexer.connection.execute("COMMIT")
+    return skipped
 
 
 def _written(replica: Replica, stream: Stream, size: int) -> int:

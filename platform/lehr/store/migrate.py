@@ -41,7 +41,7 @@ def revision(path: Path) -> str | None:
                 return None
             if "alembic_version" not in tables:
                 raise HomeUnusable(
-                    f"{path} is a database, but not one of Lehr's (it has no alembic_version)."
+                    f"{path} is a database, but not of Lehr (it has no alembic_version)."
                 )
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.DatabaseError as error:

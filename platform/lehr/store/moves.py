@@ -160,7 +160,7 @@ class Moves(Part):
             run = get_run(session, run_id)
             if not RunState(run.state).active:
                 raise Conflict(
-                    f"{run.name} ({run.id}) is {run.state}: only a run that trains can save."
+                    f"{run.name} ({run.id}) is {run.state}: only a running run can save."
                 )
             self._wish(session, run, "checkpoint", actor, message)
             run.checkpoint_seq += 1

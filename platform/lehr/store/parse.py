@@ -12,10 +12,19 @@ from typing import Any, get_args
 import orjson
 from pydantic import ValidationError
 
-from lehr_trainer.records import AnyRecord, Evaluation, Resumed, record_adapter
+from lehr_trainer import layout
+from lehr_trainer.records import (
+    LATEST,
+    MOST,
+    AnyRecord,
+    Checkpoint,
+    CheckpointRemoved,
+    Evaluation,
+    Resumed,
+    record_adapter,
+)
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_MAX_STEP = 2**62
 _MAX_NAME = 200
 _KNOWN = frozenset(
     record.model_fields["kind"].default for record in get_args(get_args(AnyRecord)[0])
@@ -104,15 +113,19 @@ def _parse_line(text: bytes, offset: int, end: int, parsed: Parsed, alike: _Alik
         parsed.malformed += 1
         return
     kind, at = record.get("kind"), _number(record.get("time"))
-    if not isinstance(kind, str) or not kind or at is None or not math.isfinite(at):
+    if not isinstance(kind, str) or not kind or at is None or not 0 <= at < LATEST:
         parsed.malformed += 1
     elif kind == "metrics":
         step, values = record.get("step"), record.get("values")
-        if type(step) is not int or not 0 <= step < _MAX_STEP or type(values) is not dict:
+        if type(step) is not int or not 0 <= step < MOST or type(values) is not dict:
+            parsed.malformed += 1
+            return
+        tokens = _number(record.get("tokens"))
+        if tokens is not None and not 0 <= tokens < MOST:
             parsed.malformed += 1
             return
         alike.add(step, values, parsed)
-        parsed.points.append((step, _number(record.get("tokens")), at))
+        parsed.points.append((step, tokens, at))
     elif kind in _KNOWN:
         alike.flush(parsed)
         _record(text, Line(offset, end, kind, at, text), parsed)
@@ -128,13 +141,14 @@ def _record(text: bytes, line: Line, parsed: Parsed) -> None:
         parsed.malformed += 1
         return
     if isinstance(record, Evaluation):
-        if not 0 <= record.step < _MAX_STEP:
-            parsed.malformed += 1
-            return
         for name, value in record.values.items():
             if 0 < len(name) <= _MAX_NAME:
                 parsed.values.setdefault(name, {})[record.step] = value
         parsed.points.append((record.step, float(record.tokens), line.time))
+    elif isinstance(record, Checkpoint | CheckpointRemoved):
+        if layout.checkpoint_at(record.path) is None:
+            parsed.malformed += 1
+            return
     elif isinstance(record, Resumed):
         parsed.resumed = record
     parsed.lines.append(line)

@@ -174,15 +174,15 @@ class Runs(Part):
             attempts = select(Attempt.id).where(Attempt.run_id == run_id, col(Attempt.open))
             if session.exec(attempts).first() is not None:
                 raise Conflict(
-                    f"{name} has ended, but its last words are still on their way.",
+                    f"{name} has ended, but its logs are still being uploaded.",
                     hint="Try again in a moment.",
                 )
             forks = waiting_forks(session, run_id)
             if forks:
                 which = ", ".join(f"{fork.name} ({fork.id})" for fork in forks[:5])
                 raise Conflict(
-                    f"{name} has a checkpoint in use: {which} would begin from it.",
-                    hint="Wait until it has saved one of its own, or cancel it.",
+                    f"{name} has a checkpoint in use: {which} will start from it.",
+                    hint="Wait until it has saved its own checkpoint, or cancel it.",
                 )
             run.archived = True
             session.add(run)
@@ -226,7 +226,7 @@ class Runs(Part):
             if row.request_sha256 != request_sha256:
                 raise Conflict(
                     f"The idempotency key {key!r} was used for another request.",
-                    hint="Take a new key for a new request.",
+                    hint="Use a new key for a new request.",
                 )
             return StoredAnswer(row.status, row.body)
 
@@ -309,7 +309,7 @@ def is_deleted(session: Session, run_id: str) -> bool:
 def refuse_deleted(session: Session, run: Run) -> None:
     """Raises Conflict for a run whose data is gone."""
     if is_deleted(session, run.id):
-        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
+        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is kept.")
 
 
 def waiting_forks(session: Session, run_id: str) -> list[Run]:

@@ -79,7 +79,7 @@ class Store(
             undo.callback(_open_homes.discard, self.home)
             if (self.home / RESTORING).exists():
                 raise HomeUnusable(
-                    f"{self.home}: a restore was interrupted.", hint="Do it again: lehr db restore."
+                    f"{self.home}: a restore was interrupted.", hint="Repeat it: lehr db restore."
                 )
             self._changes = Changes()
             self.db = Database(self.home / "lehr.db", self._changes)

@@ -50,7 +50,7 @@ class Streams(Part):
         path = self.home / "streams.db"
         if index.version(path) != index.VERSION:
             index.remove(path)
-            _log.info("streams.db is made from the replica")
+            _log.info("streams.db is rebuilt from the replica")
             # Until it is whole it has another name; then it is there at once.
             draft = path.with_name("streams.db.draft")
             index.remove(draft)
@@ -103,10 +103,12 @@ class Streams(Part):
         """
         check_name(name)
         if len(data) > MAX_APPEND:
-            raise UserError(f"{len(data):,} bytes at once; at most {MAX_APPEND:,} are taken.")
+            raise UserError(
+                f"{len(data):,} bytes in one append; at most {MAX_APPEND:,} are allowed."
+            )
         run_id = self._run_of(attempt_id)
         if run_id in self._deleted:
-            raise Fenced(f"{run_id} was deleted; nothing more of it is taken.")
+            raise Fenced(f"{run_id} was deleted; its streams are closed.")
         size = self._appender.append(attempt_id, name, offset, bytes(data)).result()
         if data:
             attempt = int(attempt_id.rpartition("-")[2])
@@ -242,7 +244,7 @@ class Streams(Part):
     ) -> list[LogMatch]:
         """Lines from ``offset`` on that contain ``text``, whatever its case."""
         if not text:
-            raise UserError("There is no text to search for.")
+            raise UserError("The search text is empty.")
         stream = self._stream(attempt_id, name)
         return search(
             lambda at, size: self._replica.read(attempt_id, name, at, size),

@@ -70,9 +70,9 @@ def backup(home: Path, target: Path, *, progress: Progress | None = None) -> Bac
     source = home / "lehr.db"
     revision = migrate.revision(source)
     if revision is None:
-        raise NotFound(f"{home} holds no lehr.db: there is nothing to back up.")
+        raise NotFound(f"{home} holds no lehr.db: nothing to back up.")
     if target.exists():
-        raise Conflict(f"{target} exists already.", hint="Name a folder that does not exist yet.")
+        raise Conflict(f"{target} already exists.", hint="Choose a folder that does not exist yet.")
     tell = progress or _silent
     draft = target.with_name(f".{target.name}.tmp-{os.getpid()}")
     try:
@@ -115,13 +115,13 @@ def read_backup(folder: Path, *, verify: bool = True) -> Backup:
     try:
         data = json.loads((folder / _MANIFEST).read_bytes())
         if data["format"] != _FORMAT:
-            raise UserError(f"{folder} is a backup of another format, {data['format']!r}.")
+            raise UserError(f"{folder} is a backup in another format, {data['format']!r}.")
         files = {path: (int(size), str(digest)) for path, (size, digest) in data["files"].items()}
         found = Backup(
             folder, data["created_at"], data["version"], data["revision"], data["runs"], files
         )
     except FileNotFoundError:
-        raise NotFound(f"{folder} is no backup: it has no {_MANIFEST}.") from None
+        raise NotFound(f"{folder} is not a backup: it has no {_MANIFEST}.") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / _MANIFEST} cannot be read: {error!r}.") from error
     if verify:
@@ -130,7 +130,7 @@ def read_backup(folder: Path, *, verify: bool = True) -> Backup:
             if not inside.resolve().is_relative_to(folder.resolve()) or not inside.is_file():
                 raise UserError(f"{folder} is damaged: {path} is missing.")
             if _digest(inside) != expected:
-                raise UserError(f"{folder} is damaged: {path} is not what was backed up.")
+                raise UserError(f"{folder} is damaged: {path} differs from the backed-up file.")
     return found
 
 
@@ -145,8 +145,8 @@ def restore(folder: Path, home: Path, *, replace: bool = False) -> Backup:
         restoring = home / RESTORING
         if (home / "lehr.db").exists() and not (replace or restoring.exists()):
             raise Conflict(
-                f"{home} holds a lehr.db already.",
-                hint="Restore into another LEHR_HOME, or say that it shall be replaced.",
+                f"{home} already holds a lehr.db.",
+                hint="Restore into a different LEHR_HOME, or pass --replace.",
             )
         if restoring.exists():
             shutil.rmtree(restoring)

@@ -40,3 +40,5 @@ class Health(View):
     status: Literal["ok"] = "ok"
     version: str
     protocol: int
+    proof: str | None = None
+    """That the server knows its token: the answer to the request's ``nonce``, if it had one."""

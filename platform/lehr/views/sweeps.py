@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from lehr.analysis.held_out import Verdict
 from lehr.views.base import View
 from lehr.views.runs import RunView
 
@@ -21,6 +22,9 @@ class CellView(View):
     rank: int | None = None
     """1 is best, among cells that have a finite value; ranked at equal step only."""
     best: bool = False
+    held_out: str | None = None
+    """Digest of the held-out set that ``compared_value`` was measured on; null where none was
+    recorded, or the metric is not measured on one."""
 
 
 class SweepView(View):
@@ -49,6 +53,11 @@ class SweepView(View):
     compared_at_tokens: int | None = None
     """The same in tokens, whichever it is."""
     best_parameters: dict[str, Any] | None = None
+    held_out: Verdict | None = None
+    """Whether the compared cells were evaluated on one held-out set. Where it is ``different``, no
+    cell has a rank and none is best. Null where the metric is not measured on a held-out set."""
+    held_out_note: str | None = None
+    """The same in words, unless it is ``same``; the first of the notes, too."""
     created_at: float
     archived: bool = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +18,49 @@ def gather(
     witness: Path,
     *,
     runs_dir: Path,
-    series: dict[str, list[int]],
+    series: Callable[[str], list[int]],
     acknowledged: Iterable[Ack] = (),
+    first: int = 0,
 ) -> History:
-    """Of all runs in the home; ``series`` has what the server's readers answered."""
+    """Of the home's runs from number ``first`` on; ``series`` asks the server's readers."""
     with sqlite3.connect(f"file:{home / 'lehr.db'}?mode=ro", uri=True) as database:
         database.row_factory = sqlite3.Row
         runs = [
             RunRow(r["id"], r["name"], r["state"], r["attempt"], _steps(r["spec"]))
-            for r in database.execute("SELECT * FROM runs ORDER BY number")
+            for r in database.execute(
+                "SELECT * FROM runs WHERE number >= ? ORDER BY number", [first]
+            )
         ]
+        ids = {run.id for run in runs}
         moves = [
             Move(m["run_id"], m["attempt"], m["old"], m["new"])
             for m in database.execute("SELECT * FROM transitions ORDER BY id")
+            if m["run_id"] in ids
         ]
-        attempts = [_attempt(row) for row in database.execute("SELECT * FROM attempts")]
-        wishes = [(w["run_id"], w["wish"]) for w in database.execute("SELECT * FROM wishes")]
+        rows = [_attempt(row) for row in database.execute("SELECT * FROM attempts")]
+        attempts = [row for row in rows if row.run in ids]
+        asked = database.execute("SELECT * FROM wishes")
+        wishes = [(w["run_id"], w["wish"]) for w in asked if w["run_id"] in ids]
+    earlier = {row.id for row in rows} - {row.id for row in attempts}
     return History(
         runs=runs,
         moves=moves,
         attempts=attempts,
-        launches=launches(witness),
+        launches=[one for one in launches(witness) if one.attempt not in earlier],
         streams=[stream for one in attempts for stream in _streams(home, runs_dir, one)],
-        series=series,
+        series={run.id: series(run.id) for run in runs},
         acknowledged=tuple(acknowledged),
         wishes=wishes,
         processes=_processes({one.id for one in attempts}),
         held_locks=_held_locks(home),
     )
+
+
+def next_number(home: Path) -> int:
+    """The number that the next run will have."""
+    with sqlite3.connect(f"file:{home / 'lehr.db'}?mode=ro", uri=True) as database:
+        [[last]] = database.execute("SELECT max(number) FROM runs")
+    return (last or 0) + 1
 
 
 def launches(witness: Path) -> list[Launch]:

@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lehr.control.lifecycle import RunState, can_move
+from lehr.control.lifecycle import RunState
+from lehr_testing.lifecycle import ACTIVE, is_move
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _moves(history: History) -> Iterator[str]:
             if after.attempt - before.attempt != int(begins):
                 yield f"attempts: {run.id} went from {before.attempt} to {after.attempt} unasked"
         for move in moves[1:]:
-            if not can_move(RunState(str(move.old)), RunState(move.new)):
+            if not is_move(move.old, move.new):
                 yield f"moves: {run.id} moved from {move.old} to {move.new}"
         if (moves[-1].new, moves[-1].attempt) != (run.state, run.attempt):
             yield f"moves: {run.id} is {run.state}, and its last move went to {moves[-1].new}"
@@ -161,7 +162,7 @@ def _ends(history: History) -> Iterator[str]:
     """Every run ends, or lives: one that is active has processes, or is about to get some."""
     rows = {attempt.id: attempt for attempt in history.attempts}
     for run in history.runs:
-        if not RunState(run.state).active:
+        if run.state not in ACTIVE:
             continue
         newest = rows.get(f"{run.id}-{run.attempt}")
         if newest is None or (newest.exited and not history.processes.get(newest.id)):

@@ -16,7 +16,7 @@ from lehr.client.runs import Run
 from lehr.errors import Conflict, NotFound, ServerUnavailable, StoreUnavailable
 from lehr_testing import specs
 from lehr_testing.fakes import FakeServer
-from lehr_testing.faults.evidence import gather
+from lehr_testing.faults.evidence import gather, next_number
 from lehr_testing.faults.history import Ack, check
 from lehr_testing.server import alive
 from lehr_testing.waiting import until
@@ -34,6 +34,13 @@ class Ordeal(FakeServer):
         self.environment[killpoints.VARIABLE] = str(self.kill_file)
         self.acknowledged: list[Ack] = []
         self.restarts = 0
+        self.judged_from = 0
+        """The number of the first run that ``verdict`` looks at."""
+
+    def begin(self) -> None:
+        """Judge from now on only what is submitted from now on."""
+        self.acknowledged.clear()
+        self.judged_from = next_number(self.home)
 
     # ------------------------------------------------------------------------- killing
 
@@ -115,14 +122,13 @@ class Ordeal(FakeServer):
     # -------------------------------------------------------------------------- judging
 
     def breaches(self) -> list[str]:
-        runs = self.firmly(lambda client: client.runs(archived=False))
-        series = {run.id: self._steps(run.id) for run in runs}
         history = gather(
             self.home,
             self.witness,
             runs_dir=self.runs,
-            series=series,
+            series=self._steps,
             acknowledged=self.acknowledged,
+            first=self.judged_from,
         )
         return [*check(history), *filter(None, [self.violations()])]
 

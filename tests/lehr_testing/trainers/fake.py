@@ -1,10 +1,12 @@
-"""A trainer for tests of the platform around it: standard library only, starts in milliseconds.
+"""A trainer for tests of the platform around it: starts in milliseconds, imports no torch.
 
-Speaks the run directory's contract as the real one does (events.jsonl, orders.json, launch.json,
-checkpoints with a manifest). What it does comes from environment variables (a spec's ``env``):
+It keeps to the run directory's contract as the real one does (events.jsonl, orders.json,
+launch.json, checkpoints with a manifest). What it does comes from environment variables (a spec's
+``env``):
 
-FAKE_STEPS, FAKE_STEP_S    how long it trains
+FAKE_STEPS, FAKE_STEP_S    how long it trains; by default as many steps as the run's config has
 FAKE_CHECKPOINT_EVERY      steps between checkpoints
+FAKE_EVALUATE_EVERY        steps between evaluations, of which the last step has one, too
 FAKE_FAIL_AT               step at which it raises; FAKE_FAIL_TIMES: only in the first so many attempts
 FAKE_DEAF                  ignores orders and SIGTERM, as a hung training does
 FAKE_HANG_AT               step at which it stops stepping, and lives on; as often as FAIL_TIMES
@@ -28,11 +30,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lehr_trainer import process_start
+
 ATTEMPT = Path(sys.argv[1])
 RANK = int(os.environ.get("RANK", "0"))
-STEPS = int(os.environ.get("FAKE_STEPS", "5"))
+CONFIG = (ATTEMPT.parent / "config.yaml").read_text()
+STEPS = int(os.environ.get("FAKE_STEPS") or re.search(r"^steps: (\d+)", CONFIG, re.MULTILINE)[1])
 STEP_S = float(os.environ.get("FAKE_STEP_S", "0.05"))
 EVERY = int(os.environ.get("FAKE_CHECKPOINT_EVERY", "5"))
+EVALUATE_EVERY = int(os.environ.get("FAKE_EVALUATE_EVERY", "0"))
 FAIL_AT = int(os.environ.get("FAKE_FAIL_AT", "0"))
 HANG_AT = int(os.environ.get("FAKE_HANG_AT", "0"))
 FAIL_TIMES = int(os.environ.get("FAKE_FAIL_TIMES", "1000"))
@@ -57,11 +63,7 @@ def say(kind: str, **fields: Any) -> None:
 
 def handicap() -> float:
     """Decades between the learning rate and 1e-3: cells of a sweep differ by it."""
-    found = re.search(
-        r"^optimizer:$(?:\n +.*)*?\n  lr: (\S+)",
-        (ATTEMPT.parent / "config.yaml").read_text(),
-        re.MULTILINE,
-    )
+    found = re.search(r"^optimizer:$(?:\n +.*)*?\n  lr: (\S+)", CONFIG, re.MULTILINE)
     return abs(math.log10(float(found[1])) + 3) if found else 0.0
 
 
@@ -80,15 +82,6 @@ def save(step: int, reason: str) -> None:
     (folder / "manifest.json").write_text("{}")
     path = folder.relative_to(ATTEMPT.parent)
     say("checkpoint", step=step, path=str(path), size_bytes=2, digest="0" * 64, reason=reason)
-
-
-def hold_gpu_locks() -> list[Any]:
-    held = []
-    for path in os.environ.get("LEHR_GPU_LOCKS", "").split(os.pathsep):
-        if path:
-            held.append(Path(path).open("rb"))  # noqa: SIM115 - held until this process ends
-            fcntl.flock(held[-1], fcntl.LOCK_SH)
-    return held
 
 
 def witness() -> list[Any]:
@@ -127,11 +120,13 @@ class Journal:
 
 
 def main() -> None:
+    process_start.die_with_parent()
+    process_start.hold_gpus()
     signal.signal(signal.SIGTERM, on_term)
     journal = Journal()
     gpus = os.environ.get("LEHR_GPU_LOCKS", "").split(os.pathsep)
     journal.note("began", attempt=os.environ.get("LEHR_ATTEMPT"), rank=RANK, gpus=gpus)
-    locks, seen = hold_gpu_locks(), witness()
+    seen = witness()
     print(
         f"fake trainer {os.environ.get('LEHR_ATTEMPT')} on {os.environ['CUDA_VISIBLE_DEVICES']}",
         flush=True,
@@ -159,7 +154,8 @@ def main() -> None:
             say("stopping", step=step, reason="cancel")
             return say("finished", step=step, outcome="stopped")
         if wanted.get("desired") == "pause" or terminated:
-            say("stopping", step=step, reason="pause")
+            reason = "pause" if wanted.get("desired") == "pause" else "signal"
+            say("stopping", step=step, reason=reason)
             save(step, "stop")
             return say("finished", step=step, outcome="stopped")
         time.sleep(STEP_S)
@@ -169,12 +165,15 @@ def main() -> None:
             time.sleep(STEP_S)
         if step == FAIL_AT and NUMBER <= FAIL_TIMES:
             raise RuntimeError(os.environ.get("FAKE_FAIL_TEXT", "the user's code is broken"))
-        say("metrics", step=step, tokens=step * 10, values={"train/loss": 1.0 / step + worse})
+        loss = 1.0 / step + worse
+        say("metrics", step=step, tokens=step * 10, values={"train/loss": loss})
+        if EVALUATE_EVERY and (step % EVALUATE_EVERY == 0 or step == STEPS):
+            say("evaluation", step=step, tokens=step * 10, values={"val/loss": loss})
         if EVERY and step % EVERY == 0:
             save(step, "interval")
     say("finished", step=step, outcome="completed")
     journal.note("ended")
-    del locks, seen, children
+    del seen, children
     return None
 
 

@@ -18,9 +18,9 @@ def spec(lr=3e-4, optimizer="adamw", seed=0, **more):
     }
 
 
-def run(name, values, *, every=10, **kwargs):
+def run(name, values, *, every=10, held_out: str | None = "a" * 64, **kwargs):
     curve = [((n + 1) * every, value) for n, value in enumerate(values)]
-    return ComparedRun(id=name, name=name, spec=spec(**kwargs), curve=curve)
+    return ComparedRun(id=name, name=name, spec=spec(**kwargs), curve=curve, held_out=held_out)
 
 
 def test_p1s_comparison_of_8_bit_adamw_at_three_times_the_rate_is_called_out():
@@ -51,6 +51,43 @@ def test_a_gap_within_the_noise_between_seeds_is_said_to_be_nothing():
     result = compare(runs)
     assert result.noise == pytest.approx(0.04 / math.sqrt(2))
     assert sum("within twice the noise" in note for note in result.notes) == 3
+
+
+def test_values_of_different_held_out_sets_have_no_delta_and_it_is_the_first_note():
+    runs = [
+        run("docs", [4, 3]),
+        run("few", [4, 2], max_tokens=5000, lr=9e-4, held_out="b" * 64),
+        run("again", [4, 2.5]),
+    ]
+    result = compare(runs)
+    assert result.held_out.verdict == "different"
+    assert [s.value for s in result.standings] == [3, 2, 2.5]
+    assert [s.delta for s in result.standings] == [0, None, -0.5]
+    assert [s.incomparable for s in result.standings] == [False, True, False]
+    assert result.notes[0] == result.held_out_note
+    assert result.notes[0].startswith("val/loss cannot be compared")
+    assert len(result.notes) == 2
+
+
+def test_a_training_loss_compares_whatever_the_held_out_sets_are():
+    result = compare([run("a", [4, 3]), run("b", [4, 2], held_out="b" * 64)], metric="train/loss")
+    assert result.held_out.verdict == "different"
+    assert result.standings[1].delta == -1
+    assert result.held_out_note is None
+    assert result.notes == ()
+
+
+def test_a_held_out_set_that_is_not_known_is_noted_beside_the_delta():
+    result = compare([run("a", [4, 3]), run("old", [4, 2], held_out=None)])
+    assert result.held_out.verdict == "unknown"
+    assert result.standings[1].delta == -1
+    assert "old recorded no digest" in result.notes[0]
+
+
+def test_seeds_of_different_held_out_sets_say_nothing_of_the_noise():
+    seeds = [run("a", [3.0], seed=4), run("b", [3.2], seed=5, held_out="b" * 64)]
+    assert compare(seeds).noise is None
+    assert compare(seeds, metric="train/loss").noise == pytest.approx(0.2 / math.sqrt(2))
 
 
 def test_runs_are_compared_where_all_of_them_have_been():

@@ -25,36 +25,68 @@ def codes(curves, **kwargs):
     return {alarm.code for alarm in diagnose(curves, total_steps=1000, warmup_steps=20, **kwargs)}
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_a_healthy_run_raises_no_alarm_at_any_point_of_its_life(seed):
+def fp32_check(loss, seed, *, every=50, spread=0.35, lie=0.0):
+    """What the trainer logs of one sequence: easier or harder than the whole batch, by chance.
+
+    ``lie`` is how far the training's own loss lies under the true one from the middle on.
+    """
+    at = slice(every - 1, None, every)
+    exact = loss[at] + np.random.default_rng(1000 + seed).normal(0, spread, len(loss[at]))
+    rounding = np.random.default_rng(2000 + seed).normal(0, 0.002, len(exact))
+    later = np.asarray(STEPS[: len(loss)][at]) > 500
+    return {
+        "raw_ce_fp32": curve(exact, STEPS[: len(loss)][at]),
+        "loss_same_tokens": curve(exact + rounding - lie * later, STEPS[: len(loss)][at]),
+    }
+
+
+@pytest.mark.parametrize("same_tokens", [True, False], ids=["with the same tokens", "without"])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_run_raises_no_alarm_at_any_point_of_its_life(seed, same_tokens):
     loss = healthy(seed, noise=0.02 + 0.1 * (seed % 5) / 5)
     norms = 1 + 5 * np.exp(-np.arange(1000) / 50) + np.random.default_rng(seed).gamma(2, 0.1, 1000)
-    for end in (5, 30, 100, 400, 700, 1000):
+    for end in (5, 30, 100, 250, 400, 550, 700, 850, 1000):
+        check = fp32_check(loss[:end], seed)
+        if not same_tokens:  # As a trainer before logged it.
+            del check["loss_same_tokens"]
         curves = {
             "train/loss": curve(loss[:end], STEPS[:end]),
             "train/grad_norm": curve(norms[:end], STEPS[:end]),
             "step_time_s": curve([0.5] * end, STEPS[:end]),
             "data_wait_s": curve([0.001] * end, STEPS[:end]),
             "val/loss": curve(loss[:end:100] + 0.05, STEPS[:end:100]),
-            "raw_ce_fp32": curve(loss[:end:100] + 0.002, STEPS[:end:100]),
+            **check,
         }
         assert codes(curves) == set()
 
 
-def test_p2s_silent_divergence_is_seen_from_the_step_where_it_began():
-    loss = healthy(0)
-    loss[500:] -= 1.0
-    check = healthy(1)
+@pytest.mark.parametrize("lie", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_p2s_silent_divergence_is_seen_from_the_step_where_it_began(seed, lie):
+    """However much easier or harder than the batch the one sequence is."""
+    loss = healthy(seed)
+    check = fp32_check(loss, seed, lie=lie)
     (alarm,) = (
         a
-        for a in diagnose(
-            {"train/loss": curve(loss), "raw_ce_fp32": curve(check[49::50], STEPS[49::50])},
-            total_steps=1000,
-        )
+        for a in diagnose({"train/loss": curve(loss), **check}, total_steps=1000)
         if a.code == "too_good"
     )
     assert alarm.step == 550
+    assert f"now by {lie:.1f}" in alarm.seen
     assert "too good to be true" in alarm.message
+
+
+def test_without_the_loss_on_the_same_tokens_a_clear_lie_is_still_seen():
+    loss = healthy(0)
+    check = fp32_check(loss, 0, spread=0.05)
+    del check["loss_same_tokens"]
+    loss[500:] -= 1.0
+    (alarm,) = (
+        a
+        for a in diagnose({"train/loss": curve(loss), **check}, total_steps=1000)
+        if a.code == "too_good"
+    )
+    assert alarm.step == 550
 
 
 def test_nan_is_named_with_its_step():

@@ -165,6 +165,18 @@ def test_notebooks_get_plotly_figures():
     assert drawn["data"][0]["y"] == [3.0, None]
 
 
+def test_no_line_joins_values_of_different_held_out_sets():
+    cells = [
+        cell(n, 3.0 - n / 10, parameters={LR: rate, "train.seed": seed})
+        for n, (rate, seed) in enumerate([(1e-3, 0), (1e-3, 1), (3e-3, 0), (3e-3, 1)])
+    ]
+    modes = {trace["mode"] for trace in sweep_figure_data(sweep(cells, noise_band=0.1))["data"]}
+    assert "lines" in modes
+    other = sweep(cells, noise_band=0.1, held_out="different")
+    modes = {trace["mode"] for trace in sweep_figure_data(other)["data"]}
+    assert "lines" not in modes
+
+
 def test_ten_runs_have_ten_colours_and_the_next_ten_dashes():
     given = colours.slots(f"run{n}" for n in range(20))
     assert len(set(given.values())) == 20
@@ -172,6 +184,13 @@ def test_ten_runs_have_ten_colours_and_the_next_ten_dashes():
     assert {look.dash for look in looks[:10]} == {"solid"}
     assert {look.dash for look in looks[10:]} == {"dash"}
     assert colours.slots(["run7"])["run7"] == colours.slot("run7")
+
+
+def test_runs_have_the_colours_here_that_they_have_on_the_dashboard():
+    # tests/javascript/colours.test.js holds the dashboard's rule to the same numbers.
+    assert [colours.slot(run) for run in ("k3f9x2ab", "p8w2c4nd", "zürich", "")] == [5, 5, 4, 1]
+    given = colours.slots(f"run{n}" for n in range(12))
+    assert list(given.values()) == [2, 1, 4, 3, 8, 7, 0, 9, 5, 6, 17, 18]
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,25 @@ def test_mfu_is_the_median_of_the_second_half():
     assert verdict("mfu", seen(curves=slow_start), floor) == "failed"
 
 
+def test_a_few_slow_or_impossible_steps_do_not_decide_the_mfu():
+    """A mean would: a save in the second half costs one step in ten nearly all of its MFU."""
+    saves = [0.01 if step % 10 == 0 else 0.41 for step in range(1, 101)]
+    found = judge("mfu", with_gate(ONE, "mfu", at_least=0.40), seen(curves={"mfu": curve(saves)}))
+    assert (found.verdict, found.value) == ("passed", 0.41)
+    clock = [0.19] * 98 + [40.0] * 2
+    assert verdict("mfu", seen(curves={"mfu": curve(clock)})) == "failed"
+
+
+def test_one_spike_at_the_end_does_not_decide_whether_the_loss_fell():
+    """A mean of the last steps would be over the limit by the spike alone."""
+    falling = [START] * 90 + [START * 0.95] * 10
+    spike = [*falling[:95], START * 3, *falling[96:]]
+    found = judge("falling_loss", ONE, seen(losses=spike))
+    assert (found.verdict, found.value) == ("passed", START * 0.95)
+    dip = [START] * 99 + [0.01]
+    assert verdict("falling_loss", seen(losses=dip)) == "failed"
+
+
 # --- resume --------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from lehr.analysis.plan import (
     plan_sweep,
     refuse_if_impossible,
 )
+from lehr.cli.formats import millions
 from lehr.errors import PlanRefused
 from lehr.examples import LR_GRID, LR_GRID_SMALL
 from lehr.specs import RunSpec, SweepSpec, expand, load_spec
@@ -141,6 +142,12 @@ def test_the_small_twin_asks_the_same_question():
     assert list(spec.parameters) == ["train.optimizer.lr"]
     assert len(expand(spec)) == 8
     assert spec.metric == grid().metric
+
+
+def test_the_small_twin_tells_the_size_that_its_model_has():
+    size = millions(plan_run(expand(grid(file=LR_GRID_SMALL))[0][1]).parameters.total)
+    comment = LR_GRID_SMALL.read_text().partition("kind:")[0].replace("\n# ", " ")
+    assert f"a model of {size} parameters" in comment
 
 
 def test_the_grids_in_the_repository_are_the_packages_own():

@@ -11,7 +11,7 @@ from lehr.checkpoints.copies import Copy, Folder, verify_folder, whole
 from lehr.checkpoints.places import normalised
 from lehr.cluster.fetcher import fetch
 from lehr.control.copies import copies_to_remove
-from lehr_testing.buckets import Bucket, make_checkpoint, s3_server
+from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server
 from lehr_trainer.config import CheckpointConfig
 from lehr_trainer.errors import BadCheckpoint
 
@@ -23,12 +23,21 @@ def bucket() -> Iterator[Bucket]:
 
 
 @pytest.fixture(params=["s3", "file"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where copies go: a prefix of the bucket, or a folder."""
     if request.param == "file":
-        return f"file://{tmp_path}/shared"
+        yield f"file://{tmp_path}/shared"
+        return
     bucket: Bucket = request.getfixturevalue("bucket")
-    return f"{bucket.url}/{tmp_path.name}"
+    with found_by_environment(bucket):
+        yield f"{bucket.url}/{tmp_path.name}"
+
+
+def test_two_servers_of_one_process_hold_buckets_of_their_own() -> None:
+    with s3_server() as first, s3_server() as second:
+        assert first.name != second.name
+        first.filesystem().pipe_file(f"{first.name}/only-here", b"1")
+        assert (first.files(), second.files()) == (["only-here"], [])
 
 
 def copied(place: str, folder: Path) -> Copy:
@@ -64,7 +73,7 @@ def test_what_was_removed_is_gone_and_may_be_removed_again(place: str, tmp_path:
     copy.remove()
     assert copy.known() is None
     copy.remove()
-    with pytest.raises(BadCheckpoint, match="not whole"):
+    with pytest.raises(BadCheckpoint, match="incomplete"):
         copy.fetch(tmp_path / "back")
     assert not (tmp_path / "back").exists()
 
@@ -75,7 +84,7 @@ def test_a_copy_without_its_manifest_is_none(place: str, tmp_path: Path) -> None
     copy = copied(place, folder)
     copy._fs.rm_file(copy._at("manifest.json"))
     assert copy.known() is None
-    with pytest.raises(BadCheckpoint, match="not whole"):
+    with pytest.raises(BadCheckpoint, match="incomplete"):
         copy.verify()
 
 
@@ -180,11 +189,11 @@ def test_places_are_written_one_way(written: str, meant: str) -> None:
     [
         ("gcs://b", "did you mean gs://"),
         ("git://b", "known: file, s3"),
-        ("b/p", "write s3://bucket/prefix, or a whole path"),
+        ("b/p", "write s3://bucket/prefix, or an absolute path"),
         ("s3://", "names no bucket"),
-        ("file://mnt/x", "whole path"),
-        ("s3://me:secret@b/x", "leave the password"),
-        ("s3://b/../x", "leads upwards"),
+        ("file://mnt/x", "absolute path"),
+        ("s3://me:secret@b/x", "put the password"),
+        ("s3://b/../x", "contains '..'"),
         ("s3://b/x?y=1", "query"),
     ],
 )

@@ -1,74 +1,108 @@
-"""``lehr cluster``: nodes are listed, taken out of use, taken back in."""
+"""``lehr cluster``, before the real API and a real dispatcher: nodes are listed, taken out, taken in."""
 
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
-from lehr.cli import cluster as commands
-from lehr.cli import output
-from lehr.errors import NotFound
-from lehr.views import ClusterView, GpuView, NodeView
+from lehr.cli import main, output
+from lehr.cluster.dispatcher import Dispatcher
+from lehr_testing.api import RUN_SPEC, TOKEN, served
 
 
-class StandIn:
-    """A client of a cluster of two nodes."""
-
-    def __init__(self) -> None:
-        self.excluded: dict[str, str] = {"n2": "it failed 2 attempts in a row: a-1 (ecc_error)"}
-
-    def cluster(self) -> ClusterView:
-        nodes = [
-            NodeView(
-                name=name,
-                address="10.0.0.1",
-                alive=True,
-                logical=True,
-                gpus=[GpuView(index=0, name="logical GPU", run_id="abc" if name == "n1" else None)],
-                excluded=self.excluded.get(name),
-            )
-            for name in ("n1", "n2")
-        ]
-        return ClusterView(state="up", nodes=nodes, gpus_total=2, gpus_busy=1)
-
-    def exclude_node(self, node: str, reason: str) -> ClusterView:
-        self.excluded[node] = reason
-        return self.cluster()
-
-    def readmit_node(self, node: str) -> ClusterView:
-        if node not in {"n1", "n2"}:
-            raise NotFound(f"The cluster has no node {node!r}.", hint="Did you mean n1?")
-        self.excluded.pop(node, None)
-        return self.cluster()
+def node(name: str, address: str) -> dict:
+    return {"name": name, "ray_id": f"ray-{name}", "address": address, "gpus": 1, "alive": True}
 
 
 @pytest.fixture
-def client(monkeypatch):
-    made = StandIn()
-    monkeypatch.setattr(commands, "connect", lambda: made)
-    monkeypatch.setenv("COLUMNS", "160")
-    output.console.cache_clear()
-    yield made
-    output.console.cache_clear()
+def lehr(tmp_path, monkeypatch, capsys):
+    """Runs a command as the entry point would, on a cluster of gpu-left, which trains, and gpu-right."""
+    with served(tmp_path / "home") as (api, address):
+        real = Dispatcher(api.store, tmp_path / "home", ray_address="nowhere:1", server_url=address)
+        nodes = [node("gpu-left", "10.0.0.1"), node("gpu-right", "10.0.0.2")]
+        real._hear({"news": "members", "nodes": nodes})
+        for each in nodes:
+            gpu = {"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 1, "uuid": "u"}
+            hello = {"attempts": {}, "gpus": [gpu], "cpus": 16}
+            real._hear({"news": "node", "name": each["name"], "hello": hello})
+        for name in ("cluster", "exclude_node", "readmit_node"):
+            monkeypatch.setattr(api.dispatcher, name, getattr(real, name))
+        api.store.begin_attempt(
+            api.store.create_run(_spec()).id,
+            placement=[{"node": "gpu-left", "gpus": [0]}],
+            resume_from=None,
+            token_sha256="0" * 64,
+        )
+        for name, value in {"SERVER": address, "TOKEN": TOKEN, "HOME": str(tmp_path / "x")}.items():
+            monkeypatch.setenv(f"LEHR_{name}", value)
+        monkeypatch.setenv("COLUMNS", "160")
+
+        def run(*args: str) -> tuple[int, str, str]:
+            monkeypatch.setattr(sys, "argv", ["lehr", "cluster", *args])
+            output.console.cache_clear()
+            output.notes.cache_clear()
+            code: int | str | None = 0
+            try:
+                main.run()
+            except SystemExit as stop:
+                code = stop.code
+            shown = capsys.readouterr()
+            return int(code or 0), shown.out, shown.err
+
+        yield run
+        output.console.cache_clear()
+        output.notes.cache_clear()
 
 
-def test_ls_says_which_nodes_get_no_more_work_and_why(client, capsys):
-    commands.ls()
-    shown = capsys.readouterr().out
-    assert "excluded: it failed 2 attempts in a row: a-1 (ecc_error)" in shown
-    assert "in use" in shown
+def _spec():
+    from lehr.specs import load_spec
+
+    return load_spec(RUN_SPEC)
 
 
-def test_a_node_is_taken_out_with_a_reason_and_back_in(client, capsys):
-    commands.exclude("n1", "its fans")
-    assert client.excluded["n1"] == "its fans"
-    assert "n1 gets no more work" in capsys.readouterr().out
-    commands.readmit("n2", as_json=True)
-    assert json.loads(capsys.readouterr().out)["nodes"][1]["excluded"] is None
-    assert client.excluded == {"n1": "its fans"}
+def lines(shown: str) -> dict[str, list[str]]:
+    """The table's rows by their first word."""
+    return {words[0]: words for line in shown.splitlines() if (words := line.split())}
 
 
-def test_an_unknown_node_is_an_error_that_names_the_nearest(client):
-    with pytest.raises(NotFound, match="n7"):
-        commands.readmit("n7")
+def test_ls_lists_each_node_with_its_gpus_and_how_many_are_busy(lehr):
+    code, shown, _ = lehr("ls")
+    assert code == 0
+    rows = lines(shown)
+    assert rows["gpu-left"] == ["gpu-left", "1", "1", "in", "use"]
+    assert rows["gpu-right"] == ["gpu-right", "1", "0", "in", "use"]
+
+
+def test_a_node_is_taken_out_with_a_reason_and_taken_back_in(lehr):
+    code, shown, _ = lehr("exclude", "gpu-left", "--reason", "its fans are replaced")
+    assert (code, shown) == (0, "gpu-left is excluded: no new runs. Running ones continue.\n")
+    assert "excluded: its fans are replaced" in lehr("ls")[1]
+    assert lines(lehr("ls")[1])["gpu-right"][-2:] == ["in", "use"]
+    assert lehr("readmit", "gpu-left")[:2] == (0, "gpu-left is readmitted: it can get new runs.\n")
+    assert "excluded" not in lehr("ls")[1]
+
+
+def test_without_a_reason_it_was_taken_out_by_hand(lehr):
+    lehr("exclude", "gpu-right")
+    assert "excluded by the user" in lehr("ls")[1]
+
+
+@pytest.mark.parametrize("args", [("ls",), ("exclude", "gpu-left"), ("readmit", "gpu-left")])
+def test_for_programs_the_answer_is_the_clusters_view(lehr, args):
+    code, shown, _ = lehr(*args, "--json")
+    assert code == 0
+    told = json.loads(shown)
+    assert [one["name"] for one in told["nodes"]] == ["gpu-left", "gpu-right"]
+    assert (told["gpus_total"], told["gpus_busy"]) == (2, 1)
+    assert (told["nodes"][0]["excluded"] is not None) == (args[0] == "exclude")
+
+
+@pytest.mark.parametrize("verb", ["exclude", "readmit"])
+def test_an_unknown_node_is_an_error_that_names_the_nearest(lehr, verb):
+    code, shown, error = lehr(verb, "gpu-lift")
+    assert (code, shown) == (2, "")
+    assert "The cluster has no node 'gpu-lift'." in error
+    assert "Did you mean gpu-left?" in error
+    assert "It has: gpu-left, gpu-right." in lehr(verb, "somewhere-else")[2]

@@ -14,7 +14,7 @@ import pytest
 from lehr import Client
 from lehr.errors import NotFound
 from lehr.views import ComparisonView
-from lehr_testing import seeding
+from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.server import free_port
 from lehr_testing.waiting import until
@@ -39,23 +39,23 @@ def server(tmp_path_factory):
             seeding.start(api.store, run).train(
                 range(1, 201), lr=9e-4 if name == "faster" else 3e-4
             )
+        few = api.store.create_run(seeding.run_spec("few-tokens", lr=9e-4))
+        seeding.start(api.store, few, held_out="6dc60039" * 8).train(range(1, 201))
+        old = api.store.create_run(seeding.run_spec("old"))
+        seeding.start(api.store, old, held_out=None).train(range(1, 201))
         _, runs = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-4, 1e-3]))
         for run in runs:
             seeding.start(api.store, run).train(range(1, 101))
+        _, runs = seeding.create_sweep(api.store, seeding.lr_sweep("mixed", [1e-4, 1e-3]))
+        for run, held_out in zip(runs, (seeding.HELD_OUT, "6dc60039" * 8), strict=True):
+            seeding.start(api.store, run, held_out=held_out).train(range(1, 101))
         yield address
 
 
 @pytest.fixture
-def lehr(server):
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [LEHR, "--server", server, *args],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"},
-        )
+def lehr(server, tmp_path):
+    def call(*args: str) -> cli.Said:
+        return cli.call("--server", server, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
 
     return call
 
@@ -98,10 +98,50 @@ def test_a_sweep_stands_for_its_runs(lehr):
     assert done["common_x"] == 100
 
 
+def test_runs_of_different_held_out_sets_are_announced_first_and_have_no_delta(lehr):
+    lines = [line.rstrip() for line in lehr("compare", "base", "few-tokens").stdout.splitlines()]
+    note = (
+        "! val/loss cannot be compared: these runs were evaluated on 2 different held-out sets "
+        "(5e7a5e7a: base; 6dc60039: few-tokens)."
+    )
+    text = " ".join(lines)
+    assert text.startswith(note)
+    assert text.count("cannot be compared") == 1
+    [row] = [line for line in lines if line.split()[1:2] == ["few-tokens"]]
+    assert "another held-out set" in row
+    assert not [word for word in row.split() if word.startswith(("+0", "-0", "+1", "-1"))]
+    view = json.loads(lehr("compare", "base", "few-tokens", "--json").stdout)["comparison"]
+    assert view["held_out"] == "different"
+    assert view["standings"][1]["delta"] is None
+    assert view["standings"][1]["incomparable"] == "another held-out set"
+    assert view["notes"][0].startswith("val/loss cannot be compared")
+    train = lehr("compare", "base", "few-tokens", "-m", "train/loss").stdout
+    assert train.startswith("train/loss at step 200")
+    assert "held-out" not in train
+
+
+def test_a_held_out_set_that_was_not_recorded_is_announced_first(lehr):
+    said = " ".join(lehr("compare", "base", "old").stdout.split())
+    assert said.startswith("! val/loss may not compare: old recorded no digest of the held-out set")
+
+
+def test_cells_of_different_held_out_sets_have_no_rank_and_no_best(lehr):
+    lines = lehr("show", "mixed").stdout.splitlines()
+    [first] = [
+        n for n, line in enumerate(lines) if line.startswith("! val/loss cannot be compared")
+    ]
+    [head] = [n for n, line in enumerate(lines) if line.startswith("#")]
+    assert first < head
+    assert [line.split()[0] for line in lines[head + 1 : head + 3]] == ["—", "—"]
+    assert " best " not in "\n".join(lines)
+    [listed] = [x for x in lehr("ls", "--sweeps").stdout.splitlines() if " mixed " in x]
+    assert "different held-out sets" in listed
+
+
 def test_what_cannot_be_compared_says_why(lehr, server):
     alone = lehr("compare", "base")
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert "needs two runs" in alone.stderr
+    assert "needs at least two runs" in alone.stderr
     misspelt = lehr("compare", "base", "faster", "-m", "val/los")
     assert misspelt.returncode == 2
     assert "Did you mean val/loss?" in misspelt.stderr

@@ -13,12 +13,18 @@ import pytest
 
 from lehr.store import Store
 from lehr.store.checkup import check
+from lehr_testing import cli
 from lehr_testing.stores import fresh_store, line, metrics, new_attempt, say
 
 LEHR = str(Path(sys.executable).parent / "lehr")
 
 
-def lehr(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def lehr(home: Path, *args: str) -> cli.Said:
+    return cli.call("db", *args, cwd=home.parent, LEHR_HOME=str(home))
+
+
+def process(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """As the server's neighbour that it is outside the tests."""
     return subprocess.run(
         [LEHR, "db", *args],
         check=False,
@@ -77,7 +83,7 @@ def test_a_backup_taken_while_another_process_writes_restores_clean(
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        done = lehr(store.home, "backup", str(tmp_path / "kept"), "--json")
+        done = process(store.home, "backup", str(tmp_path / "kept"), "--json")
     finally:
         stop.set()
         writer.join()
@@ -99,11 +105,11 @@ def test_what_needs_the_server_stopped_says_so_and_touches_nothing(
 ) -> None:
     told(store)
     before = (store.home / "streams.db").stat().st_ino
-    done = lehr(store.home, what, *([str(tmp_path)] if what == "restore" else []))
+    done = process(store.home, what, *([str(tmp_path)] if what == "restore" else []))
     assert done.returncode == 2
     assert done.stderr == (
-        f"lehr db {what} needs the server stopped: process {os.getpid()} works on {store.home}.\n"
-        "  Stop it: lehr down --keep-trainings (trainings go on, and are adopted after)\n"
+        f"lehr db {what} needs the server to be stopped: process {os.getpid()} uses {store.home}.\n"
+        "  Stop it: lehr down --keep-trainings (the next lehr up adopts the trainings)\n"
     )
     assert (store.home / "streams.db").stat().st_ino == before
 
@@ -136,7 +142,7 @@ def test_a_home_without_a_database_and_a_backup_that_is_none_are_said(tmp_path: 
     for what in ("check", "backup", "rebuild", "upgrade"):
         done = lehr(tmp_path, what, *([str(tmp_path / "x")] if what == "backup" else []))
         assert done.returncode == 2, what
-        assert done.stderr.startswith(f"{tmp_path} holds no lehr.db"), what
+        assert done.stderr.startswith(f"{tmp_path} has no lehr.db"), what
         assert not (tmp_path / "x").exists()
     done = lehr(tmp_path, "restore", str(tmp_path / "nothing"), "--json")
     assert done.returncode == 2

@@ -5,38 +5,51 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-import io
 import json
 import re
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 
 from lehr import views
-from lehr.cli import formats, main, output
+from lehr.cli import formats, main
 from lehr.control.lifecycle import RunState
 from lehr.views import QueueEntry
-from lehr_testing import goldens, rollouts, seeding
+from lehr_testing import cli, goldens, rollouts, seeding
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
+from lehr_testing.paths import ROOT
 
+_DB = "tests/platform/cli/test_db.py"
+_UPLOAD = "tests/e2e/test_checkpoint_upload.py"
 NOT_HERE = {
-    "demo": "starts a server and trains: tests/e2e/test_cli.py, make demo",
-    "up": "tests/e2e/test_cli.py",
-    "down": "tests/e2e/test_cli.py",
-    "doctor": "tells of this machine: tests/e2e/test_cli.py",
-    "schema": "docs/specs.md is made from it: tests/repository/test_docs.py",
-    "bench": "tests/trainer/process/test_experiments.py",
-    "checkpoints": "tests of the checkpoints",
-    "wandb": "tests of the mirror",
-    "cluster": "tests of the cluster",
+    # Commands without a golden, and a test that runs each.
+    "demo": "tests/e2e/test_demo.py::test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands",
+    "up": "tests/e2e/test_up_defaults.py::"
+    "test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declared",
+    "down": "tests/e2e/test_up_defaults.py::"
+    "test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declared",
+    "doctor": "tests/platform/cli/test_offline.py::test_the_doctor_names_what_it_found",
+    "schema": "tests/platform/cli/test_offline.py::test_schemas_are_json",
+    "bench": "tests/trainer/process/test_experiments.py::"
+    "test_a_tables_rows_stand_on_the_terminal_with_units",
+    "checkpoints save": "tests/platform/cli/test_verbs.py::"
+    "test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so",
+    "checkpoints verify": f"{_UPLOAD}::"
+    "test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had",
+    "checkpoints download": f"{_UPLOAD}::"
+    "test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had",
+    "wandb mirror": "tests/platform/client/test_results.py::"
+    "test_a_sweep_is_mirrored_in_wandb_from_the_command_line",
+    "db backup": f"{_DB}::test_a_backup_taken_while_another_process_writes_restores_clean",
+    "db restore": f"{_DB}::test_restore_over_a_home_needs_a_word_and_keeps_what_was_there",
+    "db rebuild": f"{_DB}::test_rebuild_and_upgrade_when_it_is_down",
+    "db upgrade": f"{_DB}::test_rebuild_and_upgrade_when_it_is_down",
 }
 RUN_YAML = json.dumps({**RUN_SPEC, "name": "new"}, indent=1)
 SWEEP_YAML = json.dumps({**SWEEP_SPEC, "name": "new-grid"}, indent=1)
@@ -87,32 +100,12 @@ class World:
 
     def lehr(self, *args: str, stdin: str = "", **environment: str) -> Said:
         """As the entry point would, in this process."""
-        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        code: int | str | None = 0
+        known = {"SERVER": self.address, "TOKEN": TOKEN, "HOME": str(self.folder / "home")}
+        given = {f"LEHR_{name}": value for name, value in {**known, **environment}.items()}
         with self._patch.context() as patch:
-            for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "LEHR_RUNS", "LEHR_DATA"):
-                patch.delenv(name, raising=False)
-            known = {"SERVER": self.address, "TOKEN": TOKEN, "HOME": str(self.folder / "home")}
-            for name, value in {**known, **environment}.items():
-                patch.setenv(f"LEHR_{name}", value)
-            patch.setattr(sys, "argv", ["lehr", *args])
-            patch.setattr(sys, "stdin", io.StringIO(stdin))
-            patch.setattr(sys, "__stdout__", SimpleNamespace(encoding="utf-8"))
-            patch.chdir(self.folder)
             patch.setattr(formats, "ago", _ago)
-            output.console.cache_clear()
-            output.notes.cache_clear()
-            try:
-                with redirect_stdout(out), redirect_stderr(err):
-                    main.run()
-            except SystemExit as stop:
-                code = stop.code
-            finally:
-                output.console.cache_clear()
-                output.notes.cache_clear()
-        read = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
-        return Said(int(code or 0), *read)
+            said = cli.call(*args, cwd=self.folder, stdin=stdin, **given)
+        return Said(said.returncode, said.stdout, said.stderr)
 
     def shown(self, args: list[str], said: Said) -> str:
         """A command and all it said, as it stands in a golden."""
@@ -216,6 +209,8 @@ LOOKING = {
     "export": ["export", "one", "-o", "metrics.jsonl"],
     "queue": ["queue"],
     "tag-look": ["tag", "one"],
+    "checkpoints-ls": ["checkpoints", "ls", "one"],
+    "cluster-ls": ["cluster", "ls"],
     "plan-run": ["plan", "big.yaml", "resources.gpu_type=H100", "train.batch.micro_batch=8"],
     "plan-sweep": ["plan", "new-grid.yaml"],
     "submit-dry-run": ["submit", "new.yaml", "--dry-run"],
@@ -252,7 +247,33 @@ def acting(tmp_path_factory, folder, patch):
     """A server of its own for commands that change something."""
     home = tmp_path_factory.mktemp("acting")
     with served(home / "home") as (api, address):
-        yield World(api, address, folder, patch)
+        world = World(api, address, folder, patch)
+        world.names.give(str(home), "ACTING")
+        yield world
+
+
+UNLIKE = {
+    "compare-held-out": ["compare", "grid-1", "grid-2"],
+    "show-sweep-held-out": ["show", "grid"],
+}
+
+
+def test_what_is_told_of_different_held_out_sets(acting):
+    a_sweep(acting)
+    store = acting.api.store
+    for number, held_out in enumerate(("6705cb68" * 8, "6dc60039" * 8), start=1):
+        attempt = seeding.start(
+            store, store.find_run(f"grid-{number}"), gpus=(number,), held_out=held_out
+        )
+        attempt.train(range(1, 101))
+        attempt.end(RunState.COMPLETED, 100)
+    for name, args in UNLIKE.items():
+        said = acting.lehr(*args)
+        assert said.code == 0, said.err
+        goldens.check(f"cli/{name}.txt", acting.shown(args, said))
+        answer = json.loads(acting.lehr(*args, "--json").out)
+        as_documented(args, answer)
+        goldens.check_json(f"cli/{name}.json", acting.names.json(answer))
 
 
 def a_sweep(world: World) -> None:
@@ -289,6 +310,9 @@ ACTING = {
         _with_files,
         ["fork", "one", "--step", "50", "train.optimizer.lr=1.5e-4"],
     ),
+    "checkpoints-rm": (_with_files, ["checkpoints", "rm", "one", "--step", "50", "-y"]),
+    "cluster-exclude": (None, ["cluster", "exclude", "n1", "--reason", "its fans are replaced"]),
+    "cluster-readmit": (None, ["cluster", "readmit", "n1"]),
     "tag": (lambda world: world.run("one", tags=["omk"]), ["tag", "one", "add", "fp8", "baseline"]),
     "tag-sweep": (a_sweep, ["tag", "grid", "add", "baseline"]),
     "tag-remove": (
@@ -384,10 +408,27 @@ def test_errors_are_json_for_programs(world):
     goldens.check_json("cli/errors/a-misspelt-field.json", world.names.json(json.loads(said.out)))
 
 
-def test_every_command_has_a_golden_or_a_reason():
-    tried = {args[0] for args in LOOKING.values()} | {args[0] for _, args in ACTING.values()}
-    missing = set(main.MODULES) - tried - set(NOT_HERE)
-    assert not missing, f"no golden for {sorted(missing)}: add one, or a reason to NOT_HERE"
+def test_every_command_has_a_golden_or_a_test_elsewhere():
+    shown = [*LOOKING.values(), *(args for _, args in ACTING.values())]
+    tried = {_command(args) for args in shown}
+    missing = set(documented()) - tried - set(NOT_HERE)
+    assert not missing, f"no golden for {sorted(missing)}: add one, or a test to NOT_HERE"
+    assert not set(NOT_HERE) & tried
+    assert not set(NOT_HERE) - set(documented())
+
+
+@pytest.mark.parametrize("command", NOT_HERE)
+def test_a_command_without_a_golden_is_run_by_the_test_that_is_named(command):
+    path, _, name = NOT_HERE[command].partition("::")
+    file = ast.parse((ROOT / path).read_text())
+    functions = {node.name: node for node in file.body if isinstance(node, ast.FunctionDef)}
+    assert name in functions, f"{path} has no test {name}"
+    test = functions[name]
+    fixtures = [functions[one.arg] for one in test.args.args if one.arg in functions]
+    # A group's name may stand in a helper; the verb stands in the test or in its fixture.
+    *group, verb = command.split()
+    assert verb in set().union(*map(_words, [test, *fixtures])), f"{name}: no lehr {command}"
+    assert set(group) <= _words(file), f"{path}: no lehr {command}"
 
 
 def test_every_command_takes_json_and_documents_its_shape():
@@ -415,13 +456,32 @@ def documented() -> dict[str, dict[str, Any]]:
     return found
 
 
+def _command(args: list[str]) -> str:
+    """Which command an argument list is of; a group's as ``data prepare``."""
+    verb = " ".join(args[:2])
+    return verb if verb in documented() else args[0]
+
+
+def _words(node: ast.AST) -> set[str]:
+    """Words of the texts in a piece of code."""
+    texts = [
+        one.value
+        for one in ast.walk(node)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    ]
+    return {word for text in texts for word in text.split()}
+
+
 def as_documented(args: list[str], found: dict[str, Any]) -> None:
     """The keys of a command's answer stand in its help, and views are what they are called."""
-    known = documented()
-    name = " ".join(args[:2]) if " ".join(args[:2]) in known else args[0]
+    known, name = documented(), _command(args)
     text = " ".join(known[name]["help"].partition("JSON")[2].split())
     if "lehr plan --json" in text and "--dry-run" in args:
         text = " ".join(known["plan"]["help"].partition("JSON")[2].split())
+    whole = re.match(r": (\w+)\.", text)
+    if whole:
+        assert set(found) == set(getattr(views, whole[1]).model_fields), f"lehr {name}"
+        return
     for key, value in found.items():
         assert re.search(rf"\b{key}\b", text), f"lehr {name}: {key!r} is not in its help: {text}"
         named = re.findall(rf"\b{key}: \[?([A-Z]\w+)", text)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from lehr.cli import watch
 from lehr.cli.live import Seen, fitting, gpu_map, run_frame, sweep_frame
+from lehr.cli.watch import run_lines
 from lehr.views import (
     CellView,
     ClusterView,
@@ -127,12 +128,41 @@ SWEEP = make_sweep(
 CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, None, None)
 
 
+def test_a_sweep_over_different_held_out_sets_has_no_best_in_its_picture():
+    mixed = SWEEP.model_copy(update={"held_out": "different"})
+    text = drawn(sweep_frame(mixed, Seen(CLUSTER, heard_at=NOW), width=100, now=NOW), 100)
+    assert "no cell leads: val/loss is of different held-out sets" in text
+    assert "best so far" not in text
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_sweep_as_a_picture(width):
     frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW), width=width, now=NOW)
     text = drawn(frame, width)
     assert all(len(line) <= width for line in text.splitlines())
     goldens.check(f"watch/sweep-{width}.txt", text)
+
+
+def test_the_clock_of_what_has_ended_stands_still():
+    ended = [make_run(n, "completed", step=1000, ended_at=NOW - 100 * n) for n in (1, 2)]
+    sweep = make_sweep(*ended).model_copy(update={"state": "finished"})
+    for now in (NOW, NOW + 3_600):
+        seen = Seen(CLUSTER, heard_at=now)
+        assert "100 %   took 12 m" in drawn(sweep_frame(sweep, seen, now=now))
+        assert "  took 12 m\n" in drawn(run_frame(ended[0], seen, now=now))
+    running = make_sweep(ended[0], make_run(2))
+    for now, clock in ((NOW, "14 m so far"), (NOW + 3_600, "1 h 14 m so far")):
+        assert clock in drawn(sweep_frame(running, Seen(CLUSTER, heard_at=now), now=now))
+
+
+def test_a_run_whose_node_is_silent_says_so():
+    silent = make_run(1, silence="unreachable", eta_s=None)
+    words = "running: no word from its node; it may well go on"
+    assert words in drawn(run_frame(silent, Seen(CLUSTER, heard_at=NOW), now=NOW))
+    assert words in drawn(run_lines(silent))
+    stalled = make_run(1, silence="stalled", eta_s=None)
+    assert "running: alive, but no step for long" in drawn(run_lines(stalled))
+    assert "no word" not in drawn(run_lines(make_run(1)))
 
 
 def test_a_run_as_a_picture():
@@ -176,7 +206,7 @@ def test_a_run_that_waits_or_starts_says_for_what():
 
 def test_a_server_that_stays_silent_is_said_in_the_picture():
     frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW - 9), now=NOW)
-    assert "The server has not answered for 9.0 s; trainings go on without it." in drawn(frame)
+    assert "The server has not answered for 9.0 s; trainings continue without it." in drawn(frame)
     frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW - 2), now=NOW)
     assert "not answered" not in drawn(frame)
 

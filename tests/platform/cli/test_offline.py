@@ -10,16 +10,37 @@ import typer
 
 from lehr.cli import main
 from lehr.cli.main import MODULES
+from lehr_testing import cli
 from lehr_testing.paths import ROOT
 
 LEHR = Path(sys.executable).parent / "lehr"
 
 
 @pytest.fixture
-def lehr(tmp_path, monkeypatch):
-    """Runs `lehr` in a home of its own, where no server is."""
+def lehr(tmp_path):
+    """Runs `lehr` in this process, in a home of its own, where no server is."""
 
-    def call(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    def call(*args: str, stdin: str | None = None, server: str = "http://127.0.0.1:9") -> cli.Said:
+        return cli.call(
+            *args,
+            cwd=ROOT,
+            stdin=stdin,
+            HOME=str(tmp_path),
+            LEHR_HOME=str(tmp_path / "home"),
+            LEHR_SERVER=server,
+            _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1",
+        )
+
+    return call
+
+
+@pytest.fixture
+def process(tmp_path):
+    """Runs the installed `lehr`, as a person does."""
+
+    def call(
+        *args: str, stdin: str | None = None, server: str = "http://127.0.0.1:9"
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [LEHR, *args],
             check=False,
@@ -31,7 +52,7 @@ def lehr(tmp_path, monkeypatch):
                 "PATH": "/usr/bin:/bin",
                 "HOME": str(tmp_path),
                 "LEHR_HOME": str(tmp_path / "home"),
-                "LEHR_SERVER": "http://127.0.0.1:9",
+                "LEHR_SERVER": server,
                 "PYTHONUTF8": "1",
                 # Else Typer asks its ancestors which shell it is in, and a test may have none.
                 "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
@@ -42,8 +63,8 @@ def lehr(tmp_path, monkeypatch):
     return call
 
 
-def test_help_lists_every_command(lehr):
-    done = lehr("--help")
+def test_help_lists_every_command(process):
+    done = process("--help")
     assert done.returncode == 0
     for name in MODULES:
         assert f"  {name} " in done.stdout
@@ -66,36 +87,38 @@ def test_every_command_has_help_and_json(lehr, command):
     assert done.stderr == ""
 
 
-def test_help_imports_neither_the_client_nor_pydantic_nor_rich():
-    code = (
-        "import sys; sys.argv = ['lehr', '--help']\n"
-        "from lehr.cli.main import run\n"
-        "try: run()\n"
-        "except SystemExit: pass\n"
-        "heavy = ('httpx', 'pydantic', 'rich', 'yaml', 'torch', 'ray', 'numpy', 'lehr.specs')\n"
-        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.strip() == "[]"
-
-
-def test_a_near_command_is_named(lehr):
-    done = lehr("swep")
+def test_a_near_command_is_named(process):
+    done = process("swep")
     assert done.returncode == 2
     assert done.stderr == (
         "lehr has no command 'swep'.\n  Did you mean lehr sweep?   All of them: lehr --help\n"
     )
 
 
-def test_without_a_server_it_says_how_to_start_one(lehr):
+def test_without_a_server_it_says_how_to_start_one(lehr, process):
+    assert process("ls").returncode == 4
     for args in (["ls"], ["status"], ["watch", "x"], ["logs", "x"], ["cancel", "x"], ["queue"]):
         done = lehr(*args)
         assert done.returncode == 4, args
         assert done.stdout == ""
         assert done.stderr == (
-            "Lehr's server does not answer at 127.0.0.1:9 (no process holds the port).\n"
+            "Lehr's server does not answer at 127.0.0.1:9 (no process listens on the port).\n"
             "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER\n"
         )
+
+
+def test_a_fresh_home_has_no_server_and_none_is_guessed_at(lehr, tmp_path):
+    for args in (["status"], ["ls"], ["logs", "x"]):
+        done = lehr(*args, server="")
+        assert (done.returncode, done.stdout) == (4, "")
+        assert done.stderr == (
+            f"no Lehr server of {tmp_path / 'home'} runs.\n"
+            "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER\n"
+        )
+    checks = json.loads(lehr("doctor", "--json", server="").stdout)["checks"]
+    server = next(check for check in checks if check["name"] == "server")
+    assert server["status"] == "note"
+    assert server["mend"].startswith("Start it: lehr up")
 
 
 def test_the_dry_run_prints_eight_trials_and_what_each_needs(lehr):
@@ -211,9 +234,9 @@ def test_errors_as_json_keep_their_exit_code(lehr):
     assert json.loads(lehr("ls", "--json").stdout)["error"]["code"] == "server_unavailable"
 
 
-def test_a_spec_may_come_from_standard_input(lehr):
+def test_a_spec_may_come_from_standard_input(process):
     text = (ROOT / "tests/data/run.yaml").read_text()
-    done = lehr("plan", "-", "train.steps=7", "--json", stdin=text)
+    done = process("plan", "-", "train.steps=7", "--json", stdin=text)
     assert done.returncode == 0
     assert json.loads(done.stdout)["plan"]["steps"] == 7
 
@@ -244,7 +267,7 @@ def test_schemas_are_json(lehr, kind):
 def test_down_with_nothing_to_stop_says_so(lehr):
     done = lehr("down")
     assert done.returncode == 0
-    assert done.stdout == "Nothing stands here.\n"
+    assert done.stdout == "Lehr is not running.\n"
 
 
 def test_the_doctor_names_what_it_found(lehr):
@@ -266,34 +289,3 @@ def test_the_doctor_finds_a_token_that_others_can_read(lehr, tmp_path):
     token = next(check for check in report["checks"] if check["name"] == "token")
     assert token["status"] == "bad"
     assert token["mend"] == f"chmod 600 {home / 'token'}"
-
-
-@pytest.mark.parametrize(
-    ("words", "cword", "expected"),
-    [
-        ("lehr s", "1", {"status", "submit", "sweep", "show", "schema"}),
-        ("lehr data ", "2", {"prepare"}),
-        ("lehr sweep --dry", "2", {"--dry-run"}),
-    ],
-)
-def test_the_shell_completes_commands_and_options(words, cword, expected):
-    done = subprocess.run(
-        [LEHR],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "_LEHR_COMPLETE": "complete_bash",
-            "COMP_WORDS": words,
-            "COMP_CWORD": cword,
-        },
-    )
-    assert set(done.stdout.split()) == expected
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_are_there(lehr, shell):
-    done = lehr("--show-completion", shell)
-    assert done.returncode == 0
-    assert f"_LEHR_COMPLETE=complete_{shell}" in done.stdout

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,10 +11,10 @@ import pytest
 from lehr import Client
 from lehr.specs import load_spec
 from lehr.views import QueueEntry
+from lehr_testing import cli
 from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, evaluation, metrics, say, served, started
 
 TINY_PARAMETERS = 853_120
-LEHR = str(Path(sys.executable).parent / "lehr")
 
 
 @pytest.fixture
@@ -29,23 +25,15 @@ def api(tmp_path):
 
 @pytest.fixture
 def lehr(api, tmp_path):
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [LEHR, "--server", api[1], *args],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            timeout=120,
-            env={**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"},
-        )
+    def call(*args: str) -> cli.Said:
+        return cli.call("--server", api[1], *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
 
     return call
 
 
 def test_the_queue_is_told_in_order_with_its_reasons(api, lehr):
     api_, _ = api
-    assert lehr("queue").stderr == "Nothing waits.\n"
+    assert lehr("queue").stderr == "The queue is empty.\n"
     reason = "waits for 8 x H100 (node n2 has 6 free); next in line at priority 0"
     entry = QueueEntry(
         position=1,
@@ -70,6 +58,25 @@ def test_the_queue_is_told_in_order_with_its_reasons(api, lehr):
     assert [one["run_id"] for one in found] == ["m8c4w9zz", "k3f9x2ab"]
 
 
+def test_an_empty_list_says_why_it_is_empty(api, lehr):
+    assert "No runs. Create some: lehr demo" in lehr("ls").stderr
+    ended_run(api[0])
+    for filtered in (["--tag", "baseline"], ["few"], ["--state", "failed"], ["-p", "other"]):
+        told = lehr("ls", *filtered)
+        assert (told.returncode, told.stdout) == (0, "")
+        assert told.stderr == "No run matches. All runs: lehr ls\n", filtered
+    told = lehr("ls", "--archived").stderr
+    assert told == "None of these runs is archived. Leave out --archived to list them.\n"
+    lehr("archive", "one")
+    all_away = "All of these runs are archived. Show them: add --archived\n"
+    assert lehr("ls").stderr == lehr("ls", "one").stderr == all_away
+    assert "one" in lehr("ls", "--archived").stdout
+    assert lehr("ls", "two").stderr == "No run matches. All runs: lehr ls\n"
+    assert lehr("ls", "--sweeps", "x").stderr == "No sweep matches. All sweeps: lehr ls --sweeps\n"
+    told = lehr("ls", "--rollouts", "-p", "x").stderr
+    assert told == "No rollout matches. All rollouts: lehr ls --rollouts\n"
+
+
 def ended_run(api_, name="one"):
     """A run that has ended, with metrics; its id."""
     run = api_.store.create_run(load_spec({**RUN_SPEC, "name": name}))
@@ -83,10 +90,10 @@ def test_runs_are_archived_and_deleted_by_command(api, lehr):
     run_id = ended_run(api[0])
     assert f"one ({run_id}) is archived" in lehr("archive", "one").stdout
     assert json.loads(lehr("ls", "--json").stdout)["runs"] == []
-    assert "is back" in lehr("unarchive", "one").stdout
+    assert "is no longer archived" in lehr("unarchive", "one").stdout
     asked = lehr("delete", "one")
     assert asked.returncode == 2
-    assert "Add -y" in asked.stderr
+    assert "Re-run with --yes" in asked.stderr
     assert api[0].store.metric_names(run_id)
     freed = json.loads(lehr("delete", "one", "-y", "--json").stdout)["deleted"]
     assert (freed["run_id"], freed["deleted"]) == (run_id, True)
@@ -144,12 +151,12 @@ def test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so(api, le
     run = api_.store.create_run(load_spec({**RUN_SPEC, "name": "one"}))
     refused = lehr("checkpoints", "save", "one")
     assert refused.returncode == 2
-    assert "only a run that trains can save" in refused.stderr
+    assert "only a running run can save" in refused.stderr
     unsaved = lehr("fork", "one")
-    assert "While it trains it saves one by: lehr checkpoints save one" in unsaved.stderr
+    assert "To save one while it runs: lehr checkpoints save one" in unsaved.stderr
     begin(api_.store, run.id)
     told = lehr("checkpoints", "save", "one")
-    assert f"one ({run.id}) saves after its present step." in told.stdout, told.stderr
+    assert f"one ({run.id}) will save after its current step." in told.stdout, told.stderr
     assert api_.store.run(run.id).checkpoint_seq == 1
     answer = json.loads(lehr("checkpoints", "save", "one", "--json").stdout)
     assert answer["run"]["id"] == run.id

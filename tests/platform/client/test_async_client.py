@@ -156,7 +156,7 @@ async def test_rollouts(server, lehr):
     assert (await rollout.gates("cpu"))[0].state == "passed"
     assert "MFU" in rollout._repr_html_()
     assert repr(rollout).startswith("<AsyncRollout ")
-    with pytest.raises(NotFound, match="has not come to its last stage"):
+    with pytest.raises(NotFound, match="has not reached its last stage"):
         await rollout.run()
     assert [one.id for one in await lehr.rollouts()] == [rollout.id]
     assert (await (await lehr.find_rollout("r")).archive()).view.archived
@@ -171,7 +171,7 @@ async def test_what_goes_wrong_is_raised_where_it_is_awaited(server, lehr):
         with pytest.raises(Unauthorized):
             await stranger.runs()
     async with AsyncClient(f"http://127.0.0.1:{free_port()}", "t") as nobody:
-        with pytest.raises(ServerUnavailable, match="no process holds the port"):
+        with pytest.raises(ServerUnavailable, match="no process listens on the port"):
             await nobody.health()
 
 

@@ -321,7 +321,7 @@ def test_a_missing_server_says_how_to_start_one():
     with pytest.raises(ServerUnavailable) as caught:
         Client(f"http://127.0.0.1:{port}", "t").runs()
     assert str(caught.value) == (
-        f"Lehr's server does not answer at 127.0.0.1:{port} (no process holds the port).\n"
+        f"Lehr's server does not answer at 127.0.0.1:{port} (no process listens on the port).\n"
         "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
     )
     assert caught.value.exit_code == 4

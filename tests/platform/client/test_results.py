@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lehr import Client
-from lehr.errors import NotFound
+from lehr.errors import Conflict, NotFound
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -86,6 +86,43 @@ def test_runs_are_compared_by_reference_or_object(client, sweep):
     per_token = one.view.flops_per_token
     assert list(by_flops.data[0].x) == [step * 256 * per_token for step in range(1, 11)]
     assert by_flops.layout.xaxis.title.text == "flops"
+
+
+def test_runs_of_different_held_out_sets_are_not_set_side_by_side(server, client):
+    runs = client.sweep({**SWEEP_SPEC, "name": "other-data"}).runs()
+    for run, digest in zip(runs, "aba", strict=True):
+        train(server[0].store, run.id, 3.0 - ord(digest) / 100, held_out=digest * 64)
+    found = client.compare(*runs)
+    assert found.held_out == "different"
+    assert found.notes[0].startswith("val/loss cannot be compared")
+    assert repr(found) == f"<Comparison of 3 runs by val/loss at step 10: {found.notes[0]}>"
+    frame = found.frame()
+    assert frame["held_out"].tolist() == ["a" * 64, "b" * 64, "a" * 64]
+    assert frame["delta"].isna().tolist() == [False, True, False]
+    html = found._repr_html_()
+    assert html.startswith(f"<p><b>{found.notes[0]}</b></p>")
+    assert html.count(found.notes[0]) == 1
+    assert "another held-out set" in html
+    assert found.plot().layout.title.text == found.notes[0]
+    by_train = client.compare(*runs, metric="train/loss")
+    assert "different held-out" not in repr(by_train)
+    assert "-" not in repr(by_train).removeprefix("<").split(": ")[0]
+
+
+def test_a_sweep_over_different_held_out_sets_has_no_best_run(server, client):
+    made = client.sweep({**SWEEP_SPEC, "name": "mixed"})
+    for run, digest in zip(made.runs(), "aba", strict=True):
+        train(server[0].store, run.id, 2.0, held_out=digest * 64)
+    made.refresh()
+    with pytest.raises(Conflict, match=r"no run of sweep mixed is best\. val/loss cannot be"):
+        made.best()
+    assert made.notes[0] == made.detail.held_out_note
+    assert made.frame()["held_out"].tolist() == ["a" * 64, "b" * 64, "a" * 64]
+    assert made.frame()["rank"].isna().all()
+    html = made._repr_html_()
+    assert html.index("cannot be compared") < html.index("<table>")
+    assert html.count("cannot be compared") == 1
+    assert made.plot().layout.title.text.startswith("No cell leads. val/loss cannot be compared")
 
 
 def test_history_is_every_point_and_the_same_on_every_call(server, client):

@@ -5,94 +5,14 @@ What agents would say is told to it; what it asks of them is written down.
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import Future
-
 import pytest
 
-from lehr.cluster.dispatcher import Dispatcher
-from lehr.control.silence import Silence, Thresholds
+from lehr.control.silence import Silence
 from lehr.specs import parse_spec
-from lehr.store import Store
+from lehr_testing.dispatching import Bench
 from lehr_testing.specs import run as run_spec
-from lehr_testing.specs import text_corpus
 
 DAY = 86_400.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.jumped = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.jumped
-
-
-class Bench:
-    """A dispatcher with one node of one GPU whose agent does whatever it is told."""
-
-    def __init__(self, tmp_path, monkeypatch) -> None:
-        self.clock = Clock()
-        self.elapsed = 0.0
-        self.store = Store.open(tmp_path / "home", clock=self.clock)
-        self.corpus = text_corpus(tmp_path / "corpus", documents=3)
-        self.dispatcher = Dispatcher(
-            self.store,
-            tmp_path / "home",
-            gpus=1,
-            node="n1",
-            server_url="http://127.0.0.1:1",
-            thresholds=Thresholds(unreachable_s=20.0, stalled_floor_s=30.0),
-        )
-        self.dispatcher.pulses._clock = lambda: self.elapsed
-        self.asked: list[tuple[str, dict]] = []
-        self.listed: dict[str, dict] = {}
-        monkeypatch.setattr(self.dispatcher._keeper, "request", self.request)
-        member = {"name": "n1", "ray_id": "r", "address": "a", "gpus": 1, "alive": True}
-        self.dispatcher._hear({"news": "members", "nodes": [member]})
-        self.news(hello=True)
-
-    def request(self, op: str, node: str, **fields) -> Future:
-        self.asked.append((op, fields))
-        if op == "start":
-            attempt = fields["launch"]["attempt_id"]
-            self.listed[attempt] = {"state": "live", "gpus": [0], "exit": None}
-        done: Future = Future()
-        done.set_result("started")
-        return done
-
-    def news(self, *, hello: bool = False) -> None:
-        said = {"attempts": dict(self.listed)}
-        if hello:
-            gpus = [{"index": 0, "name": "logical GPU", "memory_bytes": None, "uuid": None}]
-            said = {"hello": {**said, "gpus": gpus, "cpus": 2}}
-        self.dispatcher._hear({"news": "node", "name": "n1", **said})
-
-    def running(self, **changes):
-        spec = run_spec(self.corpus, "one", steps=1000) | changes
-        run = self.store.create_run(parse_spec(spec))
-        self.tick()
-        attempt = f"{run.id}-1"
-        self.beat(attempt, step=None)
-        line = '{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
-        self.store.append_stream(attempt, "events.jsonl", 0, line.encode())
-        self.tick()
-        return run.id, attempt
-
-    def beat(self, attempt: str, step: int | None):
-        return self.dispatcher.on_beat(
-            attempt, {"step": step, "elapsed_s": self.elapsed, "node_rank": 0}
-        )
-
-    def tick(self, seconds: float = 1.0) -> None:
-        self.elapsed += seconds
-        self.news()
-        self.dispatcher.tick()
-        self.dispatcher.tick()
-
-    def state(self, run_id: str) -> tuple[str, int]:
-        run = self.store.run(run_id)
-        return run.state, run.attempt
 
 
 @pytest.fixture

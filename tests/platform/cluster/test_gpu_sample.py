@@ -66,8 +66,7 @@ class Nvml(ModuleType):
 def nvml(monkeypatch):
     made = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", made)
-    yield made
-    made.hangs.set()
+    return made
 
 
 def test_what_a_driver_does_not_tell_is_unknown_and_never_zero(nvml):
@@ -107,6 +106,15 @@ def test_a_driver_that_hangs_leaves_the_agent_answering_and_old_figures_go(nvml)
     now[0] = 2 * FRESH_S
     # One that was under way when the driver stopped may still arrive.
     until(lambda: not _moved(sampler, now), within_s=20, what="the old figures to go")
+    assert not sampler.close(within_s=0)
+    nvml.hangs.set()
+    assert sampler.close(within_s=20)
+
+
+def test_a_closed_sampler_asks_no_more(nvml):
+    sampler = GpuSampler(GPUS, every_s=3600)
+    until(sampler.newest, within_s=20, what="the first sample")
+    assert sampler.close(within_s=20)
 
 
 def _moved(sampler, now):
@@ -118,9 +126,10 @@ def _moved(sampler, now):
 def test_logical_gpus_and_nodes_without_the_package_have_no_figures(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     sampler = GpuSampler(GPUS if missing else [GpuInfo(0, LOGICAL)])
-    for thread in threading.enumerate():
-        if thread.name == "gpu-samples":
-            thread.join(timeout=20)
+    # Its thread ends by itself, or was never started.
+    if sampler._thread is not None:
+        sampler._thread.join(timeout=20)
+        assert not sampler._thread.is_alive()
     assert sampler.newest() == []
 
 
@@ -130,8 +139,9 @@ def test_the_agents_report_reaches_the_cluster_and_a_lost_nodes_figures_do_not(
     monkeypatch.setattr(agents, "node_gpus", lambda granted: GPUS[:granted])
     agent = agents.Agent("n1", 2, str(tmp_path / "node"))
     until(lambda: agent.report()["gpus_now"], within_s=20, what="the first sample")
+    assert agent.samples.close(within_s=20)
     cluster = Cluster({})
-    node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "alive": True}
+    node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "gpus": 2, "alive": True}
     cluster.set_state("up", None)
     cluster.hear({"news": "members", "nodes": [node]})
     cluster.hear({"news": "node", "name": "n1", "hello": agent.hello("s", "http://server")})
@@ -153,7 +163,7 @@ def test_an_agent_of_an_earlier_release_tells_its_attempts_alone(tmp_path):
     cluster.hear(
         {
             "news": "members",
-            "nodes": [{"name": "n1", "address": "a", "ray_id": "r", "alive": True}],
+            "nodes": [{"name": "n1", "address": "a", "ray_id": "r", "gpus": 1, "alive": True}],
         }
     )
     cluster.hear({"news": "node", "name": "n1", "attempts": {}})

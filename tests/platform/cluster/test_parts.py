@@ -61,14 +61,56 @@ def test_nvidia_smi_is_read_and_cuda_visible_devices_respected():
     assert capacity.visible(gpus, None) == gpus
 
 
-def test_more_gpus_than_a_machine_with_real_ones_has_are_refused(monkeypatch):
-    two = capacity.parse_nvidia_smi("0, GPU-a, X, 1\n1, GPU-b, X, 1\n")
-    monkeypatch.setattr(capacity, "real_gpus", lambda: two)
+@pytest.fixture
+def smi(tmp_path, monkeypatch):
+    """Sets what nvidia-smi lists on this machine; None: it is not installed."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert capacity.gpus_to_offer(None) == 2
-    assert capacity.gpus_to_offer(1) == 1
+
+    def lists(text: str | None) -> None:
+        program = folder / "nvidia-smi"
+        program.unlink(missing_ok=True)
+        if text is not None:
+            program.write_text(f"#!/bin/sh\nprintf '{text}'\n")
+            program.chmod(0o755)
+
+    lists(None)
+    return lists
+
+
+TWO_GPUS = "0, GPU-a, X, 1\\n1, GPU-b, X, 1\\n"
+
+
+def test_more_gpus_than_a_machine_with_real_ones_has_are_refused(smi, tmp_path):
+    smi(TWO_GPUS)
+    assert capacity.gpus_to_offer(None, tmp_path) == 2
+    assert capacity.gpus_to_offer(1, tmp_path) == 1
     with pytest.raises(UserError, match="this machine has 2 GPUs"):
-        capacity.gpus_to_offer(8)
+        capacity.gpus_to_offer(8, tmp_path)
+    # What was asked for of real ones is not kept: all of them are the default again.
+    assert capacity.gpus_to_offer(None, tmp_path) == 2
+
+
+def test_a_machine_without_gpus_has_logical_ones_as_many_as_were_declared_last(smi, tmp_path):
+    home, other = tmp_path / "home", tmp_path / "other"
+    assert capacity.gpus_to_offer(None, home) == 8
+    assert capacity.gpus_to_offer(4, home) == 4
+    assert capacity.gpus_to_offer(None, home) == 4
+    assert capacity.gpus_to_offer(2, home) == 2
+    assert capacity.gpus_to_offer(None, home) == 2
+    assert capacity.gpus_to_offer(None, other) == 8
+    # The real ones go first, whatever was declared before they were there.
+    smi("0, GPU-a, X, 1\\n")
+    assert capacity.gpus_to_offer(None, home) == 1
+
+
+def test_a_driver_that_lists_no_gpu_does_not_make_training_move_to_the_cpu(smi, tmp_path):
+    smi("")
+    assert capacity.gpus_to_offer(None, tmp_path) == 0
+    assert capacity.gpus_to_offer(3, tmp_path) == 3
+    assert capacity.gpus_to_offer(None, tmp_path) == 3
 
 
 def test_attempts_have_tokens_of_their_own_that_survive_a_restart(tmp_path):

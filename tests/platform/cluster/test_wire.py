@@ -17,6 +17,8 @@ class Scripted:
 
     def __init__(self, *connections: list[bytes], family: int = socket.AF_INET) -> None:
         self.requests: list[bytes] = []
+        self.closed = threading.Semaphore(0)
+        """Released for each connection that the server has closed."""
         self.connections = connections
         self.listener = socket.socket(family)
         self.listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
@@ -34,6 +36,7 @@ class Scripted:
                         self.requests.append(read_request(connection))
                         for piece in answer.split(b"|"):  # Arrives in pieces, as it may.
                             connection.sendall(piece)
+            self.closed.release()
 
     def client(self, host: str = "127.0.0.1", prefix: str = "") -> Server:
         return Server(lambda: f"http://{host}:{self.port}{prefix}", "secret", "run-1")
@@ -104,7 +107,7 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew_once(scripted):
     server = scripted([reply(b"{}")], [reply(b'{"again": 1}')])
     client = server.client()
     client.get("streams")
-    server.thread.join(0.05)
+    assert server.closed.acquire(timeout=20)
     assert client.get("streams").json() == {"again": 1}
     assert len(server.requests) == 2
 

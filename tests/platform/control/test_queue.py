@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lehr.control.queue import Active, Start, Waiting, _Board, plan
 from lehr.control.resources import Gpu, Need, Node, Share, can_ever_place, is_type
+from lehr_testing.properties import examples
 from lehr_testing.queue_histories import A100, H100, World, histories, live_through, node
 
 
@@ -17,13 +18,13 @@ def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
     return Active(run_id, tuple(Share(name, gpus) for name, gpus in shares), name=run_id, **more)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(histories())
 def test_whatever_comes_nothing_is_doubled_parted_or_lost_and_all_that_fits_runs(history):
     live_through(history)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     big=st.sampled_from([Need(8), Need(6), Need(16, 2), Need(4)]),
     lengths=st.lists(st.integers(1, 7), min_size=20, max_size=20),
@@ -73,7 +74,7 @@ def test_ten_thousand_that_wait_alike_cost_no_more_reservations_than_there_are_g
     assert len(told) <= 8
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(histories(), st.integers(0, 20))
 def test_runs_that_ask_alike_are_judged_as_if_each_were_the_only_one_of_its_kind(history, now):
     """What is remembered of a kind while a plan is made changes nothing but the time it takes."""
@@ -101,7 +102,7 @@ def test_runs_that_ask_alike_are_judged_as_if_each_were_the_only_one_of_its_kind
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     big=st.sampled_from([2, 4, 6, 8]),
     busy=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 9)), max_size=8),
@@ -412,7 +413,7 @@ def test_runs_without_a_gpu_go_where_most_places_are_left():
 
 def test_a_run_without_a_gpu_waits_where_no_node_takes_runs():
     assert can_ever_place(Need(0), [node("n1", 1)]) is None
-    why = "needs a node that takes runs; only those with GPUs, real or logical, do"
+    why = "needs a node with GPUs, real or logical; there is none"
     assert can_ever_place(Need(0), []) == why
     assert can_ever_place(Need(0), [node("head", 0)]) == why
     silent = plan([Waiting(run_id="c", number=1, need=Need(0))], [], [node("n1", 1, usable=False)])

@@ -20,6 +20,7 @@ from lehr.control.reconcile import (
     Stop,
     reconcile,
 )
+from lehr_testing.properties import examples
 
 PATIENCE = Patience()
 
@@ -223,7 +224,7 @@ observations = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.lists(attempts, max_size=3, unique_by=lambda a: a.id),
     observations,

@@ -2,162 +2,82 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from lehr.control.lifecycle import MOVES, Desired, RunState
+from lehr.control import retries
+from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import outcome, path
 from lehr.control.retries import PATTERNS, Budget, Budgets, Exit, Finished, classify
+from lehr_testing.failures import MESSAGES
+from lehr_testing.lifecycle import is_move
 
 PLENTY = Budgets(user=9, infrastructure=9, preemption=9)
 NONE_LEFT = Budgets(user=0, infrastructure=0, preemption=0)
 
-# Verbatim, as torch 2.x, NCCL 2.2x, the NVIDIA driver, glibc and the kernel write them.
-MESSAGES = [
-    (
-        "out_of_memory",
-        (
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
-            "capacity of 79.10 GiB of which 1.13 GiB is free. Including non-PyTorch memory, this process "
-            "has 77.96 GiB memory in use."
-        ),
-    ),
-    (
-        "out_of_memory",
-        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    ),
-    (
-        "out_of_memory",
-        (
-            "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't "
-            "allocate memory: you tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate "
-            "memory)"
-        ),
-    ),
-    (
-        "out_of_memory",
-        "Memory cgroup out of memory: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task=python",
-    ),
-    (
-        "ecc_error",
-        (
-            "RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be "
-            "asynchronously reported at some other API call"
-        ),
-    ),
-    (
-        "ecc_error",
-        "NVRM: Xid (PCI:0000:3b:00): 48, pid=1234, name=python, DBE (Double Bit Error) ECC Error",
-    ),
-    (
-        "gpu_lost",
-        "NVRM: Xid (PCI:0000:86:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
-    ),
-    (
-        "gpu_lost",
-        (
-            "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors "
-            "might be asynchronously reported"
-        ),
-    ),
-    ("gpu_lost", "Failed to initialize NVML: Driver/library version mismatch"),
-    (
-        "nccl_timeout",
-        (
-            "[rank3]:[E1119 10:11:12.131 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective "
-            "operation timeout: WorkNCCL(SeqNum=8817, OpType=ALLREDUCE, NumelIn=26214400, "
-            "NumelOut=26214400, Timeout(ms)=600000) ran for 600021 milliseconds before timing out."
-        ),
-    ),
-    (
-        "nccl_error",
-        (
-            "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/"
-            "ProcessGroupNCCL.cpp:3384, remote process exited or there was a network error, NCCL version "
-            "2.27.3\nncclRemoteError: A call failed possibly due to a network error or a remote process "
-            "exiting prematurely."
-        ),
-    ),
-    (
-        "network",
-        (
-            "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while "
-            "trying to connect to (10.0.0.7, 29500)."
-        ),
-    ),
-    (
-        "network",
-        (
-            "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
-            "[127.0.0.1]:40123"
-        ),
-    ),
-    (
-        "network",
-        (
-            "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
-            "address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
-        ),
-    ),
-    (
-        "disk_full",
-        "OSError: [Errno 28] No space left on device: '/runs/x/attempt-1/checkpoints/step-5.tmp/m'",
-    ),
-    ("disk_full", "OSError: [Errno 122] Disk quota exceeded"),
-    (
-        "shared_memory_full",
-        (
-            "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Bus error. It is possible that "
-            "dataloader's workers are out of shared memory. Please try to raise your shared memory limit.\n"
-            "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared "
-            "memory (shm)."
-        ),
-    ),
-    (
-        "download_failed",
-        (
-            "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', "
-            "port=443): Max retries exceeded with url: /api/datasets"
-        ),
-    ),
-    (
-        "device_assert",
-        (
-            "../aten/src/ATen/native/cuda/Indexing.cu:1553: indexSelectLargeIndex: block: [0,0,0], thread: "
-            "[0,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\nRuntimeError: CUDA error: device-side "
-            "assert triggered"
-        ),
-    ),
-    ("stalled", "no step for 612 s: stall_limit_s is 600"),
-    ("user_code", "Traceback (most recent call last):\n  File \"x.py\", line 1\nKeyError: 'wte'"),
-]
-RETRIED = {
-    *("ecc_error", "gpu_lost", "nccl_timeout", "nccl_error", "network", "download_failed"),
-    "stalled",
+BUDGETS = {
+    "ecc_error": "infrastructure",
+    "gpu_lost": "infrastructure",
+    "stalled": "infrastructure",
+    "out_of_memory": "none",
+    "shared_memory_full": "none",
+    "disk_full": "none",
+    "nccl_timeout": "infrastructure",
+    "nccl_error": "infrastructure",
+    "network": "infrastructure",
+    "download_failed": "infrastructure",
+    "device_assert": "user",
+    "user_code": "user",
 }
-NEVER = {"out_of_memory", "disk_full", "shared_memory_full"}
+"""By hand: what each cause that is read from the output costs."""
+BY_THE_SHIM = {
+    "shim_lost": "infrastructure",
+    "node_rebooted": "infrastructure",
+    "node_lost": "infrastructure",
+    "peer_lost": "infrastructure",
+    "no_contact": "infrastructure",
+    "gpu_busy": "infrastructure",
+    "checkpoint_unreachable": "infrastructure",
+    "launch_failed": "infrastructure",
+    "terminated": "preemption",
+}
+BY_THE_TRAINER = {
+    "out_of_memory": "none",
+    "bad_config": "none",
+    "bad_data": "none",
+    "bad_checkpoint": "none",
+    "nan_loss": "none",
+    "disk_full": "none",
+    "peer_lost": "infrastructure",
+    "gpu_error": "infrastructure",
+    "data_unreachable": "infrastructure",
+    "error": "user",
+    "anything else": "user",
+}
+EACH = [(cause, text) for cause, texts in MESSAGES.items() for text in texts]
+EXPRESSIONS = [
+    (pattern.cause, expression) for pattern in PATTERNS for expression in pattern.expressions
+]
 
 
-@pytest.mark.parametrize(("cause", "text"), MESSAGES, ids=lambda v: v[:40])
+@pytest.mark.parametrize(("cause", "text"), EACH, ids=lambda text: text[:40])
 def test_real_messages_are_told_apart(cause, text):
     tail = f"step 100 loss 3.2\n{text}\n"
     found = classify(Exit(code=1, log_tail=tail), None)
-    assert found.name == cause
-    expected = (
-        Budget.INFRASTRUCTURE
-        if cause in RETRIED
-        else Budget.NONE
-        if cause in NEVER
-        else Budget.USER
-    )
-    assert found.budget is expected
+    assert (found.name, found.budget) == (cause, BUDGETS[cause])
     # What people read has the line that says it, not just our word for it.
     assert any(line.strip()[:60] in found.message for line in text.splitlines())
 
 
-def test_every_pattern_is_held_to_a_real_message():
-    assert {pattern.cause for pattern in PATTERNS} == {cause for cause, _ in MESSAGES} - {
-        "user_code"
-    }
+@pytest.mark.parametrize(("cause", "expression"), EXPRESSIONS, ids=lambda text: text[:40])
+def test_every_expression_is_held_to_a_real_message(cause, expression):
+    assert any(re.search(expression, text) for text in MESSAGES[cause])
+
+
+def test_there_is_no_cause_without_a_message_and_none_without_a_budget():
+    assert {pattern.cause for pattern in PATTERNS} == MESSAGES.keys() - {"user_code"}
+    assert BUDGETS.keys() == MESSAGES.keys()
 
 
 def test_the_hardware_is_blamed_before_the_nccl_error_that_it_causes():
@@ -168,28 +88,13 @@ def test_the_hardware_is_blamed_before_the_nccl_error_that_it_causes():
     assert classify(Exit(code=1, log_tail=tail), None).name == "ecc_error"
 
 
-@pytest.mark.parametrize(
-    "cause", ["out_of_memory", "bad_config", "bad_data", "bad_checkpoint", "nan_loss", "disk_full"]
-)
-def test_what_would_only_fail_again_is_never_retried(cause):
+@pytest.mark.parametrize(("cause", "budget"), BY_THE_TRAINER.items())
+def test_a_cause_that_the_trainer_names_has_its_budget(cause, budget):
     finished = Finished("failed", cause, "it says why", step=3)
     found = classify(Exit(code=1), finished)
-    assert (found.name, found.budget, found.message) == (cause, Budget.NONE, "it says why")
-    assert decide(finished=finished).state is RunState.FAILED
-
-
-@pytest.mark.parametrize(
-    ("cause", "budget"),
-    [
-        ("peer_lost", Budget.INFRASTRUCTURE),
-        ("gpu_error", Budget.INFRASTRUCTURE),
-        ("data_unreachable", Budget.INFRASTRUCTURE),
-        ("error", Budget.USER),
-    ],
-)
-def test_what_the_trainer_lays_at_the_machines_door_is_not_the_users(cause, budget):
-    said = Finished(outcome="failed", cause=cause, message="it ended")
-    assert classify(Exit(code=1), said).budget is budget
+    assert (found.name, found.budget, found.message) == (cause, budget, "it says why")
+    ends = decide(finished=finished)
+    assert ends.state is (RunState.FAILED if budget == "none" else RunState.QUEUED)
 
 
 def test_an_unnamed_failure_of_the_trainer_is_looked_up_in_its_words():
@@ -222,21 +127,28 @@ def test_signals_are_told_apart_also_in_torchruns_report(signal, cause, budget):
     assert (by_torchrun.name, by_torchrun.budget) == (cause, budget)
 
 
-@pytest.mark.parametrize(
-    ("reason", "budget"),
-    [
-        ("shim_lost", Budget.INFRASTRUCTURE),
-        ("node_rebooted", Budget.INFRASTRUCTURE),
-        ("node_lost", Budget.INFRASTRUCTURE),
-        ("gpu_busy", Budget.INFRASTRUCTURE),
-        ("launch_failed", Budget.INFRASTRUCTURE),
-        ("no_contact", Budget.INFRASTRUCTURE),
-        ("terminated", Budget.PREEMPTION),
-    ],
-)
+@pytest.mark.parametrize(("reason", "budget"), BY_THE_SHIM.items())
 def test_what_the_shim_says_of_the_end_has_its_budget(reason, budget):
     found = classify(Exit(reason=reason, log_tail="node n2 was lost"), None)
     assert (found.name, found.budget) == (reason, budget)
+    assert found.message.endswith(": node n2 was lost")
+
+
+def test_each_reason_of_the_shim_and_cause_of_the_trainer_is_in_a_table_here():
+    assert retries._SHIM_REASONS.keys() == BY_THE_SHIM.keys()
+    named = retries._OWN_CAUSES.keys() | retries._OWN_SUSPICIONS
+    assert named == BY_THE_TRAINER.keys() - {"error", "anything else"}
+
+
+def test_a_lock_that_was_lost_is_a_gpu_that_is_busy():
+    found = classify(Exit(reason="lock_lost"), None)
+    assert (found.name, found.budget) == ("gpu_busy", Budget.INFRASTRUCTURE)
+
+
+def test_a_fault_of_lehrs_own_is_paid_from_no_budget():
+    found = retries.internal("settling its end failed 5 times: KeyError('retries')")
+    assert (found.name, found.budget) == ("internal", Budget.NONE)
+    assert "KeyError('retries')" in found.message
 
 
 # --- what becomes of the run ----------------------------------------------------------------------
@@ -349,7 +261,7 @@ def test_every_way_a_settled_run_goes_is_made_of_moves_that_exist():
             steps = path(old, new)
             state = old
             for step in steps:
-                assert step in MOVES[state]
+                assert is_move(state, step)
                 state = step
             if steps:
                 assert state is new

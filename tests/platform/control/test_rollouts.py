@@ -21,6 +21,7 @@ from lehr.control.rollouts import (
     pair_is_over,
     wants_evidence,
 )
+from lehr_testing.properties import examples
 
 GATES = ("first_loss", "falling_loss", EXACT_RESUME)
 NAMES = ("cpu", "one_gpu", "two_gpus", "all")
@@ -195,7 +196,7 @@ class Life:
                 return
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     stages=st.integers(1, 4),

@@ -1,6 +1,7 @@
 """Sampling and pruning, replayed from recorded trials."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from lehr.control.search import Report, Trial, ask, prune
 from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range
+from lehr_testing.properties import examples
 
 LR = Range(min=1e-5, max=1e-1, distribution="log_uniform_values")
 
@@ -20,13 +22,15 @@ def curve(level, *, until, every=10, start=0.0, worse=0.0):
     )
 
 
-def test_tpe_comes_back_to_where_the_loss_was_low_and_is_the_same_after_a_restart():
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_tpe_comes_back_to_where_it_was_best_and_is_the_same_after_a_restart(goal):
+    sign = 1 if goal == "minimize" else -1
     trials = []
     for number in range(1, 41):
-        lr = ask({"lr": LR}, trials, goal="minimize", seed=3, number=number)["lr"]
-        loss = 3 + math.log10(lr / 1e-3) ** 2
-        trials.append(Trial(number, {"lr": lr}, "completed", (Report(100, loss, float(number)),)))
-    again = ask({"lr": LR}, trials[:20], goal="minimize", seed=3, number=21)
+        lr = ask({"lr": LR}, trials, goal=goal, seed=3, number=number)["lr"]
+        value = sign * (3 + math.log10(lr / 1e-3) ** 2)
+        trials.append(Trial(number, {"lr": lr}, "completed", (Report(100, value, float(number)),)))
+    again = ask({"lr": LR}, trials[:20], goal=goal, seed=3, number=21)
     assert again["lr"] == trials[20].parameters["lr"]
     late = [abs(math.log10(t.parameters["lr"] / 1e-3)) for t in trials[20:]]
     early = [abs(math.log10(t.parameters["lr"] / 1e-3)) for t in trials[:10]]
@@ -40,8 +44,17 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_the_trial_that_is_far_worse_is_given_up_and_the_best_never_is(rule):
+def mirrored(trials):
+    """The same trials of a metric of which more is better."""
+    return [
+        replace(trial, reports=tuple(replace(r, value=-r.value) for r in trial.reports))
+        for trial in trials
+    ]
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("rule", RULES[:2], ids=lambda rule: rule.name)
+def test_the_trial_that_is_far_worse_is_given_up_and_the_best_never_is(rule, goal):
     trials = [
         Trial(1, {}, "completed", curve(2.0, until=200)),
         *(
@@ -51,11 +64,23 @@ def test_the_trial_that_is_far_worse_is_given_up_and_the_best_never_is(rule):
         Trial(9, {}, "running", curve(2.0, until=80, start=100.0, worse=5.0)),
         Trial(10, {}, "running", curve(1.0, until=80, start=120.0)),
     ]
-    pruned = {verdict.number for verdict in prune(rule, trials, goal="minimize", total_steps=200)}
-    assert 10 not in pruned
-    if rule.name != "hyperband":  # its brackets differ in how soon they judge
-        assert 9 in pruned
-    assert 1 not in pruned
+    given = trials if goal == "minimize" else mirrored(trials)
+    pruned = {verdict.number for verdict in prune(rule, given, goal=goal, total_steps=200)}
+    assert 9 in pruned
+    assert not pruned & {1, 10}
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_of_two_halves_only_trials_of_the_worse_one_are_given_up(rule, goal):
+    """Also by hyperband, whose brackets differ in how soon they judge: it needs many trials."""
+    good, bad = range(1, 13), range(13, 31)
+    trials = [Trial(n, {}, "completed", curve(1.0, until=200, start=30.0 * n)) for n in good]
+    trials += [Trial(n, {}, "running", curve(5.0, until=190, start=30.0 * n)) for n in bad]
+    given = trials if goal == "minimize" else mirrored(trials)
+    pruned = {verdict.number for verdict in prune(rule, given, goal=goal, total_steps=200)}
+    assert len(pruned) >= len(bad) / 2
+    assert pruned <= set(bad)
 
 
 def test_a_trial_whose_metric_is_nan_is_given_up():
@@ -73,7 +98,7 @@ def test_a_trial_whose_metric_is_nan_is_given_up():
     ends=st.lists(st.integers(1, 20), min_size=8, max_size=8),
     rule=st.sampled_from(RULES),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_one(
     levels, ends, rule
 ):
@@ -97,7 +122,7 @@ def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_on
         ({"min": 1, "max": 1}, "not below"),
         ({"min": 0, "max": 1, "distribution": "log_uniform_values"}, "no logarithm"),
         ({"min": 0.5, "max": 2, "distribution": "int_uniform"}, "whole numbers"),
-        ({"min": 0, "max": 1, "q": 0.1}, "q goes with"),
+        ({"min": 0, "max": 1, "q": 0.1}, "q must be given with"),
     ],
 )
 def test_a_range_that_makes_no_sense_is_refused(values, said):

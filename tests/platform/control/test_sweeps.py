@@ -23,6 +23,7 @@ from lehr.control.sweeps import (
 )
 from lehr.specs import SweepSpec, expand, load_spec
 from lehr.specs.search import AshaPruning, HyperbandPruning, point_key
+from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 
@@ -179,6 +180,22 @@ def test_tpe_over_few_values_draws_each_once():
     assert sorted(cell.parameters["train.seed"] for cell in seen) == list(range(13))
 
 
+def test_tpe_stops_where_its_cells_were_evaluated_on_different_held_out_sets():
+    spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
+    same = [dataclasses.replace(ran(cell, 2.0), held_out="a" * 64) for cell in cells(spec)]
+    assert decide(spec, same, stopped=False).points
+    other = [*same[:-1], dataclasses.replace(same[-1], held_out="b" * 64)]
+    decision = decide(spec, other, stopped=False)
+    assert decision.points == ()
+    assert decision.stop is not None
+    assert "different held-out sets" in decision.stop
+    assert "bbbbbbbb: cell 10" in decision.stop
+    failed_ = [*other[:-1], dataclasses.replace(other[-1], state=RunState.FAILED)]
+    assert decide(spec, failed_, stopped=False).stop is None
+    unknown = [*same[:-1], dataclasses.replace(same[-1], held_out=None)]
+    assert decide(spec, unknown, stopped=False).points
+
+
 def test_the_points_to_come_are_counted_once_for_all_seeds():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
     assert [more_to_come(spec, cells) for cells in (0, 3, 59, 60, 61)] == [30, 29, 1, 0, 0]
@@ -195,7 +212,7 @@ SPECS = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(list(SPECS)), st.integers(0, 10**6), st.booleans())
 def test_reports_are_left_unread_only_where_they_change_nothing(kind, seed, stopped):
     spec = sweep(**SPECS[kind])
@@ -239,6 +256,26 @@ def test_reports_are_read_where_somebody_is_judged_by_them():
 # ----------------------------------------------------------------------------------- pruning
 
 
+@pytest.mark.parametrize("name", ["asha", "median"])
+def test_a_cell_is_given_up_only_for_cells_of_its_own_held_out_set(name):
+    spec = sweep(pruning={"name": name, "min_steps": 10})
+    drawn = cells(spec)
+    better = [ran(cell, 1.0, at=float(cell.number)) for cell in drawn[:-1]]
+    worse = ran(drawn[-1], 3.0, until=40, state=RunState.RUNNING, at=500.0)
+
+    def given_up(*digests):
+        sets = [*([digests[0]] * len(better)), digests[1]]
+        seen = [
+            dataclasses.replace(cell, held_out=digest)
+            for cell, digest in zip([*better, worse], sets, strict=True)
+        ]
+        return [give.run_id for give in decide(spec, seen, stopped=False).prune]
+
+    assert given_up("a", "a") == [worse.run_id]
+    assert given_up("a", "b") == []
+    assert given_up("a", None) == [worse.run_id]
+
+
 def test_asha_gives_up_the_worse_of_the_running_cells_and_says_why():
     spec = sweep(pruning={"name": "asha", "min_steps": 20, "reduction": 2})
     all_ = cells(spec)
@@ -272,7 +309,7 @@ def test_a_cell_at_its_last_step_is_left_to_end():
         ]
     ),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
     draw = random.Random(seed)
     trials = []

@@ -16,7 +16,6 @@ from lehr_testing.specs import lr_sweep
 from lehr_testing.waiting import until
 from lehr_testing.wandb_files import offline_runs
 
-pytest.importorskip("wandb")
 OFFLINE = {"tracking": {"wandb": {"mode": "offline", "tags": ["extra"], "job_type": "train"}}}
 
 OFFLINE_TRACKING = Tracking.model_validate(OFFLINE["tracking"])
@@ -216,7 +215,7 @@ def test_a_server_without_the_package_or_a_key_says_so_before_anything_is_record
     online = {**RUN_SPEC, "tracking": {"wandb": {}}}
     answer = api.client.post("/api/v1/runs", json={"spec": online}).json()
     assert answer["problems"][0]["path"] == "tracking.wandb.mode"
-    assert "the server has no key for api.wandb.ai" in answer["detail"]
+    assert "the server has no W&B API key for api.wandb.ai" in answer["detail"]
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password " + "0" * 40)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert api.client.post("/api/v1/runs", json={"spec": online}).status_code == 201

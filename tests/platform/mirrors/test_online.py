@@ -19,7 +19,6 @@ from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, 
 from lehr_testing.waiting import until
 from lehr_testing.wandb_server import KEY, WandbServer
 
-pytest.importorskip("wandb")
 pytestmark = pytest.mark.slow
 ONLINE = {"tracking": {"wandb": {"mode": "online", "project": "p"}}}
 

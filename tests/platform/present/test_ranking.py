@@ -154,3 +154,32 @@ def test_a_better_value_never_has_a_worse_rank(cells, goal):
                 assert place < other_place
     if verdict.ranks:
         assert min(verdict.ranks.values()) == 1
+
+
+def test_cells_of_different_held_out_sets_have_no_rank():
+    cells = [standing(1, 3.0, 100), standing(2, 1.0, 100), standing(3, 2.0, 100)]
+    verdict = rank(cells, "minimize", never, {"r1": "a", "r2": "b", "r3": "a"})
+    assert verdict.held_out is not None
+    assert verdict.held_out.verdict == "different"
+    assert (verdict.best, verdict.ranks, verdict.points) == (None, {}, ())
+    assert verdict.values == {"r1": 3.0, "r2": 1.0, "r3": 2.0}
+
+
+def test_cells_are_ranked_where_sets_are_the_same_or_not_known():
+    cells = [standing(1, 3.0, 100), standing(2, 1.0, 100)]
+    same = rank(cells, "minimize", never, {"r1": "a", "r2": "a"})
+    assert (same.best, same.held_out and same.held_out.verdict) == ("r2", "same")
+    unknown = rank(cells, "minimize", never, {"r1": "a", "r2": None})
+    assert (unknown.best, unknown.held_out and unknown.held_out.verdict) == ("r2", "unknown")
+    assert rank(cells, "minimize", never).held_out is None
+
+
+def test_only_the_sets_of_ranked_cells_count():
+    cells = [
+        standing(1, 3.0, 100),
+        standing(2, 1.0, 100),
+        standing(3, 9.0, 10, "failed"),
+        standing(4, math.nan, 100),
+    ]
+    verdict = rank(cells, "minimize", never, {"r1": "a", "r2": "a", "r3": "b", "r4": "c"})
+    assert verdict.best == "r2"

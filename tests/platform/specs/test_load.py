@@ -57,7 +57,7 @@ def test_1e_4_is_a_number_in_a_spec():
     ("text", "message"),
     [
         ("[" * 5000, "nested more than 32 deep"),
-        ("a: &a [*a]", "stands inside what it names"),
+        ("a: &a [*a]", "is used inside its own definition"),
         ("x" * (MAX_CHARACTERS + 1), "at most 200,000 are read"),
         ("9" * 5000, "does not fit in 64 bits"),
         ("a: *b", "used before"),

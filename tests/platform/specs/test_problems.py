@@ -252,7 +252,7 @@ GOLDEN = {
         ),
         """\
         run.yaml, line 1: cells is missing.
-          Write each cell as its values: cells: [{train.optimizer.lr: 1e-3}]""",
+          Write each cell as a mapping: cells: [{train.optimizer.lr: 1e-3}]""",
     ),
     "cells of a grid": (
         SWEEP + "cells: [{train.seed: 1}]\n",
@@ -372,7 +372,7 @@ def test_a_file_that_comes_with_lehr_is_found_from_an_empty_folder(tmp_path, mon
     with pytest.raises(SpecError) as caught:
         load_spec("sweeps/lr_grid_small.yaml")
     [problem] = caught.value.problems
-    assert problem.hint == f"One of that name comes with Lehr: cp {examples.LR_GRID_SMALL} ."
+    assert problem.hint == f"Lehr has an example of that name: cp {examples.LR_GRID_SMALL} ."
     assert load_spec(str(examples.LR_GRID_SMALL)).name == "lr-grid-small"
 
 
@@ -381,7 +381,7 @@ def test_a_missing_file_names_the_one_beside_it(tmp_path):
     with pytest.raises(SpecError) as caught:
         load_spec(tmp_path / "lr-grid.yaml")
     assert str(caught.value) == (
-        f"{tmp_path}/lr-grid.yaml: there is no such file.\n  Did you mean {tmp_path}/lr_grid.yaml?"
+        f"{tmp_path}/lr-grid.yaml: no such file.\n  Did you mean {tmp_path}/lr_grid.yaml?"
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.errors import SpecError
@@ -12,9 +12,6 @@ from lehr_testing.paths import DATA
 
 RUN = (DATA / "run.yaml").read_text()
 SWEEP = (DATA / "sweep.yaml").read_text()
-
-settings.register_profile("lehr", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("lehr")
 
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n"), max_size=20)
 scalars = (

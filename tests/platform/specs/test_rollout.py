@@ -11,6 +11,7 @@ from lehr.examples import FOLDER, ROLLOUT_LLAMA_1B, ROLLOUT_SMALL
 from lehr.specs import RolloutSpec, RunSpec, json_schema, load_spec, stages
 from lehr.specs.stages import left_out
 from lehr_testing.paths import ROOT
+from lehr_testing.properties import examples
 
 TRAIN = {
     "model": "llama-1b",
@@ -152,7 +153,7 @@ def test_a_stage_larger_than_the_run_is_left_out(gpus, names, out):
         ),
         (
             "stages.one_gpu.set={train.steps: 10}",
-            "train.steps cannot be set here: the stage has `steps` for it.",
+            "train.steps cannot be set here: use `steps` of the stage.",
         ),
         ("stages.two_gpus.nodes=3", "stage two_gpus: resources: nodes 3 does not divide gpus 2."),
         (
@@ -223,7 +224,7 @@ def test_the_schema_names_stages_gates_and_paths():
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     gpus=st.sampled_from([0, 1, 2, 4, 8, 16]),
     per_gpu=st.sampled_from([1, 3, 8, 64]),

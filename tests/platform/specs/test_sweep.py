@@ -14,6 +14,7 @@ from lehr.specs import SweepSpec, expand, json_schema, load_spec
 from lehr.specs.expand import cells_at
 from lehr.specs.search import Range, point_key, random_points, size
 from lehr.specs.sweep import STARTUP_TRIALS
+from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 RUN = {
@@ -37,7 +38,7 @@ def points(spec):
 
 
 @given(seed=st.integers(0, 2**31 - 1), fewer=st.integers(1, 8), more=st.integers(1, 8))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_random_cells_are_the_same_every_time_and_more_trials_keep_the_first(seed, fewer, more):
     def drawn(trials):
         space = {"train.optimizer.lr": LR, "train.optimizer.weight_decay": {"values": [0.0, 0.1]}}
@@ -56,7 +57,7 @@ CHOICES = st.one_of(
 
 
 @given(space=st.dictionaries(st.sampled_from("abc"), CHOICES, min_size=1), seed=st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_countable_space_is_drawn_out_without_repetition(space, seed):
     drawn = list(random_points(space, seed))
     assert len(drawn) == size(space)

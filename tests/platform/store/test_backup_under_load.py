@@ -22,7 +22,8 @@ from lehr_testing.api import RUN_SPEC, metrics, started
 from lehr_testing.server import free_port
 from lehr_testing.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# Of every change is the backup beside one writer, in tests/platform/cli/test_db.py.
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 CLIENTS = 4
 NOWHERE = "127.0.0.1:1"  # No Ray: what trains here are the test's own clients.
 LEHR = str(Path(sys.executable).parent / "lehr")

@@ -145,10 +145,15 @@ def test_a_checkpoint_that_a_fork_needs_is_not_deleted(api):
     assert fork["id"] in note
     answer = client.delete(f"/api/v1/runs/{run_id}")
     assert answer.status_code == 409
-    assert f"one-fork-10 ({fork['id']}) would begin from it" in answer.json()["detail"]
+    assert f"one-fork-10 ({fork['id']}) will start from it" in answer.json()["detail"]
     assert client.get(f"/api/v1/runs/{run_id}/metrics").json()
     attempt = begin(api_.store, fork["id"])
-    said = {"step": 20, "path": "attempt-1/checkpoints/x", "size_bytes": 1, "digest": "ab" * 32}
+    said = {
+        "step": 20,
+        "path": "attempt-1/checkpoints/step-00000020",
+        "size_bytes": 1,
+        "digest": "ab" * 32,
+    }
     say(api_.store, attempt, started() + line("checkpoint", reason="interval", **said))
     assert client.delete(f"/api/v1/runs/{run_id}").status_code == 200
 
@@ -166,7 +171,7 @@ def test_last_words_on_their_way_are_waited_for(api):
         actor="dispatcher",
     )
     answer = client.delete(f"/api/v1/runs/{run_id}")
-    assert "last words" in answer.json()["detail"]
+    assert "still being uploaded" in answer.json()["detail"]
     api_.store.close_attempt(f"{run_id}-1")
     assert client.delete(f"/api/v1/runs/{run_id}").status_code == 200
 

@@ -152,7 +152,7 @@ def test_bad_ranges_are_named(store: Store) -> None:
         store.read_log(attempt.id, "rank-0.log", 0, 0)
     with pytest.raises(UserError, match="tail is -3"):
         store.tail_lines(attempt.id, "rank-0.log", -3)
-    with pytest.raises(UserError, match="no text"):
+    with pytest.raises(UserError, match="is empty"):
         store.search_log(attempt.id, "rank-0.log", "")
     beyond = store.read_log(attempt.id, "rank-0.log", 99)
     assert (beyond.text, beyond.next_offset) == ("", 99)

@@ -113,7 +113,7 @@ def test_a_file_that_is_not_ours_is_refused_untouched(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE diary (day TEXT)")
         connection.commit()
     before = (tmp_path / "lehr.db").read_bytes()
-    with pytest.raises(HomeUnusable, match="not one of Lehr's"):
+    with pytest.raises(HomeUnusable, match="but not of Lehr"):
         Store.open(tmp_path)
     assert (tmp_path / "lehr.db").read_bytes() == before
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lehr.errors import NotFound, OffsetMismatch, StoreUnavailable, UserError
 from lehr.store import Change, Store, index, indexer, sealing
+from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,
     crashed_copy,
@@ -30,7 +31,7 @@ from lehr_testing.stores import (
 from lehr_trainer.records import Evaluation, Started
 
 SLOW = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

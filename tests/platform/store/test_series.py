@@ -14,6 +14,7 @@ from lehr.errors import NotFound, UserError
 from lehr.store import Store
 from lehr.store.points import Span, Start, lineage
 from lehr.store.reduce import reduce, smooth
+from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,
     fresh_store,
@@ -26,7 +27,7 @@ from lehr_testing.stores import (
     say,
 )
 
-QUICK = settings(max_examples=200, deadline=None)
+QUICK = settings(max_examples=examples(200), deadline=None)
 
 
 @pytest.fixture
@@ -344,7 +345,7 @@ def expected_curve(attempts: list[tuple[int | None, list[int]]]) -> dict[int, tu
 
 
 @given(attempts=launches())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_sequence_of_resumes_draws_one_curve(
     shared: Store, attempts: list[tuple[int | None, list[int]]]
 ) -> None:

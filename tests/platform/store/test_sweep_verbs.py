@@ -174,7 +174,7 @@ def test_cells_train_on_equally_many_tokens_unless_that_is_meant():
     batches = {"train.batch.sequences": {"values": [4, 8]}}
     with pytest.raises(SpecError) as caught:
         load_spec({**SWEEP_SPEC, "parameters": batches})
-    assert "do not train on equally many tokens" in str(caught.value)
+    assert "train on different numbers of tokens" in str(caught.value)
     assert "25,600" in str(caught.value)
     assert "51,200" in str(caught.value)
     load_spec({**SWEEP_SPEC, "parameters": batches, "budget": "any"})

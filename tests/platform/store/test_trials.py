@@ -192,4 +192,20 @@ def test_a_sweep_that_cannot_be_looked_at_does_not_hold_the_others(store, keeper
     fail_three(store, sweep)
     keeper.tick()
     assert store.sweep(sweep.id).stopped is not None
-    assert f"sweep {broken.id} could not be looked at" in caplog.text
+    assert f"sweep {broken.id} could not be updated" in caplog.text
+
+
+@pytest.mark.parametrize(("metric", "stops"), [("val/loss", True), ("train/loss", False)])
+def test_a_search_over_cells_of_different_held_out_sets_stops(store, keeper, metric, stops):
+    space = {"train.optimizer.lr": LR}
+    sweep = made(store, method="tpe", parameters=space, trials=12, metric={"name": metric})
+    for run in runs(store, sweep):
+        attempt = start(store, run.id)
+        values, digest = {metric: 2.0}, f"{run.number % 2}" * 64
+        said = line("evaluation", step=10, tokens=1, values=values, validation_digest=digest)
+        say(store, attempt.id, said)
+        end(store, run.id, RunState.COMPLETED, "completed", None)
+    keeper.tick()
+    why = store.sweep(sweep.id).stopped
+    assert ("different held-out sets" in (why or "")) == stops
+    assert len(store.cells(sweep.id)) == (10 if stops else 11)

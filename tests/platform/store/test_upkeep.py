@@ -134,7 +134,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_touched(
     (tmp_path / "backup-0" / "replica" / f"{run_id}-1" / "rank-0.log").unlink()
     with pytest.raises(UserError, match="missing"):
         upkeep.restore(tmp_path / "backup-0", store.home, replace=True)
-    with pytest.raises(NotFound, match="no backup"):
+    with pytest.raises(NotFound, match="not a backup"):
         upkeep.restore(tmp_path, store.home, replace=True)
     assert (store.home / "lehr.db").read_bytes() == before
 
@@ -201,7 +201,7 @@ def test_a_backup_needs_something_to_copy_and_a_free_place(store: Store, tmp_pat
     with pytest.raises(NotFound, match="nothing to back up"):
         upkeep.backup(tmp_path / "nowhere", tmp_path / "backup")
     (tmp_path / "there").mkdir()
-    with pytest.raises(Conflict, match="exists already"):
+    with pytest.raises(Conflict, match="already exists"):
         upkeep.backup(store.home, tmp_path / "there")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "there"]
 
@@ -229,7 +229,7 @@ SELECT id, 1, 'running', 'cancelled', 'x', 'x', 0 FROM runs
         ("UPDATE runs SET attempt=2", "is at attempt 2, but has"),
         (
             UNREAL_MOVE,
-            "moved from running to cancelled, which is no move",
+            "moved from running to cancelled, which is not a valid transition",
         ),
         ("DELETE FROM transitions WHERE new='starting'", "moved from starting to running while"),
         ("UPDATE transitions SET attempt=7 WHERE new='running'", "with attempt 7 where 1"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr_testing.corpora import documents, prepare_texts
+from lehr_testing.properties import examples
 from lehr_trainer.config import BatchConfig, LengthStage
 from lehr_trainer.data import Loader, TrainTokens, preparation
 from lehr_trainer.data.order import shuffled
@@ -68,7 +69,7 @@ def test_a_batch_is_what_the_definition_says(prepared, step):
     assert targets.is_contiguous()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     step=st.integers(0, 10**9),
     world_size=st.sampled_from([1, 2, 3, 4, 6, 12]),
@@ -113,7 +114,7 @@ def test_a_resumed_loader_goes_on_with_what_the_first_would_have_given(prepared)
             assert torch.equal(resumed.batch(step)[0], undisturbed[step])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(places=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=25))
 def test_batches_may_be_asked_for_in_any_order(prepared, places):
     shape = SHAPE.model_copy(update={"micro_batch": 4})

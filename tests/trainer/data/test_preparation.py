@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr_testing.corpora import documents, jsonl_data, prepare_texts, silent, write_jsonl
+from lehr_testing.properties import examples
 from lehr_trainer.config import FilesCorpus, ValidationConfig
 from lehr_trainer.data import preparation, prepare
 from lehr_trainer.data.preparation import document_hash, is_held_out
@@ -118,7 +119,7 @@ def test_no_held_out_document_is_ever_trained_on(tmp_path):
     assert read_manifest(prepared.directory).duplicates_removed == 9
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(share=st.floats(0.001, 0.499))
 def test_about_the_asked_share_is_held_out(share):
     hashes = [document_hash(str(number).encode()) for number in range(2000)]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr_testing.corpora import documents, prepare_texts
+from lehr_testing.properties import examples
 from lehr_trainer.data import ValidationSet
 from lehr_trainer.errors import BadData
 
@@ -30,7 +31,7 @@ def rows(prepared, world_size=1, micro_batch=8, length=16, tokens=10**9):
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(world_size=st.integers(1, 9), micro_batch=st.integers(1, 40), length=st.integers(1, 100))
 def test_every_world_size_scores_the_same_tokens_once(prepared, world_size, micro_batch, length):
     alone = rows(prepared, length=length)

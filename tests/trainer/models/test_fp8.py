@@ -16,8 +16,6 @@ from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.presets import MODEL_PRESETS
 
-pytest.importorskip("torchao", reason="torchao is not installed")
-
 RECIPES = ["tensorwise", "rowwise"]
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 

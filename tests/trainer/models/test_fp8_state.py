@@ -1,4 +1,8 @@
-"""A21: delayed scaling's amax histories go through checkpoints, without a pickle."""
+"""Histories of delayed scaling go through checkpoints, without a pickle.
+
+Held for what Lehr does with them, beside a stand-in that keeps them where Transformer Engine does.
+That Transformer Engine does so is held on a GPU, by tests/gpu/test_kernels.py.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
-from transformers import GPT2Config as TheirConfig
-from transformers import GPT2LMHeadModel
 
 from lehr_trainer.config_parts.gpt2 import (
     GPT2_134M,
@@ -29,7 +27,10 @@ from lehr_trainer.models.init import initialise
 SMALL = {**GPT2_TINY, "vocab_size": 300, "hidden_size": 64, "max_sequence_length": 96}
 
 
-def pair(tied: bool) -> tuple[GPT2, GPT2LMHeadModel]:
+def pair(tied: bool) -> tuple[GPT2, torch.nn.Module]:
+    from transformers import GPT2Config as TheirConfig
+    from transformers import GPT2LMHeadModel
+
     torch.manual_seed(0)
     ours = GPT2(GPT2Config(**{**SMALL, "tie_embeddings": tied}))
     with torch.no_grad():

@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import LlamaConfig as TheirConfig
-from transformers import LlamaForCausalLM
 
 from lehr_trainer.config import LlamaConfig
 from lehr_trainer.losses import cross_entropy
@@ -36,7 +34,10 @@ SHAPES = {
 }
 
 
-def theirs(config: LlamaConfig) -> LlamaForCausalLM:
+def theirs(config: LlamaConfig) -> torch.nn.Module:
+    from transformers import LlamaConfig as TheirConfig
+    from transformers import LlamaForCausalLM
+
     model = LlamaForCausalLM(
         TheirConfig(
             vocab_size=config.vocab_size,

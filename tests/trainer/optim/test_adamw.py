@@ -1,15 +1,13 @@
-"""A17, A18: who is decayed, what a step does, and the learning rate in closed form."""
+"""Who is decayed, and what a step does."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 import torch
 
-from lehr_trainer.config import AdamWConfig, LlamaConfig, ScheduleConfig
+from lehr_trainer.config import AdamWConfig, LlamaConfig
 from lehr_trainer.models import build_model
-from lehr_trainer.optim import build_optimizer, lr_factor
+from lehr_trainer.optim import build_optimizer
 from lehr_trainer.presets import MODEL_PRESETS
 
 TINY = MODEL_PRESETS["tiny"].values
@@ -60,28 +58,3 @@ def test_two_steps_of_adamw_follow_the_formula(fused: bool) -> None:
         optimizer.step()
     for name, parameter in model.named_parameters():
         assert torch.allclose(parameter.double(), want[name], atol=1e-6)
-
-
-def test_warmup_climbs_evenly_and_the_cosine_falls_to_its_floor() -> None:
-    schedule = ScheduleConfig(name="cosine", warmup_steps=10, min_lr_ratio=0.1)
-    factors = [lr_factor(schedule, step, 110) for step in range(1, 111)]
-    assert factors[:10] == pytest.approx([step / 10 for step in range(1, 11)])
-    for step in range(11, 111):
-        want = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (step - 10) / 100))
-        assert factors[step - 1] == pytest.approx(want, abs=1e-12)
-    assert max(factors) == factors[9] == 1.0
-    assert factors[-1] == pytest.approx(0.1)
-
-
-def test_constant_stays_at_the_peak_after_warmup() -> None:
-    schedule = ScheduleConfig(name="constant", warmup_ratio=0.1)
-    factors = [lr_factor(schedule, step, 50) for step in range(1, 51)]
-    assert factors == pytest.approx([min(1.0, step / 5) for step in range(1, 51)])
-
-
-@pytest.mark.parametrize("name", ["cosine", "constant"])
-@pytest.mark.parametrize(("warmup", "steps"), [(0, 1), (1, 1), (5, 3), (0, 7)])
-def test_odd_lengths_stay_within_zero_and_one(name: str, warmup: int, steps: int) -> None:
-    schedule = ScheduleConfig.model_validate({"name": name, "warmup_steps": warmup})
-    for step in range(1, steps + 1):
-        assert 0.0 < lr_factor(schedule, step, steps) <= 1.0

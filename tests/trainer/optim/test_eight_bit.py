@@ -19,8 +19,6 @@ from lehr_trainer.optim.eight_bit import build_eight_bit, flat_state, own_state
 from lehr_trainer.optim.groups import set_lr_factor
 from lehr_trainer.presets import MODEL_PRESETS
 
-BITS = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
-AO = pytest.importorskip("torchao", reason="torchao is not installed")
 LIBRARIES = ["bitsandbytes", "torchao"]
 
 
@@ -85,9 +83,11 @@ def test_moments_of_matrices_take_a_byte_each(library: str) -> None:
 
 def test_a_dead_models_exceptions_do_not_reach_a_new_one() -> None:
     """The library goes by id(), which a new parameter may take up."""
+    import bitsandbytes
+
     model = llama()
     build_eight_bit(model, EightBitAdamWConfig())
-    BITS.optim.GlobalOptimManager.get_instance().override_config(
+    bitsandbytes.optim.GlobalOptimManager.get_instance().override_config(
         list(model.parameters()), "optim_bits", 32
     )
     optimizer = build_eight_bit(model, EightBitAdamWConfig())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lehr_testing.forking import run
 from lehr_trainer.experiments.gpu_rows import SECTIONS
 
 LEHR = str(Path(sys.executable).parent / "lehr")
@@ -53,6 +54,7 @@ def figures(found: dict[str, Any], key: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.nightly
 def test_the_ladder_climbs_at_equal_tokens_and_says_what_does_not_apply(lehr) -> None:
     found = table(lehr("ladder", *TINY, "--eager", "--json"))
     losses = figures(found, "loss")
@@ -67,6 +69,7 @@ def test_the_ladder_climbs_at_equal_tokens_and_says_what_does_not_apply(lehr) ->
     assert figures(found, "speedup")["naive, memmap, fp32, eager"] == 1.0
 
 
+@pytest.mark.nightly
 def test_every_loss_is_judged_against_float64(lehr) -> None:
     found = table(lehr("losses", *TINY, "--json"))
     off = figures(found, "value_error")
@@ -114,14 +117,22 @@ def test_the_gpu_bench_goes_on_where_it_stopped(lehr, tmp_path) -> None:
         (("gpu", *TINY, "--only", "fp9"), "there is no section 'fp9'. Did you mean fp8?"),
     ],
 )
-def test_what_does_not_exist_is_said_with_the_nearest_that_does(lehr, args, said) -> None:
-    done = lehr(*args)
+def test_what_does_not_exist_is_named_with_the_nearest_that_does(args, said) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = run("lehr_trainer", "bench", *args, environment=environment)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.faults
+def test_what_the_trainer_refuses_is_the_commands_error(lehr) -> None:
+    done = lehr("ladder", "--size", "smal")
+    assert done.returncode == 2
+    assert "there is no size 'smal'. Did you mean small?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["compile", "checkpointing", "precision", "optimizers", "batch"])
 def test_the_other_tables_fill_too(lehr, name: str) -> None:
     options = ("--memory-gb", "0.01") if name == "batch" else ()

@@ -1,18 +1,21 @@
-"""Each technique, switched on in the YAML file alone, trains; and the default stays as it was."""
+"""Each technique, switched on in the YAML file alone, trains; and the default stays as it was.
+
+That a switch which changes no loss is connected at all is held by tests/trainer/test_assemble.py.
+"""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from lehr_testing.forking import run as run_forked
 from lehr_testing.trainer import (
     KILL,
     different_tensors,
@@ -30,6 +33,7 @@ from lehr_trainer import layout
 from lehr_trainer.checkpoint import read_manifest, read_tensors
 
 STEPS = 12
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 GPT2 = {"preset": "gpt2-tiny", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 LLAMA = {
@@ -95,14 +99,16 @@ def plain(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) ->
     return run / "attempt-1"
 
 
-def trained(folder: Path, corpus: Path, data: Path, *, ranks: int = 1, **changes: Any) -> Path:
+def trained(
+    folder: Path, corpus: Path, data: Path, *, ranks: int = 1, code: str = "", **changes: Any
+) -> Path:
     run = make_run(folder / "run", corpus, **{"steps": STEPS, **changes})
-    train_to_end(run, ranks=ranks, data=data)
+    train_to_end(run, ranks=ranks, data=data, code=code)
     return run / "attempt-1"
 
 
 @pytest.mark.parametrize("switch", SAME)
-def test_it_trains_to_the_same_losses(
+def test_a_switch_of_how_it_is_computed_changes_no_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     attempt = trained(tmp_path, corpus, data, **SAME[switch])
@@ -110,7 +116,7 @@ def test_it_trains_to_the_same_losses(
 
 
 @pytest.mark.parametrize("switch", OTHER)
-def test_it_trains_and_is_another_training(
+def test_a_switch_of_what_is_trained_makes_another_training(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     if switch in NEEDS and importlib.util.find_spec(NEEDS[switch]) is None:
@@ -135,25 +141,29 @@ RESUMED = {
 }
 
 
-@pytest.mark.timeout(900)  # torchao compiles its step, which takes minutes on a busy machine.
+EAGER = 'import torch\ntorch.compiler.set_stance("force_eager")\n'
+"""torchao compiles its step, which takes long; the numbers are the same without."""
+
+
 @pytest.mark.parametrize("switch", RESUMED)
 def test_a_killed_run_goes_on_bitwise(
     switch: str, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     if switch in {"bitsandbytes", "torchao"} and importlib.util.find_spec(switch) is None:
         pytest.skip(f"{switch} is not installed")
+    eager = EAGER if switch == "torchao" else ""
     steps = 40 if switch == "fp16" else STEPS
     changes = {**RESUMED[switch], "steps": steps, "checkpoint": {"every": 5}}
-    whole = trained(tmp_path, corpus, data, **changes)
+    whole = trained(tmp_path, corpus, data, code=eager, **changes)
     run = make_run(tmp_path / "killed", corpus, **changes)
     # Steps that are not taken do not count, where the host knows of them.
     at_step = 9 if switch != "skip-step" else 6
     saved = layout.checkpoint_dir(run / "attempt-1", 5)
-    path = sabotage(tmp_path / "kill", at_step=at_step, act=KILL, after=saved)
-    with training(run, data=data, PYTHONPATH=path) as process:
+    harm = sabotage(at_step=at_step, act=KILL, after=saved)
+    with training(run, data=data, code=eager + harm) as process:
         code, _ = finish(process)
     assert code == -9
-    train_to_end(run, data=data)
+    train_to_end(run, data=data, code=eager)
     first, second = run / "attempt-1", run / "attempt-2"
     assert records(second, "resumed"), "it began anew"
     assert losses(first, second) == losses(whole)
@@ -161,6 +171,8 @@ def test_a_killed_run_goes_on_bitwise(
     if switch in {"bitsandbytes", "torchao"}:
         kept = final_state(second).values()
         assert torch.uint8 in {tensor.dtype for tensor in kept}, "no moment is in 8 bits"
+    if switch == "skip-step":
+        assert series("train/skipped_steps", whole)[STEPS] > 0, "there was nothing to skip"
     assert judgements(second).keys() == judgements(whole).keys()
     for name, value in judgements(whole).items():
         assert torch.equal(judgements(second)[name], value), name
@@ -222,12 +234,52 @@ def test_a_profile_of_some_steps_is_written(
     assert {"data", "forward", "backward", "update"} <= names
 
 
-@pytest.mark.parametrize("how", [{"compression": "bf16"}, {"compression": "fp16"}])
-def test_ranks_that_compress_gradients_train_alike(
-    how: dict[str, Any], tmp_path: Path, plain: Path, corpus: Path, data: Path
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_deterministic_run_computes_with_what_is_deterministic(
+    deterministic: bool, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
-    attempt = trained(tmp_path, corpus, data, ranks=2, parallel={**how, "static_graph": True})
-    assert losses(attempt) == pytest.approx(losses(plain), rel=2e-3)
+    found = tmp_path / "found.json"
+    code = f"""
+import atexit, json, os, pathlib, torch
+torch.backends.cudnn.benchmark = True
+for name in ("CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO"):
+    os.environ.pop(name, None)
+
+def tell():
+    pathlib.Path({str(found)!r}).write_text(json.dumps([
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cudnn.benchmark,
+        os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        os.environ.get("NCCL_ALGO"),
+        torch.get_num_threads(),
+    ]))
+
+atexit.register(tell)
+"""
+    trained(tmp_path, corpus, data, code=code, steps=1, deterministic=deterministic, threads=2)
+    on = [True, False, False, ":4096:8", "Ring", 2]
+    assert json.loads(found.read_text()) == (
+        on if deterministic else [False, False, True, None, None, 2]
+    )
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) -> Path:
+    """Whose gradients are sent as they are."""
+    folder = tmp_path_factory.mktemp("two-ranks")
+    return trained(folder, corpus, data, ranks=2, parallel={"static_graph": True})
+
+
+@pytest.mark.parametrize("compression", ["bf16", "fp16"])
+def test_ranks_that_compress_gradients_round_them_and_train_alike(
+    compression: str, tmp_path: Path, two_ranks: Path, corpus: Path, data: Path
+) -> None:
+    how = {"compression": compression, "static_graph": True}
+    attempt = trained(tmp_path, corpus, data, ranks=2, parallel=how)
+    assert losses(attempt)[1] == losses(two_ranks)[1]
+    assert losses(attempt) != losses(two_ranks), "nothing was rounded"
+    assert losses(attempt) == pytest.approx(losses(two_ranks), rel=2e-3)
 
 
 def test_a_static_graph_with_accumulation_is_refused(
@@ -243,7 +295,6 @@ def test_a_static_graph_with_accumulation_is_refused(
 
 
 def test_what_was_trained_is_exported_from_the_command_line(plain: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lehr_trainer", "export", str(plain.parent), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_forked("lehr_trainer", "export", plain.parent, tmp_path, environment=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}

@@ -1,4 +1,4 @@
-"""What a run says about itself besides its loss: the metrics that found P2's bug."""
+"""Diagnostic metrics that a run logs besides its loss."""
 
 from __future__ import annotations
 

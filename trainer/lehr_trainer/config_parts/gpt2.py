@@ -64,7 +64,7 @@ GPT2_134M: dict[str, Any] = {
     "tie_embeddings": False,
     "max_sequence_length": 512,
 }
-"""G's class: int16 tokens, 512 positions, "134M parameters": 134,601,216 with an untied head."""
+"""GPT-2 Small class: 32,000 tokens (int16), 512 positions, 134,601,216 parameters, untied head."""
 
 GPT2_TINY: dict[str, Any] = {
     **GPT2_SMALL,

@@ -18,7 +18,7 @@ class LlamaConfig(Config):
     hidden_size: PositiveInt
     """Width of the residual stream."""
     intermediate_size: PositiveInt
-    """Width of the SwiGLU; P1's "swiglu_hidden_multiplier 4" is 4 x hidden_size."""
+    """Width of the SwiGLU. Often 4 x hidden_size."""
     num_hidden_layers: PositiveInt
     """Transformer blocks."""
     num_attention_heads: PositiveInt

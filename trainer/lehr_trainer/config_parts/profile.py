@@ -8,7 +8,7 @@ from lehr_trainer.config_parts.base import Config, NonNegativeInt, PositiveInt
 
 
 class ProfileConfig(Config):
-    """After ``wait`` and ``warmup`` steps, ``active`` steps are looked at, once a launch (P2)."""
+    """After ``wait`` and ``warmup`` steps, ``active`` steps are recorded, once a launch."""
 
     tool: Literal["none", "torch", "nsys"] = "none"
     """torch: a Chrome trace and a summary in the attempt's ``profiles``. nsys: NVTX ranges and a

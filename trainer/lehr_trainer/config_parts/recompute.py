@@ -8,9 +8,10 @@ from lehr_trainer.config_parts.base import Config, PositiveInt
 
 
 class RecomputeConfig(Config):
-    """Trades time for memory (Chen et al. 2016); results are the same. P2 measured, against none,
-    on [16, 2048]: attention +6 % time and -11 % memory, swiglu +6 % and -40 %, block +17 % and
-    -56 %; embedding and norms next to nothing.
+    """Activation checkpointing: less memory, more time, the same results (Chen et al. 2016).
+    Measured on one H100 (docs/reference-runs.md) at [16, 2048], against none: attention +6 % time
+    and -11 % memory, swiglu +6 % and -40 %, block +17 % and -56 %; embedding and norms next to
+    nothing.
     """
 
     policy: Literal["none", "embedding", "norms", "attention", "swiglu", "block"] = "none"

@@ -1,4 +1,4 @@
-"""Batch size against memory and speed, and the largest batch that fits (A27; P1, G)."""
+"""Batch size against memory and speed, and the largest batch that fits."""
 
 from __future__ import annotations
 

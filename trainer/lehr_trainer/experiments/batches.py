@@ -1,4 +1,4 @@
-"""Ways to make a batch out of token shards: those that people write first, and the loader (G).
+"""Ways to make a batch out of token shards: the usual first attempts, and the loader.
 
 All give the same windows at the same step, so that trainings over them see the same tokens.
 """
@@ -37,20 +37,20 @@ def prepared_text(config: TrainConfig, root: Path | None = None) -> PreparedData
 
 
 def naive(tokens: NDArray[Any], starts: Callable[[int], NDArray[np.int64]], length: int) -> Make:
-    """G's first loop: a Python list of slices, given to ``torch.tensor``."""
+    """Build a Python list of slices and pass it to ``torch.tensor``."""
     warnings.filterwarnings("ignore", message="Creating a tensor from a list")
 
     def make(step: int) -> Tensor:
         batch = []
         for start in starts(step):
-            batch.append(tokens[start : start + length])  # noqa: PERF401 - as G had it
+            batch.append(tokens[start : start + length])  # noqa: PERF401 - the naive loop is the subject
         return torch.tensor(batch)
 
     return make
 
 
 def stacked(tokens: NDArray[Any], starts: Callable[[int], NDArray[np.int64]], length: int) -> Make:
-    """G's "vectorized" loop: ``np.stack`` of slices, not copied again."""
+    """Stack slices with ``np.stack``, without a second copy."""
 
     def make(step: int) -> Tensor:
         return torch.from_numpy(np.stack([tokens[s : s + length] for s in starts(step)]))

@@ -1,4 +1,4 @@
-"""P2's table: activation checkpointing by part of the block, and P1's every other layer (A16)."""
+"""Activation checkpointing by part of the block, and of every second block."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from lehr_trainer.experiments.table import Column, Row, Table
 from lehr_trainer.memory import training_memory
 
 _PUBLISHED: dict[str, str] = {
-    "none": "P2: 0 % and 0 %",
-    "embedding": "P2: ~0 % and -0.5 %",
-    "norms": "P2: ~0 % and ~0 %",
-    "attention": "P2: +6 % and -11 %",
-    "swiglu": "P2: +6 % and -40 %",
-    "block, every 2nd layer": "P1: +12 % and -33 %",
-    "block": "P2: +17 % and -56 %",
+    "none": "H100: 0 % and 0 %",
+    "embedding": "H100: ~0 % and -0.5 %",
+    "norms": "H100: ~0 % and ~0 %",
+    "attention": "H100: +6 % and -11 %",
+    "swiglu": "H100: +6 % and -40 %",
+    "block, every 2nd layer": "H100: +12 % and -33 %",
+    "block": "H100: +17 % and -56 %",
 }
 
 
 def run(plan: Plan) -> Table:
     size = plan.size
-    if size.name == "P2":  # its table is of [16, 2048]: without checkpointing no more fits
+    if size.name == "P2":  # without checkpointing no more than [16, 2048] fits
         size = size.with_batch(min(16, size.sequences), None)
     cases = [
         Case(name, "training", config(size, plan.device, **changes(name, plan)), note=published)
@@ -47,7 +47,7 @@ def run(plan: Plan) -> Table:
             Column("delta_memory", "memory against none", "%", "likewise", 1),
         ),
         rows=tuple(rows),
-        notes=("P1 and P2: one H100, [16, 2048], compiled, time and reserved memory.",),
+        notes=("H100: docs/reference-runs.md, [16, 2048], compiled, time and reserved memory.",),
     )
 
 

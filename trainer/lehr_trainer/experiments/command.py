@@ -82,11 +82,11 @@ def _parser() -> argparse.ArgumentParser:
     about = "\n".join(f"  {name:<14} {text}" for name, text in EXPERIMENTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m lehr_trainer bench",
-        description=f"Repeat an experiment of the reference logs.\n\n{about}",
+        description=f"Repeat an experiment of docs/reference-runs.md.\n\n{about}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name")
-    parser.add_argument("--size", help=f"{', '.join(SIZES)}; small on a CPU, the logs' on a GPU")
+    parser.add_argument("--size", help=f"{', '.join(SIZES)}; small on a CPU, as published on a GPU")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--sequences", type=_positive, help="of a step, other than the size's")
     parser.add_argument("--sequence-length", type=_positive)
@@ -120,7 +120,7 @@ def chosen_device(wanted: str) -> str:
 def default_size(name: str, device: str) -> str:
     if device == "cpu":
         return "small"
-    # At P2's size neither all logits nor fp32 fit in 80 GB.
+    # At [64, 2048] neither all logits nor fp32 fit in 80 GB.
     return {"ladder": "G", "loader": "G", "gpu": "P2"}.get(name, "P1")
 
 

@@ -1,4 +1,4 @@
-"""Eager against each way of compiling: time, first steps, kernels (A15; P1, P2, G)."""
+"""Eager against each way of compiling: time, first steps, kernels."""
 
 from __future__ import annotations
 

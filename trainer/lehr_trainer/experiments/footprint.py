@@ -21,7 +21,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def held_bytes(tensors: Iterable[Tensor]) -> int:
-    """Of distinct storages."""
+    """Return the bytes of all tensors, counting each storage once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())
 

@@ -1,4 +1,4 @@
-"""The rows of the whole GPU bench: P1's and P2's configurations, and the acceptance targets."""
+"""The rows of the whole GPU bench: published 1.2B configurations, and acceptance targets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lehr_trainer.experiments.sizes import Size
 
 SECTIONS: dict[str, str] = {
     "target": "Targets: the 1B model, 64 sequences a step",
-    "losses": "P2: losses, every block recomputed",
-    "checkpointing": "P2 and P1: activation checkpointing, 16 sequences",
-    "precision": "P1 and P2: precision, every block recomputed",
-    "fp8": "P2: FP8 linears, 64 sequences, every block recomputed",
-    "compile": "P1: eager and compiled, 16 sequences, every block recomputed",
-    "optimizers": "P1 and P2: optimizers, 16 sequences, every block recomputed",
-    "attention": "P2: attention kernels, 8 sequences, eager",
-    "batch": "P1: sequences in a forward pass, every block recomputed",
+    "losses": "Losses, every block recomputed",
+    "checkpointing": "Activation checkpointing, 16 sequences",
+    "precision": "Precision, every block recomputed",
+    "fp8": "FP8 linears, 64 sequences, every block recomputed",
+    "compile": "Eager and compiled, 16 sequences, every block recomputed",
+    "optimizers": "Optimizers, 16 sequences, every block recomputed",
+    "attention": "Attention kernels, 8 sequences, eager",
+    "batch": "Sequences in a forward pass, every block recomputed",
 }
 """Titles by name, most wanted first: a slice of time may end before the last."""
 
@@ -39,7 +39,7 @@ class GpuRow:
 
 
 def rows(size: Size, device: str, *, eager: bool = False) -> Iterator[GpuRow]:
-    """All of them; ``size`` is P2's, or a tiny one to rehearse on. ``eager``: none compiles."""
+    """Yield every row. ``size``: llama-1b at [64, 2048], or a tiny one. ``eager``: compile none."""
     for section, name, shape, changes in _all(size.sequences):
         batch = {
             "sequences": shape[0],

@@ -1,8 +1,8 @@
-"""G's ladder: its optimizations one upon another, each at the same tokens (A24).
+"""The ladder of optimizations, added one by one at the same tokens.
 
-The first rungs are G's own, in its order; then come fused AdamW, the chunked loss, a larger
-micro-batch, CUDA graphs and FP8. The tokens of a step never change: the first rungs accumulate
-over four micro-batches.
+The first rungs are those of the GPT-2 134M study (docs/reference-runs.md), in its order. Then come
+fused AdamW, the chunked loss, a larger micro-batch, CUDA graphs and FP8. The tokens of a step never
+change: the first rungs accumulate over four micro-batches.
 """
 
 from __future__ import annotations

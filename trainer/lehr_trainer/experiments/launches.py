@@ -1,4 +1,4 @@
-"""How many kernels a step starts, and how often the host has to start something (G, P2)."""
+"""Count a step's kernels, and how often the host launches something."""
 
 from __future__ import annotations
 

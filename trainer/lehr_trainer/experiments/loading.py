@@ -1,4 +1,4 @@
-"""Making a batch: G's loop, ``np.stack``, and the loader; and what a training waits (A7, A8)."""
+"""Making a batch: a Python loop, ``np.stack``, and the loader; and how long a training waits."""
 
 from __future__ import annotations
 

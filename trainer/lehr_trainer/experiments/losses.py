@@ -1,4 +1,4 @@
-"""Every cross entropy: against float64, and its memory and time (A13; P2's chunked losses)."""
+"""Every cross entropy: against float64, and its memory and time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def run(plan: Plan) -> Table:
         note = {
             "chunked": f"in chunks of {chunk_mb} MiB of logits",
             "torch_chunked": "on fp32 operands always",
-            "in_autocast": "for study: P2 as printed",
-            "bf16_softmax": "for study: what P2 feared",
+            "in_autocast": "for comparison only: loss inside autocast",
+            "bf16_softmax": "for comparison only: loss in bf16",
         }.get(name, "")
         values = config(size, plan.device, loss=loss, precision=precision)
         slow = name in INSIDE_AUTOCAST and bool(no_fast_bf16(plan.device))

@@ -1,4 +1,4 @@
-"""The optimizers beside each other: time, state, memory, loss at equal tokens (A17)."""
+"""The optimizers beside each other: time, state, memory, loss at equal tokens."""
 
 from __future__ import annotations
 

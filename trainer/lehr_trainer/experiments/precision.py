@@ -1,4 +1,4 @@
-"""fp32, TF32, bf16, fp16 and the FP8 recipes (P1, P2, A19)."""
+"""fp32, TF32, bf16, fp16 and the FP8 recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sizes at which an experiment can run: for a test, for a laptop, and the logs' own."""
+"""The sizes at which an experiment can run: for a test, for a laptop, and as published."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ SIZES: dict[str, Size] = {
         Size("P2", _1B, 64, 2048, turns=4, steps=3),
     )
 }
-"""By name. tiny: seconds, for tests. small: a minute or two on two CPU cores. The others are the
-logs': G's GPT-2 at [64, 512], the 1B model at P1's [16, 2048] and at P2's [64, 2048]."""
+"""By name. tiny: seconds, for tests. small: a minute or two on two CPU cores. The others
+are those of docs/reference-runs.md: GPT-2 at [64, 512], llama-1b at [16, 2048] and [64, 2048]."""

@@ -1,4 +1,4 @@
-"""One cross entropy over the head: against float64, and its time and memory (A13)."""
+"""One cross entropy over the head: against float64, and its time and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention kernels: one function that the models call, one place that chooses (A14).
+"""Attention kernels: one function that the models call, one place that chooses.
 
 ``attend`` is causal attention with grouped queries. Which kernel computes it is
 a property of the process, switched once by ``attention_backend`` around a run:
@@ -79,7 +79,7 @@ def _kernel_shares_heads(query: Tensor, mask: Tensor | BlockMask | None) -> bool
 
     CPU's does, and FlexAttention, and CUDA's flash and cuDNN, which want 16-bit operands and no
     dense mask. CUDA's efficient kernel does not, and asking it to lets SDPA fall back to the
-    math kernel, which holds all T x T scores: P1's snag, 22.5 GB where 6.2 were expected.
+    math kernel, which holds all T x T scores: 22.5 GB instead of 6.2 in docs/reference-runs.md.
     """
     if not query.is_cuda or (mask is not None and not isinstance(mask, Tensor)):
         return True

@@ -56,7 +56,7 @@ def _gpt2_counts(model: GPT2Config) -> ParameterCounts:
 
 def _llama_counts(model: LlamaConfig) -> ParameterCounts:
     hidden, layers = model.hidden_size, model.num_hidden_layers
-    # P1's printed formula divides by the KV heads, where it should by the heads that share one.
+    # Each key-value head has the size of a query head, however many query heads share it.
     kv_size = model.num_key_value_heads * (hidden // model.num_attention_heads)
     attention = 2 * hidden * hidden + 2 * hidden * kv_size
     if model.attention_bias:

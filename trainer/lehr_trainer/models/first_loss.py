@@ -7,7 +7,7 @@ import math
 from lehr_trainer.config import ModelConfig
 
 EMBEDDING_STD = 0.02
-"""Of the first embeddings (P1)."""
+"""Standard deviation of the initial embeddings."""
 
 
 def predicted_first_loss(model: ModelConfig) -> float:
@@ -15,7 +15,8 @@ def predicted_first_loss(model: ModelConfig) -> float:
 
     The last norm leaves a vector of root mean square 1, so that logits are normal with variance
     ``hidden_size * std^2`` of the head's weights; for such logits the expected cross entropy is
-    ln(vocabulary) + variance / 2. P1 saw 12.26, where this gives 12.19 and ln(V) alone 11.78.
+    ln(vocabulary) + variance / 2. The 1.2B Llama run of
+    docs/reference-runs.md started at 12.26; this gives 12.19, and ln(V) alone 11.78.
     A tied ``stable_embedding`` over a few hundred tokens starts up to 0.4 higher: the token that is
     read has a large logit of its own, which counts only among few.
     """

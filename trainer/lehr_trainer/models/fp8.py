@@ -1,4 +1,4 @@
-"""FP8 linears (A19): torchao's recipes, or Transformer Engine's delayed scaling.
+"""FP8 linears: torchao's recipes, or Transformer Engine's delayed scaling.
 
 Only the blocks' linears are converted: the head's logits decide the loss, and
 a tied head is the embedding. Parameters stay the objects they were, under the
@@ -129,7 +129,7 @@ def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
     package = "transformer_engine[pytorch]"
     engine = _import("transformer_engine.pytorch", package, field)
     recipes = _import("transformer_engine.common.recipe", package, field)
-    # P2's recipe: e4m3 forward and e5m2 backward, scales from the last 16 maxima.
+    # As published (docs/reference-runs.md): e4m3 forward, e5m2 backward, scales from 16 maxima.
     recipe = recipes.DelayedScaling(margin=1, fp8_format=recipes.Format.HYBRID, amax_history_len=16)
 
     def convert(linear: nn.Linear) -> nn.Module:

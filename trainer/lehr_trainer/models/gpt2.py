@@ -1,4 +1,4 @@
-"""GPT-2 (A2): learned positions, LayerNorm before each part, GELU by tanh, biases.
+"""GPT-2: learned positions, LayerNorm before each part, GELU by tanh, biases.
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". The
 parameters carry transformers' names; its Conv1D keeps weights as [in, out],

@@ -1,4 +1,4 @@
-"""First weights (P1): 1/sqrt(fan_in) linears, 0.02 embeddings, smaller residual projections."""
+"""Initial weights: 1/sqrt(fan_in) linears, 0.02 embeddings, smaller residual projections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def initialise(model: Decoder, seed: int) -> None:
     """
     config = model.config
     generator = torch.Generator(model.head_weight.device).manual_seed(seed)
-    # P1 takes hidden^-0.5 for both residual projections, the down projection's wider input too.
+    # hidden^-0.5 for both residual projections, although the down projection's input is wider: as
+    # the 1.2B Llama run of docs/reference-runs.md did.
     residual_std = config.hidden_size**-0.5 / (2 * config.num_hidden_layers) ** 0.5
     residual = set(model.residual_projections())
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""A Llama-3-style decoder (P1): RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+"""A Llama-3-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
 Parameters are named as in ``transformers``' LlamaModel, so a checkpoint maps on to it by the
 prefix ``model.``. The model ends at its last norm: the head's product belongs to the loss

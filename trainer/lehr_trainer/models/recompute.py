@@ -1,4 +1,4 @@
-"""Activation checkpointing by part (A16): see RecomputeConfig for what each costs and saves.
+"""Activation checkpointing by part: see RecomputeConfig for what each costs and saves.
 
 A checkpointed module keeps its inputs alone and runs its forward again in
 backward. Module and parameter names stay as they were.

@@ -1,4 +1,4 @@
-"""Optimizers, what each parameter group gets, and the learning rate at each step (A17, A18)."""
+"""Optimizers, what each parameter group gets, and the learning rate at each step."""
 
 from __future__ import annotations
 

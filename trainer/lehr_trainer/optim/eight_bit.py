@@ -1,4 +1,4 @@
-"""AdamW with 8-bit moments, from bitsandbytes or torchao (A17).
+"""AdamW with 8-bit moments, from bitsandbytes or torchao.
 
 The two keep their state in forms of their own; ``flat_state`` and
 ``own_state`` turn one parameter's state to plain tensors and back, so that a

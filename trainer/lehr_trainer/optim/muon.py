@@ -1,4 +1,4 @@
-"""Muon for matrices, AdamW for the rest, in one optimizer (A17).
+"""Muon for matrices, AdamW for the rest, in one optimizer.
 
 ``torch.optim.Muon`` orthogonalises one matrix at a time; a decoder has few
 shapes and many matrices of each, so here a shape's matrices go through the

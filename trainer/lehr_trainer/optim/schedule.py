@@ -1,4 +1,4 @@
-"""The learning rate at a step, in closed form: resuming needs no scheduler state (A18)."""
+"""The learning rate at a step, in closed form: resuming needs no scheduler state."""
 
 from __future__ import annotations
 

@@ -138,7 +138,9 @@ export function throttled(act, ms) {
   const run = async () => {
     busy = true;
     again = false;
-    const pause = new Promise((done) => setTimeout(done, ms));
+    const pause = new Promise((done) => {
+      setTimeout(done, ms);
+    });
     try {
       await act();
     } finally {

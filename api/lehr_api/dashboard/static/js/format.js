@@ -39,8 +39,9 @@ export function number(wire, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size < 1e-3 || size >= 1e7) return scientific(value, digits - 1);
-  if (size >= 10 ** (digits - 1)) return minus(WHOLE.format(value));
-  return minus(value.toPrecision(digits));
+  const text = value.toPrecision(digits);
+  // 999.96 is rounded up to what has no digit after the point.
+  return minus(Math.abs(Number(text)) >= 10 ** (digits - 1) ? WHOLE.format(value) : text);
 }
 
 /**
@@ -66,6 +67,21 @@ export function integer(wire) {
 }
 
 const SI = ["", "k", "M", "G", "T", "P", "E", "Z"];
+const BYTES = ["B", "kB", "MB", "GB", "TB"];
+
+/**
+ * A value with three digits, and how many thousands it is in. Rounding may lead to the next.
+ *
+ * @param {number} value
+ * @param {number} most
+ * @returns {[number, number]}
+ */
+function thousands(value, most) {
+  const size = Math.abs(value);
+  const power = size < 1 ? 0 : Math.min(most, Math.floor(Math.log10(size) / 3));
+  const scaled = Number((value / 1000 ** power).toPrecision(3));
+  return Math.abs(scaled) >= 1000 && power < most ? [scaled / 1000, power + 1] : [scaled, power];
+}
 
 /**
  * Three significant digits and a prefix: 402k, 31.2k, 1.24G.
@@ -77,24 +93,20 @@ export function si(wire, unit = "") {
   const value = fromWire(wire);
   if (value === null) return NONE;
   if (!Number.isFinite(value)) return notFinite(value);
-  let power = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)) / 3);
-  power = Math.max(0, Math.min(power, SI.length - 1));
-  let scaled = Number((value / 1000 ** power).toPrecision(3));
-  if (Math.abs(scaled) >= 1000 && power < SI.length - 1) {
-    power += 1;
-    scaled /= 1000;
-  }
-  const digits = Number.isInteger(value) && power === 0 ? String(value) : scaled.toPrecision(3);
-  return minus(digits) + SI[power] + (unit ? ` ${unit}` : "");
+  const [scaled, power] = thousands(value, SI.length - 1);
+  const whole = Number.isInteger(value) && power === 0;
+  const tiny = value !== 0 && Math.abs(value) < 1e-3;
+  const digits = whole ? integer(value) : tiny ? scientific(value) : minus(scaled.toPrecision(3));
+  return digits + SI[power] + (unit ? ` ${unit}` : "");
 }
 
 /** @param {unknown} wire */
 export function bytes(wire) {
   const value = fromWire(wire);
   if (value === null) return NONE;
-  if (value < 1000) return `${value} B`;
-  const power = Math.min(4, Math.floor(Math.log10(value) / 3));
-  return `${Number((value / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+  if (!Number.isFinite(value)) return notFinite(value);
+  const [scaled, power] = thousands(value, BYTES.length - 1);
+  return `${minus(String(scaled))} ${BYTES[power]}`;
 }
 
 /**
@@ -107,7 +119,7 @@ export function percent(wire) {
   if (value === null) return NONE;
   if (!Number.isFinite(value)) return notFinite(value);
   const hundred = value * 100;
-  return `${Math.abs(hundred) < 10 && hundred !== 0 ? hundred.toPrecision(2) : hundred.toFixed(0)} %`;
+  return `${minus(Math.abs(hundred) < 10 && hundred !== 0 ? hundred.toPrecision(2) : hundred.toFixed(0))} %`;
 }
 
 /**
@@ -118,7 +130,8 @@ export function percent(wire) {
 export function duration(wire) {
   const value = fromWire(wire);
   if (value === null || !Number.isFinite(value)) return NONE;
-  if (value > 0 && value < 1) return `${Number((value * 1000).toPrecision(3))} ms`;
+  const ms = Number((value * 1000).toPrecision(3));
+  if (ms > 0 && ms < 1000) return `${ms} ms`;
   const seconds = Math.max(0, Math.round(value));
   if (seconds < 60) return `${seconds} s`;
   const minutes = Math.floor(seconds / 60);
@@ -178,9 +191,29 @@ export function metric(name, wire) {
 function duration2(wire) {
   const value = fromWire(wire);
   if (value === null || !Number.isFinite(value)) return number(wire);
-  if (value < 1e-3) return `${Number((value * 1e6).toPrecision(3))} µs`;
-  if (value < 1) return `${Number((value * 1e3).toPrecision(3))} ms`;
-  return `${Number(value.toPrecision(3))} s`;
+  if (value <= 0) return `${number(value)} s`;
+  const digits = Number(value.toPrecision(3));
+  if (digits < 1e-3) return `${Number((digits * 1e6).toPrecision(3))} µs`;
+  return digits < 1 ? `${Number((digits * 1e3).toPrecision(3))} ms` : `${digits} s`;
+}
+
+/**
+ * How far a value is from another: "+0.5 (+16.7 %)".
+ *
+ * @param {unknown} wire
+ * @param {unknown} base
+ * @param {((v: unknown) => string) | null} format null for the share alone
+ * @returns {string | null} null where there is no difference to tell
+ */
+export function change(wire, base, format) {
+  const a = fromWire(wire);
+  const b = fromWire(base);
+  if (a === null || b === null || !Number.isFinite(a - b)) return null;
+  const sign = a >= b ? "+" : "−";
+  const share = b === 0 ? null : `${sign}${(Math.abs((a - b) / b) * 100).toFixed(1)} %`;
+  if (!format) return share;
+  const size = `${sign}${format(Math.abs(a - b))}`;
+  return share === null ? size : `${size} (${share})`;
 }
 
 /**

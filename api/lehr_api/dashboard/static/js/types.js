@@ -1,5 +1,5 @@
 /**
- * The shapes that the API answers (platform/lehr/views.py), for editors and type checkers.
+ * The shapes that the API answers (platform/lehr/views/), for editors and type checkers.
  * Times are seconds since the epoch; numbers that are not finite travel as strings.
  *
  * @typedef {number | "NaN" | "Infinity" | "-Infinity"} WireNumber
@@ -58,6 +58,8 @@
  * @typedef {RunView & {spec: Record<string, any>, provenance: Record<string, any>,
  *   attempts: AttemptView[], wandb: {text: string, url: string | null} | null}} RunDetail
  *
+ * @typedef {"same" | "different" | "unknown"} HeldOut
+ *
  * @typedef {object} CellView
  * @property {number} number
  * @property {Record<string, any>} parameters
@@ -67,6 +69,7 @@
  * @property {WireNumber | null} compared_value
  * @property {number | null} rank
  * @property {boolean} best
+ * @property {string | null} held_out
  *
  * @typedef {object} SweepView
  * @property {string} id
@@ -83,11 +86,35 @@
  * @property {WireNumber | null} best_value
  * @property {Record<string, any> | null} best_parameters
  * @property {number | null} compared_at_step
+ * @property {HeldOut | null} held_out
+ * @property {string | null} held_out_note
  * @property {number} to_come
  * @property {string | null} stopped
  * @property {number} created_at
  *
  * @typedef {SweepView & {spec: Record<string, any>, cells: CellView[], notes: string[]}} SweepDetail
+ *
+ * @typedef {object} StandingView
+ * @property {string} run_id
+ * @property {number | null} x
+ * @property {WireNumber | null} value
+ * @property {WireNumber | null} delta
+ * @property {string | null} incomparable
+ * @property {string | null} held_out
+ * @property {WireNumber | null} tokens_per_s
+ * @property {WireNumber | null} mfu
+ * @property {WireNumber | null} step_time_s
+ * @property {WireNumber | null} memory_bytes
+ *
+ * @typedef {object} ComparisonView
+ * @property {string[]} runs
+ * @property {number | null} common_x
+ * @property {StandingView[]} standings
+ * @property {{path: string, values: any[], factor: boolean}[]} differences
+ * @property {number | null} noise
+ * @property {HeldOut} held_out
+ * @property {string | null} held_out_note
+ * @property {string[]} notes
  *
  * @typedef {object} GateView
  * @property {string} name

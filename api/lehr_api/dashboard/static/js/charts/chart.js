@@ -3,8 +3,9 @@
 import { faded } from "../colour.js";
 import { h } from "../dom.js";
 import { integer, metric, scientific, si } from "../format.js";
-import { indexAt, xOfStep } from "./feed.js";
 import { axis, CONFIG, ink, layout, plotly } from "./plotly.js";
+import { indexAt, reaches, xOfStep } from "./points.js";
+import { steady, timeUnit } from "./scale.js";
 
 /**
  * @typedef {object} Line
@@ -12,7 +13,7 @@ import { axis, CONFIG, ink, layout, plotly } from "./plotly.js";
  * @property {string} label
  * @property {string} colour
  * @property {"solid" | "dash"} dash
- * @property {import("./feed.js").Curve} curve
+ * @property {import("./points.js").Curve} curve
  * @property {boolean} [cut] it was pruned: it ends where it does because others were better
  *
  * @typedef {object} Marks steps that something happened at
@@ -42,57 +43,6 @@ function ticks(name) {
   if (name.endsWith("per_s")) return { tickformat: "~s" };
   // 2.15ms, 1.2s: seconds would not fit for what takes a thousandth of one.
   return name.endsWith("_s") ? { tickformat: "~s", ticksuffix: "s" } : {};
-}
-
-/** Of a value's size, the spread that is told apart; less is rounding, not news. */
-const SPREAD = 1e-4;
-
-/**
- * A range around what does not change: drawn to its own spread, rounding errors would fill the plot.
- *
- * @param {{y: number[]}[]} traces
- * @param {boolean} log
- */
-function steady(traces, log) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const { y } of traces) {
-    for (const value of y) {
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-  }
-  const size = Math.max(Math.abs(low), Math.abs(high));
-  if (log || !Number.isFinite(size) || size === 0 || high - low > SPREAD * size) return {};
-  const middle = (low + high) / 2;
-  return { range: [middle - size / 10, middle + size / 10] };
-}
-
-/**
- * Seconds in the largest unit that keeps numbers readable.
- *
- * @param {number} longest
- * @returns {[number, string]}
- */
-function timeUnit(longest) {
-  if (longest > 2 * 86400) return [86400, " d"];
-  if (longest > 2 * 3600) return [3600, " h"];
-  if (longest > 120) return [60, " m"];
-  return [1, " s"];
-}
-
-/**
- * Whether a curve says something of a step: it has begun, and its next point is not overdue.
- *
- * @param {import("./feed.js").Points} curve
- * @param {number} step
- */
-function reaches(curve, step) {
-  const steps = curve.step;
-  if (!steps.length || step < steps[0]) return false;
-  const last = steps[steps.length - 1];
-  const spacing = steps.length > 1 ? last - steps[steps.length - 2] : 0;
-  return step <= last + spacing;
 }
 
 export class Chart {
@@ -239,7 +189,7 @@ export class Chart {
       marker: { size: 4.5, color: colour },
     });
     if (line.cut && curve.step.length) {
-      traces.push({ ...base, mode: "markers", x: [x.at(-1)], y: [curve.y.at(-1)], marker: { symbol: "line-ns-open", size: 12, color: colour, line: { width: 2, color: colour } } });
+      traces.push({ ...base, mode: "markers", x: x.slice(-1), y: curve.y.slice(-1), marker: { symbol: "line-ns-open", size: 12, color: colour, line: { width: 2, color: colour } } });
     }
     const broken = curve.y.findIndex((value) => !Number.isFinite(value));
     if (broken > 0) {

@@ -1,17 +1,11 @@
 /** The points of a run's metrics: all of them reduced once, then only what is new. */
 
 import { get } from "../api.js";
-import { fromWire } from "../format.js";
+import { joined, points, xOfStep } from "./points.js";
 
 /**
- * @typedef {object} Points
- * @property {number[]} step
- * @property {number[]} x
- * @property {number[]} y NaN where the value is not finite
- * @property {number[] | null} low
- * @property {number[] | null} high
- *
- * @typedef {Points & {raw: Points | null, superseded: Points[]}} Curve
+ * @typedef {import("./points.js").Points} Points
+ * @typedef {import("./points.js").Curve} Curve
  *
  * @typedef {object} Reading what to read, as the toolbar says
  * @property {"step" | "tokens" | "time" | "flops"} x
@@ -23,79 +17,8 @@ import { fromWire } from "../format.js";
 const POINTS = 500;
 const LEARN_MS = 1000;
 
-/** @param {import("../types.js").WireNumber[]} wire */
-const numbers = (wire) => wire.map((value) => (typeof value === "number" ? value : (fromWire(value) ?? NaN)));
-
-/**
- * @param {import("../types.js").SeriesView} series
- * @param {number} [cost] of a unit of the series' axis in units of the chart's
- * @returns {Points}
- */
-function points(series, cost = 1) {
-  const x = numbers(series.x);
-  return {
-    step: series.step,
-    x: cost === 1 ? x : x.map((value) => value * cost),
-    y: numbers(series.y),
-    low: series.low && numbers(series.low),
-    high: series.high && numbers(series.high),
-  };
-}
-
-/**
- * The point at or before x; the first when all lie after it.
- *
- * @param {number[]} xs
- * @param {number} x
- */
-export function indexAt(xs, x) {
-  let low = 0;
-  let high = xs.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (xs[middle] <= x) low = middle;
-    else high = middle - 1;
-  }
-  return low;
-}
-
-/**
- * Where a step lies on the x axis, between the points around it.
- *
- * @param {Points} points
- * @param {number} step
- * @returns {number | null} null outside of the points
- */
-export function xOfStep(points, step) {
-  const { step: steps, x } = points;
-  if (!steps.length || step < steps[0] || step > steps[steps.length - 1]) return null;
-  const i = indexAt(steps, step);
-  if (steps[i] === step || i + 1 >= steps.length) return x[i];
-  return x[i] + ((step - steps[i]) / (steps[i + 1] - steps[i])) * (x[i + 1] - x[i]);
-}
-
 /** @param {Reading} reading the axis to ask the server for */
 const axisOf = (reading) => (reading.x === "flops" ? "tokens" : reading.x);
-
-/**
- * What was there before the first new step, then what is new.
- *
- * @param {Points} old
- * @param {Points} fresh
- * @returns {Points}
- */
-export function joined(old, fresh) {
-  if (!fresh.step.length) return old;
-  const first = fresh.step[0];
-  let keep = old.step.length;
-  while (keep > 0 && old.step[keep - 1] >= first) keep -= 1;
-  /** @param {"step" | "x" | "y"} key */
-  const join = (key) => old[key].slice(0, keep).concat(fresh[key]);
-  /** @param {"low" | "high"} key */
-  const joinRange = (key) =>
-    old[key] || fresh[key] ? (old[key] ?? old.y).slice(0, keep).concat(fresh[key] ?? fresh.y) : null;
-  return { step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high") };
-}
 
 export class Feed {
   /**
@@ -190,7 +113,9 @@ export class Feed {
     if (allKnown()) return;
     // Not more often than that, but never given up: this tick may be the last for long.
     const wait = this.asked + LEARN_MS - Date.now();
-    if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
+    if (wait > 0) await new Promise((resolve) => {
+      setTimeout(resolve, wait);
+    });
     if (allKnown()) return;
     this.asked = Date.now();
     const infos = await get(`/runs/${this.runId}/metrics`);

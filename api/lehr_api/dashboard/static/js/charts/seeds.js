@@ -1,10 +1,10 @@
 /** Runs that differ in their seed alone, as one curve: the mean, and the noise around it. */
 
-import { indexAt } from "./feed.js";
+import { indexAt } from "./points.js";
 
 /**
  * @typedef {import("./chart.js").Line} Line
- * @typedef {import("./feed.js").Curve} Curve
+ * @typedef {import("./points.js").Curve} Curve
  */
 
 /**

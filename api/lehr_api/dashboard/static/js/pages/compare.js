@@ -14,14 +14,8 @@ import { read, write } from "../urlstate.js";
 
 /**
  * @typedef {import("../types.js").RunDetail} RunDetail
- *
- * @typedef {object} Comparison
- * @property {string[]} runs
- * @property {number | null} common_x
- * @property {{run_id: string, x: number | null, value: any, delta: any, tokens_per_s: any, mfu: any, step_time_s: any, memory_bytes: any}[]} standings
- * @property {{path: string, values: any[], factor: boolean}[]} differences
- * @property {number | null} noise
- * @property {string[]} notes
+ * @typedef {import("../types.js").ComparisonView} ComparisonView
+ * @typedef {import("../types.js").StandingView} StandingView
  */
 
 const MOST = 50;
@@ -44,15 +38,14 @@ let given = new Map();
 /** @type {string[]} */
 let names = [];
 let onlyFactors = read("factors") === "1";
-/** How often what is compared was chosen: an answer to an earlier choice must not undo a later one. */
-let choice = 0;
-/** @type {Comparison | null} */
+/** @type {ComparisonView | null} */
 let comparison = null;
 
 const view = viewFromAddress();
 const head = h("header.page-head");
 const notes = h("div");
 const table = h("div.standings");
+const sets = h("div");
 const charts = h("div");
 const differences = h("div");
 const bar = toolbar(view, (kind) => {
@@ -92,13 +85,18 @@ function choose(next) {
  * @param {((v: unknown) => string) | null} format null for the share alone
  */
 function delta(value, base, format) {
-  const a = f.fromWire(value);
-  const b = f.fromWire(base);
-  if (a === null || b === null || !Number.isFinite(a - b)) return null;
-  const change = a - b;
-  const sign = change >= 0 ? "+" : "−";
-  const share = b === 0 ? "" : `${sign}${(Math.abs(change / b) * 100).toFixed(1)} %`;
-  return h("span.delta", {}, format ? `${sign}${format(Math.abs(change))} (${share})` : share);
+  const text = f.change(value, base, format);
+  return text === null ? null : h("span.delta", {}, text);
+}
+
+/**
+ * @param {StandingView | undefined} standing
+ * @param {StandingView | undefined} base
+ * @param {(v: unknown) => string} format
+ */
+function besideBaseline(standing, base, format) {
+  if (standing?.incomparable) return h("span.delta.incomparable", {}, standing.incomparable);
+  return delta(standing?.value, base?.value, format);
 }
 
 const title = h("h1");
@@ -156,7 +154,7 @@ function drawTable() {
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), h("th.num", { scope: "col", title: `where every run has it: ${axis} ${where}` }, `${metric} at ${axis} ${where}`), BESIDES.map(([, title, how]) => h("th.num", { scope: "col", title: how }, title)), h("th", {}, ""))),
+        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), h("th.num", { scope: "col", title: `where every run has it: ${axis} ${where}` }, `${metric} at ${axis} ${where}`), BESIDES.map(([, name, how]) => h("th.num", { scope: "col", title: how }, name)), h("th", {}, ""))),
         h(
           "tbody",
           {},
@@ -170,7 +168,7 @@ function drawTable() {
               h("td.shrink", {}, /** @type {any} */ (swatch(id))),
               h("td", {}, h("a.name", { href: `/runs/${id}` }, run.name), id === base && h("span.tag", {}, "baseline")),
               h("td", {}, runState(run)),
-              h("td.num", {}, h("b", {}, format(standing?.value)), id !== base && delta(standing?.value, standings.get(base)?.value, format)),
+              h("td.num", {}, h("b", {}, format(standing?.value)), id !== base && besideBaseline(standing, standings.get(base), format)),
               BESIDES.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], standings.get(base)?.[field], null))),
               h(
                 "td",
@@ -191,6 +189,7 @@ function drawTable() {
       h("details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`), comparison.notes.slice(NOTES).map((note) => h("div.alarm", {}, note))),
     comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
   );
+  fill(sets, comparison.held_out === "different" && h("div.alarm", {}, "Curves under val/ are of different held-out sets: they do not compare."));
 }
 
 function drawDifferences() {
@@ -231,20 +230,21 @@ async function compare() {
 }
 
 async function load() {
-  choice += 1;
-  const mine = choice;
+  // An answer to an earlier choice must not undo a later one.
+  let mine = ids;
   if (ids.length < 2) {
     fill(place, empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare.")));
     return;
   }
-  if (!place.contains(head)) fill(place, head, notes, table, h("h2", {}, "Curves"), bar.element, charts, h("h2", {}, "Config"), differences);
+  if (!place.contains(head)) fill(place, head, notes, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
   drawHead();
   try {
     const found = await Promise.all(ids.map((id) => get(`/runs/${encodeURIComponent(id)}`)));
     const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, await get(`/runs/${run.id}/metrics`)]))));
-    if (mine !== choice) return;
+    if (mine !== ids) return;
     for (const run of found) runs.set(run.id, run);
     ids = [...new Set(found.map((run) => run.id))];
+    mine = ids;
     given = slots(ids);
     board.setRuns(ids.map((id) => ({ id, label: runs.get(id)?.name ?? id, stroke: () => stroke(given.get(id) ?? 0), flopsPerToken: runs.get(id)?.flops_per_token ?? null, metrics: (infos.get(id) ?? []).map((info) => info.name) })));
     names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort();
@@ -252,7 +252,7 @@ async function load() {
     drawHead();
     await compare();
   } catch (error) {
-    if (mine === choice) board.failed(error);
+    if (mine === ids) board.failed(error);
   }
 }
 

@@ -95,7 +95,7 @@ function drawHead(it) {
     h("div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)), it.ended_at !== null && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at))),
     h("p.verdict", { id: "verdict" }, verdict(it)),
   );
-  if (focused) [...head.querySelectorAll("button, a")].find((one) => one.textContent === focused)?.focus();
+  if (focused) [.../** @type {NodeListOf<HTMLElement>} */ (head.querySelectorAll("button, a"))].find((one) => one.textContent === focused)?.focus();
 }
 
 /** @param {RolloutDetail} it */

@@ -77,7 +77,10 @@ async function load() {
 }
 
 async function more() {
-  const page = await get("/rollouts", { limit: 100, cursor });
+  const from = cursor;
+  const page = await get("/rollouts", { limit: 100, cursor: from });
+  // Pressed twice, the same page comes twice.
+  if (cursor !== from) return;
   rollouts = [...rollouts, ...page.items];
   cursor = page.next_cursor;
   draw();

@@ -46,7 +46,8 @@ async function load() {
     draw();
     tabs.show(run);
     if (run.sweep_id && sweepName === null) {
-      sweepName = (await get(`/sweeps/${run.sweep_id}`)).name;
+      const { name } = await get(`/sweeps/${run.sweep_id}`);
+      sweepName ??= /** @type {string} */ (name);
       draw();
     }
   } catch (error) {

@@ -136,6 +136,7 @@ function sweepRow(id, runs) {
       "td",
       { colspan: String(columns.length - 1) },
       countsLine(counts),
+      sweep?.held_out === "different" && h("span.reason", { title: sweep.held_out_note }, "no best: different held-out sets"),
       best && h("span.reason", {}, "best ", h("b", {}, metric(sweep?.metric ?? "", sweep?.best_value)), ` at ${best}`),
     ),
   );
@@ -325,10 +326,10 @@ function setFilter(text) {
 
 function options() {
   const choose = (/** @type {string} */ key, /** @type {boolean} */ yes) => {
-    const keys = COLUMNS.filter((one) => (one.key === key ? yes : columns.includes(one))).map((one) => one.key);
-    columns = COLUMNS.filter((one) => keys.includes(one.key));
-    memory.set("columns", keys);
-    write({ cols: keys.join(",") });
+    const chosen = COLUMNS.filter((one) => (one.key === key ? yes : columns.includes(one))).map((one) => one.key);
+    columns = COLUMNS.filter((one) => chosen.includes(one.key));
+    memory.set("columns", chosen);
+    write({ cols: chosen.join(",") });
     drawTable();
     redraw();
   };

@@ -12,6 +12,7 @@ import { installPage } from "../page.js";
 import { stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
+import { shareOf } from "../sweep/axis.js";
 import { cellsTable } from "../sweep/cells.js";
 import { drawParallel } from "../sweep/parallel.js";
 import { read, write } from "../urlstate.js";
@@ -66,18 +67,6 @@ const board = new Board(charts, [], view, {
   open: ["train", "val"],
 });
 
-/** Where a cell's value lies among the sweep's, 0 to 1; null when it is no number. */
-function share(/** @type {any} */ value) {
-  const values = (sweep?.cells ?? []).map((cell) => cell.parameters[parameter ?? ""]);
-  if (!values.every((v) => typeof v === "number")) return null;
-  const low = Math.min(...values);
-  const high = Math.max(...values);
-  if (low === high) return 0.5;
-  const log = low > 0 && high / low >= 4;
-  const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
-  return (scale(value) - scale(low)) / (scale(high) - scale(low));
-}
-
 /** @returns {BoardRun[]} coloured by the parameter, in its order */
 function boardRuns() {
   const all = sweep?.cells ?? [];
@@ -87,6 +76,7 @@ function boardRuns() {
   // The colour is the chosen parameter; what differs besides it is told apart by dashes.
   const others = paths.filter((path) => path !== parameter);
   const besides = [...new Set(all.map((cell) => text(cell, others)))];
+  const values = all.map((cell) => cell.parameters[parameter ?? ""]);
   return all.map((cell) => {
     const value = cell.parameters[parameter ?? ""];
     return {
@@ -97,7 +87,7 @@ function boardRuns() {
       group: text(cell, paths),
       flopsPerToken: cell.run.flops_per_token,
       stroke: () => {
-        const at = share(value);
+        const at = shareOf(value, values);
         return at === null ? stroke(given.get(cell.run.id) ?? 0) : { colour: along(at), dash: besides.indexOf(text(cell, others)) % 2 ? "dash" : "solid" };
       },
     };
@@ -134,9 +124,11 @@ function drawHead() {
       sweep.to_come > 0 && h("span", {}, `${sweep.to_come} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
     ),
+    // Where the sets are different, the verdict itself tells it.
+    sweep.held_out_note && sweep.held_out !== "different" && h("div.alarm", {}, sweep.held_out_note),
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alarm", {}, `No further cell is started: ${sweep.stopped}`),
-    (figure?.notes ?? sweep.notes).map((note) => h("p.note", {}, note)),
+    (figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, note)),
   );
 }
 
@@ -211,7 +203,14 @@ let drawn = "";
 async function load() {
   try {
     const path = `/sweeps/${encodeURIComponent(ref)}`;
-    [sweep, figure] = await Promise.all([get(path), get(`${path}/figure`, { parameter })]);
+    const asked = parameter;
+    const found = await Promise.all([get(path), get(`${path}/figure`, { parameter: asked })]);
+    // Another parameter was chosen meanwhile: this figure is not the one that is wanted.
+    if (parameter !== asked) {
+      reload();
+      return;
+    }
+    [sweep, figure] = found;
     parameter = figure?.parameter ?? null;
     drawHead();
     drawParameterChoice();
@@ -240,6 +239,7 @@ async function loadMetrics() {
   const state = `${furthest.run.id} ${Object.keys(furthest.run.latest).length}`;
   if (state === metricsKnown) return;
   const infos = await get(`/runs/${furthest.run.id}/metrics`);
+  if (state === metricsKnown) return;
   metricsKnown = state;
   board.setMetrics(infos.map((/** @type {any} */ info) => info.name));
 }

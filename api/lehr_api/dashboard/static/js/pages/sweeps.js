@@ -20,6 +20,7 @@ let at = -1;
 
 /** @param {SweepView} sweep */
 function best(sweep) {
+  if (sweep.held_out === "different") return h("span.dim", { title: sweep.held_out_note }, "different held-out sets");
   if (!sweep.best_parameters) return h("span.dim", {}, f.NONE);
   const where = Object.entries(sweep.best_parameters).map(([path, value]) => `${path.split(".").at(-1)} ${f.specValue(value, path)}`).join(", ");
   return [h("b", {}, f.metric(sweep.metric, sweep.best_value)), h("span.dim", {}, ` at ${where}`)];
@@ -74,7 +75,10 @@ async function load() {
 }
 
 async function more() {
-  const page = await get("/sweeps", { limit: 100, cursor });
+  const from = cursor;
+  const page = await get("/sweeps", { limit: 100, cursor: from });
+  // Pressed twice, the same page comes twice.
+  if (cursor !== from) return;
   sweeps = [...sweeps, ...page.items];
   cursor = page.next_cursor;
   draw();

@@ -5,6 +5,7 @@ import { fill, h, throttled } from "../dom.js";
 import { bytes, integer } from "../format.js";
 import { showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
+import { shown } from "./terminal.js";
 
 /**
  * @typedef {import("../types.js").RunDetail} RunDetail
@@ -16,18 +17,10 @@ const LINES = 5000;
 const FIRST_LINES = 500;
 const TAIL_LINES = 40;
 const CHUNK = 256 * 1024;
-const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
 const ERROR = /\b(error|exception|traceback|out of memory|killed)\b/i;
 
 /** @param {LogStream} stream */
 const keyOf = (stream) => `${stream.attempt}/${stream.name}`;
-
-/**
- * What a terminal would show of a line: a carriage return writes over it.
- *
- * @param {string} line
- */
-const shown = (line) => line.replace(ANSI, "").replace(/\r$/, "").split("\r").at(-1) ?? "";
 
 export class LogView {
   /**

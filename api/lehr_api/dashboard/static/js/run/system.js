@@ -167,7 +167,10 @@ export function openSystem(place, run) {
   }, 5000);
   look();
   const lookAtGpus = throttled(async () => {
-    if (!ACTIVE.has(current.state)) return fill(gpus);
+    if (!ACTIVE.has(current.state)) {
+      fill(gpus);
+      return;
+    }
     // The connection's own sign says when the server is away.
     const cluster = await get("/cluster").catch(() => null);
     if (cluster) fill(gpus, gpusNow(current, cluster));

@@ -29,8 +29,8 @@ function where(run) {
   if (run.placement.length) {
     const node = run.placement[0].node;
     const same = run.placement.every((one) => one.node === node);
-    const gpus = run.placement.map((one) => one.gpu);
-    return same ? `${node}:${gpus.length > 2 ? `${gpus[0]}–${gpus.at(-1)}` : gpus.join(",")}` : `${run.placement.length} on ${run.nodes} nodes`;
+    const held = run.placement.map((one) => one.gpu);
+    return same ? `${node}:${held.length > 2 ? `${held[0]}–${held.at(-1)}` : held.join(",")}` : `${run.placement.length} on ${run.nodes} nodes`;
   }
   return null;
 }

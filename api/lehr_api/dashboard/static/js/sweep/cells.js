@@ -6,6 +6,7 @@ import * as f from "../format.js";
 import { toast, tryTo } from "../notices.js";
 import { sparkline } from "../spark.js";
 import { runReason, runState } from "../status.js";
+import { inOrder } from "./order.js";
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
@@ -18,12 +19,6 @@ async function retry(cell) {
     await post(`/runs/${cell.run.id}/retry`);
     toast(`${cell.run.name} is queued again.`);
   });
-}
-
-/** @param {CellView[]} cells ranked ones first, then those that may still be, then the rest */
-export function inOrder(cells) {
-  const late = (/** @type {CellView} */ cell) => (cell.rank !== null ? 0 : ["failed", "cancelled", "pruned"].includes(cell.run.state) ? 2 : 1);
-  return [...cells].sort((a, b) => late(a) - late(b) || (a.rank ?? 0) - (b.rank ?? 0) || a.number - b.number);
 }
 
 /**

@@ -8,63 +8,17 @@ import { along } from "../colour.js";
 import { fill, s } from "../dom.js";
 import { fromWire, number, specValue } from "../format.js";
 import { ENDED } from "../status.js";
+import { axisOf } from "./axis.js";
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
  * @typedef {import("../types.js").CellView} CellView
- *
- * @typedef {object} Axis
- * @property {string} title
- * @property {(cell: CellView) => number | null} at from 0 (below) to 1 (above)
- * @property {{at: number, label: string}[]} ticks
  */
 
 const HEIGHT = 280;
 const TOP = 28;
 const BOTTOM = 14;
 const SIDE = 70;
-
-/**
- * @param {string} title
- * @param {(cell: CellView) => unknown} value
- * @param {CellView[]} cells
- * @param {(value: any) => string} label
- * @returns {Axis}
- */
-function axisOf(title, value, cells, label) {
-  const values = cells.map(value).filter((v) => v !== null && v !== undefined);
-  const numbers = values.filter((v) => typeof v === "number" && Number.isFinite(v)).map(Number);
-  const distinct = [...new Set(values.map((v) => (typeof v === "number" ? v : JSON.stringify(v))))];
-  if (numbers.length && numbers.length === values.length) {
-    const low = Math.min(...numbers);
-    const high = Math.max(...numbers);
-    // Values that span more than a decade are steps of a factor.
-    const log = low > 0 && high / low > 10;
-    const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
-    const span = scale(high) - scale(low);
-    const at = (/** @type {number} */ v) => (span === 0 ? 0.5 : (scale(v) - scale(low)) / span);
-    const ticks = distinct.length <= 8 ? [...new Set(numbers)] : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
-    return {
-      title,
-      at: (cell) => {
-        const v = value(cell);
-        return typeof v === "number" && Number.isFinite(v) ? at(v) : null;
-      },
-      ticks: ticks.map((v) => ({ at: at(v), label: label(v) })),
-    };
-  }
-  const order = distinct.map(String).sort();
-  const at = (/** @type {string} */ key) => (order.length === 1 ? 0.5 : order.indexOf(key) / (order.length - 1));
-  const key = (/** @type {unknown} */ v) => (typeof v === "number" ? String(v) : (JSON.stringify(v) ?? ""));
-  return {
-    title,
-    at: (cell) => {
-      const v = value(cell);
-      return v === null || v === undefined ? null : at(key(v));
-    },
-    ticks: order.map((one) => ({ at: at(one), label: one.replaceAll('"', "") })),
-  };
-}
 
 /** @param {CellView} cell */
 const result = (cell) => fromWire(cell.compared_value ?? cell.value);

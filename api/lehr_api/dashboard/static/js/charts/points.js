@@ -1,0 +1,99 @@
+/** Points of a curve: read from the wire, found by step, joined to what came before. */
+
+import { fromWire } from "../format.js";
+
+/**
+ * @typedef {object} Points
+ * @property {number[]} step
+ * @property {number[]} x
+ * @property {number[]} y NaN where the value is not finite
+ * @property {number[] | null} low
+ * @property {number[] | null} high
+ *
+ * @typedef {Points & {raw: Points | null, superseded: Points[]}} Curve
+ */
+
+/** @param {import("../types.js").WireNumber[]} wire */
+const numbers = (wire) => wire.map((value) => (typeof value === "number" ? value : (fromWire(value) ?? NaN)));
+
+/**
+ * @param {Pick<import("../types.js").SeriesView, "step" | "x" | "y" | "low" | "high">} series
+ * @param {number} [cost] of a unit of the series' axis in units of the chart's
+ * @returns {Points}
+ */
+export function points(series, cost = 1) {
+  const x = numbers(series.x);
+  return {
+    step: series.step,
+    x: cost === 1 ? x : x.map((value) => value * cost),
+    y: numbers(series.y),
+    low: series.low && numbers(series.low),
+    high: series.high && numbers(series.high),
+  };
+}
+
+/**
+ * The point at or before x; the first when all lie after it.
+ *
+ * @param {number[]} xs
+ * @param {number} x
+ */
+export function indexAt(xs, x) {
+  let low = 0;
+  let high = xs.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (xs[middle] <= x) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/**
+ * Where a step lies on the x axis, between the points around it.
+ *
+ * @param {Pick<Points, "step" | "x">} curve
+ * @param {number} step
+ * @returns {number | null} null outside of the curve
+ */
+export function xOfStep(curve, step) {
+  const { step: steps, x } = curve;
+  if (!steps.length || step < steps[0] || step > steps[steps.length - 1]) return null;
+  const i = indexAt(steps, step);
+  if (steps[i] === step || i + 1 >= steps.length) return x[i];
+  return x[i] + ((step - steps[i]) / (steps[i + 1] - steps[i])) * (x[i + 1] - x[i]);
+}
+
+/**
+ * What was there before the first new step, then what is new.
+ *
+ * @param {Points} old
+ * @param {Points} fresh
+ * @returns {Points}
+ */
+export function joined(old, fresh) {
+  if (!fresh.step.length) return old;
+  const first = fresh.step[0];
+  let keep = old.step.length;
+  while (keep > 0 && old.step[keep - 1] >= first) keep -= 1;
+  /** @param {"step" | "x" | "y"} key */
+  const join = (key) => old[key].slice(0, keep).concat(fresh[key]);
+  /** @param {"low" | "high"} key */
+  const joinRange = (key) =>
+    old[key] || fresh[key] ? (old[key] ?? old.y).slice(0, keep).concat(fresh[key] ?? fresh.y) : null;
+  return { step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high") };
+}
+
+/**
+ * Whether a curve says something of a step: it has begun, and its next point is not overdue.
+ *
+ * @param {Pick<Points, "step">} curve
+ * @param {number} step
+ */
+export function reaches(curve, step) {
+  const steps = curve.step;
+  if (!steps.length || step < steps[0]) return false;
+  const last = steps[steps.length - 1];
+  const spacing = steps.length > 1 ? last - steps[steps.length - 2] : 0;
+  return step <= last + spacing;
+}

@@ -1,0 +1,69 @@
+/** Where values lie on a scale: a parameter's axis, and the colour of a cell. */
+
+/**
+ * @typedef {import("../types.js").CellView} CellView
+ *
+ * @typedef {object} Axis
+ * @property {string} title
+ * @property {(cell: CellView) => number | null} at from 0 (below) to 1 (above)
+ * @property {{at: number, label: string}[]} ticks
+ */
+
+/**
+ * Where a value lies among others, 0 to 1; null where one of them is no number.
+ *
+ * @param {unknown} value
+ * @param {unknown[]} values
+ */
+export function shareOf(value, values) {
+  if (![value, ...values].every((v) => typeof v === "number")) return null;
+  const numbers = /** @type {number[]} */ (values);
+  const low = Math.min(...numbers);
+  const high = Math.max(...numbers);
+  if (low === high) return 0.5;
+  const log = low > 0 && high / low >= 4;
+  const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
+  return (scale(/** @type {number} */ (value)) - scale(low)) / (scale(high) - scale(low));
+}
+
+/**
+ * @param {string} title
+ * @param {(cell: CellView) => unknown} value
+ * @param {CellView[]} cells
+ * @param {(value: any) => string} label
+ * @returns {Axis}
+ */
+export function axisOf(title, value, cells, label) {
+  const values = cells.map(value).filter((v) => v !== null && v !== undefined);
+  const numbers = values.filter((v) => typeof v === "number" && Number.isFinite(v)).map(Number);
+  const distinct = [...new Set(values.map((v) => (typeof v === "number" ? v : JSON.stringify(v))))];
+  if (numbers.length && numbers.length === values.length) {
+    const low = Math.min(...numbers);
+    const high = Math.max(...numbers);
+    // Values that span more than a decade are steps of a factor.
+    const log = low > 0 && high / low > 10;
+    const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
+    const span = scale(high) - scale(low);
+    const at = (/** @type {number} */ v) => (span === 0 ? 0.5 : (scale(v) - scale(low)) / span);
+    const ticks = distinct.length <= 8 ? [...new Set(numbers)] : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
+    return {
+      title,
+      at: (cell) => {
+        const v = value(cell);
+        return typeof v === "number" && Number.isFinite(v) ? at(v) : null;
+      },
+      ticks: ticks.map((v) => ({ at: at(v), label: label(v) })),
+    };
+  }
+  const order = distinct.map(String).sort();
+  const at = (/** @type {string} */ key) => (order.length === 1 ? 0.5 : order.indexOf(key) / (order.length - 1));
+  const key = (/** @type {unknown} */ v) => (typeof v === "number" ? String(v) : (JSON.stringify(v) ?? ""));
+  return {
+    title,
+    at: (cell) => {
+      const v = value(cell);
+      return v === null || v === undefined ? null : at(key(v));
+    },
+    ticks: order.map((one) => ({ at: at(one), label: one.replaceAll('"', "") })),
+  };
+}

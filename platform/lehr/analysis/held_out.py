@@ -1,0 +1,94 @@
+"""Whether runs were evaluated on the same held-out set. Pure: digests in, verdict out.
+
+A trainer records a digest of the tokens that an evaluation scores. Metrics under ``val/`` compare
+only where the digests are equal: values of different sets have neither a difference nor an order.
+A run whose trainer recorded no digest counts as unknown: its values are compared, with a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Verdict = Literal["same", "different", "unknown"]
+
+_SHOWN = 8
+"""Characters of a digest in a sentence."""
+_NAMED = 4
+"""Runs that a sentence names of each set."""
+
+
+def is_measured(metric: str) -> bool:
+    """Whether a metric is measured on the held-out set."""
+    return metric.startswith("val/")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which runs were evaluated on which set."""
+
+    sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Run ids by digest, both in the order of the runs."""
+    unknown: tuple[str, ...] = ()
+    """Ids of runs that recorded no digest."""
+
+    @classmethod
+    def of(cls, digests: Mapping[str, str | None]) -> HeldOut:
+        """From run id to digest; only runs that were evaluated belong in it."""
+        sets: dict[str, tuple[str, ...]] = {}
+        for run_id, digest in digests.items():
+            if digest is not None:
+                sets[digest] = (*sets.get(digest, ()), run_id)
+        unknown = tuple(run_id for run_id, digest in digests.items() if digest is None)
+        return cls(sets, unknown)
+
+    @property
+    def verdict(self) -> Verdict:
+        """A single run is the same as itself, whatever its digest."""
+        if len(self.sets) > 1:
+            return "different"
+        known = sum(len(run_ids) for run_ids in self.sets.values())
+        return "unknown" if self.unknown and known + len(self.unknown) > 1 else "same"
+
+    def differ(self, one: str, other: str) -> bool:
+        """Whether two runs are known to have been evaluated on different sets."""
+        digests = [self._digest(run_id) for run_id in (one, other)]
+        return None not in digests and digests[0] != digests[1]
+
+    def note(self, metric: str, names: Mapping[str, str], what: str = "runs") -> str | None:
+        """The verdict in words; None where the sets are the same.
+
+        Args:
+            metric: what was to be compared.
+            names: by run id.
+            what: what the names are of.
+        """
+        if self.verdict == "same":
+            return None
+        if self.verdict == "different":
+            sets = "; ".join(
+                f"{digest[:_SHOWN]}: {_listed(run_ids, names)}"
+                for digest, run_ids in self.sets.items()
+            )
+            missing = ""
+            if self.unknown:
+                missing = f" The set is not known for {_listed(self.unknown, names)}."
+            return (
+                f"{metric} cannot be compared: these {what} were evaluated on {len(self.sets)} "
+                f"different held-out sets ({sets}).{missing}"
+            )
+        who = _listed(self.unknown, names) if self.sets else f"these {what}"
+        return (
+            f"{metric} may not compare: {who} recorded no digest of the held-out set, so it is "
+            "not known whether the sets are the same."
+        )
+
+    def _digest(self, run_id: str) -> str | None:
+        return next((digest for digest, ids in self.sets.items() if run_id in ids), None)
+
+
+def _listed(run_ids: Collection[str], names: Mapping[str, str]) -> str:
+    named = [names.get(run_id, run_id) for run_id in run_ids]
+    more = len(named) - _NAMED
+    return ", ".join(named[:_NAMED]) + (f" and {more} more" if more > 0 else "")

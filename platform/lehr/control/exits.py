@@ -1,0 +1,62 @@
+"""What a node says of an attempt's end, as far as it can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from lehr_trainer.records import Count
+
+Text = Annotated[str, Field(max_length=200_000)]
+
+
+class _Sound(BaseModel):
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
+
+
+class LastWord(_Sound):
+    """The trainer's ``finished`` record, should its stream never arrive."""
+
+    outcome: Literal["completed", "stopped", "failed"]
+    step: Count = 0
+    cause: Text | None = None
+    message: Text | None = None
+
+
+class ExitNote(_Sound):
+    """exit.json. Every part may be missing."""
+
+    code: Annotated[int, Field(ge=-(2**31), lt=2**32)] | None = None
+    signal: Annotated[int, Field(ge=1, le=255)] | None = None
+    reason: Text = ""
+    """Why the shim ended it or could not start it; empty when the process ended by itself."""
+    detail: Text = ""
+    log_tail: Text = ""
+    started_at: FiniteFloat | None = None
+    ended_at: FiniteFloat | None = None
+    boot_id: Text = ""
+    finished: LastWord | None = None
+
+
+def sound_exit(said: object) -> dict[str, Any]:
+    """The parts of an exit note that are what they should be.
+
+    A part that is not is left out, and named in ``dropped``: the attempt has ended all the same,
+    and its shim must be able to end, too. So nothing is refused.
+    """
+    given: Mapping[Any, Any] = said if isinstance(said, Mapping) else {}
+    dropped = [] if given is said else [f"exit: {type(said).__name__} is no object"]
+    try:
+        note = ExitNote.model_validate(given)
+    except ValidationError as error:
+        wrong = {problem["loc"][0] for problem in error.errors()}
+        dropped += [_named(problem) for problem in error.errors(include_input=False)]
+        note = ExitNote.model_validate({k: v for k, v in given.items() if k not in wrong})
+    kept = note.model_dump(mode="json", exclude_unset=True)
+    return kept | ({"dropped": dropped} if dropped else {})
+
+
+def _named(problem: Mapping[str, Any]) -> str:
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"[:300]

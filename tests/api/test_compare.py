@@ -1,0 +1,141 @@
+"""Comparisons and rankings over HTTP: values of different held-out sets are never set side by side."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client
+from lehr_testing.trained import train
+
+DOCS, FEW = "6705cb68" * 8, "6dc60039" * 8
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path / "home") as pair:
+        yield pair
+
+
+@pytest.fixture
+def trained(api):
+    """Makes a run that was evaluated on a held-out set; its id."""
+    api_, client = api
+
+    def make(name, loss, held_out):
+        answer = client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, "name": name}})
+        run_id = answer.json()["id"]
+        train(api_.store, run_id, loss, held_out=held_out)
+        return run_id
+
+    return make
+
+
+def compare(client, *runs, **query):
+    answer = client.get("/api/v1/compare", params={"run": runs, **query})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def grid(api, *cells):
+    """A sweep of cells with these losses and held-out sets, as the API answers it."""
+    api_, client = api
+    spec = copy.deepcopy(SWEEP_SPEC)
+    answer = client.post("/api/v1/sweeps", json={"spec": spec})
+    sweep = answer.json()
+    for cell, (loss, held_out) in zip(sweep["cells"], cells, strict=True):
+        train(api_.store, cell["run"]["id"], loss, held_out=held_out)
+    return client.get(f"/api/v1/sweeps/{sweep['id']}").json()
+
+
+def test_runs_of_one_held_out_set_are_compared(api, trained):
+    found = compare(api[1], trained("docs", 3.0, DOCS), trained("more", 2.5, DOCS))
+    assert [one["delta"] for one in found["standings"]] == [0.0, -0.5]
+    assert (found["held_out"], found["held_out_note"]) == ("same", None)
+    assert [one["held_out"] for one in found["standings"]] == [DOCS, DOCS]
+    assert found["notes"] == []
+
+
+def test_runs_of_different_held_out_sets_have_no_delta(api, trained):
+    ids = [trained("docs", 3.0, DOCS), trained("few-tokens", 2.5, FEW), trained("too", 2.0, DOCS)]
+    found = compare(api[1], *ids)
+    assert found["held_out"] == "different"
+    assert [one["value"] for one in found["standings"]] == [3.0, 2.5, 2.0]
+    assert [one["delta"] for one in found["standings"]] == [0.0, None, -1.0]
+    assert [one["incomparable"] for one in found["standings"]] == [
+        None,
+        "another held-out set",
+        None,
+    ]
+    assert [one["held_out"] for one in found["standings"]] == [DOCS, FEW, DOCS]
+    assert found["notes"][0] == found["held_out_note"]
+    assert "6705cb68: docs, too; 6dc60039: few-tokens" in found["notes"][0]
+
+
+def test_training_metrics_of_such_runs_are_compared(api, trained):
+    ids = [trained("docs", 3.0, DOCS), trained("few-tokens", 2.5, FEW)]
+    found = compare(api[1], *ids, metric="train/loss")
+    assert [one["delta"] for one in found["standings"]] == [0.0, 0.0]
+    assert (found["held_out"], found["held_out_note"]) == ("different", None)
+    assert found["notes"] == []
+
+
+def test_a_set_that_was_not_recorded_is_noted(api, trained):
+    ids = [trained("docs", 3.0, DOCS), trained("old", 2.5, None)]
+    found = compare(api[1], *ids)
+    assert found["held_out"] == "unknown"
+    assert found["standings"][1]["delta"] == -0.5
+    assert "old recorded no digest of the held-out set" in found["notes"][0]
+
+
+def test_runs_that_were_not_evaluated_are_not_noted(api):
+    client = api[1]
+    ids = [
+        client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, "name": name}}).json()["id"]
+        for name in ("a", "b")
+    ]
+    found = compare(client, *ids)
+    assert (found["held_out"], found["notes"]) == ("same", [])
+
+
+def test_cells_of_different_held_out_sets_are_not_ranked(api):
+    sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
+    assert sweep["held_out"] == "different"
+    assert [cell["rank"] for cell in sweep["cells"]] == [None] * 3
+    assert [cell["best"] for cell in sweep["cells"]] == [False] * 3
+    assert [cell["compared_value"] for cell in sweep["cells"]] == [3.0, 2.0, 2.5]
+    assert [cell["held_out"] for cell in sweep["cells"]] == [DOCS, FEW, DOCS]
+    best = ("best_run_id", "best_value", "best_parameters", "noise", "noise_band")
+    assert [sweep[name] for name in best] == [None] * 5
+    assert sweep["notes"][0] == sweep["held_out_note"]
+    assert "6705cb68: cell 1, cell 3; 6dc60039: cell 2" in sweep["notes"][0]
+    assert not [note for note in sweep["notes"] if "Learning rates to try" in note]
+    [listed] = api[1].get("/api/v1/sweeps").json()["items"]
+    assert (listed["held_out"], listed["best_value"]) == ("different", None)
+    assert listed["held_out_note"] == sweep["held_out_note"]
+
+
+def test_the_figure_of_such_a_sweep_has_no_best_no_fit_and_tells_why(api):
+    sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
+    figure = api[1].get(f"/api/v1/sweeps/{sweep['id']}/figure").json()
+    assert figure["verdict"] == f"No cell leads. {sweep['held_out_note']}"
+    assert sweep["held_out_note"] not in figure["notes"]
+    [trace] = figure["figure"]["data"]
+    assert (trace["meta"]["role"], trace["mode"]) == ("points", "markers")
+    assert all("held-out set 6" in text for text in trace["text"])
+    assert figure["figure"]["layout"]["shapes"] == []
+
+
+def test_cells_of_one_held_out_set_are_ranked_without_a_note(api):
+    sweep = grid(api, (3.0, DOCS), (2.0, DOCS), (2.5, DOCS))
+    assert [cell["rank"] for cell in sweep["cells"]] == [3, 1, 2]
+    assert (sweep["held_out"], sweep["held_out_note"]) == ("same", None)
+    assert not [note for note in sweep["notes"] if "held-out" in note]
+
+
+def test_cells_whose_held_out_set_was_not_recorded_are_ranked_with_a_note(api):
+    sweep = grid(api, (3.0, None), (2.0, None), (2.5, None))
+    assert [cell["rank"] for cell in sweep["cells"]] == [3, 1, 2]
+    assert sweep["held_out"] == "unknown"
+    assert sweep["notes"][0].startswith("val/loss may not compare: these cells recorded no digest")

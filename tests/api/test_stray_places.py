@@ -1,0 +1,259 @@
+"""What an attempt says of its checkpoints' places: its own are used, and no others are touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr.specs import load_spec
+from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, end, line, started
+from lehr_testing.buckets import make_checkpoint
+
+STEP = "attempt-1/checkpoints/step-00000005"
+
+
+@dataclass
+class Scene:
+    """A run that trains, and a folder that is none of its business."""
+
+    api: Any
+    client: Any
+    run: str
+    victim: Path
+
+    @property
+    def run_dir(self) -> Path:
+        return self.api.settings.home / "runs" / self.run
+
+    def say(self, data: bytes) -> None:
+        """As its shipper would."""
+        answer = self.client.put(
+            f"/api/v1/attempts/{self.run}-1/streams/events.jsonl",
+            params={"offset": self.api.store.stream_sizes(f"{self.run}-1").get("events.jsonl", 0)},
+            content=data,
+            headers=self.headers,
+        )
+        assert answer.status_code == 200, answer.text
+        self.api.store.apply_events(f"{self.run}-1")
+
+    def register(self, path: str, step: int = 5) -> None:
+        self.say(line("checkpoint", step=step, path=path, size_bytes=1, digest="d"))
+
+    def report(self, path: str, url: str) -> Any:
+        return self.client.post(
+            f"/api/v1/attempts/{self.run}-1/copies",
+            json={"copies": [{"path": path, "url": url, "state": "there"}]},
+            headers=self.headers,
+        )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {attempt_token(self.run)}", "Lehr-Protocol": "1"}
+
+    def old_row(self, **columns: Any) -> None:
+        """The checkpoint at step 5 as a version before this one recorded it."""
+        given = {"path": STEP, "copy_state": None, "copy_url": None, **columns}
+        names = ", ".join(given)
+        with self.api.store.db.write() as session:
+            session.connection().exec_driver_sql(
+                "INSERT INTO checkpoints (run_id, attempt, step, size_bytes, digest, reason,"
+                f" created_at, {names}) VALUES (?, 1, 5, 1, 'd', 'interval', 0"
+                f"{', ?' * len(given)})",
+                (self.run, *given.values()),
+            )
+
+    def delete_all(self) -> list[Any]:
+        """What a person then does: the checkpoint, and the run."""
+        end(self.api.store, self.run)
+        return [
+            self.client.delete(f"/api/v1/runs/{self.run}/checkpoints/5"),
+            self.client.delete(f"/api/v1/runs/{self.run}"),
+        ]
+
+    def stands(self) -> None:
+        assert sorted(p.name for p in self.victim.iterdir()) == [
+            "manifest.json",
+            "model.safetensors",
+            "state.json",
+        ]
+
+
+@pytest.fixture
+def scene(tmp_path: Path):
+    victim = tmp_path / "victim"
+    make_checkpoint(victim, step=5)
+    with api_client(tmp_path / "home") as (api, client):
+        place = {"checkpoints": {"upload": f"file://{tmp_path}/copies"}}
+        run = api.store.create_run(load_spec({**RUN_SPEC, **place}))
+        begin(api.store, run.id)
+        scene = Scene(api, client, run.id, victim)
+        scene.say(started())
+        yield scene
+        scene.stands()
+
+
+def strays(victim: Path) -> dict[str, str]:
+    return {
+        "absolute": str(victim),
+        "upwards": "attempt-1/checkpoints/../../../../../victim",
+        "upwards at the end": "attempt-1/checkpoints/step-00000005/../../../../../../victim",
+        "a step with dots": "attempt-1/checkpoints/step-0000000..",
+        "a later attempt's": "attempt-2/checkpoints/step-00000005",
+        "another step's": "attempt-1/checkpoints/step-00000006",
+        "deeper": f"{STEP}/more",
+        "elsewhere in the run": "attempt-1/profiles/step-00000005",
+        "the run itself": ".",
+        "seven digits": "attempt-1/checkpoints/step-0000005",
+        "a second slash": "attempt-1//checkpoints/step-00000005",
+        "a line's end": f"{STEP}\n",
+        "zero": "attempt-0/checkpoints/step-00000005",
+    }
+
+
+@pytest.mark.parametrize("kind", strays(Path("/victim")))
+def test_a_path_that_is_not_the_attempts_registers_nothing(scene, kind):
+    scene.register(strays(scene.victim)[kind])
+    assert scene.api.store.checkpoints(scene.run) == []
+    scene.register(STEP)
+    assert [row.path for row in scene.api.store.checkpoints(scene.run)] == [STEP]
+    assert [answer.status_code for answer in scene.delete_all()] == [200, 200]
+
+
+@pytest.mark.parametrize("linked", ["step", "checkpoints", "attempt"])
+def test_a_link_out_of_the_run_is_not_followed(scene, linked):
+    folder = scene.run_dir / STEP
+    made = {"step": folder, "checkpoints": folder.parent, "attempt": folder.parents[1]}[linked]
+    made.parent.mkdir(parents=True)
+    target = scene.victim
+    if linked != "step":
+        # The victim is what the rest of the path leads to.
+        target = scene.victim.parent / "behind"
+        below = target / folder.relative_to(made)
+        below.parent.mkdir(parents=True)
+        scene.victim.rename(below)
+        scene.victim = below
+    made.symlink_to(target)
+    scene.register(STEP)
+    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
+    assert scene.client.get(f"{base}/files").status_code == 409
+    [verdict] = scene.client.post(f"{base}/verify").json()["places"]
+    assert "leads out of the run's directory by a link" in verdict["message"]
+    fork = {"step": 5, "changes": {"train.steps": 200}}
+    assert scene.client.post(f"/api/v1/runs/{scene.run}/fork", json=fork).status_code == 409
+    refused, deleted = scene.delete_all()
+    assert refused.status_code == 409
+    assert "leads out of the run's directory by a link" in refused.json()["detail"]
+    assert deleted.status_code == 200
+    assert any("left alone" in note for note in deleted.json()["notes"])
+    assert not scene.run_dir.exists()
+
+
+def test_a_run_directory_that_is_a_link_is_not_followed(scene):
+    scene.run_dir.parent.mkdir(exist_ok=True)
+    scene.run_dir.symlink_to(scene.victim)
+    weighed = scene.client.get(f"/api/v1/runs/{scene.run}/deletion").json()
+    assert weighed["run_directory_bytes"] == 0
+    assert any("is a link" in note for note in weighed["notes"])
+    end(scene.api.store, scene.run)
+    refused = scene.client.delete(f"/api/v1/runs/{scene.run}")
+    assert refused.status_code == 409
+    assert f"{scene.run_dir} is a link to {scene.victim}" in refused.json()["detail"]
+    assert scene.run not in scene.api.store.deleted_runs()
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in strays(Path("/victim")) if kind != "another step's"]
+)
+def test_a_copy_of_a_path_that_is_not_the_attempts_is_refused(scene, kind):
+    path = strays(scene.victim)[kind]
+    answer = scene.report(path, f"file://{scene.victim.parent}/copies/{scene.run}/{path}")
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("copies[0].path is ")
+    assert "attempt-<1 to 1>/checkpoints/step-<8 digits>" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file://{victim}",
+        "file://{copies}/{run}/attempt-1/checkpoints/step-00000006",
+        "file://{copies}/{run}/{step}/../../../../../victim",
+        "file://{copies}/{run}/{step}/",
+        "file://{copies}/another/{step}",
+        "s3://bucket/{run}/{step}",
+        "sftp://host/{run}/{step}",
+        "{victim}",
+        "",
+    ],
+)
+def test_a_copy_elsewhere_than_the_spec_says_is_refused(scene, url):
+    scene.register(STEP)
+    copies = scene.victim.parent / "copies"
+    given = url.format(victim=scene.victim, copies=copies, run=scene.run, step=STEP)
+    answer = scene.report(STEP, given)
+    assert answer.status_code == 422
+    expected = f"file://{copies}/{scene.run}/{STEP}"
+    assert answer.json()["detail"] == f"copies[0].url is {given!r}; this copy lies at {expected}."
+    assert scene.api.store.checkpoints(scene.run)[0].copy_url is None
+    assert scene.report(STEP, expected).status_code == 200
+    assert scene.api.store.checkpoints(scene.run)[0].copy_url == expected
+
+
+def test_without_a_place_in_the_spec_no_copy_is_taken(tmp_path):
+    with api_client(tmp_path / "home") as (api, client):
+        run = api.store.create_run(load_spec(RUN_SPEC))
+        begin(api.store, run.id)
+        scene = Scene(api, client, run.id, tmp_path)
+        answer = scene.report(STEP, f"file://{tmp_path}/x")
+        assert answer.status_code == 422
+        assert answer.json()["detail"].endswith("the run's spec names no place for copies.")
+
+
+@pytest.mark.parametrize("kind", ["absolute", "upwards", "a later attempt's"])
+def test_an_old_rows_stray_path_is_neither_read_nor_removed(scene, kind):
+    path = strays(scene.victim)[kind]
+    scene.old_row(path=path)
+    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
+    assert scene.client.get(f"{base}/files").status_code == 409
+    assert scene.client.get(f"{base}/files/state.json").status_code == 409
+    assert not scene.client.post(f"{base}/verify").json()["ok"]
+    assert "left alone" in scene.client.get(f"{base}/deletion").json()["notes"][0]
+    refused, deleted = scene.delete_all()
+    assert refused.status_code == 409
+    assert f"its path is {path!r}" in refused.json()["detail"]
+    assert deleted.status_code == 200
+    assert any(f"its path is {path!r}" in note for note in deleted.json()["notes"])
+
+
+def test_an_old_rows_stray_copy_is_neither_read_nor_removed(scene):
+    scene.old_row(copy_url=f"file://{scene.victim}", copy_state="there")
+    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
+    assert scene.client.get(f"{base}/files").status_code == 409
+    refused, deleted = scene.delete_all()
+    assert refused.status_code == 409
+    assert f"its copy's url is 'file://{scene.victim}'" in refused.json()["detail"]
+    assert deleted.status_code == 200
+    assert deleted.json()["copies_bytes"] == 0
+    assert any("its copy's url" in note for note in deleted.json()["notes"])
+
+
+def test_a_runs_folder_that_is_a_link_itself_is_in_order(tmp_path, monkeypatch):
+    """An operator may keep runs on another disk."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    monkeypatch.setenv("LEHR_RUNS", str(tmp_path / "runs"))
+    with api_client(tmp_path / "home") as (api, client):
+        run = api.store.create_run(load_spec(RUN_SPEC))
+        begin(api.store, run.id)
+        scene = Scene(api, client, run.id, tmp_path)
+        folder = tmp_path / "disk" / run.id / STEP
+        make_checkpoint(folder, step=5)
+        scene.say(started())
+        scene.register(STEP)
+        end(api.store, run.id)
+        assert client.get(f"/api/v1/runs/{run.id}/checkpoints/5/files").status_code == 200
+        assert client.delete(f"/api/v1/runs/{run.id}/checkpoints/5").status_code == 200
+        assert not folder.exists()

@@ -1,0 +1,105 @@
+"""`lehr demo`, small: from nothing to the ranked table, and again on what stands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from contextlib import suppress
+
+import pytest
+
+from lehr import Client, home
+from lehr_testing.server import Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+RATES = [1e-3, 1e-2, 1e-1]
+SMALL = (
+    f"parameters={json.dumps({'train.optimizer.lr': {'values': RATES}})}",
+    "run.train.steps=4",
+    "run.train.batch={sequences: 4, sequence_length: 64}",
+    "run.train.validation={tokens: 4096, share: 0.05, every: 2}",
+    "run.train.data.max_tokens=100000",
+)
+
+
+@pytest.fixture
+def taken():
+    """Another program holds the usual port; if none does already, this one."""
+    with socket.socket() as holder:
+        with suppress(OSError):
+            holder.bind((home.DEFAULT_HOST, home.DEFAULT_PORT))
+            holder.listen()
+        yield
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A machine on which nothing of Lehr stands."""
+    server = Server(tmp_path / "home", gpus=8)
+    yield server
+    server.down()
+
+
+def ranked(stdout: str) -> list[list[str]]:
+    """The rows of the ranked table."""
+    lines = stdout.splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("#"))
+    return [line.split() for line in lines[head + 1 : head + 1 + len(RATES)]]
+
+
+def prepared(machine: Server) -> dict[str, int]:
+    """What describes prepared corpora, and when it was written."""
+    files = (machine.home / "data").rglob("*.json")
+    return {str(path): path.stat().st_mtime_ns for path in files}
+
+
+@pytest.mark.usefixtures("taken")
+def test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands(machine):
+    first = machine.cli("demo", *SMALL, timeout=600)
+    said = " ".join(first.stderr.split())
+    assert "server http://127.0.0.1:" in said
+    assert "it stood already" not in said
+    assert f"since another program holds {home.DEFAULT_PORT}" in said
+    if shutil.which("nvidia-smi") is None:
+        assert "cluster 8 x logical GPU (training runs on the CPU)" in said
+    assert "corpus Python's standard library: " in said
+    assert "sweep lr-grid-small: 3 learning rates, one trial a GPU" in said
+
+    rows = ranked(first.stdout)
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert sorted(float(row[1]) for row in rows) == RATES
+    losses = [float(row[2]) for row in rows]
+    assert losses == sorted(losses)
+    assert ["best" in row for row in rows] == [True, False, False]
+    address = json.loads((machine.home / "server.json").read_text())["url"]
+    client = Client(address, token=(machine.home / "token").read_text().strip())
+    [sweep] = client.sweeps()
+    runs = {run.id: run.view.attempt for run in client.runs()}
+    assert list(runs.values()) == [1, 1, 1]
+    best = sweep.best().name
+    assert f"lehr show {best}" in " ".join(first.stdout.split())
+    assert f"dashboard  {address}" in first.stdout
+    corpus = prepared(machine)
+    assert corpus
+    pid = machine.pid
+
+    again = machine.cli("demo", *SMALL, "--json", timeout=600)
+    said = " ".join(again.stderr.split())
+    assert f"server {address} (it stood already)" in said
+    assert "another program" not in said
+    assert "(run before; lehr demo --again trains anew)" in said
+    found = json.loads(again.stdout)["sweep"]
+    assert found["id"] == sweep.id
+    assert [cell["run"]["name"] for cell in found["cells"] if cell["best"]] == [best]
+    assert machine.pid == pid
+    assert prepared(machine) == corpus
+    assert {run.id: run.view.attempt for run in client.runs()} == runs
+
+
+def test_an_override_that_does_not_exist_is_refused_before_anything_starts(machine):
+    done = machine.cli("demo", "run.train.stepps=4", check=False)
+    assert done.returncode == 2
+    assert "Did you mean run.train.steps?" in done.stderr
+    assert machine.cli("down").stdout == "Nothing stands here.\n"

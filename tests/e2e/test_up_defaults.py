@@ -1,0 +1,108 @@
+"""`lehr up` without options: which GPUs it offers, and what becomes of runs when they are gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+
+import pytest
+
+from lehr_testing import specs
+from lehr_testing.fakes import FakeServer
+from lehr_testing.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def fakes(tmp_path):
+    """A server that is not started yet; `up` gives it no number of GPUs."""
+    server = FakeServer(
+        tmp_path / "home", gpus=8, corpus=specs.text_corpus(tmp_path / "corpus", documents=3)
+    )
+    yield server
+    server.down()
+
+
+def up(server: FakeServer, *options: str) -> None:
+    server.cli("up", "--port", str(server.port), *options)
+
+
+def gpus(server: FakeServer, number: int) -> None:
+    client = server.client()
+    until(
+        lambda: client.cluster().state == "up" and client.cluster().gpus_total == number,
+        within_s=120,
+        what=f"a cluster with {number} GPUs",
+    )
+
+
+def under_way(server: FakeServer, name: str):
+    run = server.client().submit(server.spec(name, steps=400, CHECKPOINT_EVERY=1))
+    until(lambda: (run.refresh().step or 0) >= 3, within_s=120, what="step 3")
+    return run
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine may have GPUs")
+def test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declared(fakes):
+    up(fakes)
+    gpus(fakes, 8)
+    assert "8 GPUs busy (logical GPUs: training runs on the CPU)" in fakes.cli("status").stdout
+    # What it has by default may be asked for by number, too.
+    assert "stands already" in fakes.cli("up", "--gpus", "8").stdout
+    refused = fakes.cli("up", "--gpus", "4", check=False)
+    assert "--gpus 4 (it has 8)" in refused.stderr
+    fakes.down()
+
+    up(fakes, "--gpus", "2")
+    gpus(fakes, 2)
+    run = under_way(fakes, "survivor")
+    assert "1 training was saved" in fakes.cli("down").stdout
+    up(fakes)
+    gpus(fakes, 2)
+    run = fakes.client().run(run.id)
+    until(
+        lambda: run.refresh().view.attempt == 2 and run.state == "running",
+        within_s=120,
+        what="the run to go on",
+    )
+    run.cancel()
+    run.wait(timeout_s=60)
+
+
+def test_a_driver_that_lost_its_gpus_leaves_no_run_running_and_the_cure_is_named(fakes, tmp_path):
+    driver = tmp_path / "bin" / "nvidia-smi"
+    driver.parent.mkdir()
+    fakes.environment["PATH"] = f"{driver.parent}:{os.environ['PATH']}"
+
+    def lists(text: str) -> None:
+        driver.write_text(f"#!/bin/sh\nprintf '{text}'\n")
+        driver.chmod(driver.stat().st_mode | stat.S_IXUSR)
+
+    lists(r"0, GPU-fake-a, NVIDIA Pretended, 16000\n1, GPU-fake-b, NVIDIA Pretended, 16000\n")
+    up(fakes)
+    gpus(fakes, 2)
+    run = under_way(fakes, "orphan")
+    fakes.down()
+
+    lists("")
+    up(fakes)
+    gpus(fakes, 0)
+    run = fakes.client().run(run.id)
+    until(
+        lambda: run.refresh().state == "queued" and run.view.pending_reason,
+        within_s=120,
+        what="the run to wait",
+    )
+    assert run.view.pending_reason == "needs 1 GPU; this cluster has no GPUs"
+    told = fakes.cli("status").stdout
+    assert "up, without GPUs: this machine's driver lists no GPU" in told
+    assert "lehr down, then lehr up --gpus 8" in told
+    file = tmp_path / "run.yaml"
+    file.write_text(json.dumps(fakes.spec("refused")))
+    refused = fakes.cli("submit", str(file), check=False)
+    assert refused.returncode == 2
+    assert "needs 1 GPU; this cluster has no GPUs" in refused.stderr
+    assert "lehr down, then lehr up --gpus 8" in refused.stderr

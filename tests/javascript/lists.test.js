@@ -1,0 +1,88 @@
+/** Rows and lines: runs in order and up to date, cells by rank, specs side by side, logs as shown. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.js";
+import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
+import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
+import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
+import { cell, fc, run } from "./support.js";
+
+/** @param {...any} runs */
+function listOf(...runs) {
+  const list = new RunList();
+  for (const one of runs) list.runs.set(one.id, one);
+  return list;
+}
+
+test("runs are sorted either way, with NaN and the unknown at the end of both", () => {
+  const values = /** @type {Record<string, number | null>} */ ({ a: 2, b: null, c: NaN, d: 1, e: 3 });
+  const list = listOf(...Object.keys(values).map((id) => run({ id })));
+  assert.deepEqual(list.sorted((one) => values[one.id], false).map((one) => one.id), ["d", "a", "e", "c", "b"]);
+  assert.deepEqual(list.sorted((one) => values[one.id], true).map((one) => one.id), ["e", "a", "d", "c", "b"]);
+});
+
+test("names are sorted as words, and equal ones stay in their order", () => {
+  const list = listOf(run({ id: "1", name: "b" }), run({ id: "2", name: "a" }), run({ id: "3", name: "a" }));
+  assert.deepEqual(list.sorted((one) => one.name, false).map((one) => one.id), ["2", "3", "1"]);
+});
+
+test("an event of a run that is not in the list is not taken into it", () => {
+  const list = listOf(run({ id: "a" }));
+  assert.equal(list.put(run({ id: "b" })), false);
+  assert.equal(list.metrics("b", { "train/loss": { value: 1, step: 1 } }), false);
+  assert.equal(list.put(run({ id: "a", state: "completed" })), true);
+  assert.deepEqual([...list.runs.values()].map((one) => one.state), ["completed"]);
+});
+
+test("new metrics move the step forward, never back, and keep the others", () => {
+  const list = listOf(run({ id: "a", step: 50, latest: { mfu: { value: 0.5, step: 50 } } }));
+  list.metrics("a", { "train/loss": { value: 2, step: 40 } });
+  assert.equal(list.runs.get("a")?.step, 50);
+  list.metrics("a", { "train/loss": { value: 2, step: 60 } });
+  const after = list.runs.get("a");
+  assert.equal(after?.step, 60);
+  assert.equal(after?.latest.mfu.value, 0.5);
+});
+
+test("a trend's last point follows the loss, and a new one comes with each part of the run", () => {
+  const list = listOf(run({ id: "a", step: 0, total_steps: 240 }));
+  for (let step = 1; step <= 240; step += 1) list.metrics("a", { "train/loss": { value: step, step } });
+  const trend = list.runs.get("a")?.trend ?? [];
+  assert.equal(trend.length, 24);
+  assert.equal(trend.at(-1), 240);
+  list.metrics("a", { "train/loss": { value: 0, step: 100 } });
+  assert.deepEqual(list.runs.get("a")?.trend, trend);
+});
+
+test("cells come by rank, then those that may yet have one, then the rest", () => {
+  const state = (/** @type {string} */ name) => ({ run: run({ state: name }) });
+  const cells = [cell(1, state("failed")), cell(2), cell(3, { rank: 2 }), cell(4, state("pruned")), cell(5, { rank: 1 }), cell(6, { rank: 2 }), cell(7, { ...state("failed"), rank: 3 })];
+  assert.deepEqual(inOrder(cells).map((one) => one.number), [5, 3, 6, 7, 2, 1, 4]);
+  assert.deepEqual(cells.map((one) => one.number), [1, 2, 3, 4, 5, 6, 7]);
+});
+
+test("a spec is flat by dotted path, lists and empty objects whole", () => {
+  const flat = flatten({ train: { optimizer: { lr: 3e-4, betas: [0.9, 0.95] }, extra: {} }, name: "a", notes: null });
+  assert.deepEqual([...flat], [["train.optimizer.lr", 3e-4], ["train.optimizer.betas", [0.9, 0.95]], ["train.extra", {}], ["name", "a"], ["notes", null]]);
+});
+
+test("paths differ where a value does, or where only one spec has it", () => {
+  const specs = [{ a: 1, b: [1, 2], c: null }, { a: 1, b: [2, 1], d: 0 }].map((spec) => flatten(spec));
+  assert.deepEqual(differing(specs), ["b", "c", "d"]);
+  assert.deepEqual(differing([flatten({ a: 1 }), flatten({ a: "1" })]), ["a"]);
+});
+
+test("no spec differs from itself", () => {
+  fc.assert(fc.property(fc.jsonValue(), (value) => assert.deepEqual(differing([flatten({ value }), flatten({ value: structuredClone(value) })]), [])));
+});
+
+test("a line of a log is what a terminal would show of it", () => {
+  assert.equal(shown("plain"), "plain");
+  assert.equal(shown("\u001b[31mred\u001b[0m text"), "red text");
+  assert.equal(shown("10 %\r50 %\r100 %"), "100 %");
+  assert.equal(shown("windows\r"), "windows");
+  assert.equal(shown("\u001b[2K\u001b[1;32mdone\u001b[m\r"), "done");
+  assert.equal(shown(""), "");
+});

@@ -1,0 +1,130 @@
+"""A dispatcher without Ray and without processes, on a real store.
+
+What agents would say is told to it; what it asks of them is written down.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr.cluster.bridge_keeper import AgentRefused
+from lehr.cluster.dispatcher import Dispatcher
+from lehr.control.silence import Thresholds
+from lehr.specs import parse_spec
+from lehr.store import Store
+from lehr_testing.specs import run as run_spec
+from lehr_testing.specs import text_corpus
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.jumped = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.jumped
+
+
+class Bench:
+    """A dispatcher with one node whose agent does whatever it is told; time passes by ``tick``."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, gpus: int = 1) -> None:
+        self.home = tmp_path / "home"
+        self.gpus = gpus
+        self.clock = Clock()
+        self.elapsed = 0.0
+        self.store = Store.open(self.home, clock=self.clock)
+        self.corpus = text_corpus(tmp_path / "corpus", documents=3)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.listed: dict[str, dict[str, Any]] = {}
+        self.refusal: str | None = None
+        """Why the agent refuses every start; None: it does not."""
+        self._monkeypatch = monkeypatch
+        self._begin()
+
+    def restart(self) -> None:
+        """The server ends, and another one opens the same home."""
+        self.store.close()
+        self.store = Store.open(self.home, clock=self.clock)
+        self._begin()
+        self.dispatcher._spoke.update(attempt.id for attempt in self.store.open_attempts())
+
+    def _begin(self) -> None:
+        self.dispatcher = Dispatcher(
+            self.store,
+            self.home,
+            gpus=self.gpus,
+            node="n1",
+            server_url="http://127.0.0.1:1",
+            thresholds=Thresholds(unreachable_s=20.0, stalled_floor_s=30.0),
+        )
+        self.dispatcher.pulses._clock = lambda: self.elapsed
+        self._monkeypatch.setattr(self.dispatcher._keeper, "request", self.request)
+        member = {"name": "n1", "ray_id": "r", "address": "a", "gpus": self.gpus, "alive": True}
+        self.dispatcher._hear({"news": "members", "nodes": [member]})
+        self.news(hello=True)
+
+    def request(self, op: str, node: str, **fields: Any) -> Future[Any]:
+        self.asked.append((op, fields))
+        done: Future[Any] = Future()
+        if op == "start" and self.refusal is not None:
+            done.set_exception(AgentRefused(self.refusal))
+            return done
+        if op == "start":
+            launch = fields["launch"]
+            gpus = list(launch["gpus"])
+            self.listed[launch["attempt_id"]] = {"state": "live", "gpus": gpus, "exit": None}
+        done.set_result("started")
+        return done
+
+    def news(self, *, hello: bool = False) -> None:
+        said = {"attempts": dict(self.listed)}
+        if hello:
+            gpus = [
+                {"index": index, "name": "logical GPU", "memory_bytes": None, "uuid": None}
+                for index in range(self.gpus)
+            ]
+            said = {"hello": {**said, "gpus": gpus, "cpus": 2}}
+        self.dispatcher._hear({"news": "node", "name": "n1", **said})
+
+    def waiting(self, name: str = "one", **changes: Any) -> str:
+        """A run that is queued; its id."""
+        spec = run_spec(self.corpus, name, steps=1000) | changes
+        return self.store.create_run(parse_spec(spec)).id
+
+    def running(self, name: str = "one", **changes: Any) -> tuple[str, str]:
+        """A run that trains; its id and its attempt's."""
+        run = self.store.run(self.waiting(name, **changes))
+        self.tick()
+        attempt = f"{run.id}-1"
+        self.beat(attempt, step=None)
+        line = '{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
+        self.store.append_stream(attempt, "events.jsonl", 0, line.encode())
+        self.tick()
+        return run.id, attempt
+
+    def exited(self, attempt: str, **note: Any) -> dict[str, Any]:
+        """Its processes are gone, and its shim reports that."""
+        self.listed.pop(attempt, None)
+        found = {"code": 0, "signal": None, "reason": "", "log_tail": ""} | note
+        sizes = self.store.stream_sizes(attempt)
+        return self.dispatcher.on_exit(attempt, {"exit": found, "sizes": sizes, "node_rank": 0})
+
+    def beat(self, attempt: str, step: int | None):
+        return self.dispatcher.on_beat(
+            attempt, {"step": step, "elapsed_s": self.elapsed, "node_rank": 0}
+        )
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.elapsed += seconds
+        self.news()
+        self.dispatcher.tick()
+        self.dispatcher.tick()
+
+    def state(self, run_id: str) -> tuple[str, int]:
+        run = self.store.run(run_id)
+        return run.state, run.attempt

@@ -1,0 +1,25 @@
+"""The life of a run, written out by hand: what tests and judges hold the product's table to.
+
+Nothing here is imported from the product. Whoever changes the life cycle changes it here, too.
+"""
+
+from __future__ import annotations
+
+MOVES: dict[str, frozenset[str]] = {
+    "queued": frozenset({"starting", "paused", "cancelled", "failed"}),
+    "starting": frozenset({"running", "stopping", "failed", "queued"}),
+    "running": frozenset({"stopping", "completed", "failed", "queued"}),
+    "stopping": frozenset({"paused", "cancelled", "pruned", "completed", "failed"}),
+    "paused": frozenset({"queued", "cancelled"}),
+    "failed": frozenset({"queued"}),
+    "completed": frozenset(),
+    "cancelled": frozenset(),
+    "pruned": frozenset(),
+}
+STATES = tuple(MOVES)
+ENDED = frozenset({"completed", "failed", "cancelled", "pruned"})
+ACTIVE = frozenset({"starting", "running", "stopping"})
+
+
+def is_move(old: str | None, new: str) -> bool:
+    return old is not None and new in MOVES.get(old, ())

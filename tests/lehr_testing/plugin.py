@@ -1,0 +1,226 @@
+"""What holds for the whole suite: a result for every test, no skip unawares, a clean environment.
+
+The order and the groups of tests are in ``ordering``, the examples of Hypothesis in ``properties``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr_testing import ordering, properties
+
+# Of whoever runs the tests: they would reach Lehr, W&B, S3, Ray or the width of what is printed.
+FOREIGN = re.compile(
+    r"LEHR_.*|WANDB_.*|AWS_.*|RAY_.*|(https?|all|no|ftp)_proxy|COLUMNS|LINES", re.IGNORECASE
+)
+# These ask something of the tests themselves.
+OURS = re.compile(r"LEHR_RENEW_GOLDENS|LEHR_TEST_.*|LEHR_FAULTS_.*")
+# A cache outside the session would hide that something no longer compiles.
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+COLLECTED = pytest.StashKey[dict[str, set[str]]]()
+"""The markers of all that was collected, also of what was not selected."""
+
+MAY_SKIP = {
+    "tests/platform/cli/test_completion.py::*": "zsh and fish need not be installed",
+    "tests/repository/test_deploy.py::*systemd*": "a container has no systemd",
+    "tests/gpu/*": "kernels that not every GPU has",
+    "tests/faults/*": "network and pid namespaces and mounts need privileges",
+    "tests/trainer/*::test_a_full_disk_*": "mounting a small disk needs root",
+    "tests/trainer/test_distributed.py::test_a_device_that_is_not_there_*": "there is a GPU",
+    "tests/trainer/test_refusals.py::test_nothing_is_prepared_*": "there is a GPU",
+    "tests/trainer/process/test_runs.py::test_cuda_where_there_is_none_*": "there is a GPU",
+    "tests/e2e/test_up_defaults.py::*": "there is a GPU",
+}
+"""Node ids of tests that may be skipped where skips fail, and why."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("lehr")
+    group.addoption(
+        "--strict-results",
+        action="store_true",
+        default=bool(os.environ.get("CI")),
+        help="Fail on skipped tests that are not in the table of lehr_testing/plugin.py; "
+        "on by itself where CI is set",
+    )
+    ordering.add_options(group)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Clean the environment before any fixture or worker starts."""
+    for name in foreign(os.environ):
+        del os.environ[name]
+    if not is_worker(config):
+        caches = tempfile.mkdtemp(prefix="lehr-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(caches, ignore_errors=True))
+        config.stash[ordering.GROUPS_FILE] = Path(caches, "groups.json")
+        for name in CACHES:
+            # The workers inherit them.
+            os.environ[name] = os.path.join(caches, name.lower())  # noqa: PTH118
+        config.pluginmanager.register(Results(config), "lehr-results")
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def foreign(names: Iterable[str]) -> list[str]:
+    return [name for name in names if FOREIGN.fullmatch(name) and not OURS.fullmatch(name)]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment() -> Iterator[None]:
+    """Put back what a test changed of the environment."""
+    before = dict(os.environ)
+    yield
+    # pytest itself sets and removes the current test's name.
+    changed = {
+        name
+        for name, _ in before.items() ^ dict(os.environ).items()
+        if name != "PYTEST_CURRENT_TEST"
+    }
+    for name in changed:
+        if name in before:
+            os.environ[name] = before[name]
+        else:
+            del os.environ[name]
+
+
+# ---------------------------------------------------------------------------------- collection
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    everything = list(items)
+    yield
+    config.stash[COLLECTED] = {
+        item.nodeid: {mark.name for mark in item.iter_markers()} for item in everything
+    }
+    ordering.sort(config, items)
+    if not is_worker(config):
+        refuse_equal_ids([item.nodeid for item in items])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if is_worker(session.config):
+        ordering.send_groups(session.config.workerinput, session.items)
+
+
+def refuse_equal_ids(ids: Iterable[str]) -> None:
+    """Raise if two tests have the same node id: of those, pytest-xdist runs only one."""
+    twice = [name for name, times in Counter(ids).items() if times > 1]
+    if twice:
+        raise pytest.UsageError(
+            f"{len(twice)} node ids belong to several tests each; give them ids of their own: "
+            + ", ".join(twice[:5])
+        )
+
+
+# ------------------------------------------------------------------------------------- results
+
+
+class Results:
+    """Compares what was selected with what has a result, in the process that reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.selected: list[str] = []
+        self.seconds: dict[str, float] = defaultdict(float)
+        """Setup, call and teardown of each test that has a result."""
+        self.missing: list[str] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.selected = [item.nodeid for item in session.items]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Take the place of the above: with pytest-xdist only the workers collect."""
+        refuse_equal_ids(ids)
+        self.selected = list(ids)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[ordering.GROUPS_INPUT] = str(self.config.stash[ordering.GROUPS_FILE])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        return ordering.make_scheduler(config, log)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Fail when tests have no result, unless the run was cut short on purpose."""
+        option = self.config.option
+        ended = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
+        if not ended or option.maxfail or option.collectonly or session.shouldstop:
+            return
+        self.missing = [name for name in self.selected if name not in self.seconds]
+        if self.missing:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if option.write_durations:
+            ordering.write_durations(self.seconds)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if not self.missing:
+            return
+        terminalreporter.section("tests without a result", red=True, bold=True)
+        terminalreporter.line(
+            f"{len(self.missing)} of {len(self.selected)} selected tests have no result:"
+        )
+        for name in self.missing[:20]:
+            terminalreporter.line(f"  {name}")
+
+
+# --------------------------------------------------------------------------------------- skips
+
+
+def skip_allowed(nodeid: str) -> bool:
+    return any(fnmatchcase(nodeid, pattern) for pattern in MAY_SKIP)
+
+
+def fail_if_skipped(config: pytest.Config, report: Any) -> None:
+    """Turn a skip that is not in ``MAY_SKIP`` into a failure where that is asked for."""
+    if not config.getoption("strict_results") or report.outcome != "skipped":
+        return
+    if hasattr(report, "wasxfail") or skip_allowed(report.nodeid):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = (
+        f"{reason}\n{report.nodeid} may not be skipped here: what it needs must be installed, "
+        "or it must have a line in MAY_SKIP of tests/lehr_testing/plugin.py."
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
+    fail_if_skipped(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    report = yield
+    fail_if_skipped(collector.config, report)
+    return report
+
+
+pytest_plugins = ["pytester"]
+
+properties.register_profiles()

@@ -1,0 +1,93 @@
+"""``lehr logs -f`` beside a log that grows, against a real server without a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr.specs import load_spec
+from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, say, served, started
+
+LEHR = str(Path(sys.executable).parent / "lehr")
+LOG = "rank-0.log"
+
+
+@pytest.fixture
+def api(tmp_path):
+    with served(tmp_path / "home") as (made, address):
+        made.address = address
+        yield made
+
+
+@pytest.fixture
+def follow(api):
+    """Starts `lehr logs ... -f`; whatever still runs at the end is killed."""
+    begun = []
+
+    def start(*args: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [LEHR, "--server", api.address, "logs", *args, "-f"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"},
+        )
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def training(api) -> tuple[str, str]:
+    """A run under way that has printed two lines; its id and its attempt's."""
+    run = api.store.create_run(load_spec(RUN_SPEC))
+    attempt = begin(api.store, run.id)
+    say(api.store, attempt, started())
+    say(api.store, attempt, b"step 1\nstep 2\n", LOG)
+    return run.id, attempt
+
+
+@pytest.mark.timeout(180)
+def test_lines_are_printed_as_they_come_until_the_run_ends(api, follow):
+    run, attempt = training(api)
+    following = follow("one")
+    assert [following.stdout.readline() for _ in range(2)] == ["step 1\n", "step 2\n"]
+    # Only a command that follows is there to print these: it has printed all that there was.
+    say(api.store, attempt, b"step 3\nstep", LOG)
+    assert following.stdout.readline() == "step 3\n"
+    say(api.store, attempt, b" 4\n", LOG)
+    assert following.stdout.readline() == "step 4\n"
+    assert following.poll() is None
+    say(api.store, attempt, b"bye, without an end of line", LOG)
+    end(api.store, run)
+    left, errors = following.communicate(timeout=120)
+    assert (left, errors, following.returncode) == ("bye, without an end of line\n", "", 0)
+
+
+@pytest.mark.timeout(180)
+def test_it_begins_with_the_last_lines_and_goes_on_through_a_later_attempt(api, follow):
+    run, attempt = training(api)
+    following = follow("one", "-n", "1")
+    assert following.stdout.readline() == "step 2\n"
+    store = api.store
+    running, queued = RunState.RUNNING, RunState.QUEUED
+    assert store.move(
+        run, old=running, new=queued, attempt=1, cause="node_lost", actor="dispatcher"
+    )
+    store.close_attempt(attempt)
+    second = begin(store, run, 2)
+    say(store, second, b"again\n", LOG)
+    assert following.stdout.readline() == "again\n"
+    following.send_signal(signal.SIGINT)
+    left, errors = following.communicate(timeout=120)
+    assert (left, following.returncode) == ("", 0)
+    assert "Detached; the run goes on." in errors

@@ -1,0 +1,66 @@
+"""A cluster whose nodes have no GPUs: what is told of it, and of what ran on such a node before."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.cluster.members import Cluster
+from lehr.cluster.view import cluster_view
+from lehr.control.reconcile import Lose, OpenAttempt, Patience, reconcile
+from lehr.store import Store
+
+HELLO = {"attempts": {}, "gpus": [], "cpus": 2}
+GPU = {"index": 0, "name": "logical GPU", "memory_bytes": None, "uuid": None}
+
+
+def node(name: str, gpus: int) -> dict:
+    return {"name": name, "ray_id": f"ray-{name}", "address": "a", "gpus": gpus, "alive": True}
+
+
+def members(*nodes: dict) -> dict:
+    return {"news": "members", "nodes": list(nodes)}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "home") as opened:
+        yield opened
+
+
+def state(cluster: Cluster, store: Store) -> tuple[str, str | None]:
+    view = cluster_view(cluster, store, without_gpus="the cure")
+    return view.state, view.message
+
+
+def test_the_servers_own_node_without_gpus_is_up_once_its_agent_answers(store):
+    cluster = Cluster({"n1": []})
+    cluster.set_state("up", None)
+    assert state(cluster, store)[0] == "starting"
+    cluster.hear(members(node("n1", 0)))
+    assert state(cluster, store) == ("starting", "Ray is up; its nodes' agents are starting")
+    cluster.hear({"news": "node", "name": "n1", "hello": HELLO})
+    assert state(cluster, store) == ("up", "the cure")
+
+
+def test_a_cluster_of_nodes_without_gpus_waits_for_no_agent(store):
+    cluster = Cluster({})
+    cluster.set_state("up", None)
+    cluster.hear(members(node("head", 0)))
+    assert state(cluster, store) == ("up", "the cure")
+    cluster.hear(members(node("head", 0), node("n1", 1)))
+    assert state(cluster, store)[0] == "starting"
+    cluster.hear({"news": "node", "name": "n1", "hello": {**HELLO, "gpus": [GPU]}})
+    assert state(cluster, store) == ("up", None)
+
+
+def test_what_ran_on_a_node_that_came_back_without_gpus_is_lost_when_its_lease_is_over():
+    cluster = Cluster({})
+    cluster.set_state("up", None)
+    cluster.hear(members(node("n1", 0)))
+    lease = Patience().lease_s
+    for silent, expected in ((lease - 1, []), (lease + 1, [Lose])):
+        attempt = OpenAttempt(
+            "r-1", ("n1",), wanted=True, dispatched=True, heard=True, since_contact_s=silent
+        )
+        seen = [member.seen() for member in cluster.members().values()]
+        assert [type(action) for action in reconcile([attempt], seen)] == expected

@@ -1,0 +1,44 @@
+"""The product's table of moves is the one that is written out by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from lehr.control import lifecycle
+from lehr.control.lifecycle import RunState, can_move
+from lehr.control.outcome import path
+from lehr_testing.lifecycle import ACTIVE, ENDED, MOVES, STATES, is_move
+
+
+def test_the_states_are_these():
+    assert {state.value for state in RunState} == set(STATES)
+
+
+@pytest.mark.parametrize("old", STATES)
+def test_from_each_state_the_moves_are_these(old):
+    assert {new for new in STATES if can_move(RunState(old), RunState(new))} == MOVES[old]
+    assert {state.value for state in lifecycle.MOVES[RunState(old)]} == MOVES[old]
+
+
+def test_ended_and_active_states_are_these():
+    assert {state.value for state in RunState if state.ended} == ENDED
+    assert {state.value for state in RunState if state.active} == ACTIVE
+
+
+def test_a_run_that_completed_was_cancelled_or_pruned_goes_nowhere():
+    assert {state for state in STATES if not MOVES[state]} == ENDED - {"failed"}
+
+
+@pytest.mark.parametrize("old", sorted(ACTIVE))
+def test_each_way_consists_of_moves(old):
+    reached = set()
+    for new in STATES:
+        way = [old, *(state.value for state in path(RunState(old), RunState(new)))]
+        if len(way) > 1:
+            assert way[-1] == new
+            assert all(is_move(*pair) for pair in itertools.pairwise(way))
+            reached.add(new)
+    # Whatever an attempt's end leads to can be recorded.
+    assert reached >= ENDED | {"paused"}

@@ -1,0 +1,240 @@
+"""The suite's own plugin, tried on small suites: what must fail there fails."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lehr_testing import ordering, plugin
+from lehr_testing.paths import TESTS
+
+TWO_WORKERS = ("-p", "xdist", "-n", "2", "--dist", "loadgroup")
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A folder for a small suite that has the plugin."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    # Its modules are not this session's.
+    monkeypatch.setattr(ordering, "DURATIONS", pytester.path / "durations.json")
+    monkeypatch.setattr(ordering, "ROOT", pytester.path)
+    pytester.makeini("[pytest]\naddopts = --import-mode=importlib -p lehr_testing.plugin\n")
+    return pytester
+
+
+EQUAL_IDS = """
+import pytest
+
+class Same(pytest.Item):
+    def runtest(self):
+        pass
+
+def pytest_pycollect_makeitem(collector, name, obj):
+    if name.startswith("test_"):
+        return [Same.from_parent(collector, name="test_one")]
+"""
+
+
+@pytest.mark.parametrize("workers", [(), TWO_WORKERS], ids=["alone", "workers"])
+def test_two_tests_of_one_node_id_are_refused(
+    suite: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    suite.makeconftest(EQUAL_IDS)
+    suite.makepyfile(test_it="def test_a(): pass\ndef test_b(): pass\n")
+    done = suite.runpytest_subprocess(*workers)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*1 node ids belong to several tests*test_it.py::test_one*"])
+
+
+FORGETS = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    return True if item.name == "test_b" else None
+"""
+
+
+@pytest.mark.parametrize("workers", [(), TWO_WORKERS], ids=["alone", "workers"])
+def test_a_test_without_a_result_fails_the_session(
+    suite: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    suite.makeconftest(FORGETS)
+    suite.makepyfile(test_it="def test_a(): pass\ndef test_b(): pass\n")
+    done = suite.runpytest_subprocess(*workers)
+    done.assert_outcomes(passed=1)
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    done.stdout.fnmatch_lines(["1 of 2 selected tests have no result:", "*test_it.py::test_b"])
+
+
+def test_a_session_that_stops_at_its_first_failure_names_no_missing_results(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makepyfile(test_it="def test_a(): assert 0\ndef test_b(): pass\n")
+    done = suite.runpytest_inprocess("-x")
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    done.stdout.no_fnmatch_line("*no result*")
+
+
+SKIPS = """
+import pytest
+
+def test_a():
+    pytest.skip("no such program")
+
+@pytest.mark.xfail(reason="known")
+def test_b():
+    assert 0
+"""
+
+
+def test_a_skip_fails_only_where_that_is_asked_for(suite: pytest.Pytester) -> None:
+    suite.makepyfile(test_it=SKIPS)
+    suite.runpytest_inprocess().assert_outcomes(skipped=1, xfailed=1)
+    done = suite.runpytest_inprocess("--strict-results")
+    done.assert_outcomes(failed=1, xfailed=1)
+    done.stdout.fnmatch_lines(["*no such program*", "*test_it.py::test_a may not be skipped*"])
+
+
+def test_a_skip_with_a_reason_in_the_table_is_allowed(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(plugin.MAY_SKIP, "test_it.py::test_a", "a program that few have")
+    suite.makepyfile(test_it=SKIPS)
+    suite.runpytest_inprocess("--strict-results").assert_outcomes(skipped=1, xfailed=1)
+
+
+def test_a_module_that_skips_itself_fails_where_skips_fail(suite: pytest.Pytester) -> None:
+    suite.makepyfile(test_it="import pytest\npytest.importorskip('no_such_module')\n")
+    suite.makepyfile(test_other="def test_a(): pass\n")
+    done = suite.runpytest_inprocess("--strict-results")
+    assert done.ret == pytest.ExitCode.INTERRUPTED
+    done.stdout.fnmatch_lines(["*test_it.py may not be skipped here*"])
+
+
+def test_skips_fail_by_themselves_in_ci(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    suite.makepyfile(test_it=SKIPS)
+    suite.runpytest_inprocess().assert_outcomes(failed=1, xfailed=1)
+
+
+SEES = """
+import os
+
+FOREIGN = ["LEHR_HOME", "WANDB_API_KEY", "AWS_PROFILE", "RAY_ADDRESS", "https_proxy", "COLUMNS"]
+
+def test_a():
+    assert [name for name in FOREIGN if name in os.environ] == []
+    assert os.environ["LEHR_RENEW_GOLDENS"] == "1"
+    assert os.path.basename(os.path.dirname(os.environ["TORCHINDUCTOR_CACHE_DIR"])).startswith("lehr-tests-")
+    os.environ["LEHR_HOME"] = "/left/behind"
+    os.environ["PATH"] = "/elsewhere"
+    del os.environ["LEHR_RENEW_GOLDENS"]
+
+def test_b():
+    assert "LEHR_HOME" not in os.environ
+    assert os.environ["PATH"] != "/elsewhere"
+    assert os.environ["LEHR_RENEW_GOLDENS"] == "1"
+"""
+
+
+def test_every_test_begins_with_a_clean_environment(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LEHR_HOME", "WANDB_API_KEY", "AWS_PROFILE", "RAY_ADDRESS", "https_proxy"):
+        monkeypatch.setenv(name, "/of/who/runs/the/tests")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LEHR_RENEW_GOLDENS", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/yesterday")
+    suite.makepyfile(test_it=SEES)
+    suite.runpytest_inprocess().assert_outcomes(passed=2)
+    assert not Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent.exists()
+
+
+WITNESS = """
+import os, pytest
+
+{marker}
+@pytest.mark.parametrize("n", range(3))
+def test_it(n):
+    with open({seen!r}, "a") as seen:
+        seen.write(os.environ.get("PYTEST_XDIST_WORKER", "alone") + " {name}\\n")
+"""
+
+
+def make_witnesses(suite: pytest.Pytester, **markers: str) -> Path:
+    """Files of three tests each, which write the worker and the file's name."""
+    seen = suite.path / "seen"
+    suite.makepyfile(
+        **{
+            f"test_{name}": WITNESS.format(marker=marker, seen=str(seen), name=name)
+            for name, marker in markers.items()
+        }
+    )
+    return seen
+
+
+def test_what_takes_longest_comes_first(suite: pytest.Pytester) -> None:
+    seen = make_witnesses(suite, brief="", long="", new="")
+    (suite.path / "durations.json").write_text(
+        json.dumps({"test_brief.py": 0.1, "test_long.py": 90.0})
+    )
+    suite.runpytest_inprocess().assert_outcomes(passed=9)
+    assert seen.read_text().split()[1::2] == ["long"] * 3 + ["new"] * 3 + ["brief"] * 3
+
+
+def test_a_file_s_tests_and_a_named_group_s_stay_in_one_worker(suite: pytest.Pytester) -> None:
+    named = "@pytest.mark.xdist_group('together')"
+    seen = make_witnesses(suite, a="", b=named, c=named, d="")
+    suite.runpytest_subprocess(*TWO_WORKERS).assert_outcomes(passed=12)
+    where: dict[str, set[str]] = {}
+    for line in seen.read_text().splitlines():
+        worker, name = line.split()
+        where.setdefault(name, set()).add(worker)
+    assert all(len(workers) == 1 for workers in where.values()), where
+    assert where["b"] == where["c"]
+    assert len(set.union(*where.values())) == 2
+
+
+def test_durations_are_written_by_file_and_those_of_other_files_kept(
+    suite: pytest.Pytester,
+) -> None:
+    make_witnesses(suite, a="", b="")
+    kept = {"test_b.py": 7.0, "test_gone.py": 8.0}
+    (suite.path / "durations.json").write_text(json.dumps(kept))
+    suite.runpytest_inprocess("--write-durations", "test_a.py").assert_outcomes(passed=3)
+    written = json.loads((suite.path / "durations.json").read_text())
+    assert sorted(written) == ["test_a.py", "test_b.py"]
+    assert written["test_b.py"] == 7.0
+
+
+PROFILE = """
+from hypothesis import settings
+from lehr_testing.properties import examples
+
+def test_it():
+    found = settings()
+    print("seen", examples(10), found.max_examples, found.derandomize, found.deadline)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        ((), "seen 10 100 True None"),
+        (("--hypothesis-profile=nightly",), "seen 100 1000 False None"),
+    ],
+    ids=["ci", "nightly"],
+)
+def test_property_tests_repeat_themselves_but_at_night(
+    suite: pytest.Pytester, arguments: tuple[str, ...], seen: str
+) -> None:
+    suite.makepyfile(test_it=PROFILE)
+    done = suite.runpytest_subprocess("-s", "-p", "_hypothesis_pytestplugin", *arguments)
+    done.stdout.fnmatch_lines([f"*{seen}"])

@@ -1,0 +1,148 @@
+"""Forked processes are as real as those that are typed: they end, fail and are killed alike."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr_testing.forking import Forked, fork
+from lehr_testing.paths import TESTS
+from lehr_testing.trainer import kill_marked, rank_pids
+from lehr_testing.waiting import until
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+SLEEP = "import time; time.sleep(600)"
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(*pids: int) -> None:
+    until(lambda: not any(map(alive, pids)), within_s=30, what="the processes to be gone")
+
+
+@contextmanager
+def forked(**options: Any) -> Iterator[Forked]:
+    process = fork(None, **{"environment": ENVIRONMENT, **options})
+    try:
+        yield process
+    finally:
+        process.end_session()
+        process.close()
+
+
+def test_a_fork_has_the_output_the_environment_and_the_exit_code_of_its_own() -> None:
+    code = (
+        "import atexit, os, sys\n"
+        "atexit.register(lambda: print('at the end'))\n"
+        "print(os.environ['MARK'], os.getpid(), os.getsid(0), sys.argv[1:])\n"
+        "print('wrong', file=sys.stderr)\n"
+        "sys.exit(3)\n"
+    )
+    environment = {**ENVIRONMENT, "MARK": "m"}
+    with forked(environment=environment, code=code, stderr_apart=True) as process:
+        out, errors = process.communicate(60)
+        assert process.returncode == 3
+    assert out == f"m {process.pid} {process.pid} []\nat the end\n"
+    assert errors == "wrong\n"
+
+
+def test_a_fork_that_is_killed_says_by_which_signal() -> None:
+    with forked(code=SLEEP) as process:
+        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+
+
+def test_what_is_read_at_imports_cannot_be_changed_in_a_fork() -> None:
+    with pytest.raises(ValueError, match="OMP_NUM_THREADS is read at imports"):
+        fork(None, environment={**ENVIRONMENT, "OMP_NUM_THREADS": "2"})
+
+
+def test_a_rank_that_fails_ends_the_others() -> None:
+    code = f"import os, sys\nif os.environ['RANK'] == '1':\n    sys.exit(7)\n{SLEEP}"
+    with forked(ranks=3, code=code) as process:
+        ranks = rank_pids(process)
+        process.communicate(60)
+        assert process.returncode == 1
+        gone(*ranks)
+
+
+def test_ranks_end_with_their_launcher() -> None:
+    with forked(ranks=2, code=SLEEP) as process:
+        ranks = until(
+            lambda: len(found := rank_pids(process)) == 2 and found, within_s=30, what="two ranks"
+        )
+        process.kill()
+        assert process.wait(30) == -signal.SIGKILL
+        gone(*ranks)
+
+
+def test_nothing_is_left_when_the_tests_are_killed() -> None:
+    script = (
+        "import os\n"
+        "from lehr_testing.forking import Server\n"
+        "server = Server(preloaded=())\n"
+        f"process = server.fork(None, environment=server.environment, code={SLEEP!r})\n"
+        "print(server.process.pid, process.pid, flush=True)\n"
+        "os.read(0, 1)\n"
+    )
+    tests = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**ENVIRONMENT, "PYTHONPATH": str(TESTS)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert tests.stdout is not None
+        pids = [int(pid) for pid in tests.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(map(alive, pids))
+    finally:
+        tests.kill()
+        tests.communicate()
+    try:
+        gone(*pids)
+    finally:
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_what_was_typed_is_found_by_its_mark_in_any_session(tmp_path: Path) -> None:
+    """As torchrun's ranks are, once it is gone."""
+    sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
+    marked, other = (
+        subprocess.Popen(sleeping, env={**os.environ, "MARK": mark}, start_new_session=True)
+        for mark in (str(tmp_path), "another")
+    )
+    try:
+        # The environment is the new program's only after the exec.
+        until(
+            lambda: (
+                f"MARK={tmp_path}\0".encode() in Path(f"/proc/{marked.pid}/environ").read_bytes()
+            ),
+            within_s=30,
+            what="the start",
+        )
+        kill_marked(f"MARK={tmp_path}")
+        assert marked.wait(30) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (marked, other):
+            process.kill()
+            process.wait()

@@ -1,0 +1,286 @@
+"""From config to training: each switch reaches the part that it names, seen by what then happens.
+
+What a technique does is tested beside the module that it lives in; here, that it is connected.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lehr_testing.assembled import begin, recorded
+from lehr_testing.graphs import captured_graphs
+from lehr_testing.specs import text_corpus
+from lehr_trainer.errors import BadData
+from lehr_trainer.models.anatomy import anatomy, blocks
+from lehr_trainer.models.attention import AttentionCall
+from lehr_trainer.orders import LaunchNote
+from lehr_trainer.train import Training
+
+QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
+
+
+def one_step(training: Training) -> None:
+    with training.loader:
+        training.wrapped.train()
+        training.steplog.start_at(training.progress.step)
+        training.take_step()
+
+
+# --- techniques ------------------------------------------------------------------------------
+
+
+def forwards(training: Training) -> dict[str, int]:
+    """How often attention and MLP of each layer run in a step."""
+    calls: Counter[str] = Counter()
+    where = anatomy(training.model)
+    for index, block in enumerate(blocks(training.model)):
+        for name in (where.attention, where.mlp):
+            # Beneath the module itself, whose forward may be what recomputes.
+            first = next(m for m in block.get_submodule(name).modules() if isinstance(m, nn.Linear))
+            first.register_forward_hook(lambda *_, key=f"{name} {index}": calls.update([key]))
+    one_step(training)
+    return dict(calls)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "twice"),
+    [
+        ({"policy": "none"}, set()),
+        ({"policy": "block"}, {"self_attn 0", "self_attn 1", "mlp 0", "mlp 1"}),
+        ({"policy": "block", "every": 2}, {"self_attn 0", "mlp 0"}),
+        ({"policy": "swiglu"}, {"mlp 0", "mlp 1"}),
+        ({"policy": "attention"}, {"self_attn 0", "self_attn 1"}),
+    ],
+    # A set prints its members in another order in each process.
+    ids=["none", "block", "every second block", "swiglu", "attention"],
+)
+def test_the_parts_that_are_to_be_recomputed_run_twice_in_a_step(
+    tmp_path: Path, corpus: Path, recompute: dict[str, Any], twice: set[str]
+) -> None:
+    training = begin(tmp_path / "run", corpus, recompute=recompute, **QUIET)
+    calls = forwards(training)
+    assert set(calls) == {"self_attn 0", "self_attn 1", "mlp 0", "mlp 1"}
+    assert {name for name, count in calls.items() if count == 2} == twice
+    assert set(calls.values()) <= {1, 2}
+
+
+@pytest.fixture
+def graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.fx.GraphModule]]:
+    # Whether somebody compiled the same before is remembered beside inductor's cache.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    with captured_graphs() as given:
+        yield given
+
+
+@pytest.mark.parametrize(("scope", "count"), [("none", 0), ("block", 1), ("model", 1)])
+def test_what_is_to_be_compiled_is_before_the_first_step(
+    tmp_path: Path,
+    corpus: Path,
+    graphs: list[torch.fx.GraphModule],
+    scope: str,
+    count: int,
+) -> None:
+    training = begin(tmp_path / "run", corpus, compile={"scope": scope}, **QUIET)
+    assert len(graphs) == count, "its two layers share a graph"
+    said = [r["message"] for r in recorded(training, "notice") if r["phase"] == "compile"]
+    assert bool(said) == bool(count)
+    attentions = [
+        node
+        for graph in graphs
+        for node in graph.graph.nodes
+        if "scaled_dot_product_attention" in str(node.target)
+    ]
+    assert len(attentions) == {"none": 0, "block": 1, "model": 2}[scope]
+    one_step(training)
+    assert len(graphs) == count, "a step compiled what was to be compiled before"
+
+
+class MostRows(TorchDispatchMode):
+    """Watches every operation; knows the most rows of logits that one tensor had."""
+
+    def __init__(self, training: Training) -> None:
+        super().__init__()
+        self.rows, self._head = 0, tuple(training.model.head_weight.shape)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor) and leaf.shape[-1:] == self._head[:1]:
+                self.rows = max(self.rows, leaf.numel() // self._head[0])
+        return out
+
+
+@pytest.mark.parametrize(
+    ("loss", "rows"),
+    [
+        # In 1 MiB there are 512 rows of 512 fp32 logits.
+        ({"name": "chunked", "chunk_mb": 1}, 512),
+        ({"name": "chunked"}, 1024),
+        ({"name": "standard"}, 1024),
+        # In one operation of torch, which cuts them itself.
+        ({"name": "torch_chunked"}, 0),
+    ],
+    ids=str,
+)
+def test_the_loss_holds_as_many_logits_as_the_config_makes_it(
+    tmp_path: Path, corpus: Path, loss: dict[str, Any], rows: int
+) -> None:
+    batch = {"sequences": 16, "sequence_length": 64}
+    training = begin(tmp_path / "run", corpus, loss=loss, batch=batch, **QUIET)
+    with MostRows(training) as watch:
+        one_step(training)
+    assert watch.rows == rows
+
+
+def test_attention_on_the_math_kernel_is_warned_of_once(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[AttentionCall] = []
+
+    def fallback(call: AttentionCall) -> str:
+        calls.append(call)
+        return "attention runs on the math kernel"
+
+    # What only a GPU can show is which kernel takes a call; that the answer is heard is ours.
+    monkeypatch.setattr("lehr_trainer.first_pass.math_fallback", fallback)
+    batch = {
+        "sequences": 4,
+        "sequence_length": 64,
+        "micro_batch": 2,
+        "stages": [{"after": 0.5, "sequence_length": 128}],
+    }
+    training = begin(tmp_path / "run", corpus, batch=batch, **QUIET)
+    training.loader.close()
+    (warning,) = recorded(training, "warning")
+    assert warning["code"] == "math_attention"
+    assert warning["message"] == "attention runs on the math kernel"
+    (call,) = calls
+    assert (call.batch, call.heads, call.kv_heads) == (2, 2, 1)
+    assert (call.length, call.head_size, call.dtype) == (64, 16, torch.float32)
+
+
+@pytest.mark.parametrize("attention", [{"backend": "math"}, {"document_masking": True}])
+def test_who_asks_for_the_math_kernel_is_not_warned(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, attention: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("lehr_trainer.first_pass.math_fallback", lambda _: "a warning")
+    training = begin(tmp_path / "run", corpus, attention=attention, **QUIET)
+    training.loader.close()
+    assert recorded(training, "warning") == []
+
+
+def test_documents_see_only_themselves_where_the_config_masks_them(
+    tmp_path: Path, corpus: Path
+) -> None:
+    masked, plain = (
+        begin(tmp_path / str(on), corpus, attention={"document_masking": on}, **QUIET)
+        for on in (True, False)
+    )
+    tokens = torch.arange(64)[None] % 97
+    other = tokens.clone()
+    end = masked.data.eos_id
+    tokens[0, 20] = other[0, 20] = end
+    other[0, :20] += 1
+    for training, same in ((masked, True), (plain, False)):
+        with torch.no_grad():
+            after = [training.model(*training.read(t))[0, 21:] for t in (tokens, other)]
+        assert torch.equal(*after) == same
+        training.loader.close()
+
+
+# --- data ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loading", ["memmap", "preload"])
+def test_data_is_mapped_or_read_as_the_config_says(
+    tmp_path: Path, corpus: Path, loading: str
+) -> None:
+    data = {"corpus": {"kind": "text", "paths": [str(corpus)]}, "tokenizer": "byte"}
+    training = begin(tmp_path / "run", corpus, data={**data, "loading": loading}, **QUIET)
+    training.loader.close()
+    (shard,) = training.loader.data.shards
+    # A mapped file is read-only and belongs to the mapping.
+    assert shard.flags.owndata == (loading == "preload")
+    assert shard.flags.writeable == (loading == "preload")
+
+
+@pytest.mark.parametrize(("workers", "prefetch"), [(0, 4), (2, 3)])
+def test_batches_are_made_ahead_by_as_many_threads_as_the_config_says(
+    tmp_path: Path, corpus: Path, workers: int, prefetch: int
+) -> None:
+    data = {"corpus": {"kind": "text", "paths": [str(corpus)]}, "tokenizer": "byte"}
+    ahead = {"workers": workers, "prefetch": prefetch}
+    before = set(threading.enumerate())
+    training = begin(tmp_path / "run", corpus, data={**data, **ahead}, **QUIET)
+    with training.loader:
+        made = [t for t in threading.enumerate() if t not in before and "loader" in t.name]
+        assert len(made) == workers
+        assert len(training.loader._ready) == workers * prefetch
+
+
+def test_a_seed_is_that_of_weights_order_and_generators(tmp_path: Path, corpus: Path) -> None:
+    first, again, other = (
+        begin(tmp_path / name, corpus, seed=seed, **QUIET)
+        for name, seed in (("first", 3), ("again", 3), ("other", 4))
+    )
+    assert torch.initial_seed() == 4 * 1_000_003
+    assert np.random.get_state()[1][0] == 4 * 1_000_003  # noqa: NPY002 - the one that is saved
+    weights = [training.model.head_weight for training in (first, again, other)]
+    batches = []
+    for training in (first, again, other):
+        with training.loader:
+            batches.append(training.loader.batch(0)[0])
+    for values in (weights, batches):
+        assert torch.equal(values[0], values[1])
+        assert not torch.equal(values[0], values[2])
+
+
+# --- going on --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path: Path, corpus: Path) -> Path:
+    """A run of one step, saved."""
+    training = begin(tmp_path / "run", corpus, **QUIET)
+    one_step(training)
+    training.save("order", None, final=True)
+    training.saver.end()
+    return tmp_path / "run"
+
+
+def test_a_run_goes_on_with_the_data_it_began_with(
+    saved: Path, tmp_path: Path, corpus: Path
+) -> None:
+    other = text_corpus(tmp_path / "others", documents=61)
+    with pytest.raises(BadData, match="the training data changed"):
+        begin(saved, other, **QUIET)
+    again = begin(saved, corpus, **QUIET)
+    again.loader.close()
+    assert again.progress.step == 1
+
+
+def test_a_run_goes_on_with_the_validation_set_it_began_with(saved: Path, corpus: Path) -> None:
+    with pytest.raises(BadData, match="the validation set changed"):
+        begin(saved, corpus, **{**QUIET, "validation": {"tokens": 256, "share": 0.1, "every": 0}})
+
+
+def test_a_fork_may_train_on_other_data(saved: Path, tmp_path: Path) -> None:
+    other = text_corpus(tmp_path / "others", documents=61)
+    checkpoint = saved / "attempt-1" / "checkpoints" / "step-00000001"
+    note = LaunchNote(resume="pinned", resume_from=str(checkpoint))
+    training = begin(tmp_path / "fork", other, note=note, **QUIET)
+    training.loader.close()
+    assert training.progress.step == 1
+    (resumed,) = recorded(training, "resumed")
+    assert resumed["checkpoint"] == str(checkpoint)

@@ -1,0 +1,305 @@
+"""The loop: what it hands to the model, sends, measures, saves and obeys, seen from outside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from lehr_testing.assembled import begin, recorded
+from lehr_trainer import layout
+from lehr_trainer.data.order import shuffled
+from lehr_trainer.data.prepared import read_manifest
+from lehr_trainer.distributed import Ranks
+from lehr_trainer.models.anatomy import blocks
+from lehr_trainer.train import Training
+
+CPU = torch.device("cpu")
+QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
+"""Nothing but steps, and what follows the last of them."""
+
+
+def train(training: Training) -> Training:
+    with training.loader:
+        assert training.run().outcome in {"completed", "stopped"}
+    return training
+
+
+def take_steps(training: Training, count: int) -> None:
+    training.wrapped.train()
+    training.steplog.start_at(training.progress.step)
+    for _ in range(count):
+        training.take_step()
+
+
+def metrics(training: Training) -> dict[int, dict[str, float]]:
+    return {record["step"]: record["values"] for record in recorded(training, "metrics")}
+
+
+# --- which tokens ----------------------------------------------------------------------------
+
+
+def watch_batches(training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Inputs of the model and targets of the loss, as training calls them from now on."""
+    inputs: list[torch.Tensor] = []
+    both: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def note(model: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+        if model.training:
+            inputs.append(arguments[0].clone())
+
+    training.model.register_forward_pre_hook(note)
+    loss = training.loss
+
+    def noted(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        both.append((inputs.pop(), targets.clone()))
+        return loss(hidden, head, targets)
+
+    training.loss = noted
+    return both
+
+
+def sequences_in_order(training: Training, count: int) -> np.ndarray:
+    """The first ``count`` sequences and the token after each, from the shards themselves."""
+    config, folder = training.config, training.data.directory
+    length = config.batch.sequence_length
+    every = []
+    for entry in read_manifest(folder).train:
+        tokens = np.fromfile(folder / entry.name, dtype=training.data.dtype).astype(np.int64)
+        starts = range(0, len(tokens) - length, length)
+        every.append(np.stack([tokens[start : start + length + 1] for start in starts]))
+    blocks_of_corpus = np.concatenate(every)
+    order = shuffled(config.seed, 0, len(blocks_of_corpus), np.arange(count))
+    return blocks_of_corpus[order]
+
+
+def test_each_step_trains_on_the_sequences_of_its_place_in_the_order(
+    tmp_path: Path, corpus: Path
+) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
+    changes = {**QUIET, "seed": 7, "batch": batch, "diagnostics": {"quality_every": 0}}
+    first = begin(tmp_path / "run", corpus, steps=3, **changes)
+    seen = watch_batches(first)
+    train(first)
+    second = begin(tmp_path / "run", corpus, steps=5, **changes)
+    assert second.progress.step == 3
+    seen_later = watch_batches(second)
+    train(second)
+
+    want = sequences_in_order(first, 5 * 4)
+    got = [*seen, *seen_later]
+    assert [inputs.shape for inputs, _ in got] == [(2, 64)] * 10
+    assert np.array_equal(torch.cat([inputs for inputs, _ in got]).numpy(), want[:, :-1])
+    assert np.array_equal(torch.cat([targets for _, targets in got]).numpy(), want[:, 1:])
+    assert len({row.tobytes() for row in want}) == 20, "no two of these sequences are the same"
+
+
+# --- gradients -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def among_ranks(tmp_path: Path) -> Iterator[Ranks]:
+    """One rank that shares gradients all the same."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        yield Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("micro_batch", [4, 1])
+def test_gradients_are_sent_once_a_step_whatever_it_accumulates(
+    tmp_path: Path, corpus: Path, among_ranks: Ranks, micro_batch: int
+) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": micro_batch}
+    training = begin(tmp_path / "run", corpus, ranks=among_ranks, batch=batch, **QUIET)
+    sent: list[int] = []
+
+    # Without annotations, which DDP compares as objects.
+    def hook(_, bucket):
+        sent.append(bucket.buffer().numel())
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    training.wrapped.register_comm_hook(None, hook)
+    every = sum(p.numel() for p in training.model.parameters())
+    with training.loader:
+        for _ in range(2):
+            sent.clear()
+            take_steps(training, 1)
+            assert sum(sent) == every
+
+
+def test_norms_of_parts_are_those_before_clipping(tmp_path: Path, corpus: Path) -> None:
+    looking = {"parts_every": 1, "quality_every": 0}
+    training = begin(tmp_path / "run", corpus, grad_clip=1e-3, diagnostics=looking, **QUIET)
+    parts: dict[str, float] = {}
+    clip = training.updates.clip
+
+    def clip_after_a_look(*args: Any) -> torch.Tensor:
+        for name, part in (
+            ("first", blocks(training.model)[0]),
+            ("last", blocks(training.model)[-1]),
+        ):
+            norms = [p.grad.norm() for p in part.parameters() if p.grad is not None]
+            parts[name] = float(torch.stack(norms).norm())
+        return clip(*args)
+
+    training.updates.clip = clip_after_a_look  # type: ignore[method-assign]
+    with training.loader:
+        take_steps(training, 1)
+    values = metrics(training)[1]
+    assert values["params/first_layer/grad_norm"] == pytest.approx(parts["first"])
+    assert values["params/last_layer/grad_norm"] == pytest.approx(parts["last"])
+    assert values["train/grad_norm"] > 100 * 1e-3, "nothing was clipped"
+    after = [p.grad for p in training.model.parameters() if p.grad is not None]
+    assert after == [], "gradients are gone when the next step begins"
+
+
+def test_each_step_uses_and_logs_the_rate_of_its_schedule(tmp_path: Path, corpus: Path) -> None:
+    schedule = {"name": "constant", "warmup_steps": 4}
+    training = begin(tmp_path / "run", corpus, steps=5, schedule=schedule, **QUIET)
+    used: list[list[float]] = []
+    training.optimizer.register_step_pre_hook(
+        lambda optimizer, *_: used.append([float(group["lr"]) for group in optimizer.param_groups])
+    )
+    train(training)
+    want = [0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3]
+    assert [min(rates) for rates in used] == pytest.approx(want)
+    assert [max(rates) for rates in used] == pytest.approx(want)
+    assert [values["train/lr"] for values in metrics(training).values()] == pytest.approx(want)
+
+
+def test_the_loss_is_the_mean_over_micro_batches(tmp_path: Path, corpus: Path) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
+    training = begin(tmp_path / "run", corpus, batch=batch, **QUIET)
+    parts: list[float] = []
+    loss = training.loss
+
+    def noted(*args: torch.Tensor) -> torch.Tensor:
+        part = loss(*args)
+        parts.append(part.item())
+        return part
+
+    training.loss = noted
+    with training.loader:
+        take_steps(training, 1)
+    assert len(parts) == 4
+    assert metrics(training)[1]["train/loss"] == pytest.approx(sum(parts) / 4)
+
+
+# --- what is measured ------------------------------------------------------------------------
+
+
+def test_what_a_step_waits_for_data_is_logged_for_that_step(tmp_path: Path, corpus: Path) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
+    training = begin(tmp_path / "run", corpus, steps=3, batch=batch, **QUIET)
+    quick = training.loader.batch
+
+    def slow(step: int, micro_step: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        # As a disk that keeps it waiting: ten seconds, a hundred in the second step.
+        training.loader.waited_s += 100.0 if step == 1 else 10.0
+        return quick(step, micro_step)
+
+    training.loader.batch = slow  # type: ignore[method-assign]
+    train(training)
+    waits = [values["data_wait_s"] for values in metrics(training).values()]
+    assert waits == pytest.approx([20.0, 200.0, 20.0], abs=5.0)
+
+
+@pytest.mark.parametrize(
+    ("backend", "kernel"),
+    [("auto", "flash_attention_for_cpu"), ("flash", "flash_attention_for_cpu"), ("math", "attention_math")],
+)  # fmt: skip
+def test_the_attention_kernel_that_runs_is_the_configs(
+    tmp_path: Path, corpus: Path, backend: str, kernel: str
+) -> None:
+    training = begin(tmp_path / "run", corpus, steps=1, attention={"backend": backend}, **QUIET)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        train(training)
+    ran = {event.key for event in seen.key_averages() if "_scaled_dot_product_" in event.key}
+    assert {name for name in ran if not name.endswith("_backward")} == {
+        f"aten::_scaled_dot_product_{kernel}"
+    }
+
+
+# --- saving and stopping ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keeps_best", [True, False])
+def test_a_new_best_is_saved_as_such(tmp_path: Path, corpus: Path, keeps_best: bool) -> None:
+    training = begin(
+        tmp_path / "run",
+        corpus,
+        steps=8,
+        validation={"tokens": 512, "share": 0.1, "every": 2},
+        checkpoint={"every": 0, "keep_best": keeps_best},
+    )
+    validation = iter([3.0, 4.0, 2.0, 2.5])
+    training.evaluate = lambda: next(validation)  # type: ignore[method-assign]
+    train(training)
+    saved = {record["step"]: record["reason"] for record in recorded(training, "checkpoint")}
+    assert saved == ({2: "best", 6: "best", 8: "last"} if keeps_best else {8: "last"})
+
+
+def test_a_run_is_evaluated_at_its_interval_and_at_its_end(tmp_path: Path, corpus: Path) -> None:
+    validation = {"tokens": 512, "share": 0.1, "every": 2}
+    training = train(
+        begin(tmp_path / "run", corpus, steps=5, **{**QUIET, "validation": validation})
+    )
+    assert [record["step"] for record in recorded(training, "evaluation")] == [2, 4, 5]
+    assert [record["tokens"] for record in recorded(training, "evaluation")] == [512, 1024, 1280]
+
+
+def give_orders(training: Training, **orders: object) -> None:
+    assert training.events.path is not None
+    training.events.path.with_name(layout.ORDERS).write_text(json.dumps(orders))
+
+
+@pytest.mark.parametrize(("steps", "outcome"), [(1, "completed"), (2, "stopped")])
+def test_an_order_that_comes_in_the_last_step_stops_nothing(
+    tmp_path: Path, corpus: Path, steps: int, outcome: str
+) -> None:
+    training = begin(tmp_path / "run", corpus, steps=steps, **QUIET)
+    give_orders(training, desired="pause")
+    with training.loader:
+        finished = training.run()
+    assert (finished.outcome, finished.step) == (outcome, 1)
+    reasons = [record["reason"] for record in recorded(training, "checkpoint")]
+    assert reasons == ["last" if outcome == "completed" else "stop"]
+
+
+def test_a_stop_at_an_interval_is_saved_once_for_the_interval(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, steps=9, **{**QUIET, "checkpoint": {"every": 1}})
+    give_orders(training, desired="pause")
+    train(training)
+    assert [r["reason"] for r in recorded(training, "checkpoint")] == ["interval"]
+
+
+def test_leaps_of_the_loss_are_skipped_where_the_config_says_so(
+    tmp_path: Path, corpus: Path
+) -> None:
+    skipping = {"enabled": True, "window": 4, "sigmas": 3.0}
+    training = begin(tmp_path / "run", corpus, steps=4, skip_step=skipping, **QUIET)
+    leap = iter([1.0, 1.0, 9.0, 1.0])
+    loss = training.loss
+    training.loss = lambda *args: loss(*args) * next(leap)
+    before: list[torch.Tensor] = []
+    training.model.register_forward_pre_hook(
+        lambda model, _: before.append(model.head_weight.detach().clone())
+    )
+    with training.loader:
+        take_steps(training, 4)
+    assert torch.equal(before[2], before[3]), "the step of the leap was taken"
+    assert not torch.equal(before[0], before[1])
+    assert metrics(training)[3]["train/skipped_steps"] >= 1

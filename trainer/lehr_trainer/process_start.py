@@ -1,0 +1,48 @@
+"""What a training process does first: it ends with its launcher, and it holds its GPUs.
+
+Standard library only, so that little time passes before the kernel knows of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """End this process when its launcher ends: torchrun's ranks otherwise hold their GPUs.
+
+    The kernel sends the signal when the parent's thread ends, so it has to be set before
+    anything slow, and the parent looked at again afterwards: it may have gone in between.
+    """
+    if not sys.platform.startswith("linux") or "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    parent = os.getppid()
+    if parent == 1 and b"torch" not in Path("/proc/1/cmdline").read_bytes():
+        sys.exit("torchrun has already ended; this rank exits")
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        sys.exit("torchrun has already ended; this rank exits")
+
+
+def hold_gpus() -> None:
+    """Hold the lock of each GPU that this process may use, for as long as it lives.
+
+    Whether a GPU is free is asked of these locks, so a rank that outlived its launcher still
+    counts. The launcher names the files; each rank opens them itself, since torchrun closes what
+    it inherits. Children that are forked hold them, too.
+    """
+    for path in filter(None, os.environ.get("LEHR_GPU_LOCKS", "").split(os.pathsep)):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"{path} is locked by another process: the GPU was assigned to it meanwhile")
