@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -35,7 +34,9 @@ class Rounds:
     def __init__(self, store: Store, runs: Runs) -> None:
         self._store = store
         self._runs = runs
-        self._due: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._due: dict[str, None] = {}
+        """Runs to look at, each once, in the order in which they changed."""
+        self._changed = threading.Condition()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._go, name="rounds", daemon=True)
         self._unsubscribe: Callable[[], None] | None = None
@@ -44,23 +45,39 @@ class Rounds:
         self._unsubscribe = self._store.subscribe(self._heard)
         ended = [state for state in RunState if state.ended]
         for run in self._store.list_runs(states=ended, limit=NEWEST).items:
-            self._due.put(run.id)
+            self._put(run.id)
         self._thread.start()
 
     def stop(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
-        self._stopped.set()
-        self._due.put(None)
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _heard(self, change: Change) -> None:
         if change.kind == "run":
-            self._due.put(change.id)
+            self._put(change.id)
+
+    def _put(self, run_id: str) -> None:
+        with self._changed:
+            self._due.setdefault(run_id)
+            self._changed.notify()
+
+    def _next(self) -> str | None:
+        """Waits for a run to look at; None once this is to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._due or self._stopped.is_set())
+            if self._stopped.is_set():
+                return None
+            run_id = next(iter(self._due))
+            del self._due[run_id]
+            return run_id
 
     def _go(self) -> None:
-        while (run_id := self._due.get()) is not None and not self._stopped.is_set():
+        while (run_id := self._next()) is not None:
             began = time.monotonic()
             # A run may be deleted while it is looked at.
             with contextlib.suppress(LehrError):
