@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lehr_testing.paths import TESTS
+from mutants.__main__ import code_digest
 from mutants.generate import mutants
 from mutants.score import Score, name_of
 
@@ -201,6 +202,12 @@ def test_a_key_outlives_a_shift_of_lines():
     after = mutants("a.py", b"# A line more.\n" + SOURCE.encode())
     assert [mutant.key for mutant in before] == [mutant.key for mutant in after]
     assert len({mutant.key for mutant in before}) == len(before)
+
+
+def test_results_hold_while_only_texts_and_layout_change():
+    plain = code_digest(SOURCE)
+    assert code_digest(SOURCE.replace('"""A text."""', '# None.\n"""Another."""')) == plain
+    assert code_digest(SOURCE.replace("x * 7", "x * 8")) != plain
 
 
 def test_the_score_counts_killed_and_explained():
