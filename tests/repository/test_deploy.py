@@ -1,13 +1,18 @@
 """The files under deploy/, checked by what can check them on any machine."""
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
+from lehr_api.__main__ import _parser, _refuse_bare_network
 from lehr_testing.paths import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -66,3 +71,105 @@ def test_an_image_copies_what_exists_installs_extras_that_exist_and_is_not_root(
     assert re.search(r"^USER lehr$", text, re.MULTILINE)
     if path.stem == "server":
         assert "trainer" not in asked
+
+
+def commands() -> dict[str, list[str]]:
+    """What the files under deploy/ start, by where it stands, as the program gets it."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    found = {}
+    for path in sorted(DEPLOY.glob("*.Dockerfile")):
+        text = path.read_text()
+        for kind in ("ENTRYPOINT", "CMD"):
+            match = re.search(rf"^{kind} (\[.+\])$", text, re.MULTILINE)
+            if match:
+                found[f"{path.name} {kind}"] = json.loads(match.group(1))
+    for name, service in compose["services"].items():
+        given = service["command"]
+        words = given if isinstance(given, list) else shlex.split(given)
+        image = Path(service["build"]["dockerfile"]).name
+        found[f"compose {name}"] = [*found.get(f"{image} ENTRYPOINT", []), *words]
+    for path in sorted((DEPLOY / "ray").glob("*.yaml")):
+        config = yaml.safe_load(path.read_text())
+        for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+            for number, line in enumerate(config[key]):
+                # Before the program stand variables, and what the shell does first.
+                words = shlex.split(line)
+                at = [n for n, word in enumerate(words) if Path(word).name == "ray"]
+                if at:
+                    found[f"{path.name} {key} {number}"] = words[at[0] :]
+    unit = (DEPLOY / "systemd" / "lehr.service").read_text()
+    assert re.search(r"^KillMode=process$", unit, re.MULTILINE)
+
+
+def test_compose_publishes_on_loopback_only_and_names_files_that_exist():
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        assert (DEPLOY.parent / service["build"]["dockerfile"]).is_file()
+        assert set(service.get("networks", [])) <= set(compose["networks"])
+        named = [volume.split(":")[0] for volume in service.get("volumes", [])]
+        assert set(named) <= set(compose["volumes"])
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.glob("*.Dockerfile")), ids=lambda p: p.stem)
+def test_an_image_copies_what_exists_installs_extras_that_exist_and_is_not_root(path):
+    text = path.read_text()
+    extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for line in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
+        for source in line.split():
+            assert (DEPLOY.parent / source).exists(), source
+    (asked,) = re.findall(r"'\.\[(.+)\]'", text)
+    assert set(asked.split(",")) <= set(extras)
+    assert re.search(r"^USER lehr$", text, re.MULTILINE)
+    if path.stem == "server":
+        assert "trainer" not in asked
+
+
+def commands() -> dict[str, list[str]]:
+    """What the files under deploy/ start, by where it stands, as the program gets it."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    found = {}
+    for path in sorted(DEPLOY.glob("*.Dockerfile")):
+        text = path.read_text()
+        for kind in ("ENTRYPOINT", "CMD"):
+            match = re.search(rf"^{kind} (\[.+\])$", text, re.MULTILINE)
+            if match:
+                found[f"{path.name} {kind}"] = json.loads(match.group(1))
+    for name, service in compose["services"].items():
+        given = service["command"]
+        words = given if isinstance(given, list) else shlex.split(given)
+        image = Path(service["build"]["dockerfile"]).name
+        found[f"compose {name}"] = [*found.get(f"{image} ENTRYPOINT", []), *words]
+    for path in sorted((DEPLOY / "ray").glob("*.yaml")):
+        config = yaml.safe_load(path.read_text())
+        for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+            for number, line in enumerate(config[key]):
+                words = [word for word in shlex.split(line) if "=" not in word.partition("-")[0]]
+                if "ray" in words:
+                    found[f"{path.name} {key} {number}"] = words[words.index("ray") :]
+    unit = (DEPLOY / "systemd" / "lehr.service").read_text()
+    found["lehr.service"] = shlex.split(re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)[0])
+    return found
+
+
+@pytest.mark.parametrize("where", commands())
+def test_each_command_is_one_that_its_program_understands(where):
+    """Its own parser reads the arguments: an option that does not exist ends it."""
+    words = commands()[where]
+    program = Path(words[0]).name
+    if "lehr_api" in words:
+        options = _parser().parse_args(words[words.index("lehr_api") + 1 :])
+        assert options.home
+        _refuse_bare_network(options)
+    elif program == "ray":
+        scripts = pytest.importorskip("ray.scripts.scripts")
+        verb, *rest = words[1:]
+        scripts.cli.commands[verb].make_context(verb, rest)
+    else:
+        assert program == "lehr", f"{where}: nobody checks {words}"
+        from lehr.cli import main
+
+        root = typer.main.get_command(main.app)
+        root.commands[words[1]].make_context(words[1], words[2:])

@@ -120,6 +120,55 @@ def test_max_failed_counts_every_cause_and_forgives_what_was_before_a_retry():
     assert decide(sweep(max_failed=2), seen, stopped=False).stop is None
 
 
+# -------------------------------------------------------------------------------- more is better
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_the_cells_that_are_given_up_are_the_worse_ones_by_the_sweeps_own_goal(goal):
+    sign = 1 if goal == "minimize" else -1
+    spec = sweep(
+        metric={"name": "top1_acc", "goal": goal},
+        pruning={"name": "median", "startup_trials": 1, "min_steps": 10},
+    )
+    all_ = cells(spec)
+    good = [ran(cell, 1.0) for cell in all_[:4]]
+    bad = [ran(cell, 9.0, until=80, state=RunState.RUNNING, at=500.0) for cell in all_[4:6]]
+    best = [ran(all_[6], 0.5, until=80, state=RunState.RUNNING, at=900.0)]
+    seen = [
+        dataclasses.replace(
+            cell, reports=tuple(dataclasses.replace(r, value=sign * r.value) for r in cell.reports)
+        )
+        for cell in (*good, *bad, *best)
+    ]
+    given = {give.run_id for give in decide(spec, seen, stopped=False).prune}
+    assert given == {cell.run_id for cell in bad}
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_a_tpe_sweep_gets_better_by_its_own_goal(goal):
+    sign = 1 if goal == "minimize" else -1
+    spec = sweep(
+        method="tpe",
+        metric={"name": "top1_acc", "goal": goal},
+        parameters={"train.optimizer.lr": LR},
+        trials=30,
+    )
+
+    def done(cell):
+        off = math.log10(cell.parameters["train.optimizer.lr"] / 1e-3) ** 2
+        found = ran(cell, 2 + off)
+        reports = tuple(dataclasses.replace(r, value=sign * r.value) for r in found.reports)
+        return dataclasses.replace(found, reports=reports)
+
+    seen = [done(cell) for cell in cells(spec)]
+    while points := decide(spec, seen, stopped=False).points:
+        for point in points:
+            n = len(seen) + 1
+            seen.append(done(Cell(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
+    off = [abs(math.log10(cell.parameters["train.optimizer.lr"] / 1e-3)) for cell in seen]
+    assert sum(off[-10:]) < sum(off[:10])
+
+
 # --------------------------------------------------------------------------------------- TPE
 
 
