@@ -19,6 +19,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     """A folder for a small suite that has the plugin."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("CI", raising=False)
     # Its modules are not this session's.
     monkeypatch.setattr(ordering, "DURATIONS", pytester.path / "durations.json")
     monkeypatch.setattr(ordering, "ROOT", pytester.path)
