@@ -83,13 +83,8 @@ class Origin:
         return None
 
 
-def translate(
-    error: ValidationError, root: type[BaseModel], origin: Origin, *, prefix: str = ""
-) -> list[Problem]:
-    """Every problem that Pydantic found, in the file's order.
-
-    ``prefix`` is what the document puts before ``root``'s own paths.
-    """
+def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> list[Problem]:
+    """Every problem that Pydantic found, in the file's order."""
     details = error.errors(include_url=False)
     # `step: 5` is one mistake, not "step is not a field" and "steps is missing".
     meant: set[str] = set()
@@ -104,7 +99,7 @@ def translate(
         path, where = locate(root, detail["loc"])
         if detail["type"] == "missing" and path in meant:
             continue
-        found.append(_translate(detail, path, where, root, origin, prefix))
+        found.append(_translate(detail, path, where, root, origin))
     return sorted(
         dict.fromkeys(found), key=lambda problem: (problem.line or 0, problem.column or 0)
     )
@@ -116,7 +111,6 @@ def _translate(
     where: Place,
     root: type[BaseModel],
     origin: Origin,
-    prefix: str,
 ) -> Problem:
     kind = detail["type"]
     context: Mapping[str, Any] = detail.get("ctx", {})
@@ -126,14 +120,12 @@ def _translate(
     def problem(
         message: str, hint: str | None = None, *, at: str = path, key: bool = False
     ) -> Problem:
-        return origin.problem(
-            join(prefix, at) if prefix and at else at or prefix, message, hint, at_key=key
-        )
+        return origin.problem(at, message, hint, at_key=key)
 
-    shown = show_path(join(prefix, path) if prefix and path else path or prefix)
+    shown = show_path(path)
     about = description(where.owners, name)
     if kind == "extra_forbidden":
-        return problem(f"{shown} is not a field.", _instead(path, where, root, prefix), key=True)
+        return problem(f"{shown} is not a field.", _instead(path, where, root), key=True)
     if kind == "missing":
         return problem(f"{shown} is missing.", about)
     if kind == "literal_error":
@@ -257,7 +249,7 @@ def show_path(path: str) -> str:
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
-def _instead(path: str, where: Place, root: type[BaseModel], prefix: str) -> str:
+def _instead(path: str, where: Place, root: type[BaseModel]) -> str:
     parent, _, name = path.rpartition(".")
     valid = field_names(where.owners)
     meant = nearest_path(root, name)
@@ -266,8 +258,6 @@ def _instead(path: str, where: Place, root: type[BaseModel], prefix: str) -> str
         # Elsewhere only an initialism will do: train.learning_rate is train.optimizer.lr.
         close = nearest(name, valid)
         meant = join(parent, close) if close else _initialism(root, name)
-    if meant is not None and prefix:
-        meant = join(prefix, meant)
     fields = f"Fields here: {', '.join(valid)}" if valid else "No fields are known here."
     return f"Did you mean {meant}?   {fields}" if meant else fields
 

@@ -77,7 +77,7 @@ def test_what_the_method_has_no_use_for_is_refused_with_what_it_takes(made, give
 def test_nothing_is_no_extension(given):
     with pytest.raises(UserError) as caught:
         extended(sweep(), **given)
-    assert caught.value.message == "there is nothing to add to grid."
+    assert caught.value.message == "nothing to add to grid."
     assert caught.value.hint == "Give parameters."
 
 
@@ -85,7 +85,7 @@ def test_nothing_is_no_extension(given):
     ("path", "hint"),
     [
         ("train.optimizer.lrr", f"Did you mean {LR}?"),
-        ("zzz", f"What varies: {LR}, train.seed."),
+        ("zzz", f"Its parameters: {LR}, train.seed."),
     ],
 )
 def test_a_path_that_does_not_vary_is_refused_with_those_that_do(path, hint):

@@ -31,8 +31,8 @@ def test_a_file_that_cannot_be_read_is_named_with_the_cause(tmp_path):
         str(binary): "byte 6 is not UTF-8 text; is this a spec?",
         str(tmp_path): "it cannot be read: Is a directory.",
         f"{tmp_path}/a\0b": "it cannot be read: embedded null byte.",
-        f"{tmp_path}/zzzz.txt": "there is no such file.",
-        f"{tmp_path}/none/lr_grid.txt": "there is no such file.",
+        f"{tmp_path}/zzzz.txt": "no such file.",
+        f"{tmp_path}/none/lr_grid.txt": "no such file.",
         str(empty): "it is empty; a spec is a mapping of fields.",
     }
     for path, message in said.items():
@@ -53,7 +53,7 @@ def test_every_override_that_cannot_be_laid_over_is_told():
     assert [(p.path, p.source) for p in found] == [
         (one.partition("=")[0], f"override {one}") for one in given
     ]
-    assert found[0].message == "kind cannot be overridden; it says how the file is read."
+    assert found[0].message == "kind cannot be overridden; it decides how the file is read."
 
 
 def test_every_override_that_cannot_be_read_is_told():

@@ -7,8 +7,10 @@ from textwrap import dedent
 import pytest
 
 from lehr.errors import SpecError
-from lehr.specs import expand, load_spec, read_yaml
+from lehr.specs import RunSpec, expand, load_spec, read_yaml
+from lehr.specs.problems import show
 from lehr_testing.paths import DATA
+from lehr_trainer.config import TrainConfig
 
 RUN = (DATA / "run.yaml").read_text()
 SWEEP = (DATA / "sweep.yaml").read_text()
@@ -19,15 +21,17 @@ LIST = SWEEP.replace("method: grid", "method: list").replace(
 )
 
 
+def fields(model) -> str:
+    return f"Fields here: {', '.join(model.model_fields)}"
+
+
 def numbers(count: int) -> str:
     return f"[{', '.join(str(number) for number in range(1, count + 1))}]"
 
 
-USUAL = "The usual ones: val/loss, train/loss, tokens_per_s. A part's: params/<part>/norm."
+USUAL = "The usual ones: val/loss, train/loss, tokens_per_s. For a part of the model: params/<part>/norm."
 EXAMPLE = "By dotted path into run, e.g. train.optimizer.lr: {values: [1e-4, 1e-3]}"
-TOKENS = (
-    "Change train.steps along with the batch (method: list), or say that it is meant: budget: any"
-)
+TOKENS = "Change train.steps along with the batch (method: list), or allow it: budget: any"
 NAME = "Letters, digits, dots, dashes and underscores; at most 100; first a letter or digit."
 
 GOLDEN = {
@@ -70,7 +74,7 @@ GOLDEN = {
     "parameters of a list": (
         LIST + PARAMETERS,
         """\
-        run.yaml, line 12: parameters have no use in method list: its cells say it all.""",
+        run.yaml, line 12: parameters cannot be used with method list: it uses cells.""",
     ),
     "a list with no cells in it": (
         SWEEP.replace("method: grid", "method: list").replace(PARAMETERS, "cells: []\n"),
@@ -85,19 +89,19 @@ GOLDEN = {
     "a grid over the number of steps": (
         SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 200, 300"),
         f"""\
-        run.yaml, line 3: the cells do not train on equally many tokens: train.steps=100 on 102,400, train.steps=200 on 204,800.
+        run.yaml, line 3: the cells train on different numbers of tokens: train.steps=100 on 102,400, train.steps=200 on 204,800.
           {TOKENS}""",
     ),
     "a list of which one cell ends early": (
         LIST.replace("train.optimizer.lr: 1e-3", "train.optimizer.lr: 1e-3, train.steps: 50"),
         f"""\
-        run.yaml, line 3: the cells do not train on equally many tokens: train.optimizer.lr=0.01 on 102,400, train.optimizer.lr=0.001, train.steps=50 on 51,200.
+        run.yaml, line 3: the cells train on different numbers of tokens: train.optimizer.lr=0.01 on 102,400, train.optimizer.lr=0.001, train.steps=50 on 51,200.
           {TOKENS}""",
     ),
     "a sweep over projects": (
         SWEEP.replace("train.optimizer.lr", "project").replace("1e-4, 1e-3", "a, b"),
         """\
-        run.yaml, line 4: project cannot be swept: a sweep lies in one project.""",
+        run.yaml, line 4: project cannot be swept: a sweep belongs to one project.""",
     ),
     "a path like no other": (
         SWEEP.replace("train.optimizer.lr", "zzz.qqqqqq"),
@@ -185,7 +189,7 @@ GOLDEN = {
     "a step where none is asked for": (
         RANDOM.replace("values: [1e-4, 1e-3]", "min: 1\n    max: 2\n    q: 1"),
         """\
-        run.yaml, line 5: parameters.train.optimizer.lr: q goes with q_uniform and q_log_uniform_values, and they need it.""",
+        run.yaml, line 5: parameters.train.optimizer.lr: q must be given with q_uniform and q_log_uniform_values, and only with them.""",
     ),
     "a logarithm of nothing": (
         RANDOM.replace(
@@ -215,6 +219,66 @@ GOLDEN = {
         """\
         run.yaml, line 7: run.resorces is not a field.
           Did you mean run.resources?   Fields here: kind, name, project, tags, notes, train, resources, retries, checkpoints, priority, time_limit_s, stall_limit_s, env, tracking""",
+    ),
+    "a name of which only the initials are known": (
+        RUN.replace("  steps: 100", "  steps: 100\n  learn_rate: 3"),
+        f"""\
+        run.yaml, line 9: train.learn_rate is not a field.
+          Did you mean train.optimizer.lr?   {fields(TrainConfig)}""",
+    ),
+    "a name like no other": (
+        RUN + "xyzzyq: 3\n",
+        f"""\
+        run.yaml, line 11: xyzzyq is not a field.
+          {fields(RunSpec)}""",
+    ),
+    "a number for a mapping": (
+        RUN + "resources: 3\n",
+        """\
+        run.yaml, line 11: resources is 3; it must be a mapping.
+          Fields here: gpus, nodes, gpu_type""",
+    ),
+    "text for a pruner": (
+        SWEEP + "pruning: asha\n",
+        """\
+        run.yaml, line 12: pruning is asha; it must be a mapping.
+          Fields here: name, min_steps, reduction, startup_trials""",
+    ),
+    "a pruner without its name": (
+        SWEEP + "pruning: {min_steps: 3}\n",
+        """\
+        run.yaml, line 12: pruning.name is missing; it must be one of asha, median, hyperband.""",
+    ),
+    "a pruner like no other": (
+        SWEEP + "pruning: {name: zzzzz, min_steps: 3}\n",
+        """\
+        run.yaml, line 12: pruning.name is zzzzz; it must be one of asha, median, hyperband.""",
+    ),
+    "true among numbers": (
+        SWEEP + "seeds: [true]\n",
+        """\
+        run.yaml, line 12: seeds[0] is true; it must be a number.""",
+    ),
+    "one of two numbers": (
+        RUN.replace("lr: 1e-3", "betas: [0.9]"),
+        """\
+        run.yaml, line 10: train.optimizer.betas[1] is missing.""",
+    ),
+    "a variable of Lehr's own": (
+        RUN + "env: {LEHR_HOME: x}\n",
+        """\
+        run.yaml, line 11: env: LEHR_HOME is set by Lehr itself.""",
+    ),
+    "a GPU without a GPU": (
+        RUN.replace("  steps: 100", "  steps: 100\n  device: cuda") + "resources: {gpus: 0}\n",
+        """\
+        run.yaml, line 12: resources.gpus is 0, but train.device is cuda: make it cpu or auto.""",
+    ),
+    "a priority that is too high": (
+        RUN + "priority: 101\n",
+        """\
+        run.yaml, line 11: priority is 101; it must be at most 100.
+          Higher goes first; within a priority, first come first served.""",
     ),
     "a name with a blank": (
         RUN.replace("name: demo", "name: a b"),
@@ -295,3 +359,33 @@ def test_cells_may_differ_in_tokens_where_the_sweep_says_so():
     text = SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 200")
     spec = load_spec(read_yaml(text + "budget: any\n").data)
     assert [run.train.steps for _, run in expand(spec)] == [100, 200]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a/word-of_4.", "a/word-of_4."),
+        ("w" * 40, "w" * 40),
+        ("w" * 41, f'"{"w" * 41}"'),
+        ("größe 1", '"größe 1"'),
+        ("", '""'),
+        ("w" * 58 + "!", f'"{"w" * 56}...'),
+        (["w" * 56], f'["{"w" * 56}"]'),
+        (["w" * 57], f'["{"w" * 55}...'),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        (["NaN Infinity"], '["NaN Infinity"]'),
+        ({1, 2}, '"{1, 2}"'),
+        (1e-05, "1e-05"),
+        (None, "null"),
+    ],
+)
+def test_a_value_is_shown_as_one_would_write_it_and_cut_to_a_line(value, shown):
+    assert show(value) == shown
+    assert len(shown) <= 60
+
+
+def test_a_value_that_holds_itself_is_shown_by_its_kind():
+    endless: list = []
+    endless.append(endless)
+    assert show(endless) == "a list"

