@@ -174,7 +174,7 @@ def _port(wish: Wish) -> int:
     if wish.port is not None:
         if not _free(wish.host, wish.port):
             raise Conflict(
-                f"port {wish.port} is held by another program.",
+                f"port {wish.port} is used by another program.",
                 hint="Omit --port to use a free one.",
             )
         return wish.port

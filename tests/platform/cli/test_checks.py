@@ -239,7 +239,7 @@ def test_a_port_that_another_program_holds_is_noted(home, monkeypatch):
         port = held.getsockname()[1]
         monkeypatch.setattr(checks.home, "DEFAULT_PORT", port)
         check = one(checks._check_port())
-        assert (check.status, check.found) == ("note", f"{port} is held by another program")
+        assert (check.status, check.found) == ("note", f"{port} is used by another program")
     assert one(checks._check_port()).status == "ok"
 
 
