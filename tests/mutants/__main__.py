@@ -55,9 +55,13 @@ def main() -> int:
             drawn = random.Random(options.seed).sample(range(len(found)), options.sample)
             found = [found[index] for index in sorted(drawn)]
         chosen += found
-        stamps = {source: code_digest((root / source).read_text()) for source in wanted}
+        stamps: dict[str, str] = {}
+        for source in wanted:
+            stamps |= code_digests(source, (root / source).read_text())
+        for mutant in found:  # A function in an ``if`` of its module has no stamp of its own.
+            stamps.setdefault(mutant.scope, stamps[f"{mutant.file}:"])
         tests = digest([*python_in(root, group["tests"]), *python_in(root, ["tests/lehr_testing"])])
-        pending = [m for m in found if not settled(known.get(m.key), stamps[m.file], tests)]
+        pending = [m for m in found if not settled(known.get(m.key), stamps[m.scope], tests)]
         print(f"{group['name']}: {len(found)} mutants, {len(pending)} to judge", flush=True)
         if pending:
             everything = digest(python_in(root, targets["roots"]))[:12]
@@ -77,7 +81,7 @@ def main() -> int:
                         state / f"baseline-{group['name']}-{everything}-{tests[:12]}.json"
                     ),
                     "results": str(state / "results.jsonl"),
-                    "stamps": {source: [stamps[source], tests] for source in wanted},
+                    "stamps": {scope: [stamp, tests] for scope, stamp in stamps.items()},
                 },
             )
     score = Score(chosen, read_results(state), explanations(options.survivors))
@@ -158,6 +162,9 @@ def work(root: Path, copy: Path, roots: list[str], job: dict[str, Any]) -> subpr
     # Not checked against the sources: mutants come and go faster than a time stamp's second.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(copy, quiet=2, invalidation_mode=mode)
+    for mutant in job["mutants"]:
+        if not _is_at(mutant, copy):
+            raise SystemExit(f"{mutant['file']} has changed since the mutants were made: run again")
     (copy / "job.json").write_text(json.dumps(job | {"copy": str(copy)}))
     paths = [str(copy / part) for part in roots] + [str(HERE.parent)]
     environment = os.environ | {
@@ -168,6 +175,13 @@ def work(root: Path, copy: Path, roots: list[str], job: dict[str, Any]) -> subpr
     }
     command = [sys.executable, "-m", "mutants.worker", str(copy / "job.json")]
     return subprocess.Popen(command, cwd=root, env=environment)
+
+
+def _is_at(mutant: dict[str, Any], copy: Path) -> bool:
+    """Whether the copied line is the one that the mutant changes."""
+    lines = (copy / mutant["file"]).read_text().splitlines()
+    first, last = mutant["lines"]
+    return " ".join(" ".join(lines[first - 1 : last]).split()) == mutant["was"]
 
 
 def generated(root: Path, source: str, state: Path) -> list[Mutant]:
@@ -235,22 +249,31 @@ def digest(files: Iterable[Path]) -> str:
     return total.hexdigest()
 
 
-def code_digest(source: str) -> str:
-    """Of the code alone: comments, docstrings and layout may change."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [part for part in body if not _is_text(part)]  # type: ignore[attr-defined]
-    return hashlib.blake2b(ast.dump(tree).encode(), digest_size=12).hexdigest()
+def code_digests(file: str, source: str) -> dict[str, str]:
+    """Of each function and class of a file, and of the file, the code alone.
+
+    Comments, docstrings, layout and texts for people may change.
+    """
+    tree = _WithoutTexts().visit(ast.parse(source))
+    parts = {f"{file}:": tree}
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            parts[f"{file}:{node.name}"] = node
+    return {
+        name: hashlib.blake2b(ast.dump(part).encode(), digest_size=12).hexdigest()
+        for name, part in parts.items()
+    }
 
 
-def _is_text(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+class _WithoutTexts(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        self.generic_visit(node)
+        text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return ast.Pass() if text else node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        prose = isinstance(node.value, str) and " " in node.value
+        return ast.Constant("text") if prose else node
 
 
 def count_lines(file: Path) -> int:

@@ -51,6 +51,11 @@ class Mutant:
     def key(self) -> tuple[str, str, str, str, int]:
         return self.file, self.function, self.was, self.becomes, self.nth
 
+    @property
+    def scope(self) -> str:
+        """The function or class of the module that it lies in."""
+        return f"{self.file}:{self.function.partition('.')[0]}"
+
     def apply(self, source: bytes) -> bytes:
         return source[: self.start] + self.text.encode() + source[self.end :]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lehr_testing.paths import TESTS
-from mutants.__main__ import code_digest
+from mutants.__main__ import code_digests
 from mutants.generate import mutants
 from mutants.score import Score, name_of
 
@@ -204,10 +204,17 @@ def test_a_key_outlives_a_shift_of_lines():
     assert len({mutant.key for mutant in before}) == len(before)
 
 
-def test_results_hold_while_only_texts_and_layout_change():
-    plain = code_digest(SOURCE)
-    assert code_digest(SOURCE.replace('"""A text."""', '# None.\n"""Another."""')) == plain
-    assert code_digest(SOURCE.replace("x * 7", "x * 8")) != plain
+def test_results_hold_while_their_function_stays_the_same_but_for_texts_and_layout():
+    plain = code_digests("a.py", SOURCE)
+    assert set(plain) == {"a.py:", "a.py:tested", "a.py:untested", "a.py:countdown"}
+    for same in (
+        SOURCE.replace('"""A text."""', '# None.\n"""Another."""'),
+        SOURCE.replace("is too large", "is larger than may be"),
+    ):
+        assert code_digests("a.py", same) == plain
+    other = code_digests("a.py", SOURCE.replace("x * 7", "x * 8"))
+    assert [name for name in plain if plain[name] != other[name]] == ["a.py:", "a.py:untested"]
+    assert code_digests("a.py", SOURCE.replace("ab+", "ac+")) != plain
 
 
 def test_the_score_counts_killed_and_explained():

@@ -54,8 +54,8 @@ class Job:
     baseline: Path
     """Where to keep which test reaches which line, and its processor time; made if missing."""
     results: Path
-    stamps: dict[str, str]
-    """File -> what a result is valid for."""
+    stamps: dict[str, list[str]]
+    """Scope of a mutant -> what a result is valid for."""
     mutants: list[Mutant]
     grace: float = 5
     """Seconds of processor time that a mutant may take beyond four times its tests'."""
@@ -349,7 +349,7 @@ def _bound_memory() -> None:
 
 def _note(job: Job, mutant: Mutant, outcome: str, seconds: float, tests: int) -> None:
     line = {"key": mutant.key, "outcome": outcome, "seconds": seconds, "tests": tests}
-    line["stamp"] = job.stamps[mutant.file]
+    line["stamp"] = job.stamps[mutant.scope]
     with job.results.open("a") as file:
         file.write(json.dumps(line) + "\n")
 
