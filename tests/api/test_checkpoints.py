@@ -163,7 +163,7 @@ def test_one_checkpoint_is_deleted_with_its_copy_once_nothing_needs_it(api):
     run = saved(api_)
     report(client, run, copy_at(api_, run, 5), copy_at(api_, run, 10))
     base = f"/api/v1/runs/{run}/checkpoints"
-    assert "trains" in client.delete(f"{base}/5").json()["detail"]
+    assert "is running" in client.delete(f"{base}/5").json()["detail"]
     end(api_.store, run)
     weighed = client.get(f"{base}/5/deletion").json()
     assert (weighed["bytes"], len(weighed["places"]), weighed["deleted"]) == (2 * 1010, 2, False)

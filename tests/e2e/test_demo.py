@@ -60,7 +60,7 @@ def test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands(machine):
     first = machine.cli("demo", *SMALL, timeout=600)
     said = " ".join(first.stderr.split())
     assert "server http://127.0.0.1:" in said
-    assert "it stood already" not in said
+    assert "already running" not in said
     assert f"since another program holds {home.DEFAULT_PORT}" in said
     if shutil.which("nvidia-smi") is None:
         assert "cluster 8 x logical GPU (training runs on the CPU)" in said
@@ -87,9 +87,9 @@ def test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands(machine):
 
     again = machine.cli("demo", *SMALL, "--json", timeout=600)
     said = " ".join(again.stderr.split())
-    assert f"server {address} (it stood already)" in said
+    assert f"server {address} (already running)" in said
     assert "another program" not in said
-    assert "(run before; lehr demo --again trains anew)" in said
+    assert "(already run; to train again: lehr demo --again)" in said
     found = json.loads(again.stdout)["sweep"]
     assert found["id"] == sweep.id
     assert [cell["run"]["name"] for cell in found["cells"] if cell["best"]] == [best]
@@ -102,4 +102,4 @@ def test_an_override_that_does_not_exist_is_refused_before_anything_starts(machi
     done = machine.cli("demo", "run.train.stepps=4", check=False)
     assert done.returncode == 2
     assert "Did you mean run.train.steps?" in done.stderr
-    assert machine.cli("down").stdout == "Nothing stands here.\n"
+    assert machine.cli("down").stdout == "Lehr is not running.\n"

@@ -51,7 +51,7 @@ def test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declare
     gpus(fakes, 8)
     assert "8 GPUs busy (logical GPUs: training runs on the CPU)" in fakes.cli("status").stdout
     # What it has by default may be asked for by number, too.
-    assert "stands already" in fakes.cli("up", "--gpus", "8").stdout
+    assert "already running" in fakes.cli("up", "--gpus", "8").stdout
     refused = fakes.cli("up", "--gpus", "4", check=False)
     assert "--gpus 4 (it has 8)" in refused.stderr
     fakes.down()

@@ -46,8 +46,8 @@ def usage(**sizes):
         (20 * GB, "ok", None),
         (19 * GB, "note", "A checkpoint of a 1B model takes 15 GB, and two are kept."),
         (1 * GB, "note", "A checkpoint of a 1B model takes 15 GB, and two are kept."),
-        (GB - 1, "bad", "A checkpoint needs room; free some."),
-        (0, "bad", "A checkpoint needs room; free some."),
+        (GB - 1, "bad", "Free some space: a checkpoint would not fit."),
+        (0, "bad", "Free some space: a checkpoint would not fit."),
     ],
 )
 def test_a_disk_that_fills_is_named_before_it_is_full(home, monkeypatch, free, status, mend):

@@ -90,4 +90,4 @@ def test_it_begins_with_the_last_lines_and_goes_on_through_a_later_attempt(api, 
     following.send_signal(signal.SIGINT)
     left, errors = following.communicate(timeout=120)
     assert (left, following.returncode) == ("", 0)
-    assert "Detached; the run goes on." in errors
+    assert "Detached. The run continues." in errors
