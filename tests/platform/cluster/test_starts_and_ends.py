@@ -210,7 +210,7 @@ def test_a_checkpoint_that_no_place_has_ends_the_start_with_the_reason(tmp_path)
     nowhere = f"file://{tmp_path}/copies/{STEP}"
     reason, said = shim(tmp_path, [{"path": STEP, "url": nowhere}]).fetch_checkpoint()
     assert reason == "checkpoint_unreachable"
-    assert "no checkpoint to go on from" in said
+    assert "no checkpoint to resume from" in said
     assert nowhere in said
 
 
