@@ -477,7 +477,8 @@ def test_rows_and_blocks_read_the_same(
         after = store.series(attempt.run_id, "train/loss", exact=True)
         with store.index.read() as connection:
             full, loose = connection.execute(
-                "SELECT (SELECT count(*) FROM blocks WHERE count = 64),"
+                # What comes at once is one block, which the idle thread may leave as it is.
+                "SELECT (SELECT count(*) FROM blocks WHERE count >= 64),"
                 " (SELECT max(loose) FROM latest)"
             ).fetchone()
         assert full >= 3  # Of train/loss, tokens and time each.
