@@ -223,6 +223,7 @@ def judge_all(job: Job) -> None:
     unsure = job.copy / "unsure"
     """Survivors of lines that ran at import, too: what came of that has no mutant in it."""
     unsure.touch()
+    whole = job.copy / "whole"
 
     def judge_warm(judge: Judge) -> None:
         for mutant, tests in warm:
@@ -240,13 +241,12 @@ def judge_all(job: Job) -> None:
                     again.write(json.dumps(mutant.key) + "\n")
             else:
                 _note(job, mutant, *result)
+        whole.touch()
 
     if warm:
-        done = in_fork(
-            lambda: pytest_main(job, Forks(judge_warm), *job.tests), cpu_s=None, wall_s=None
-        )
-        if done[0] != "survived":
-            raise SystemExit(f"the fork that holds the collected tests ended: {done}")
+        in_fork(lambda: pytest_main(job, Forks(judge_warm), *job.tests), cpu_s=None, wall_s=None)
+        if not whole.exists():
+            raise SystemExit("the fork that holds the collected tests ended before it was through")
     again = {tuple(json.loads(line)) for line in unsure.read_text().splitlines()}
     for mutant, tests in [*cold, *(pair for pair in warm if pair[0].key in again)]:
         file = job.copy / mutant.file

@@ -198,3 +198,10 @@ def test_state_restored_decides_as_the_undisturbed_run() -> None:
     for name, value in ahead.state().items():
         assert torch.equal(value, resumed.state()[name]), name
     assert int(resumed.skipped) == 4
+
+
+def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
+    whole = Updates(CPU, loss_scale=LossScaleConfig(), skip_step=SkipStepConfig(enabled=True))
+    names = {"skipped", "loss_scale", "loss_scale_calm", "spike_window", "spike_seen"}
+    assert set(whole.state()) == names
+    assert set(Updates(CPU).state()) == {"skipped"}
