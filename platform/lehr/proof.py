@@ -1,4 +1,4 @@
-"""How a server shows that it knows a token, before anybody sends it one.
+"""The proof that a server knows a token, checked before a client sends the token.
 
 The client asks ``GET /api/v1/health?nonce=...`` without the token. The server answers with an HMAC
 under its token, over the nonce and the address at which the connection reached it. The client

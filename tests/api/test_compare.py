@@ -138,4 +138,6 @@ def test_cells_whose_held_out_set_was_not_recorded_are_ranked_with_a_note(api):
     sweep = grid(api, (3.0, None), (2.0, None), (2.5, None))
     assert [cell["rank"] for cell in sweep["cells"]] == [3, 1, 2]
     assert sweep["held_out"] == "unknown"
-    assert sweep["notes"][0].startswith("val/loss may not compare: these cells recorded no digest")
+    assert sweep["notes"][0].startswith(
+        "val/loss may not be comparable: these cells recorded no digest"
+    )

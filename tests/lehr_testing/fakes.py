@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lehr.cluster import procfs, ray_head
 from lehr.cluster.entry import Entry
@@ -126,8 +126,11 @@ def gone(pid: int, *, within_s: float = 20) -> None:
     until(lambda: not alive(pid), within_s=within_s, what=f"the end of process {pid}")
 
 
-def fake_server(folder: Path, *, gpus: int) -> Iterator[FakeServer]:
-    server = FakeServer(
+S = TypeVar("S", bound=FakeServer)
+
+
+def fake_server(folder: Path, *, gpus: int, kind: type[S] = FakeServer) -> Iterator[S]:
+    server = kind(
         folder / "home", gpus=gpus, corpus=specs.text_corpus(folder / "corpus", documents=3)
     )
     server.up()

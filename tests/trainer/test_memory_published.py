@@ -1,6 +1,6 @@
-"""The memory plan against what P1 and P2 measured on one H100: within a tenth.
+"""The memory plan against published measurements on one H100: within a tenth.
 
-P1 compiled its loss with the model, and of the logits then held one bf16 copy. This trainer never
+The 1.2B Llama run compiled its loss with the model, and of the logits then held one bf16 copy. This trainer never
 compiles the loss, so there that copy stands in the place of the plan's own loss term: what is
 compared is all the rest. The plan's term is held against what a loss takes here, by test_memory.py.
 """

@@ -80,8 +80,8 @@ class HeldOut:
             )
         who = _listed(self.unknown, names) if self.sets else f"these {what}"
         return (
-            f"{metric} may not compare: {who} recorded no digest of the held-out set, so it is "
-            "not known whether the sets are the same."
+            f"{metric} may not be comparable: {who} recorded no digest of the held-out set, so it "
+            "is not known whether the sets are the same."
         )
 
     def _digest(self, run_id: str) -> str | None:

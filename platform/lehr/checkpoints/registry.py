@@ -66,8 +66,8 @@ def find(run: Run, rows: Sequence[Checkpoint], step: int, attempt: int | None) -
 class Places:
     """One checkpoint's places: its folder, if this machine has it, and its copy.
 
-    What a row says comes from a worker, so each place is compared with where this run's
-    checkpoints lie. A place elsewhere is neither read nor removed.
+    A worker reports these places, so each is compared with where this run's checkpoints must
+    lie. A place elsewhere is neither read nor removed.
     """
 
     def __init__(self, runs_dir: Path, run: Run, row: Checkpoint) -> None:
@@ -90,7 +90,7 @@ class Places:
             if why is not None:
                 raise Conflict(
                     f"the checkpoint at step {self.row.step:,} cannot be used: {why}.",
-                    hint="It was registered so by its attempt. Look at what lies there yourself.",
+                    hint="The attempt registered this place. Inspect it before removing anything.",
                 )
 
     def readable(self) -> Readable:
@@ -243,7 +243,7 @@ def own_folder(runs_dir: Path, run_id: str) -> Path:
     if folder.is_symlink():
         raise Conflict(
             f"{folder} is a link to {folder.readlink()}; nothing behind it is read or removed.",
-            hint="Put the folder itself there, or remove the link.",
+            hint="Replace the link by the folder itself, or remove it.",
         )
     return folder
 

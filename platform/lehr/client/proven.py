@@ -14,7 +14,7 @@ from lehr import proof
 from lehr.errors import Unauthorized
 
 HOLDS_S = 30.0
-"""A server may end, and another program take its port: then it is asked again."""
+"""Seconds that a proof is valid. A server may end, and another program take its port."""
 
 
 class ProvenToken(httpx.Auth):
@@ -32,7 +32,7 @@ class ProvenToken(httpx.Auth):
         self._proven_at: float | None = None
 
     def forget(self) -> None:
-        """A connection broke: whoever answers next has to prove it again."""
+        """Require a new proof, since the connection broke."""
         self._proven_at = None
 
     def sync_auth_flow(

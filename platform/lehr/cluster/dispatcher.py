@@ -340,7 +340,7 @@ class Dispatcher:
     def _heed_wishes(self) -> None:
         """What people want, as moves: those that need no process happen here and now."""
         for run in self._mirror.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
-            self._isolation.do(run.id, "heeding its wishes", partial(self._heed, run))
+            self._isolation.do(run.id, "applying its requests", partial(self._heed, run))
 
     def _heed(self, run: Run) -> None:
         state, desired = RunState(run.state), Desired(run.desired)
@@ -387,7 +387,7 @@ class Dispatcher:
 
         for attempt in attempts:
             if not self._isolation.do(
-                attempt.run_id, "looking at its attempt", partial(look, attempt)
+                attempt.run_id, "reading its attempt", partial(look, attempt)
             ):
                 unclear.add(attempt.id)  # Not a stranger: it is left alone until it is clear.
         actions = rc.reconcile(

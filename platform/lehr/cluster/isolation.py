@@ -1,4 +1,4 @@
-"""Keeps what fails for one run from stopping what is done for the others."""
+"""Keep a fault of one run from stopping the work for the other runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 TRIES = 5
 GIVE_UP_S = 10.0
-"""Between the first failure and the last at least: what passes by itself ends no run."""
+"""Least time between the first failure and giving up, so that a short fault ends no run."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Failing:
 
 
 class Isolation:
-    """Does the parts of a tick that concern one run each.
+    """Run the parts of a tick that concern one run each.
 
     A fault of one part is logged once and tried again with the next tick. A run for which a part
     keeps failing is given up by ``give_up``, which gets its id and the reason.
@@ -39,7 +39,7 @@ class Isolation:
         self._failing: dict[tuple[str, str], _Failing] = {}
 
     def do(self, run_id: str, what: str, act: Callable[[], object]) -> bool:
-        """Whether ``act`` went well. ``what`` is done for the run, in words.
+        """Call ``act``, and return whether it succeeded. ``what`` names the action in messages.
 
         Raises:
             StoreUnavailable: nothing can be done for any run.

@@ -109,9 +109,9 @@ def settle(store: Store, attempt_id: str) -> RunState | None:
 
 
 def give_up(store: Store, run_id: str, reason: str) -> None:
-    """Fails a run that the server cannot deal with; what lives of it is then ended.
+    """Fail a run that the server cannot handle. Its processes are then ended.
 
-    A paused run stays as it is: it holds nothing, and waits for nothing but its people.
+    A paused run stays paused: it holds no GPU, and only a person can continue it.
     """
     cause = internal(reason)
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""What a node says of an attempt's end, as far as it can be used."""
+"""The valid parts of a node's report about how an attempt ended."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from lehr import killpoints
 from lehr.client import Client
 from lehr.client.runs import Run
 from lehr.errors import Conflict, NotFound, ServerUnavailable, StoreUnavailable
-from lehr_testing import specs
-from lehr_testing.fakes import FakeServer
+from lehr_testing.fakes import FakeServer, fake_server
 from lehr_testing.faults.evidence import gather, next_number
 from lehr_testing.faults.history import Ack, check
 from lehr_testing.server import alive
@@ -156,13 +155,8 @@ class Ordeal(FakeServer):
 
 
 def ordeal(folder: Path, *, gpus: int) -> Iterator[Ordeal]:
-    server = Ordeal(
-        folder / "home", gpus=gpus, corpus=specs.text_corpus(folder / "corpus", documents=3)
-    )
-    server.up()
-    try:
-        server.cluster_ready()
-        yield server
-    finally:
-        server.disarm()
-        server.down()
+    for server in fake_server(folder, gpus=gpus, kind=Ordeal):
+        try:
+            yield server
+        finally:
+            server.disarm()

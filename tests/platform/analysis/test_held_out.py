@@ -54,7 +54,7 @@ def test_the_note_names_the_metric_the_sets_and_their_runs():
     found = HeldOut.of({"r1": "6705cb68ff", "r3": None})
     note = found.note("val/loss", NAMES)
     assert note is not None
-    assert note.startswith("val/loss may not compare: old recorded no digest")
+    assert note.startswith("val/loss may not be comparable: old recorded no digest")
 
 
 def test_long_lists_of_runs_are_cut():

@@ -122,7 +122,9 @@ def test_runs_of_different_held_out_sets_are_announced_first_and_have_no_delta(l
 
 def test_a_held_out_set_that_was_not_recorded_is_announced_first(lehr):
     said = " ".join(lehr("compare", "base", "old").stdout.split())
-    assert said.startswith("! val/loss may not compare: old recorded no digest of the held-out set")
+    assert said.startswith(
+        "! val/loss may not be comparable: old recorded no digest of the held-out set"
+    )
 
 
 def test_cells_of_different_held_out_sets_have_no_rank_and_no_best(lehr):

@@ -93,11 +93,11 @@ def test_an_exit_note_that_cannot_be_settled_ends_its_run_alone(bench, restarts,
 
 BREAKS = {
     "reading its events": (Store, "apply_events", lambda _store, attempt: attempt),
-    "looking at its attempt": (sights, "open_attempt", lambda attempt, *_: attempt.id),
+    "reading its attempt": (sights, "open_attempt", lambda attempt, *_: attempt.id),
 }
 
 
-@pytest.mark.parametrize("what", ["reading its events", "looking at its attempt"])
+@pytest.mark.parametrize("what", ["reading its events", "reading its attempt"])
 def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
     bench, monkeypatch, what, caplog
 ):
