@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from lehr import home
+from lehr.checkpoints.registry import Places
+from lehr.errors import Conflict
 from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, end, line, started
 from lehr_testing.buckets import make_checkpoint
@@ -226,6 +229,16 @@ def test_an_old_rows_stray_path_is_neither_read_nor_removed(scene, kind):
     assert f"its path is {path!r}" in refused.json()["detail"]
     assert deleted.status_code == 200
     assert any(f"its path is {path!r}" in note for note in deleted.json()["notes"])
+
+
+@pytest.mark.parametrize("kind", ["absolute", "upwards"])
+def test_the_removal_itself_refuses_a_stray_path(scene, kind):
+    scene.old_row(path=strays(scene.victim)[kind])
+    store = scene.api.store
+    (row,) = store.checkpoints(scene.run)
+    places = Places(home.runs_dir(scene.api.settings.home), store.run(scene.run), row)
+    with pytest.raises(Conflict, match="its path is"):
+        places.remove_folder()
 
 
 def test_an_old_rows_stray_copy_is_neither_read_nor_removed(scene):
