@@ -12,10 +12,10 @@ from fastapi import FastAPI
 
 from lehr import __version__
 from lehr.errors import NotFound
-from lehr.views import Problem
+from lehr.schemas import Problem
 from lehr_api import dashboard, examples, problems, prometheus, routes
 from lehr_api.auth import API
-from lehr_api.guard import Guard
+from lehr_api.middleware import Guard
 from lehr_api.routes import login
 from lehr_api.services import Services, running
 

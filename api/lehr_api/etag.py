@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response, StreamingResponse
 
-from lehr_api.strict import StrictRoute
+from lehr_api.strict_query import StrictRoute
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lehr import __version__
-from lehr.views import (
+from lehr.schemas import (
     AttemptView,
     CellView,
     CheckpointDeletion,

@@ -18,7 +18,7 @@ from lehr_api import examples
 from lehr_api.deps import ServicesDep
 
 if TYPE_CHECKING:
-    from lehr.views import ClusterView
+    from lehr.schemas import ClusterView
     from lehr_api.services import Services
 
 router = APIRouter(tags=["cluster"])

@@ -9,8 +9,7 @@ from typing import Any
 
 from lehr.analysis.gates import TITLES, expected
 from lehr.analysis.plan import model_name
-from lehr.specs import PlannedStage, RolloutSpec, parse_spec, stages
-from lehr.views import (
+from lehr.schemas import (
     GateView,
     GpuRef,
     Latest,
@@ -21,6 +20,7 @@ from lehr.views import (
     StageState,
     StageView,
 )
+from lehr.specs import PlannedStage, RolloutSpec, parse_spec, stages
 
 _AT = 1_760_000_000.0
 SPEC: dict[str, Any] = {

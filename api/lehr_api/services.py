@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import to_thread
 
-from lehr.present import Presenter
+from lehr.presenters import Presenter
+from lehr_api.backpressure import Intake
 from lehr_api.idempotency import Answers
-from lehr_api.intake import Intake
 from lehr_api.stream import Hub
 
 if TYPE_CHECKING:
-    from lehr.control.silence import Silence
+    from lehr.control.liveness import Liveness
+    from lehr.schemas import ClusterView, QueueEntry
     from lehr.specs import Resources
     from lehr.store import Store
-    from lehr.views import ClusterView, QueueEntry
     from lehr_api.settings import Settings
 
 
@@ -40,7 +40,7 @@ class Dispatching(Protocol):
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """An attempt's processes are gone; the answer says which bytes are still missing."""
 
-    def silences(self) -> dict[str, Silence]:
+    def silences(self) -> dict[str, Liveness]:
         """How runs that have a living attempt are silent, by run id."""
 
     def exclude_node(self, name: str, reason: str) -> None: ...
@@ -78,8 +78,8 @@ def assemble(settings: Settings, store: Store, dispatcher: Dispatching) -> Servi
 async def running(settings: Settings) -> AsyncIterator[Services]:
     """Open the store, start dispatching; in reverse at the end. Trainings are left alone."""
     from lehr.cluster.dispatcher import Dispatcher
-    from lehr.mirrors.keeper import MirrorKeeper
     from lehr.store import Store
+    from lehr.wandb_mirror.controller import MirrorController
 
     store = await to_thread.run_sync(Store.open, settings.home)
     try:
@@ -94,7 +94,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         services.hub.start()
         # Ray comes up beside the API, so this returns at once.
         await to_thread.run_sync(dispatcher.start)
-        mirror = MirrorKeeper(store, services.presenter, settings.home)
+        mirror = MirrorController(store, services.presenter, settings.home)
         mirror.start()
         await to_thread.run_sync(services.presenter.rounds.start)
         try:

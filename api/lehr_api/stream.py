@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from lehr.views import LatestOfRun
+from lehr.schemas import LatestOfRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from lehr.present import Presenter
+    from lehr.presenters import Presenter
+    from lehr.schemas import ClusterView, Latest
     from lehr.store import Change, Store
-    from lehr.views import ClusterView, Latest
 
 _log = logging.getLogger("lehr.api.stream")
 

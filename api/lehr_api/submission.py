@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lehr.checkpoints.places import missing_package
 from lehr.control.gpu_types import likely_meant
 from lehr.errors import Problem, SpecError, UserError
-from lehr.mirrors import available
 from lehr.specs import (
     PlannedStage,
     RolloutSpec,
@@ -25,11 +23,13 @@ from lehr.specs import (
     load_spec,
     stages,
 )
-from lehr.specs.expand import cells_at
-from lehr.specs.extend import extended
 from lehr.specs.overrides import parse_overrides
 from lehr.specs.search import point_key
-from lehr_trainer.config import FilesCorpus
+from lehr.specs.storage_url import missing_package
+from lehr.specs.sweep_expand import cells_at
+from lehr.specs.sweep_extend import extended
+from lehr.wandb_mirror import preflight
+from lehr_trainer.configs.train import FilesCorpus
 from lehr_trainer.data.checks import check_data
 from lehr_trainer.errors import TrainerError
 
@@ -163,7 +163,7 @@ def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[Problem]
     """A mirror in W&B that this server could not keep."""
     asked = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
     for mode in dict.fromkeys(wandb.mode for wandb in asked):
-        lack = available.lack(mode)
+        lack = preflight.lack(mode)
         if lack is not None:
             path = f"{prefix}tracking.wandb.mode"
             yield Problem(path, f"{path} is {mode}, but {lack[0]}.", lack[1])

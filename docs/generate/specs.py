@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.fields import alternatives, is_model, models
 from lehr.specs.rollout import CpuStage, LastStage, Stage, Stages, TwoGpuStage
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 
 _UNITS = {
     # By the end of the path; the first that fits.

@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lehr.views import (
+    from lehr.schemas import (
         CellView,
         ComparisonView,
         GateView,

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr.control.silence import Silence
+from lehr.control.liveness import Liveness
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -368,7 +368,7 @@ def test_a_live_run_shows_where_it_is_and_how_long_it_will_take(api):
     [listed] = client.get("/api/v1/runs").json()["items"]
     assert listed["latest"] == view["latest"]
     # Nothing is known of a run that is not heard of: nor how long it will take.
-    for silence in (Silence.UNREACHABLE, Silence.STALLED):
+    for silence in (Liveness.UNREACHABLE, Liveness.STALLED):
         api_.dispatcher.silent = {run["id"]: silence}
         view = client.get("/api/v1/runs/one").json()
         assert (view["silence"], view["eta_s"]) == (silence.value, None)
@@ -401,11 +401,11 @@ def test_what_is_not_finite_travels_by_name_and_raises_an_alarm(api):
 
 
 def test_a_silent_run_is_shown_as_such_while_it_lives(api):
-    from lehr.control.silence import Silence
+    from lehr.control.liveness import Liveness
 
     api_, client = api
     run = submit(client)
-    api_.dispatcher.silent[run["id"]] = Silence.STALLED
+    api_.dispatcher.silent[run["id"]] = Liveness.STALLED
     assert client.get("/api/v1/runs/one").json()["silence"] == "none"
     attempt = begin(api_.store, run["id"])
     assert client.get("/api/v1/runs/one").json()["silence"] == "stalled"
@@ -476,7 +476,7 @@ def test_checkpoints_and_samples_are_listed_with_best_and_latest(api):
 
 def test_the_config_is_yaml_that_repeats_the_run(api):
     from lehr.specs import read_yaml
-    from lehr_trainer.config import TrainConfig
+    from lehr_trainer.configs.train import TrainConfig
 
     _, client = api
     run = submit(client)

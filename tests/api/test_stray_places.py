@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lehr import home
-from lehr.checkpoints.registry import Places
+from lehr.checkpoints.registry import CheckpointLocations
 from lehr.errors import Conflict
 from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, end, line, started
@@ -236,7 +236,7 @@ def test_the_removal_itself_refuses_a_stray_path(scene, kind):
     scene.old_row(path=strays(scene.victim)[kind])
     store = scene.api.store
     (row,) = store.checkpoints(scene.run)
-    places = Places(home.runs_dir(scene.api.settings.home), store.run(scene.run), row)
+    places = CheckpointLocations(home.runs_dir(scene.api.settings.home), store.run(scene.run), row)
     with pytest.raises(Conflict, match="its path is"):
         places.remove_folder()
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from lehr import Client
-from lehr.cluster.wire import Outage, Server
 from lehr.errors import ServerUnavailable, UserError
+from lehr.node.http_client import Outage, Server
 from lehr_testing.api import RUN_SPEC
 from lehr_testing.processes import Process
 

@@ -19,19 +19,20 @@ from typing import Any
 
 import torch
 
-from lehr_trainer import layout, machine
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.distributed import Ranks
-from lehr_trainer.launch import Place
+from lehr_trainer.checkpointing.checkpointer import Checkpointer
+from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.models import build_model
-from lehr_trainer.models.counts import parameter_counts
 from lehr_trainer.optim import build_optimizer
-from lehr_trainer.orders import LaunchNote
-from lehr_trainer.saver import Saver
-from lehr_trainer.session import Session
-from lehr_trainer.state import Progress
-from lehr_trainer.streams import EventStream
-from lehr_trainer.updates import Updates
+from lehr_trainer.planning.counts import parameter_counts
+from lehr_trainer.runtime import environment
+from lehr_trainer.runtime.context import RunContext
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.launch import RunPaths
+from lehr_trainer.update_step import UpdateStep
 
 GOAL = 0.1
 
@@ -84,7 +85,7 @@ def compare(folder: Path, device: torch.device, given: argparse.Namespace) -> di
         "checkpoint_bytes": told["async"][-1]["size_bytes"],
         "copy_bytes": savers["async"].copy_bytes,
         "parameters": parameter_counts(config.model).total,
-        "device": machine.device_name(device),
+        "device": environment.device_name(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
@@ -117,14 +118,14 @@ def saver_of(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     device: torch.device,
-) -> Saver:
+) -> Checkpointer:
     policy = config.checkpoint.model_copy(update={"asynchronous": asynchronous})
     attempt = layout.attempt_dir(run_dir, 1)
     attempt.mkdir(parents=True)
     nothing: Any = None
-    session = Session(
+    session = RunContext(
         config=config.model_copy(update={"checkpoint": policy}),
-        place=Place(run_dir, attempt, LaunchNote(), standalone=True),
+        place=RunPaths(run_dir, attempt, LaunchNote(), standalone=True),
         ranks=Ranks(rank=0, world_size=1, device=device),
         events=EventStream(attempt / layout.EVENTS),
         signals=nothing,
@@ -132,7 +133,7 @@ def saver_of(
         say=lambda line: None,
     )
     data: Any = SimpleNamespace(digest="none", validation_digest="none")
-    return Saver(session, data, model, optimizer, Updates(device))
+    return Checkpointer(session, data, model, optimizer, UpdateStep(device))
 
 
 def take_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

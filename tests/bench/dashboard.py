@@ -32,7 +32,7 @@ from playwright.sync_api import sync_playwright
 
 from lehr_testing import seeding
 from lehr_testing.api import TOKEN, served
-from lehr_trainer import records
+from lehr_trainer.contract import records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

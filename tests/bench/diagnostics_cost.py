@@ -25,7 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lehr_testing.assembled import assembled
-from lehr_trainer.config import DiagnosticsConfig
+from lehr_trainer.configs.train import DiagnosticsConfig
 
 REQUIRED = 0.01
 FAR = 10**9

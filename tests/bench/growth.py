@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lehr.present import Presenter
+from lehr.presenters import Presenter
 from lehr.store import Store
 from lehr_testing.stores import begin, run_spec
 

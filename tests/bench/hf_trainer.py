@@ -87,7 +87,7 @@ class Ours:
 
     def loss(self) -> float:
         inputs, targets = self.batch(10**6)
-        return float(self.training.own_loss(inputs, targets).detach())
+        return float(self.training.unwrapped_loss(inputs, targets).detach())
 
 
 class Theirs:
@@ -97,7 +97,7 @@ class Theirs:
         import torch
         import transformers
 
-        from lehr_trainer.config import LlamaConfig
+        from lehr_trainer.configs.train import LlamaConfig
         from lehr_trainer.models import build_model
 
         transformers.logging.set_verbosity_error()

@@ -23,9 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from lehr_trainer.config import BatchConfig, DataConfig, StdlibCorpus, ValidationConfig
+from lehr_trainer.configs.train import (
+    BatchConfig,
+    DataConfig,
+    StdlibCorpus,
+    ValidationConfig,
+)
 from lehr_trainer.data import Loader, PreparedData, prepare
-from lehr_trainer.experiments.batches import naive, stacked
+from lehr_trainer.experiments.batch_makers import naive, stacked
 
 REPEATS = 5
 REQUIRED = 20.0

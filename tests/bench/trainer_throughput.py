@@ -24,8 +24,8 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lehr_testing.assembled import assembled
-from lehr_trainer import machine
 from lehr_trainer.data import Loader
+from lehr_trainer.runtime import environment
 from lehr_trainer.train import Training
 
 STEPS_A_TURN = 5
@@ -94,7 +94,7 @@ def compare(training: Training, rounds: int) -> dict[str, object]:
         "lehr_tokens_per_s": config.tokens_per_step / medians["lehr"],
         "bare_tokens_per_s": config.tokens_per_step / medians["bare"],
         "steps": len(wall["lehr"]),
-        "device": machine.device_name(ranks.device),
+        "device": environment.device_name(ranks.device),
         "threads": torch.get_num_threads(),
         "compute": config.precision.compute,
         "batch": [config.batch.sequences, config.batch.sequence_length],

@@ -13,9 +13,9 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from lehr.control.lifecycle import RunState
+from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
 from lehr.store.tables import Rollout, Run, Sweep
-from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
 from lehr_testing import seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.seeded_rollouts import Seeded

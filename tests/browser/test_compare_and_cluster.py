@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
-from lehr_trainer import records
+from lehr_trainer.contract import records
 
 from .conftest import Lehr, Visit, World
 

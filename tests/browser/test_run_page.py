@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Route, expect
 
 from lehr.control.lifecycle import RunState
 from lehr.home import runs_dir
-from lehr.present.flops import flops_per_token
+from lehr.presenters.flops import flops_per_token
 from lehr_testing import seeding
 
 from .conftest import Lehr, Visit, World

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lehr.cluster import procfs
-from lehr.cluster.entry import Entry
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.buckets import Bucket, s3_server
 from lehr_testing.fakes import faked, paced
 from lehr_testing.server import Server, events, free_port
@@ -113,7 +113,9 @@ def test_a_run_whose_node_s_disk_was_wiped_goes_on_from_the_copy_to_the_same_end
         within_s=200,
         what="a copy of a checkpoint",
     )
-    [entry] = [Entry(str(path)) for path in restarted.home.glob(f"node/*/attempts/{other.id}-1")]
+    [entry] = [
+        AttemptDir(str(path)) for path in restarted.home.glob(f"node/*/attempts/{other.id}-1")
+    ]
     launch = entry.launch()
     assert launch is not None
     # As if the machine were gone: all its processes at once, then its disk.

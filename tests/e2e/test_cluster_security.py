@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from lehr import home as homes
-from lehr.cluster import procfs, ray_head
+from lehr.cluster import ray_head
+from lehr.node import procfs
 from lehr_testing.fakes import command
 from lehr_testing.waiting import until
 

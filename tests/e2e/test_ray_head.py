@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lehr.cluster import procfs, ray_head
+from lehr.cluster import ray_head
+from lehr.node import procfs
 from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

@@ -17,8 +17,8 @@ from collections.abc import Callable
 import pytest
 
 from lehr.client.runs import Run
-from lehr.cluster import procfs
 from lehr.errors import LehrError
+from lehr.node import procfs
 from lehr_testing.faults.ordeal import Ordeal, ordeal
 from lehr_testing.server import marked_processes, rank_pids
 from lehr_testing.waiting import until

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from lehr import home as homes
-from lehr.cluster import procfs, ray_head
+from lehr.cluster import ray_head
 from lehr.cluster.tokens import AttemptTokens
 from lehr.errors import HomeUnusable
+from lehr.node import procfs
 from lehr.specs import parse_spec
 from lehr.store import Store
 from lehr_testing.fakes import FakeServer, fake_server, gone

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from lehr.control.reconcile import Patience
+from lehr.control.reconcile import Timeouts
 from lehr.errors import LehrError
 from lehr_testing.faults.ordeal import Ordeal, ordeal
 from lehr_testing.server import marked_processes
 from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
-LONGER_THAN_THE_LEASE_S = Patience().lease_s + 8
+LONGER_THAN_THE_LEASE_S = Timeouts().lease_s + 8
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import shutil
 import pytest
 
 from lehr import home as homes
-from lehr.cluster import procfs
-from lehr.cluster.entry import Entry
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.fakes import FakeServer
 from lehr_testing.faults.machine import machine
 from lehr_testing.faults.networked import nodes_in_use
@@ -43,7 +43,7 @@ def node(tmp_path):
             server.down()
 
 
-def entry_of(server: FakeServer, attempt_id: str) -> Entry:
+def entry_of(server: FakeServer, attempt_id: str) -> AttemptDir:
     [entry] = [entry for entry in server.entries() if entry.attempt_id == attempt_id]
     return entry
 

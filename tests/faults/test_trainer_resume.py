@@ -34,8 +34,8 @@ from lehr_testing.trainer import (
     train_to_end,
     training,
 )
-from lehr_trainer import layout
-from lehr_trainer.checkpoint import verify
+from lehr_trainer.checkpointing.checkpoint import verify
+from lehr_trainer.contract import layout
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 

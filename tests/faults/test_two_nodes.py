@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lehr.cluster import procfs
-from lehr.cluster.entry import Entry
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.fakes import FakeServer, fake_server, gone
 from lehr_testing.faults.networked import nodes_in_use as usable
 from lehr_testing.faults.second_node import SecondNode
@@ -101,7 +101,7 @@ def test_a_rank_lost_on_one_node_ends_the_gang_on_both_and_it_begins_again(fakes
     assert list(run.history("train/loss")["step"]) == list(range(1, 101))
 
 
-def shim_of(entry: Entry) -> int:
+def shim_of(entry: AttemptDir) -> int:
     return int(procfs.read_json(entry.file("shim.json"))["pid"])
 
 

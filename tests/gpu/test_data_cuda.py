@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lehr_testing.corpora import documents, prepare_texts
-from lehr_trainer.config import BatchConfig
+from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data import Loader, ValidationSet
 
 pytestmark = [

@@ -11,17 +11,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_trainer.compiling import Accumulation, compile_model
-from lehr_trainer.config import LlamaConfig
-from lehr_trainer.config_parts.attention import AttentionConfig
-from lehr_trainer.config_parts.compile import CompileConfig
-from lehr_trainer.config_parts.fp8 import Fp8Config
-from lehr_trainer.config_parts.loss import LossConfig
-from lehr_trainer.config_parts.optimizer import MuonConfig
-from lehr_trainer.config_parts.updates import LossScaleConfig, SkipStepConfig
-from lehr_trainer.diagnostics import PartWatch
-from lehr_trainer.losses import cross_entropy
-from lehr_trainer.losses_variants import build_loss
+from lehr_trainer.configs.attention import AttentionConfig
+from lehr_trainer.configs.compile import CompileConfig
+from lehr_trainer.configs.fp8 import Fp8Config
+from lehr_trainer.configs.loss import LossConfig
+from lehr_trainer.configs.optimizer import MuonConfig
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
+from lehr_trainer.diagnostics.parameter_stats import ParameterStats
+from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models.attention import (
     AttentionCall,
     attend,
@@ -34,8 +34,8 @@ from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.optim.muon import build_muon
-from lehr_trainer.presets import MODEL_PRESETS
-from lehr_trainer.updates import Updates
+from lehr_trainer.runtime.compiling import Accumulation, compile_model
+from lehr_trainer.update_step import UpdateStep
 
 pytestmark = [
     pytest.mark.gpu,
@@ -212,8 +212,8 @@ def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
         optimizer: torch.optim.Optimizer = build_muon(model, MuonConfig())
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    updates = Updates(CUDA, loss_scale=LossScaleConfig(), skip_step=SkipStepConfig(enabled=True))
-    watch = PartWatch(model)
+    updates = UpdateStep(CUDA, loss_scale=LossScaleConfig(), skip_step=SkipStepConfig(enabled=True))
+    watch = ParameterStats(model)
     tokens = torch.randint(0, 512, (4, 129), device=CUDA)
     try:
         for index in range(4):
@@ -231,7 +231,7 @@ def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
 
 
 def test_flash_is_what_the_model_runs() -> None:
-    from lehr_trainer.memory_by_layer import memory_by_layer
+    from lehr_trainer.diagnostics.memory_by_layer import memory_by_layer
 
     model = llama()
     tokens = torch.zeros(2, 128, dtype=torch.int64, device=CUDA)

@@ -19,9 +19,9 @@ from lehr_testing.trainer import (
     train_to_end,
     training,
 )
-from lehr_trainer import layout
-from lehr_trainer.hardware import peak_flops
-from lehr_trainer.staging import HostCopy
+from lehr_trainer.checkpointing.staging import HostCopy
+from lehr_trainer.contract import layout
+from lehr_trainer.planning.hardware import peak_flops
 
 pytestmark = [
     pytest.mark.gpu,

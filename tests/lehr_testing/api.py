@@ -19,12 +19,12 @@ from typing import Any
 import uvicorn
 from starlette.testclient import TestClient
 
-from lehr.cluster.handlers import AttemptHandlers
-from lehr.cluster.pulse import Pulses
+from lehr.cluster.attempt_protocol import AttemptProtocol
+from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
+from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
-from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
 from lehr_api.app import create_app
 from lehr_api.services import Services, assemble
 from lehr_api.settings import Settings
@@ -130,8 +130,8 @@ class Api:
     @asynccontextmanager
     async def _open(self, settings: Settings) -> AsyncIterator[Services]:
         with Store.open(settings.home) as store:
-            self.pulses = Pulses()
-            self.dispatcher.handlers = AttemptHandlers(store, self.pulses, self.dispatcher.wake)
+            self.pulses = HeartbeatTable()
+            self.dispatcher.handlers = AttemptProtocol(store, self.pulses, self.dispatcher.wake)
             self.services = assemble(settings, store, self.dispatcher)
             self.services.hub.start()
             try:

@@ -14,14 +14,15 @@ from typing import Any
 import yaml
 
 from lehr_testing.specs import train as train_values
-from lehr_trainer import launch, layout, machine
 from lehr_trainer.assemble import assemble
-from lehr_trainer.boundary import StopSignal
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.distributed import Ranks
-from lehr_trainer.orders import LaunchNote
-from lehr_trainer.session import Session
-from lehr_trainer.streams import EventStream
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.runtime import environment, launch
+from lehr_trainer.runtime.context import RunContext
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.step_control import StopSignal
 from lehr_trainer.train import Training
 
 
@@ -62,13 +63,13 @@ def assembled(
     place = replace(place, note=note or place.note)
     with _data_in(run / "data"), _signals_kept():
         return assemble(
-            Session(
+            RunContext(
                 config=config,
                 place=place,
                 ranks=ranks or Ranks.join(config.device),
                 events=EventStream(place.attempt_dir / layout.EVENTS),
                 signals=StopSignal(),
-                timeline=machine.Timeline(),
+                timeline=environment.Timeline(),
                 say=lambda _line: None,
             )
         )

@@ -1,4 +1,4 @@
-"""One of several processes that meet at ``compile_turn``; prints what it did as JSON."""
+"""One of several processes that meet at ``compile_lock``; prints what it did as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from lehr_trainer.compile_turn import compile_turn
+from lehr_trainer.runtime.compile_lock import compile_lock
 
 
 def main(folder: Path, others: int) -> None:
@@ -18,7 +18,7 @@ def main(folder: Path, others: int) -> None:
         if "waiting for its result" in message:
             (folder / f"waiting-{sys.argv[2]}").touch()
 
-    with compile_turn("key", notify, folder=folder) as first:
+    with compile_lock("key", notify, folder=folder) as first:
         if first:
             # "Compiles" until every other process has said that it waits.
             deadline = time.monotonic() + 60

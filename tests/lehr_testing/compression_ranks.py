@@ -10,14 +10,14 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from lehr_trainer.compression import compress_gradients, overflow_count
-from lehr_trainer.config import LlamaConfig
-from lehr_trainer.config_parts.parallel import ParallelConfig
-from lehr_trainer.distributed import Ranks
-from lehr_trainer.losses import cross_entropy
+from lehr_trainer.configs.parallel import ParallelConfig
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.runtime.compression import compress_gradients, overflow_count
+from lehr_trainer.runtime.distributed import Ranks
 
 
 class Fixed(torch.nn.Module):
@@ -59,7 +59,7 @@ def overlap(config: ParallelConfig, rank: int) -> dict:
     """From a profile: when each bucket was sent, and when backward ended."""
     model = Llama(LlamaConfig(**MODEL_PRESETS["tiny"].values))
     initialise(model, seed=0)
-    wrapped = Ranks(rank, 2, torch.device("cpu"), dist.group.WORLD).share_gradients(model, config)
+    wrapped = Ranks(rank, 2, torch.device("cpu"), dist.group.WORLD).wrap_ddp(model, config)
     tokens = torch.randint(0, 512, (2, 65), generator=torch.Generator().manual_seed(rank))
     events = []
     for step in range(2):  # DDP orders its buckets by the first backward

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from lehr_trainer.config import DataConfig, FilesCorpus, ValidationConfig
+from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
 from lehr_trainer.data import PreparedData, prepare
 
 WORDS = [

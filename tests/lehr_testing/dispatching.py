@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lehr.cluster.bridge_keeper import AgentRefused
+from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.dispatcher import Dispatcher
-from lehr.control.silence import Thresholds
+from lehr.control.liveness import Thresholds
 from lehr.specs import parse_spec
 from lehr.store import Store
 from lehr_testing.specs import run as run_spec
@@ -51,7 +51,9 @@ class Bench:
         self.store.close()
         self.store = Store.open(self.home, clock=self.clock)
         self._begin()
-        self.dispatcher._spoke.update(attempt.id for attempt in self.store.open_attempts())
+        self.dispatcher._attempts_with_new_events.update(
+            attempt.id for attempt in self.store.open_attempts()
+        )
 
     def _begin(self) -> None:
         self.dispatcher = Dispatcher(

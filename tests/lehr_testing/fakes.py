@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lehr.cluster import procfs, ray_head
-from lehr.cluster.entry import Entry
+from lehr.cluster import ray_head
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
 from lehr_testing import specs
 from lehr_testing.server import Server, alive, rank_pids
 from lehr_testing.waiting import until
@@ -65,8 +66,10 @@ class FakeServer(Server):
 
     # ------------------------------------------------------------------- looking inside
 
-    def entries(self) -> list[Entry]:
-        return [Entry(str(path)) for path in self.home.glob("node/*/attempts/*") if path.is_dir()]
+    def entries(self) -> list[AttemptDir]:
+        return [
+            AttemptDir(str(path)) for path in self.home.glob("node/*/attempts/*") if path.is_dir()
+        ]
 
     def shim(self, attempt_id: str) -> int:
         [entry] = [entry for entry in self.entries() if entry.attempt_id == attempt_id]

@@ -23,10 +23,10 @@ _SCRIPT = TESTING / "fork_server.py"
 PRELOADED = (
     "lehr_trainer.assemble",
     "lehr_trainer.data.files",
-    "lehr_trainer.failures",
-    "lehr_trainer.models.first_loss",
+    "lehr_trainer.runtime.failures",
+    "lehr_trainer.planning.first_loss",
     "lehr_trainer.models.init",
-    "lehr_trainer.session",
+    "lehr_trainer.runtime.context",
     # Imported by the first step of any optimizer.
     "torch._dynamo",
 )

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from lehr_trainer.records import AnyRecord
+from lehr_trainer.contract.records import AnyRecord
 
 KINDS: dict[str, type[BaseModel]] = {
     model.model_fields["kind"].default: model for model in get_args(get_args(AnyRecord)[0])

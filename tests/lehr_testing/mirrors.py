@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lehr.mirrors.keeper import MirrorKeeper
+from lehr.wandb_mirror.controller import MirrorController
 from lehr_testing.api import RUN_SPEC, Api, api_client
 from lehr_testing.waiting import until
 
@@ -27,9 +27,9 @@ def mirrored_home(home: Path, **environment: str | None) -> Iterator[Any]:
 
 
 @contextmanager
-def mirroring(api: Api) -> Iterator[MirrorKeeper]:
+def mirroring(api: Api) -> Iterator[MirrorController]:
     assert api.services is not None
-    keeper = MirrorKeeper(api.store, api.services.presenter, api.settings.home, every_s=0.1)
+    keeper = MirrorController(api.store, api.services.presenter, api.settings.home, every_s=0.1)
     keeper.start()
     try:
         yield keeper

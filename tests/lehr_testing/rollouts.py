@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lehr.cluster.rollout_keeper import RolloutKeeper
+from lehr.cluster.rollout_controller import RolloutController
 from lehr.control.lifecycle import Desired, RunState
 from lehr.specs import RolloutSpec, RunSpec, load_spec, stages
 from lehr.store import Store
 from lehr.store.tables import Rollout, Run
 from lehr_testing.stores import begin, line, say
-from lehr_trainer.memory import training_memory
-from lehr_trainer.models.first_loss import predicted_first_loss
+from lehr_trainer.planning.first_loss import predicted_first_loss
+from lehr_trainer.planning.memory import training_memory
 
 H100 = "NVIDIA H100 80GB HBM3"
 TRAIN: dict[str, Any] = {
@@ -74,12 +74,12 @@ class World:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.runs_dir = store.home / "runs"
-        self.keeper = RolloutKeeper(store, self.runs_dir)
+        self.keeper = RolloutController(store, self.runs_dir)
         store.subscribe(self.keeper.changed)
 
     def restart(self) -> None:
         """A new keeper, that knows nothing but the record."""
-        self.keeper = RolloutKeeper(self.store, self.runs_dir)
+        self.keeper = RolloutController(self.store, self.runs_dir)
         self.store.subscribe(self.keeper.changed)
         self.keeper.look_at_all()
 

@@ -13,8 +13,8 @@ from lehr.control.lifecycle import RunState
 from lehr.specs import RunSpec, SweepSpec, expand, parse_spec
 from lehr.store import Store
 from lehr.store.tables import Run, Sweep
-from lehr_trainer import records
-from lehr_trainer.layout import EVENTS
+from lehr_trainer.contract import records
+from lehr_trainer.contract.layout import EVENTS
 
 STEPS = 1000
 TOKENS_PER_STEP = 65_536

@@ -19,8 +19,8 @@ import yaml
 from lehr_testing.forking import Forked, fork
 from lehr_testing.specs import train as train_values
 from lehr_testing.waiting import until
-from lehr_trainer import layout
-from lehr_trainer.checkpoint import read_manifest, read_tensors
+from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
+from lehr_trainer.contract import layout
 
 PATIENCE_S = 240.0
 

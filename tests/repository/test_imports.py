@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import lehr_trainer.config_parts as parts
+import lehr_trainer.configs as parts
 from lehr.cli.main import MODULES
 from lehr_testing.paths import ROOT
 
@@ -83,7 +83,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    names = [f"lehr_trainer.config_parts.{m.name}" for m in pkgutil.iter_modules(parts.__path__)]
+    names = [f"lehr_trainer.configs.{m.name}" for m in pkgutil.iter_modules(parts.__path__)]
     assert len(names) > 5
     light = ["config", "records", "layout", "compile_turn", "trace_summary"]
     steps = [*names, *(f"lehr_trainer.{name}" for name in light), "lehr.specs.sweep"]
@@ -119,7 +119,7 @@ def test_the_client_loads_no_server(client: dict[str, set[str]]) -> None:
 
 
 def test_a_config_validates_without_torch(trainer: dict[str, set[str]]) -> None:
-    assert "lehr_trainer.config" in trainer['"lehr.specs.sweep"']
+    assert "lehr_trainer.configs.train" in trainer['"lehr.specs.sweep"']
     assert too_much(trainer, "lehr.specs.sweep", {"torch", *OPTIONAL}) == []
 
 

@@ -21,10 +21,10 @@ from torch.utils._pytree import tree_leaves
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.specs import text_corpus
+from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadData
-from lehr_trainer.models.anatomy import anatomy, blocks
 from lehr_trainer.models.attention import AttentionCall
-from lehr_trainer.orders import LaunchNote
+from lehr_trainer.models.module_map import blocks, module_map
 from lehr_trainer.train import Training
 
 QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
@@ -43,7 +43,7 @@ def one_step(training: Training) -> None:
 def forwards(training: Training) -> dict[str, int]:
     """How often attention and MLP of each layer run in a step."""
     calls: Counter[str] = Counter()
-    where = anatomy(training.model)
+    where = module_map(training.model)
     for index, block in enumerate(blocks(training.model)):
         for name in (where.attention, where.mlp):
             # Beneath the module itself, whose forward may be what recomputes.
@@ -153,7 +153,7 @@ def test_attention_on_the_math_kernel_is_warned_of_once(
         return "attention runs on the math kernel"
 
     # What only a GPU can show is which kernel takes a call; that the answer is heard is ours.
-    monkeypatch.setattr("lehr_trainer.first_pass.math_fallback", fallback)
+    monkeypatch.setattr("lehr_trainer.dry_run.math_fallback", fallback)
     batch = {
         "sequences": 4,
         "sequence_length": 64,
@@ -174,7 +174,7 @@ def test_attention_on_the_math_kernel_is_warned_of_once(
 def test_who_asks_for_the_math_kernel_is_not_warned(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, attention: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("lehr_trainer.first_pass.math_fallback", lambda _: "a warning")
+    monkeypatch.setattr("lehr_trainer.dry_run.math_fallback", lambda _: "a warning")
     training = begin(tmp_path / "run", corpus, attention=attention, **QUIET)
     training.loader.close()
     assert recorded(training, "warning") == []

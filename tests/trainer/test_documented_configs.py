@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from lehr_testing.paths import ROOT
 from lehr_testing.specs import train as train_values
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.memory import training_memory
-from lehr_trainer.models.counts import flops_per_token
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.planning.counts import flops_per_token
+from lehr_trainer.planning.memory import training_memory
 
 DOCS = ROOT / "docs" / "trainer.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)

@@ -14,7 +14,7 @@ from lehr_testing.assembled import assembled, begin
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
 from lehr_trainer.data import ValidationSet, load_tokenizer
-from lehr_trainer.data.prepared import VALIDATION
+from lehr_trainer.data.token_dataset import VALIDATION
 from lehr_trainer.evaluate import evaluate
 from lehr_trainer.train import Training
 

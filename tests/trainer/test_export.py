@@ -8,16 +8,17 @@ import pytest
 import torch
 import yaml
 
-from lehr_trainer import checkpoint, layout
-from lehr_trainer.config import LlamaConfig, TrainConfig
-from lehr_trainer.config_parts.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.checkpointing import checkpoint
+from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig, TrainConfig
+from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.export import main, write_model
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.stable_embedding import use_stable_embedding
-from lehr_trainer.presets import MODEL_PRESETS
 
 TINY = MODEL_PRESETS["tiny"].values
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.config_parts.recompute import RecomputeConfig
-from lehr_trainer.memory import MemoryPlan, training_memory
+from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.planning.memory import MemoryPlan, training_memory
 
 BLOCK: dict[str, Any] = {"policy": "block"}
 AS_PRINTED = {"name": "in_autocast"}

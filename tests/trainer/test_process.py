@@ -17,15 +17,27 @@ import torch
 import yaml
 
 from lehr_testing.specs import train as train_values
-from lehr_trainer import launch, layout
-from lehr_trainer.boundary import Boundary, Interrupted, StopSignal, Verdict
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.distributed import Ranks
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import Metrics, Notice, record_adapter
 from lehr_trainer.errors import BadConfig, DataUnreachable, DiskFull, NanLoss, error_of
-from lehr_trainer.failures import Failure, explain, leave_note, root_cause, watch_others
-from lehr_trainer.records import Metrics, Notice, record_adapter
-from lehr_trainer.steplog import StepLog
-from lehr_trainer.streams import EventStream
+from lehr_trainer.metrics_logger import MetricsLogger
+from lehr_trainer.runtime import launch
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.failures import (
+    Failure,
+    explain,
+    leave_note,
+    root_cause,
+    watch_others,
+)
+from lehr_trainer.step_control import (
+    Interrupted,
+    StepControl,
+    StepDecision,
+    StopSignal,
+)
 
 ALONE = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
 
@@ -101,13 +113,13 @@ def orders(path: Path, **values: object) -> None:
 
 def test_orders_become_a_verdict_once(tmp_path: Path, signals: StopSignal) -> None:
     path = tmp_path / layout.ORDERS
-    boundary = Boundary(path, signals, known_checkpoint_seq=2)
-    assert boundary.agree(ALONE) == Verdict()
+    boundary = StepControl(path, signals, known_checkpoint_seq=2)
+    assert boundary.agree(ALONE) == StepDecision()
     orders(path, desired="run", checkpoint_seq=2)
-    assert boundary.agree(ALONE) == Verdict()
+    assert boundary.agree(ALONE) == StepDecision()
     orders(path, desired="run", checkpoint_seq=4)
-    assert boundary.agree(ALONE) == Verdict(checkpoint=True)
-    assert boundary.agree(ALONE) == Verdict()
+    assert boundary.agree(ALONE) == StepDecision(checkpoint=True)
+    assert boundary.agree(ALONE) == StepDecision()
     orders(path, desired="pause", checkpoint_seq=4)
     stop = boundary.agree(ALONE).stop
     assert stop is not None
@@ -119,12 +131,12 @@ def test_orders_become_a_verdict_once(tmp_path: Path, signals: StopSignal) -> No
     # A save that fails decides, but not over what wants nothing kept.
     assert boundary.agree(ALONE, save_failed=True).stop == stop
     orders(path, desired="pause", checkpoint_seq=4)
-    assert boundary.agree(ALONE, save_failed=True) == Verdict(save_failed=True)
+    assert boundary.agree(ALONE, save_failed=True) == StepDecision(save_failed=True)
 
 
 def test_unreadable_orders_are_no_orders(tmp_path: Path, signals: StopSignal) -> None:
     (tmp_path / layout.ORDERS).write_text("{")
-    assert Boundary(tmp_path / layout.ORDERS, signals, 0).agree(ALONE) == Verdict()
+    assert StepControl(tmp_path / layout.ORDERS, signals, 0).agree(ALONE) == StepDecision()
 
 
 def test_a_signal_interrupts_before_the_first_step_and_waits_afterwards(
@@ -134,7 +146,7 @@ def test_a_signal_interrupts_before_the_first_step_and_waits_afterwards(
         os.kill(os.getpid(), signal.SIGTERM)
     signals.received, signals.wait_for_boundary = False, True
     os.kill(os.getpid(), signal.SIGTERM)
-    stop = Boundary(tmp_path / layout.ORDERS, signals, 0).agree(ALONE).stop
+    stop = StepControl(tmp_path / layout.ORDERS, signals, 0).agree(ALONE).stop
     assert stop is not None
     assert (stop.reason, stop.save) == ("signal", True)
 
@@ -259,12 +271,12 @@ def test_an_error_crosses_ranks_as_what_it_was() -> None:
 # --- step log --------------------------------------------------------------------------------
 
 
-def steplog(config: TrainConfig, path: Path) -> StepLog:
-    return StepLog(
+def steplog(config: TrainConfig, path: Path) -> MetricsLogger:
+    return MetricsLogger(
         config,
         EventStream(path),
         torch.device("cpu"),
-        flops_per_s_at_full_use=1e12,
+        peak_flops=1e12,
         flops_per_token=lambda step: 1e6 if step < 8 else 3e6,
         say=lambda line: None,
     )

@@ -15,11 +15,11 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from lehr_testing.assembled import begin, recorded
-from lehr_trainer import layout
-from lehr_trainer.data.order import shuffled
-from lehr_trainer.data.prepared import read_manifest
-from lehr_trainer.distributed import Ranks
-from lehr_trainer.models.anatomy import blocks
+from lehr_trainer.contract import layout
+from lehr_trainer.data.shuffle import shuffled
+from lehr_trainer.data.token_dataset import read_manifest
+from lehr_trainer.models.module_map import blocks
+from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.train import Training
 
 CPU = torch.device("cpu")

@@ -24,9 +24,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lehr_trainer import launch, layout, process_start
+from lehr_trainer import process_start
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import read_orders
+from lehr_trainer.contract.records import Finished, Stopping
 from lehr_trainer.errors import DiskFull, NanLoss, TrainerError
-from lehr_trainer.failures import (
+from lehr_trainer.runtime import launch
+from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.failures import (
     Failure,
     OtherRankFailed,
     explain,
@@ -35,12 +40,9 @@ from lehr_trainer.failures import (
     root_cause,
     watch_others,
 )
-from lehr_trainer.orders import read_orders
-from lehr_trainer.records import Finished, Stopping
-from lehr_trainer.streams import EventStream
 
 if TYPE_CHECKING:
-    from lehr_trainer.distributed import Ranks
+    from lehr_trainer.runtime.distributed import Ranks
     from lehr_trainer.train import Training
 
 
@@ -50,7 +52,7 @@ def main() -> int:
 
         return export.main(sys.argv[2:])
     if sys.argv[1:2] == ["memory"]:
-        from lehr_trainer import memory_command
+        from lehr_trainer.diagnostics import memory_command
 
         return memory_command.main(sys.argv[2:])
     if sys.argv[1:2] == ["bench"]:
@@ -74,7 +76,7 @@ def main() -> int:
 class Process:
     """One rank, from its first line of log to its exit code."""
 
-    def __init__(self, rank: int, path: Path, place: launch.Place | None) -> None:
+    def __init__(self, rank: int, path: Path, place: launch.RunPaths | None) -> None:
         self.rank, self.path, self.place = rank, path, place
         self.terminal: int | None = None
         self.ranks: Ranks | None = None
@@ -115,7 +117,7 @@ class Process:
         if self.terminal is not None:
             os.write(self.terminal, f"{line}\n".encode())
 
-    def _settle_in(self, place: launch.Place) -> None:
+    def _settle_in(self, place: launch.RunPaths) -> None:
         terminal = launch.redirect_output(layout.rank_log(place.attempt_dir, self.rank))
         if place.standalone and self.rank == 0:
             self.terminal = terminal
@@ -133,19 +135,19 @@ class Process:
         config = launch.read_config(run_dir / layout.CONFIG)
 
         # torch from here on.
-        from lehr_trainer import machine
         from lehr_trainer.assemble import assemble
-        from lehr_trainer.boundary import Interrupted, StopSignal
-        from lehr_trainer.distributed import Ranks
-        from lehr_trainer.session import Session
+        from lehr_trainer.runtime import environment
+        from lehr_trainer.runtime.context import RunContext
+        from lehr_trainer.runtime.distributed import Ranks
+        from lehr_trainer.step_control import Interrupted, StopSignal
 
-        timeline = machine.Timeline()
+        timeline = environment.Timeline()
         timeline.mark("imports")
         signals = StopSignal()
         try:
-            machine.prepare_process(config)
+            environment.prepare_process(config)
             self.ranks = Ranks.join(config.device)
-            attempt_dir = self.ranks.by_main(lambda: str(self._known_place().attempt_dir))
+            attempt_dir = self.ranks.on_rank0(lambda: str(self._known_place().attempt_dir))
             if self.place is None:
                 found = launch.find_place(Path(attempt_dir), make_attempt=False)
                 assert found is not None
@@ -159,7 +161,7 @@ class Process:
                     place.attempt_dir, self.rank, self._end_for_another
                 )
             timeline.mark("ranks")
-            session = Session(
+            session = RunContext(
                 config=config,
                 place=place,
                 ranks=self.ranks,
@@ -182,7 +184,7 @@ class Process:
             self.events.write(Stopping(time=now, step=step, reason="signal"))
             return Finished(time=now, step=step, outcome="stopped", cause="signal")
 
-    def _known_place(self) -> launch.Place:
+    def _known_place(self) -> launch.RunPaths:
         assert self.place is not None
         return self.place
 
@@ -190,7 +192,7 @@ class Process:
 
     def _fail(self, own: Failure, lost_weights: bool) -> int:
         if self.ranks is None and self.rank != 0:
-            launch.let_rank_0_speak()
+            launch.wait_for_rank0_report()
             return 1
         # We are ending already; torchrun's signal, when another rank was quicker, must not keep
         # us from saying why.

@@ -12,47 +12,49 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lehr_trainer import layout, machine, state
-from lehr_trainer.boundary import Boundary
-from lehr_trainer.compiling import Accumulation, compile_model
-from lehr_trainer.compression import overflow_count
+from lehr_trainer.checkpointing import state
+from lehr_trainer.checkpointing.checkpointer import Checkpointer
+from lehr_trainer.checkpointing.resume import choose_checkpoint
+from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import Notice, Record, Resumed, Started, Warning_
 from lehr_trainer.data import Loader, PreparedData, ValidationSet, prepare
+from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
+from lehr_trainer.diagnostics.profiling import Profiler
+from lehr_trainer.dry_run import DryRun, compile_under_lock, dry_run_wrapped
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.first_pass import Rehearsal, compile_in_turn, rehearse_wrapped
-from lehr_trainer.hardware import peak_flops
-from lehr_trainer.insight import Insight
-from lehr_trainer.losses_variants import build_loss
+from lehr_trainer.losses.variants import build_loss
+from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models import build_model
+from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.attention import attention_backend
-from lehr_trainer.models.counts import flops_per_token, parameter_counts
 from lehr_trainer.models.documents import reading
 from lehr_trainer.models.fp8 import convert_to_fp8
-from lehr_trainer.models.recompute import recompute_activations
 from lehr_trainer.optim import build_optimizer
-from lehr_trainer.precision import Precision
-from lehr_trainer.profiling import Profiler
-from lehr_trainer.records import Notice, Record, Resumed, Started, Warning_
-from lehr_trainer.resume import choose_checkpoint
-from lehr_trainer.saver import Saver
-from lehr_trainer.session import Session
-from lehr_trainer.state import Progress
-from lehr_trainer.steplog import StepLog
+from lehr_trainer.planning.counts import flops_per_token, parameter_counts
+from lehr_trainer.planning.hardware import peak_flops
+from lehr_trainer.runtime import environment
+from lehr_trainer.runtime.compiling import Accumulation, compile_model
+from lehr_trainer.runtime.compression import overflow_count
+from lehr_trainer.runtime.context import RunContext
+from lehr_trainer.runtime.precision import Precision
+from lehr_trainer.step_control import StepControl
 from lehr_trainer.train import Training
-from lehr_trainer.updates import Updates
+from lehr_trainer.update_step import UpdateStep
 
 
-def assemble(session: Session) -> Training:
+def assemble(session: RunContext) -> Training:
     """Everything before the first step; the ``started`` record is written at its end."""
     config, ranks, timeline = session.config, session.ranks, session.timeline
     precision = Precision.choose(config.precision, ranks.device)
-    machine.seed_generators(config.seed, ranks.rank)
+    environment.seed_generators(config.seed, ranks.rank)
 
     # What can be refused is, before a corpus is prepared: that may take hours.
     _require_shape_and_kernel(session)
     model = build_model(config.model, device=ranks.device, seed=config.seed)
     convert_to_fp8(model, config.precision.fp8)
     optimizer = build_optimizer(model, config.optimizer)
-    updates = Updates(
+    updates = UpdateStep(
         ranks.device,
         loss_scale=config.precision.loss_scale if precision.scales_loss else None,
         skip_step=config.skip_step,
@@ -89,13 +91,13 @@ def assemble(session: Session) -> Training:
     compile_model(model, config.compile)
     accumulation = Accumulation(model, config.compile)
     read = reading(data.eos_id if config.attention.document_masking else None)
-    rehearsal = Rehearsal(model, optimizer, accumulation, precision, loss, read)
-    compile_in_turn(session, rehearsal, step=progress.step)
-    wrapped = ranks.share_gradients(model, config.parallel, already_scaled=precision.scales_loss)
-    rehearse_wrapped(session, rehearsal, wrapped, step=progress.step)
+    rehearsal = DryRun(model, optimizer, accumulation, precision, loss, read)
+    compile_under_lock(session, rehearsal, step=progress.step)
+    wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
+    dry_run_wrapped(session, rehearsal, wrapped, step=progress.step)
     timeline.mark("compile")
 
-    device_name = machine.device_name(ranks.device)
+    device_name = environment.device_name(ranks.device)
     peak = peak_flops(device_name, precision.arithmetic)
     training = Training(
         config=config,
@@ -114,29 +116,29 @@ def assemble(session: Session) -> Training:
         updates=updates,
         accumulation=accumulation,
         progress=progress,
-        boundary=Boundary(
+        boundary=StepControl(
             session.place.attempt_dir / layout.ORDERS,
             session.signals,
             session.known_checkpoint_seq,
         ),
-        saver=Saver(session, data, model, optimizer, updates),
-        steplog=StepLog(
+        saver=Checkpointer(session, data, model, optimizer, updates),
+        steplog=MetricsLogger(
             config,
             session.events,
             ranks.device,
-            flops_per_s_at_full_use=None if peak is None else peak * ranks.world_size,
+            peak_flops=None if peak is None else peak * ranks.world_size,
             flops_per_token=lambda step: flops_per_token(
                 config.model, config.batch.at(step, config.steps).sequence_length
             ),
             say=session.say,
             gradients_may_overflow=precision.scales_loss,
         ),
-        insight=Insight(
+        insight=DiagnosticsLogger(
             config,
             model,
             read=read,
             precision=precision,
-            speaks=ranks.is_main,
+            is_rank0=ranks.is_main,
             compression_overflows=overflow_count(wrapped),
         ),
         profiler=Profiler(
@@ -153,7 +155,7 @@ def assemble(session: Session) -> Training:
     return training
 
 
-def _require_shape_and_kernel(session: Session) -> None:
+def _require_shape_and_kernel(session: RunContext) -> None:
     """Raises BadConfig where the ranks cannot share the batch, or attention's kernel is not had."""
     config, ranks = session.config, session.ranks
     if problem := config.batch.sharing_problem(ranks.world_size):
@@ -168,7 +170,7 @@ def _require_shape_and_kernel(session: Session) -> None:
         pass  # A package that is missing is only found out by switching it on.
 
 
-def _prepare_data(session: Session) -> PreparedData:
+def _prepare_data(session: RunContext) -> PreparedData:
     def notify(phase: str, message: str, done: float | None) -> None:
         session.say(f"{phase}: {message}")
         session.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
@@ -184,7 +186,7 @@ def _prepare_data(session: Session) -> PreparedData:
     )
 
 
-def _held_out(session: Session, data: PreparedData) -> ValidationSet:
+def _held_out(session: RunContext, data: PreparedData) -> ValidationSet:
     config, ranks = session.config, session.ranks
     share = config.batch.sequences // ranks.world_size
     return ValidationSet(
@@ -198,7 +200,7 @@ def _held_out(session: Session, data: PreparedData) -> ValidationSet:
     )
 
 
-def _started(session: Session, data: PreparedData, device_name: str) -> Started:
+def _started(session: RunContext, data: PreparedData, device_name: str) -> Started:
     config, ranks = session.config, session.ranks
     return Started(
         time=time.time(),
@@ -210,22 +212,22 @@ def _started(session: Session, data: PreparedData, device_name: str) -> Started:
         total_steps=config.steps,
         data_digest=data.digest,
         validation_digest=data.validation_digest,
-        versions=machine.versions(),
-        host=machine.host(ranks.device),
+        versions=environment.versions(),
+        host=environment.host(ranks.device),
         startup_s=session.timeline.phases,
     )
 
 
 def take_up(
-    session: Session,
+    session: RunContext,
     data: PreparedData,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    updates: Updates,
+    updates: UpdateStep,
 ) -> tuple[Progress, Record | None]:
     """Go on from the newest checkpoint that verifies, if there is one; and the record of it."""
     place, say = session.place, session.say
-    chosen, skipped = session.ranks.by_main(lambda: _choose(session))
+    chosen, skipped = session.ranks.on_rank0(lambda: _choose(session))
     if chosen is None:
         if not skipped:
             return Progress(), None
@@ -257,7 +259,7 @@ def take_up(
     )
 
 
-def _choose(session: Session) -> tuple[str | None, list[str]]:
+def _choose(session: RunContext) -> tuple[str | None, list[str]]:
     place = session.place
     choice = choose_checkpoint(place.run_dir, place.attempt_dir, place.note)
     return (None if choice.directory is None else str(choice.directory), list(choice.skipped))

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from lehr_trainer.data import PreparedData, ValidationSet
-from lehr_trainer.distributed import Ranks
-from lehr_trainer.losses import cross_entropy
+from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.documents import Read
-from lehr_trainer.precision import Precision
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.precision import Precision
 
 
 @torch.no_grad()

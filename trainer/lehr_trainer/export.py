@@ -14,10 +14,12 @@ from typing import Any
 
 from torch import Tensor
 
-from lehr_trainer import checkpoint, launch, layout
-from lehr_trainer.config import LlamaConfig
-from lehr_trainer.config_parts.gpt2 import GPT2Config
+from lehr_trainer.checkpointing import checkpoint
+from lehr_trainer.configs.gpt2 import GPT2Config
+from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint, BadConfig, TrainerError
+from lehr_trainer.runtime import launch
 
 
 def export(run_dir: Path, out_dir: Path, step: int | None = None) -> Path:

@@ -13,26 +13,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lehr_trainer.boundary import Boundary, Stop
-from lehr_trainer.compiling import Accumulation
-from lehr_trainer.config import TrainConfig
+from lehr_trainer.checkpointing.checkpointer import Checkpointer
+from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract.records import Evaluation, Finished, Stopping
 from lehr_trainer.data import Loader, PreparedData, ValidationSet
-from lehr_trainer.distributed import Ranks
+from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger, every
+from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.evaluate import evaluate
-from lehr_trainer.insight import Insight, every
-from lehr_trainer.losses_variants import Loss
-from lehr_trainer.models.anatomy import Decoder
+from lehr_trainer.losses.variants import Loss
+from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.models.documents import Read
+from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import lr_factor, set_lr_factor
-from lehr_trainer.precision import Precision
-from lehr_trainer.profiling import Profiler
-from lehr_trainer.records import Evaluation, Finished, Stopping
-from lehr_trainer.saver import Saver
-from lehr_trainer.state import Progress
-from lehr_trainer.steplog import StepLog
-from lehr_trainer.streams import EventStream
-from lehr_trainer.updates import Updates
+from lehr_trainer.runtime.compiling import Accumulation
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.precision import Precision
+from lehr_trainer.step_control import StepControl, Stop
+from lehr_trainer.update_step import UpdateStep
 
 
 @dataclass
@@ -54,13 +54,13 @@ class Training:
     """From a batch's tokens to what the model is called with: documents too, if they are masked."""
     loss: Loss
     optimizer: torch.optim.Optimizer
-    updates: Updates
+    updates: UpdateStep
     accumulation: Accumulation
     progress: Progress
-    boundary: Boundary
-    saver: Saver
-    steplog: StepLog
-    insight: Insight
+    boundary: StepControl
+    saver: Checkpointer
+    steplog: MetricsLogger
+    insight: DiagnosticsLogger
     profiler: Profiler
 
     def run(self) -> Finished:
@@ -112,7 +112,7 @@ class Training:
                 inputs, targets = self.loader.batch(step, micro_step)
             more_to_come = micro_step + 1 < micro_steps
             self.accumulation.begin_micro_step()
-            with self.ranks.keeping_gradients(self.wrapped, keep=more_to_come):
+            with self.ranks.no_sync_while(self.wrapped, keep=more_to_come):
                 with phase("forward"):
                     part = self.loss_of(self.wrapped, inputs, targets)
                 # Ranks and micro-batches have equally many tokens, so means of means are right:
@@ -131,7 +131,7 @@ class Training:
 
         step += 1
         self.progress.step, self.progress.tokens = step, step * config.tokens_per_step
-        more = self.insight.after_update(step, self.updates, (inputs, targets), self.own_loss)
+        more = self.insight.after_update(step, self.updates, (inputs, targets), self.unwrapped_loss)
         waited_s = self.loader.waited_s - waited_before
         self.steplog.note(step, loss, grad_norm, config.optimizer.lr * factor, waited_s, more)
         self.profiler.step()
@@ -142,7 +142,7 @@ class Training:
             hidden = model(*self.read(inputs))
         return self.loss(hidden, self.model.head_weight, targets)
 
-    def own_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def unwrapped_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Of the model by itself, for comparing with what the loss should be."""
         return self.loss_of(self.model, inputs, targets)
 
@@ -203,6 +203,6 @@ class Training:
             self.save(reason, val_loss, final=True)
             self.saver.wait()
         else:
-            self.saver.let_go()
+            self.saver.discard_pending_save()
         self.steplog.settle()
         return Finished(time=time.time(), step=step, outcome="stopped", cause=stop.reason)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lehr_api.routes import (
-    alarms,
+    alerts,
+    archive,
     attempts,
     checkpoints,
     cluster,
@@ -16,7 +17,6 @@ from lehr_api.routes import (
     logs,
     metrics,
     presets,
-    putting_away,
     queue,
     rollouts,
     runs,
@@ -33,12 +33,12 @@ for _resource in (
     forks,
     tags,
     wandb,
-    putting_away,
+    archive,
     metrics,
     export,
     logs,
     events,
-    alarms,
+    alerts,
     checkpoints,
     sweeps,
     rollouts,
@@ -49,4 +49,4 @@ for _resource in (
     attempts,
 ):
     router.include_router(_resource.router)
-router.include_router(putting_away.sweeps)
+router.include_router(archive.sweeps)

@@ -14,18 +14,18 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from lehr.control.copies import copies_at, copies_to_remove
-from lehr.control.reconcile import Pressure
+from lehr.control.copy_retention import copies_at, copies_to_remove
+from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
-from lehr.store.copies import CopyReport
 from lehr.store.tables import Run
+from lehr.store.uploads import CopyReport
 from lehr_api import examples
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
-from lehr_trainer import layout
-from lehr_trainer.config import CheckpointConfig
-from lehr_trainer.orders import Orders
+from lehr_trainer.configs.train import CheckpointConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import Orders
 
 _STREAM = re.compile(r"events\.jsonl|launcher(-[0-9]{1,4})?\.log|rank-[0-9]{1,5}\.log")
 
@@ -110,7 +110,7 @@ class BeatAnswer(_Answer):
     """The run has another attempt by now, or wants none: stop."""
     interval_s: float
     """When to beat again."""
-    pressure: Pressure | None = None
+    pressure: StopLevel | None = None
     """How hard its processes are to be asked to end, where orders were not enough."""
     pressure_reason: str | None = None
 

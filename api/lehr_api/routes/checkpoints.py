@@ -10,25 +10,25 @@ from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response, StreamingResponse
 
 from lehr import home as homes
-from lehr import present
-from lehr.checkpoints.registry import Places, Readable, find
+from lehr import presenters
+from lehr.checkpoints.registry import CheckpointLocations, Readable, find
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, NotFound, UserError, nearest
-from lehr.store.copies import CopyReport
-from lehr.store.tables import Checkpoint, Run
-from lehr.views import (
+from lehr.schemas import (
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,
     CheckpointView,
     Problem,
 )
+from lehr.store.tables import Checkpoint, Run
+from lehr.store.uploads import CopyReport
 from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.problems import problem_response
 from lehr_api.services import Services
-from lehr_trainer import layout
+from lehr_trainer.contract import layout
 
 router = APIRouter(prefix="/runs/{ref}/checkpoints", tags=["checkpoints"], route_class=TaggedRoute)
 _untagged = APIRouter()
@@ -51,7 +51,7 @@ _RANGE = re.compile(r"bytes=([0-9]{1,18})?-([0-9]{1,18})?")
 @router.get("", responses=examples.answers(examples.CHECKPOINTS, 404))
 def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
     """By step. One whose files are gone stays listed, with ``removed_at``."""
-    return present.checkpoints(store, run)
+    return presenters.checkpoints(store, run)
 
 
 @router.post("/{step}/verify", responses=examples.answers(examples.CHECKPOINT_VERDICT, 404))
@@ -169,9 +169,9 @@ def delete(
     return weighed.model_copy(update={"deleted": True})
 
 
-def _places(run: Run, services: Services, step: int, attempt: int | None) -> Places:
+def _places(run: Run, services: Services, step: int, attempt: int | None) -> CheckpointLocations:
     row = find(run, services.store.checkpoints(run.id), step, attempt)
-    return Places(homes.runs_dir(services.settings.home), run, row)
+    return CheckpointLocations(homes.runs_dir(services.settings.home), run, row)
 
 
 def _why_kept(run: Run, services: Services, row: Checkpoint) -> str | None:

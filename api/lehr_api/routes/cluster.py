@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from lehr.views import ClusterView
+from lehr.schemas import ClusterView
 from lehr_api import examples
 from lehr_api.deps import DispatcherDep
 from lehr_api.etag import TaggedRoute

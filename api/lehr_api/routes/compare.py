@@ -13,11 +13,11 @@ from lehr.analysis.compare import ComparedRun
 from lehr.analysis.compare import compare as compare_runs
 from lehr.analysis.held_out import is_measured
 from lehr.errors import NotFound, UserError, nearest
-from lehr.present.flops import flops_per_token
-from lehr.present.runs import CORE_METRICS
+from lehr.presenters.flops import flops_per_token
+from lehr.presenters.runs import CORE_METRICS
+from lehr.schemas import ComparisonView, DifferenceView, MetricInfo, StandingView
 from lehr.store import Store
 from lehr.store.tables import Run
-from lehr.views import ComparisonView, DifferenceView, MetricInfo, StandingView
 from lehr_api import examples
 from lehr_api.deps import StoreDep
 from lehr_api.etag import TaggedRoute

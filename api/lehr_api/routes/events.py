@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr import present
-from lehr.views import EventView, SampleView
+from lehr import presenters
+from lehr.schemas import EventView, SampleView
 from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
@@ -16,9 +16,9 @@ router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRout
 @router.get("/events", responses=examples.answers(examples.EVENTS, 404))
 def events(run: FoundRun, store: StoreDep) -> list[EventView]:
     """Its moves, what people asked of it, and what its trainer said, oldest first."""
-    return present.events(store, run)
+    return presenters.events(store, run)
 
 
 @router.get("/samples", responses=examples.answers(examples.SAMPLES, 404))
 def samples(run: FoundRun, store: StoreDep) -> list[SampleView]:
-    return present.samples(store, run)
+    return presenters.samples(store, run)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from lehr.analysis.figures import sweep_figure_data
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit, sweep_verdict
 from lehr.errors import NotFound, nearest
-from lehr.views import SweepDetail, View
+from lehr.schemas import SweepDetail, View
 from lehr_api import examples
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute

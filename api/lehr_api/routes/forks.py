@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from lehr import home as homes
-from lehr.checkpoints.registry import Places
+from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
 from lehr.errors import Conflict
-from lehr.store.copies import THERE
-from lehr.views import RunDetail
+from lehr.schemas import RunDetail
+from lehr.store.uploads import THERE
 from lehr_api import examples, submission
 from lehr_api.deps import FoundRun, IdempotencyKey, ServicesDep
 
@@ -56,7 +56,7 @@ def fork(body: Fork, run: FoundRun, services: ServicesDep, key: IdempotencyKey =
     point = forks.choose(run.name, services.store.checkpoints(run.id), body.step)
     submission.refuse_relative_paths(body.changes)
     spec = forks.fork_spec(run.spec, body.changes, step=point.step)
-    places = Places(homes.runs_dir(services.settings.home), run, point)
+    places = CheckpointLocations(homes.runs_dir(services.settings.home), run, point)
     places.require_own()
     folder = places.folder
     origin = {

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from lehr import __version__, proof
-from lehr.views import Health
+from lehr.schemas import Health
 from lehr_api import examples
 from lehr_api.deps import ServicesDep
 

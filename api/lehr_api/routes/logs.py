@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from lehr.errors import NotFound, nearest
+from lehr.schemas import LogChunk, LogHit, LogHits, LogStream
 from lehr.store import Store
 from lehr.store.ids import attempt_id
 from lehr.store.tables import Run
-from lehr.views import LogChunk, LogHit, LogHits, LogStream
 from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute

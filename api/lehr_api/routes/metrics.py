@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from lehr.views import MetricInfo, Series
+from lehr.schemas import MetricInfo, Series
 from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 
 from lehr_api import examples
 from lehr_api.etag import TaggedRoute
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import TrainConfig
 
 router = APIRouter(tags=["specs"], route_class=TaggedRoute)
 

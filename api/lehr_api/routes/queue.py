@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr.views import QueueEntry
+from lehr.schemas import QueueEntry
 from lehr_api import examples
 from lehr_api.deps import DispatcherDep
 from lehr_api.etag import TaggedRoute

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lehr.errors import Conflict
-from lehr.views import Page, RolloutDetail, RolloutView
+from lehr.schemas import Page, RolloutDetail, RolloutView
 from lehr_api import examples, rollout_example, submission
 from lehr_api.deps import Cursor, FoundRollout, IdempotencyKey, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
@@ -92,7 +92,7 @@ def show(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
 def cancel(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Starts nothing more of it and stops its run, without saving. Asking twice is once."""
     services.store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
-    return _seen_to(services, rollout.id)
+    return _wake_and_read(services, rollout.id)
 
 
 @router.post("/{ref}/archive", responses=examples.answers(rollout_example.DETAIL, 404, 409))
@@ -104,16 +104,16 @@ def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
             hint=f"Cancel it first: lehr cancel {rollout.id}",
         )
     services.store.set_rollout_archived(rollout.id, archived=True)
-    return _seen_to(services, rollout.id)
+    return _wake_and_read(services, rollout.id)
 
 
 @router.post("/{ref}/unarchive", responses=examples.answers(rollout_example.DETAIL, 404))
 def unarchive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Puts it back in sight."""
     services.store.set_rollout_archived(rollout.id, archived=False)
-    return _seen_to(services, rollout.id)
+    return _wake_and_read(services, rollout.id)
 
 
-def _seen_to(services: Services, rollout_id: str) -> RolloutDetail:
+def _wake_and_read(services: Services, rollout_id: str) -> RolloutDetail:
     services.dispatcher.wake()
     return services.presenter.rollouts.detail(services.store.rollout(rollout_id))

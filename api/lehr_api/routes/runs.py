@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict
+from lehr.schemas import Page, RunDetail, RunView
 from lehr.specs import dump_yaml
 from lehr.store import Store
 from lehr.store.tables import Run
-from lehr.views import Page, RunDetail, RunView
 from lehr_api import examples, submission
 from lehr_api.deps import Cursor, FoundRun, IdempotencyKey, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
@@ -166,22 +166,22 @@ def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
         )
     if not moved:
         raise Conflict(f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.")
-    return _seen_to(services, run.id)
+    return _wake_and_read(services, run.id)
 
 
 @router.post("/{ref}/checkpoint", responses=_ACT)
 def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Saves a checkpoint at the next step."""
     services.store.order_checkpoint(run.id, actor="user")
-    return _seen_to(services, run.id)
+    return _wake_and_read(services, run.id)
 
 
 def _wish(services: Services, run: Run, desired: Desired) -> RunDetail:
     services.store.set_desired(run.id, desired, actor="user")
-    return _seen_to(services, run.id)
+    return _wake_and_read(services, run.id)
 
 
-def _seen_to(services: Services, run_id: str) -> RunDetail:
+def _wake_and_read(services: Services, run_id: str) -> RunDetail:
     services.dispatcher.wake()
     store: Store = services.store
     return services.presenter.runs.detail(store.run(run_id))

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict
+from lehr.schemas import Page, SweepDetail, SweepView
 from lehr.specs import SweepSpec
-from lehr.views import Page, SweepDetail, SweepView
 from lehr_api import examples, submission
 from lehr_api.deps import Cursor, FoundSweep, IdempotencyKey, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
@@ -173,13 +173,13 @@ def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
         for run in store.runs_of_sweep(sweep.id):
             if not RunState(run.state).ended:
                 store.set_desired(run.id, Desired.CANCEL, actor="user", message="sweep cancelled")
-    return _seen_to(services, sweep.id)
+    return _wake_and_read(services, sweep.id)
 
 
 def _nothing() -> None:
     """All that is to be checked is checked where it is recorded."""
 
 
-def _seen_to(services: Services, sweep_id: str) -> SweepDetail:
+def _wake_and_read(services: Services, sweep_id: str) -> SweepDetail:
     services.dispatcher.wake()
     return services.presenter.sweeps.detail(services.store.sweep(sweep_id))

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from lehr.errors import UserError
-from lehr.views import RunDetail
+from lehr.schemas import RunDetail
 from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep
 

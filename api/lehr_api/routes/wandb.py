@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lehr.errors import Conflict, UserError
-from lehr.mirrors import available
-from lehr.mirrors.keeper import wish_for
+from lehr.schemas import RunDetail
 from lehr.specs.tracking import WandbTracking
 from lehr.store.changes import Change
-from lehr.views import RunDetail
+from lehr.wandb_mirror import preflight
+from lehr.wandb_mirror.controller import wish_for
 from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute
@@ -24,7 +24,7 @@ def mirror(run: FoundRun, services: ServicesDep, body: WandbTracking) -> RunDeta
     The body is the spec's `tracking.wandb`; with mode `off`, mirroring ends. How far it is stands
     in the run's `wandb`.
     """
-    lack = available.lack(body.mode)
+    lack = preflight.lack(body.mode)
     if lack is not None:
         raise UserError(f"mode is {body.mode}, but {lack[0]}.", hint=lack[1])
     if run.id in services.store.deleted_runs():

@@ -71,7 +71,7 @@ class ComparedRun:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunOutcome:
     """A run's value of the metric where all compared runs have one."""
 
     run_id: str
@@ -89,7 +89,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     common_x: float | None
     """The farthest x that every run reached."""
-    standings: tuple[Standing, ...]
+    standings: tuple[RunOutcome, ...]
     """In the runs' order; the first run is the baseline."""
     noise: float | None
     """Standard deviation of the metric between runs that differ only in their seed, if any do."""
@@ -177,24 +177,24 @@ def _common_x(runs: Sequence[ComparedRun]) -> float | None:
 
 def _standings(
     runs: Sequence[ComparedRun], common: float | None, held_out: HeldOut
-) -> list[Standing]:
-    found: list[Standing] = []
+) -> list[RunOutcome]:
+    found: list[RunOutcome] = []
     for run in runs:
         if common is None:
-            found.append(Standing(run.id, None, None, None))
+            found.append(RunOutcome(run.id, None, None, None))
             continue
         at = bisect.bisect_right([x for x, _ in run.curve], common) - 1
         x, value = run.curve[at]
         if held_out.differ(runs[0].id, run.id):
-            found.append(Standing(run.id, x, value, None, incomparable=True))
+            found.append(RunOutcome(run.id, x, value, None, incomparable=True))
             continue
         base = found[0].value if found else value
-        found.append(Standing(run.id, x, value, None if base is None else value - base))
+        found.append(RunOutcome(run.id, x, value, None if base is None else value - base))
     return found
 
 
 def _seed_noise(
-    runs: Sequence[ComparedRun], standings: Sequence[Standing], *, by_set: bool
+    runs: Sequence[ComparedRun], standings: Sequence[RunOutcome], *, by_set: bool
 ) -> float | None:
     """Pooled over the groups of runs whose factors, and with ``by_set`` held-out sets, agree.
 
@@ -222,7 +222,7 @@ def _seed_noise(
 
 def _notes(
     runs: Sequence[ComparedRun],
-    standings: Sequence[Standing],
+    standings: Sequence[RunOutcome],
     noise: float | None,
     metric: str,
 ) -> Iterable[str]:

@@ -23,7 +23,7 @@ DATA_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Alarm:
+class Alert:
     code: str
     """nan, too_good, diverging, spikes, stagnant, exploding, overfitting or data_wait."""
     step: int
@@ -51,7 +51,7 @@ class Curve:
 
 def diagnose(
     curves: Mapping[str, Curve], *, total_steps: int, warmup_steps: int = 0
-) -> list[Alarm]:
+) -> list[Alert]:
     """The alarms of a run, in order of the step at which each began.
 
     Args:
@@ -81,13 +81,13 @@ class _Run:
         return (steps[keep], values[keep]) if keep.sum() >= MIN_POINTS else None
 
 
-def _nan(run: _Run) -> Iterator[Alarm]:
+def _nan(run: _Run) -> Iterator[Alert]:
     curve = run.curves.get("train/loss")
     if curve is None:
         return
     for step, value in zip(curve.steps, curve.values, strict=True):
         if not math.isfinite(value):
-            yield Alarm(
+            yield Alert(
                 "nan",
                 step,
                 f"the loss became {value} at step {step:,}",
@@ -97,7 +97,7 @@ def _nan(run: _Run) -> Iterator[Alarm]:
             return
 
 
-def _too_good(run: _Run) -> Iterator[Alarm]:
+def _too_good(run: _Run) -> Iterator[Alert]:
     """Detect a low-precision loss that falls while the cross entropy in fp32 rises.
 
     The check covers a few sequences, so it is compared with the training's loss on the same ones.
@@ -122,7 +122,7 @@ def _too_good(run: _Run) -> Iterator[Alarm]:
         else:
             began, held = None, 0
     if began is not None and held >= LASTS:
-        yield Alarm(
+        yield Alert(
             "too_good",
             began,
             f"the training loss has been under its fp32 check since step {began:,}, now by "
@@ -131,7 +131,7 @@ def _too_good(run: _Run) -> Iterator[Alarm]:
         )
 
 
-def _diverging(run: _Run) -> Iterator[Alarm]:
+def _diverging(run: _Run) -> Iterator[Alert]:
     settled = run.settled("train/loss")
     if settled is None:
         return
@@ -144,7 +144,7 @@ def _diverging(run: _Run) -> Iterator[Alarm]:
     after = smooth[lowest + 1 :]
     if len(after) >= 5 and bool(np.all(after[-max(5, len(after) // 3) :] > limit)):
         first = int(steps[lowest + 1 + int(np.argmax(after > limit))])
-        yield Alarm(
+        yield Alert(
             "diverging",
             first,
             f"the loss rose from {smooth[lowest]:.3f} to {smooth[-1]:.3f} since step {first:,}",
@@ -152,7 +152,7 @@ def _diverging(run: _Run) -> Iterator[Alarm]:
         )
 
 
-def _spikes(run: _Run) -> Iterator[Alarm]:
+def _spikes(run: _Run) -> Iterator[Alert]:
     settled = run.settled("train/loss")
     if settled is None:
         return
@@ -161,7 +161,7 @@ def _spikes(run: _Run) -> Iterator[Alarm]:
     noise = max(float(np.median(np.abs(values - smooth))) * 1.4826, 1e-3)
     spiked = steps[(values - smooth > 10 * noise) & (values - smooth > 0.3)]
     if len(spiked) >= LASTS:
-        yield Alarm(
+        yield Alert(
             "spikes",
             int(spiked[0]),
             f"the loss spiked {len(spiked)} times, last at step {int(spiked[-1]):,}",
@@ -169,7 +169,7 @@ def _spikes(run: _Run) -> Iterator[Alarm]:
         )
 
 
-def _stagnant(run: _Run) -> Iterator[Alarm]:
+def _stagnant(run: _Run) -> Iterator[Alert]:
     settled = run.settled("train/loss")
     if settled is None:
         return
@@ -190,7 +190,7 @@ def _stagnant(run: _Run) -> Iterator[Alarm]:
     fell = float(first.mean() - second.mean())
     if fell + 2 * error < 0.005 * float(window.mean()):
         began = int(steps[recent][0])
-        yield Alarm(
+        yield Alert(
             "stagnant",
             began,
             f"the loss has not fallen since step {began:,} ({window.mean():.3f})",
@@ -199,7 +199,7 @@ def _stagnant(run: _Run) -> Iterator[Alarm]:
         )
 
 
-def _exploding(run: _Run) -> Iterator[Alarm]:
+def _exploding(run: _Run) -> Iterator[Alert]:
     settled = run.settled("train/grad_norm")
     if settled is None:
         return
@@ -208,7 +208,7 @@ def _exploding(run: _Run) -> Iterator[Alarm]:
     usual, now = float(np.median(values[part : 2 * part])), float(np.median(values[-part:]))
     if usual > 0 and now > 10 * usual:
         began = int(steps[-part])
-        yield Alarm(
+        yield Alert(
             "exploding",
             began,
             f"the gradient norm before clipping went from {usual:.2g} to {now:.2g} by step "
@@ -217,7 +217,7 @@ def _exploding(run: _Run) -> Iterator[Alarm]:
         )
 
 
-def _overfitting(run: _Run) -> Iterator[Alarm]:
+def _overfitting(run: _Run) -> Iterator[Alert]:
     validation, training = run.curves.get("val/loss"), run.curves.get("train/loss")
     if validation is None or training is None or len(validation) < LASTS + 1:
         return
@@ -230,7 +230,7 @@ def _overfitting(run: _Run) -> Iterator[Alarm]:
     began = validation.steps[lowest]
     at_best = [v for s, v in zip(training.steps, training.values, strict=True) if s <= began]
     if at_best and np.median(training.values[-LASTS:]) < np.median(at_best[-LASTS:]):
-        yield Alarm(
+        yield Alert(
             "overfitting",
             began,
             f"val/loss has risen from {values[lowest]:.3f} to {values[-1]:.3f} since step "
@@ -239,14 +239,14 @@ def _overfitting(run: _Run) -> Iterator[Alarm]:
         )
 
 
-def _data_wait(run: _Run) -> Iterator[Alarm]:
+def _data_wait(run: _Run) -> Iterator[Alert]:
     waits, times = run.settled("data_wait_s"), run.settled("step_time_s")
     if waits is None or times is None:
         return
     share = float(np.sum(waits[1][-MIN_POINTS:]) / max(np.sum(times[1][-MIN_POINTS:]), 1e-9))
     if share > DATA_SHARE:
         step = int(waits[0][-MIN_POINTS:][0])
-        yield Alarm(
+        yield Alert(
             "data_wait",
             step,
             f"{share:.0%} of a step is spent waiting for data",
@@ -268,7 +268,7 @@ def _rolling_median(values: np.ndarray, width: int) -> np.ndarray:
     return np.asarray(np.median(windows, axis=1))
 
 
-_RULES: tuple[Callable[[_Run], Iterator[Alarm]], ...] = (
+_RULES: tuple[Callable[[_Run], Iterator[Alert]], ...] = (
     _nan,
     _too_good,
     _diverging,

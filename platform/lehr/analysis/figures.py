@@ -23,7 +23,7 @@ from lehr.analysis.sweep_result import (
 )
 
 if TYPE_CHECKING:
-    from lehr.views import CellView, Series, SweepDetail
+    from lehr.schemas import CellView, Series, SweepDetail
 
 Json = dict[str, Any]
 

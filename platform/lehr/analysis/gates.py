@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lehr.analysis.diagnosis import Alarm, Curve
+from lehr.analysis.diagnosis import Alert, Curve
 from lehr.specs.gates import (
     ExactResume,
     FallingLoss,
@@ -23,9 +23,9 @@ from lehr.specs.gates import (
     NoAlarm,
 )
 from lehr.specs.stages import PlannedStage
-from lehr_trainer.hardware import find_gpu
-from lehr_trainer.memory import training_memory
-from lehr_trainer.models.first_loss import predicted_first_loss
+from lehr_trainer.planning.first_loss import predicted_first_loss
+from lehr_trainer.planning.hardware import find_gpu
+from lehr_trainer.planning.memory import training_memory
 
 Verdict = Literal["passed", "failed", "not_judged"]
 GB = 1e9
@@ -68,7 +68,7 @@ class Evidence:
     """Of ``train``."""
     curves: Mapping[str, Curve]
     """By metric, up to where the stage is judged."""
-    alarms: Sequence[Alarm] = ()
+    alarms: Sequence[Alert] = ()
     device: str | None = None
     """E.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
     complete: bool = False

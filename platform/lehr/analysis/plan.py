@@ -1,8 +1,8 @@
 """What a run or a sweep will need, before it has started: size, memory, time, cost.
 
 Pure: from a spec and, if there is one, what was measured before. Each estimate says how it was
-obtained. Memory and FLOP formulas are the trainer's own (``lehr_trainer.memory``,
-``lehr_trainer.models.counts``).
+obtained. Memory and FLOP formulas are the trainer's own (``lehr_trainer.planning.memory``,
+``lehr_trainer.planning.counts``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from lehr.analysis.prices import DOLLARS_PER_GPU_HOUR
 from lehr.errors import PlanRefused
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.hardware import GPUS, Arithmetic, Gpu
-from lehr_trainer.memory import MemoryPlan, training_memory
-from lehr_trainer.models.counts import ParameterCounts, flops_per_token, parameter_counts
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.planning.counts import (
+    ParameterCounts,
+    flops_per_token,
+    parameter_counts,
+)
+from lehr_trainer.planning.hardware import GPUS, Arithmetic, Gpu
+from lehr_trainer.planning.memory import MemoryPlan, training_memory
 
 ASSUMED_MFU = 0.40
 """Share of the dense peak that a plan assumes. The 1.2B Llama run of docs/reference-runs.md reached

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate
 
 if TYPE_CHECKING:
-    from lehr.views import CellView, SweepDetail
+    from lehr.schemas import CellView, SweepDetail
 
 
 def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-from lehr.checkpoints.places import open_place
-from lehr_trainer import layout
+from lehr.specs.storage_url import open_place
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.manifest import FileEntry, Manifest, parse_manifest
 from lehr_trainer.errors import BadCheckpoint
-from lehr_trainer.manifest import FileEntry, Manifest, parse_manifest
 
 PIECE = 8 << 20
 AT_ONCE = 4

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
-from lehr.checkpoints.places import short
-from lehr.control.copies import copies_at
+from lehr.control.copy_retention import copies_at
 from lehr.errors import Conflict, LehrError, NotFound
-from lehr.store.copies import THERE
-from lehr.views import (
+from lehr.schemas import (
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,
     FileView,
     PlaceVerdict,
 )
-from lehr_trainer import layout
+from lehr.specs.storage_url import short
+from lehr.store.uploads import THERE
+from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def find(run: Run, rows: Sequence[Checkpoint], step: int, attempt: int | None) -
     )
 
 
-class Places:
+class CheckpointLocations:
     """One checkpoint's places: its folder, if this machine has it, and its copy.
 
     A worker reports these places, so each is compared with where this run's checkpoints must

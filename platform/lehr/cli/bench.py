@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lehr.cli.output import Json, console, notes, print_json, table, words
+from lehr.cli.output import Json, console, escaped, notes, print_json, table
 from lehr.errors import LehrError, UserError, nearest
 from lehr_trainer.experiments import EXPERIMENTS
 from lehr_trainer.experiments.sizes import SIZES
@@ -145,7 +145,7 @@ def _show(found: dict[str, Any]) -> None:
     shown = table("", *titles, *["note"] * noted, right=tuple(titles))
     for row in found["rows"]:
         figures = [_figure(row["values"].get(c["key"]), c["digits"]) for c in columns]
-        shown.add_row(words(row["name"]), *figures, *[words(row["note"])] * noted)
+        shown.add_row(escaped(row["name"]), *figures, *[escaped(row["note"])] * noted)
     out = console()
     out.print(found["title"], markup=False, style="bold")
     out.print(shown)
@@ -160,4 +160,4 @@ def _show(found: dict[str, Any]) -> None:
 def _figure(value: Any, digits: int) -> str:
     if value is None:
         return ""
-    return words(value) if isinstance(value, str) else f"{value:,.{digits}f}"
+    return escaped(value) if isinstance(value, str) else f"{value:,.{digits}f}"

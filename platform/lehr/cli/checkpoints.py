@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli import formats
-from lehr.cli.act import confirm
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import Json, console, is_terminal, notes, plain, print_json, table, words
+from lehr.cli.output import (
+    Json,
+    console,
+    escaped,
+    is_terminal,
+    notes,
+    print_json,
+    table,
+    to_jsonable,
+)
+from lehr.cli.run_actions import confirm
 from lehr.errors import NotFound
 
 if TYPE_CHECKING:
     from lehr.client import Run
-    from lehr.views import CheckpointView
+    from lehr.schemas import CheckpointView
 
 app = typer.Typer(rich_markup_mode=None)
 checkpoints = typer.Typer(
@@ -59,7 +68,7 @@ def ls(
     run = connect().run(ref)
     found = [one for one in run.checkpoints() if every or is_there(one)]
     if as_json:
-        print_json({"run": run.id, "checkpoints": plain(found)})
+        print_json({"run": run.id, "checkpoints": to_jsonable(found)})
         return
     if not found:
         notes().print(f"{run.name} ({run.id}) has no checkpoint.", markup=False)
@@ -77,8 +86,8 @@ def ls(
             formats.loss(one.val_loss),
             formats.ago(one.created_at),
             ", ".join(marks) if is_there(one) else "gone",
-            words(_copy(one)),
-            words(", ".join(one.kept)),
+            escaped(_copy(one)),
+            escaped(", ".join(one.kept)),
         )
     console().print(rows)
     for one in found:
@@ -91,7 +100,7 @@ def save(ref: Ref, as_json: Json = False) -> None:
     """Save a checkpoint of a running run after its current step. JSON: {run: RunDetail}."""
     run = connect().run(ref).checkpoint()
     if as_json:
-        print_json({"run": plain(run.detail)})
+        print_json({"run": to_jsonable(run.detail)})
         return
     console().print(f"{run.name} ({run.id}) will save after its current step.", markup=False)
     notes().print(f"  See it: lehr checkpoints ls {run.id}", markup=False)
@@ -120,12 +129,14 @@ def verify(ref: Ref, step: Step = None, attempt: Attempt = None, as_json: Json =
             continue
         for place in verdict.places:
             mark = "whole" if place.ok else "[red]damaged[/]"
-            console().print(f"step {at:,}  {mark}  {words(place.place)}\n  {words(place.message)}")
+            console().print(
+                f"step {at:,}  {mark}  {escaped(place.place)}\n  {escaped(place.message)}"
+            )
         if not verdict.places:
             console().print(f"step {at:,}  [red]not in any place that the server can reach[/]")
     ok = all(verdict.ok for verdict in verdicts)
     if as_json:
-        print_json({"run": run.id, "ok": ok, "checkpoints": plain(verdicts)})
+        print_json({"run": run.id, "ok": ok, "checkpoints": to_jsonable(verdicts)})
     if not ok:
         raise typer.Exit(1)
 
@@ -173,7 +184,7 @@ def download(
         print_json({"downloaded": told})
     else:
         console().print(
-            f"{words(str(folder))}: step {at:,} of {words(run.name)}, {formats.size(size)}"
+            f"{escaped(str(folder))}: step {at:,} of {escaped(run.name)}, {formats.size(size)}"
         )
 
 
@@ -198,9 +209,9 @@ def rm(
         confirm(f"Delete step {step:,} of {run.name} ({run.id}) for good? It frees {frees}.")
     freed = run.delete_checkpoint(step, attempt=attempt)
     if as_json:
-        print_json({"deleted": plain(freed)})
+        print_json({"deleted": to_jsonable(freed)})
     else:
-        console().print(f"step {step:,} of {words(run.name)}: {formats.size(freed.bytes)} freed")
+        console().print(f"step {step:,} of {escaped(run.name)}: {formats.size(freed.bytes)} freed")
 
 
 def is_there(one: CheckpointView) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, plain, print_json, table, words
+from lehr.cli.output import Json, console, escaped, print_json, table, to_jsonable
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
@@ -27,7 +27,7 @@ def ls(as_json: Json = False) -> None:
     """List nodes and their GPUs, and which are in use. JSON: ClusterView."""
     view = connect().cluster()
     if as_json:
-        print_json(plain(view))
+        print_json(to_jsonable(view))
         return
     rows = table("node", "GPUs", "busy", "state", right=("GPUs", "busy"))
     for node in view.nodes:
@@ -35,7 +35,7 @@ def ls(as_json: Json = False) -> None:
         if node.excluded is not None:
             state = f"excluded: {node.excluded}"
         busy = sum(gpu.run_id is not None for gpu in node.gpus)
-        rows.add_row(words(node.name), str(len(node.gpus)), str(busy), words(state))
+        rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), escaped(state))
     console().print(rows)
 
 
@@ -50,9 +50,9 @@ def exclude(
     """Place no new runs on a node. Running ones continue. JSON: ClusterView."""
     view = connect().exclude_node(node, reason)
     if as_json:
-        print_json(plain(view))
+        print_json(to_jsonable(view))
     else:
-        console().print(f"{words(node)} is excluded: no new runs. Running ones continue.")
+        console().print(f"{escaped(node)} is excluded: no new runs. Running ones continue.")
 
 
 @group.command("readmit")
@@ -60,6 +60,6 @@ def readmit(node: Node, as_json: Json = False) -> None:
     """Place runs on a node again, and forget its earlier failures. JSON: ClusterView."""
     view = connect().readmit_node(node)
     if as_json:
-        print_json(plain(view))
+        print_json(to_jsonable(view))
     else:
-        console().print(f"{words(node)} is readmitted: it can get new runs.")
+        console().print(f"{escaped(node)} is readmitted: it can get new runs.")

@@ -11,12 +11,12 @@ from lehr.cli.connect import connect, find
 from lehr.cli.output import (
     Json,
     console,
+    escaped,
     notes,
-    plain,
     print_json,
     state_text,
     table,
-    words,
+    to_jsonable,
 )
 from lehr.errors import UserError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lehr.client import Client
-    from lehr.views import ComparisonView, DifferenceView, StandingView
+    from lehr.schemas import ComparisonView, DifferenceView, StandingView
 
 app = typer.Typer(rich_markup_mode=None)
 _AXES = {
@@ -74,11 +74,11 @@ def compare(
             )
         found = client.compare(*ids, metric=metric, x=x)
     if as_json:
-        print_json({"comparison": plain(found)})
+        print_json({"comparison": to_jsonable(found)})
         return
     out = console()
     if found.held_out_note:
-        out.print(f"! {words(found.held_out_note)}", style="yellow")
+        out.print(f"! {escaped(found.held_out_note)}", style="yellow")
     out.print(_headline(found))
     out.print(_standings(found))
     shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
@@ -91,7 +91,7 @@ def compare(
     out.print(f"\n{_noise(found)}")
     others = [note for note in found.notes if note != found.held_out_note]
     for note in others[:_NOTES]:
-        out.print(f"! {words(note)}", style="yellow")
+        out.print(f"! {escaped(note)}", style="yellow")
     if len(others) > _NOTES:
         out.print(f"  and {len(others) - _NOTES} more: add --json", style="dim")
 
@@ -108,7 +108,7 @@ def _run_ids(client: Client, refs: list[str]) -> list[str]:
 
 
 def _headline(found: ComparisonView) -> str:
-    metric = words(found.metric)
+    metric = escaped(found.metric)
     if found.common_x is None:
         return f"[bold]{metric}[/]: some runs have no value yet"
     at = _AXES[found.x_axis](found.common_x)
@@ -117,9 +117,9 @@ def _headline(found: ComparisonView) -> str:
 
 def _standings(found: ComparisonView) -> Table:
     has_mfu = any(one.mfu is not None for one in found.standings)
-    columns = ["#", "run", "id", "state", words(found.metric), "delta", "", "tok/s"]
+    columns = ["#", "run", "id", "state", escaped(found.metric), "delta", "", "tok/s"]
     columns += [*(["MFU"] if has_mfu else []), "memory"]
-    rows = table(*columns, right=("#", words(found.metric), "delta", "tok/s", "MFU", "memory"))
+    rows = table(*columns, right=("#", escaped(found.metric), "delta", "tok/s", "MFU", "memory"))
     values = [one.value for one in found.standings if one.value is not None]
     ordered = "loss" in found.metric and found.held_out_note is None
     best = min(values, default=None) if ordered else None
@@ -127,7 +127,7 @@ def _standings(found: ComparisonView) -> Table:
     for number, one in enumerate(found.standings, start=1):
         cells = [
             str(number),
-            words(one.name),
+            escaped(one.name),
             one.run_id,
             state_text(one.state),
             formats.loss(one.value),
@@ -148,7 +148,7 @@ def _signed(value: float | None) -> str:
 
 def _remark(one: StandingView, noise: float | None, *, base: bool) -> str:
     if one.incomparable:
-        return f"[yellow]{words(one.incomparable)}[/]"
+        return f"[yellow]{escaped(one.incomparable)}[/]"
     if base or noise is None or one.delta is None or abs(one.delta) > 2 * noise:
         return ""
     return "[dim]within noise[/]"
@@ -165,8 +165,8 @@ def _beside(value: float | None, base: float | None, text: str, is_base: bool) -
 def _differences(shown: list[DifferenceView], runs: int) -> Table:
     rows = table("", "what differs", *(str(number + 1) for number in range(runs)))
     for one in shown:
-        values = [words(text) for text in _texts(one.values, one.path)]
-        rows.add_row("*" if one.factor else "", words(one.path), *values)
+        values = [escaped(text) for text in _texts(one.values, one.path)]
+        rows.add_row("*" if one.factor else "", escaped(one.path), *values)
     return rows
 
 
@@ -181,4 +181,4 @@ def _noise(found: ComparisonView) -> str:
     if found.noise is None:
         unknown = "not known; no two of these runs differ in train.seed alone"
         return f"[dim]noise between seeds: {unknown}[/]"
-    return f"noise between seeds: {found.noise:.2g} (standard deviation of {words(found.metric)})"
+    return f"noise between seeds: {found.noise:.2g} (standard deviation of {escaped(found.metric)})"

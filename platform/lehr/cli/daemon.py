@@ -32,7 +32,7 @@ _LOG_LINES = 12
 
 
 @dataclass(frozen=True)
-class Wish:
+class ServerOptions:
     """How the server was asked to run."""
 
     host: str = home.DEFAULT_HOST
@@ -45,13 +45,13 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunningServer:
     """A server that answers, or at least lives."""
 
     where: Path
     url: str
     process: ProcessId
-    wish: Wish | None
+    wish: ServerOptions | None
     """How `lehr up` was asked for it; None when something else started it."""
 
     @property
@@ -64,16 +64,16 @@ class Standing:
         return Client(self.url, home.read_token(self.where))
 
 
-def standing(where: Path) -> Standing | None:
+def running_server(where: Path) -> RunningServer | None:
     """The living server of this home, whoever started it."""
     info = home.read_server(where)
     process = identify(info.pid) if info else None
     if info is None or process is None or home.lock_holder(where) != info.pid:
         return None
-    return Standing(where, info.url, process, _recorded(where, process))
+    return RunningServer(where, info.url, process, _recorded(where, process))
 
 
-def start(where: Path, wish: Wish) -> Standing:
+def start(where: Path, wish: ServerOptions) -> RunningServer:
     """Start it as a daemon, and wait until it answers.
 
     Raises:
@@ -101,7 +101,7 @@ def start(where: Path, wish: Wish) -> Standing:
         _record(where, process, wish)
     deadline = time.monotonic() + START_PATIENCE_S
     while True:
-        there = standing(where)
+        there = running_server(where)
         if there is not None and there.process.pid == child.pid and answers(there.url):
             return there
         if child.poll() is not None:
@@ -113,7 +113,7 @@ def start(where: Path, wish: Wish) -> Standing:
         time.sleep(0.05)
 
 
-def server_command(where: Path, wish: Wish, port: int) -> list[str]:
+def server_command(where: Path, wish: ServerOptions, port: int) -> list[str]:
     """-P: a folder's random.py must not stand in for the standard library's."""
     command = [sys.executable, "-P", "-m", "lehr_api", "--home", str(where)]
     command += ["--host", wish.host, "--port", str(port)]
@@ -124,7 +124,7 @@ def server_command(where: Path, wish: Wish, port: int) -> list[str]:
     return [*command, *wish.more]
 
 
-def run_in_foreground(where: Path, wish: Wish) -> None:
+def run_in_foreground(where: Path, wish: ServerOptions) -> None:
     """Become the server, as systemd and containers want it. Does not return."""
     home.ensure_home(where)
     command = server_command(where, wish, _port(wish))
@@ -165,7 +165,7 @@ def _environment(where: Path) -> dict[str, str]:
     return {**passed, "LEHR_HOME": str(where), "PYTHONUNBUFFERED": "1"}
 
 
-def _port(wish: Wish) -> int:
+def _port(wish: ServerOptions) -> int:
     """The port to listen on.
 
     Raises:
@@ -199,17 +199,17 @@ def _free(host: str, port: int) -> bool:
     return True
 
 
-def _record(where: Path, process: ProcessId, wish: Wish) -> None:
+def _record(where: Path, process: ProcessId, wish: ServerOptions) -> None:
     draft = where / f".up-{os.getpid()}.json"
     draft.write_text(json.dumps({"process": asdict(process), "wish": asdict(wish)}))
     draft.replace(where / "up.json")
 
 
-def _recorded(where: Path, process: ProcessId) -> Wish | None:
+def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:
     """How this very process was asked for, if `lehr up` started it."""
     try:
         data = json.loads((where / "up.json").read_bytes())
-        wish = Wish(**{**data["wish"], "more": tuple(data["wish"]["more"])})
+        wish = ServerOptions(**{**data["wish"], "more": tuple(data["wish"]["more"])})
         same = ProcessId(**data["process"]) == process
     except (OSError, ValueError, KeyError, TypeError):
         return None

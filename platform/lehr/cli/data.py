@@ -18,7 +18,7 @@ from lehr.errors import LehrError, UserError
 
 if TYPE_CHECKING:
     from lehr.specs import RunSpec, Spec
-    from lehr_trainer.config import TrainConfig
+    from lehr_trainer.configs.train import TrainConfig
 
 app = typer.Typer(rich_markup_mode=None)
 data = typer.Typer(

@@ -9,13 +9,13 @@ import typer
 
 from lehr import home as homes
 from lehr.cli import formats
-from lehr.cli.output import Json, console, notes, print_json, words
+from lehr.cli.output import Json, console, escaped, notes, print_json
 from lehr.errors import NotFound, UserError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from lehr.store.upkeep import Backup
+    from lehr.store.backup import Backup
 
 app = typer.Typer(rich_markup_mode=None)
 db = typer.Typer(
@@ -49,7 +49,7 @@ def check(home: Home = None, as_json: Json = False) -> None:
     JSON: {home, ok, findings: [{level, where, message}]}.
     """
     _upkeep()
-    from lehr.store.checkup import check as look
+    from lehr.store.integrity import check as look
 
     where = _home(home)
     with notes().status("Checking every file"):
@@ -70,9 +70,9 @@ def check(home: Home = None, as_json: Json = False) -> None:
         out = console()
         for one in sorted(found, key=lambda one: one.level):
             mark = "[red]error[/]" if one.level == "error" else "[dim]note [/]"
-            out.print(f"{mark}  {words(one.where)}: {words(one.message)}")
+            out.print(f"{mark}  {escaped(one.where)}: {escaped(one.message)}")
         wording = f"[red]{_count(len(wrong), 'error')}[/]" if wrong else "no damage found"
-        out.print(f"{words(str(where))}: {wording}")
+        out.print(f"{escaped(str(where))}: {wording}")
         if wrong:
             notes().print(
                 "  To repair streams.db: lehr db rebuild. To repair lehr.db: lehr db restore."
@@ -102,11 +102,11 @@ def backup(
         return
     out = console()
     out.print(
-        f"{words(str(made.folder))}: {_count(made.runs, 'run')}, "
+        f"{escaped(str(made.folder))}: {_count(made.runs, 'run')}, "
         f"{_count(len(made.files), 'file')}, {formats.size(made.size_bytes)}"
     )
     out.print("  Not included: checkpoints and the token.", style="dim")
-    out.print(f"  Restore it: lehr db restore {words(str(made.folder))}", style="dim")
+    out.print(f"  Restore it: lehr db restore {escaped(str(made.folder))}", style="dim")
 
 
 @db.command("restore")
@@ -143,7 +143,7 @@ def restore(
         return
     when = formats.ago(put.created_at)
     console().print(
-        f"{words(str(where))}: {_count(put.runs, 'run')} from the backup of {when}. "
+        f"{escaped(str(where))}: {_count(put.runs, 'run')} from the backup of {when}. "
         "Start the server: lehr up"
     )
 
@@ -201,7 +201,7 @@ def upgrade(home: Home = None, as_json: Json = False) -> None:
 
 def _upkeep() -> ModuleType:
     try:
-        from lehr.store import upkeep
+        from lehr.store import backup as upkeep
     except ImportError as error:
         raise UserError(
             f"lehr db needs the server package, which is not installed ({error.name} is missing).",

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lehr.cli.output import Json, console, notes, own_name, plain, print_json
+from lehr.cli.output import Json, console, notes, own_name, print_json, to_jsonable
 from lehr.cli.plan import Overrides, read_spec
 from lehr.cli.submit import nothing_recorded
 from lehr.errors import LehrError, NotFound, SpecError, UserError
 
 if TYPE_CHECKING:
     from lehr.client import Client, Sweep
+    from lehr.schemas import ClusterView
     from lehr.specs import SweepSpec
-    from lehr.views import ClusterView
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -38,7 +38,7 @@ def demo(
     `lehr sweep`; a short demo: lehr demo run.train.steps=50. Exit code 1 if a trial
     failed. JSON: {sweep: SweepDetail}.
     """
-    from lehr.cli.daemon import Wish
+    from lehr.cli.daemon import ServerOptions
     from lehr.cli.server import bring_up, port_taken
     from lehr.cli.watch import watch_until_end
     from lehr.examples import LR_GRID_SMALL
@@ -50,7 +50,7 @@ def demo(
         raise nothing_recorded(error) from None
     if not isinstance(spec, SweepSpec):
         raise UserError("the demo is a sweep: its kind cannot be overridden.")
-    wish = Wish()
+    wish = ServerOptions()
     standing, fresh = bring_up(wish, as_it_stands=True)
     _say("server", f"{standing.url}{'' if fresh else ' (already running)'}")
     if fresh and (taken := port_taken(wish, standing)):
@@ -73,7 +73,7 @@ def demo(
 
     healthy = watch_until_end(client, sweep, quiet=as_json)
     if as_json:
-        print_json({"sweep": plain(sweep.detail)})
+        print_json({"sweep": to_jsonable(sweep.detail)})
     else:
         _next(client, sweep, standing.token_hint)
     if not healthy:

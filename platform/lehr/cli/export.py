@@ -10,7 +10,7 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import Json, console, notes, print_json, words
+from lehr.cli.output import Json, console, escaped, notes, print_json
 from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -38,7 +38,7 @@ def export(
             "Parquet on a terminal, and --json, need an output file.", hint="Add -o FILE."
         )
     run = connect().run(ref)
-    with notes().status(f"Reading {words(run.name)}"):
+    with notes().status(f"Reading {escaped(run.name)}"):
         data = run.export(chosen)
     if output is None:
         sys.stdout.buffer.write(data)
@@ -52,4 +52,4 @@ def export(
         told = {"run": run.id, "path": str(output), "format": chosen, "bytes": len(data)}
         print_json({"exported": told})
     else:
-        console().print(f"{words(str(output))}: {formats.size(len(data))} of {words(run.name)}")
+        console().print(f"{escaped(str(output))}: {formats.size(len(data))} of {escaped(run.name)}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import Json, console, plain, print_json, state_text, words
+from lehr.cli.output import Json, console, escaped, print_json, state_text, to_jsonable
 from lehr.cli.watch import watch_until_end
 
 app = typer.Typer(rich_markup_mode=None)
@@ -49,12 +49,14 @@ def fork(
     given = [*(changes or []), *([f"name={name}"] if name else [])]
     run = source.fork(step=step, changes=given)
     if as_json:
-        print_json({"run": plain(run.detail)})
+        print_json({"run": to_jsonable(run.detail)})
     else:
         out = console()
         origin = run.detail.provenance["fork"]
-        out.print(f"[bold]{words(run.name)}[/]  {run.id}  {state_text(run.state)}")
-        out.print(f"  continues from step {origin['step']:,} of {words(source.name)} ({source.id})")
+        out.print(f"[bold]{escaped(run.name)}[/]  {run.id}  {state_text(run.state)}")
+        out.print(
+            f"  continues from step {origin['step']:,} of {escaped(source.name)} ({source.id})"
+        )
         starts = run.detail.spec["train"]["schedule"].get("starts_after")
         if starts == origin["step"] and starts:
             out.print(f"  its schedule restarts after step {starts:,}")

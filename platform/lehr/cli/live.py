@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lehr.cli import formats
-from lehr.cli.output import state_text, unicode_safe, words
+from lehr.cli.output import escaped, state_text, unicode_safe
 from lehr.cli.sweep_table import headline, live_table, sweep_eta
 
 if TYPE_CHECKING:
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.text import Text
 
-    from lehr.views import CellView, ClusterView, EventView, GpuView, RunView, SweepDetail
+    from lehr.schemas import (
+        CellView,
+        ClusterView,
+        EventView,
+        GpuView,
+        RunView,
+        SweepDetail,
+    )
 
 _SILENT_AFTER_S = 4.0
 _BAR = 32
@@ -38,7 +45,7 @@ _TOLD = frozenset({"started", "resumed", "checkpoint", "evaluation", "warning", 
 
 
 @dataclass
-class Seen:
+class LiveState:
     """What is known beside the view itself, and when it was last heard."""
 
     cluster: ClusterView | None = None
@@ -48,7 +55,7 @@ class Seen:
 
 
 def sweep_frame(
-    view: SweepDetail, seen: Seen, *, height: int = 40, width: int = 100, now: float
+    view: SweepDetail, seen: LiveState, *, height: int = 40, width: int = 100, now: float
 ) -> Group:
     """The whole of a sweep in ``height`` lines; cells that do not fit are counted."""
     from rich.console import Group
@@ -59,7 +66,7 @@ def sweep_frame(
     shown, left_out = fitting(view.cells, room)
     parts = [headline(view), f"  {_sweep_bar(view, now)}"]
     if view.held_out == "different":
-        text = f"no cell leads: {words(view.metric)} is of different held-out sets"
+        text = f"no cell leads: {escaped(view.metric)} is of different held-out sets"
         parts.append(f"  [yellow]{text}[/]")
     elif view.best_value is not None:
         parts.append(f"  {_best(view)}")
@@ -70,12 +77,12 @@ def sweep_frame(
     return Group(*parts, table, *below, "", *gpus, *alarms, *_silence(seen, now))
 
 
-def run_frame(view: RunView, seen: Seen, *, now: float) -> Group:
+def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     """One run: how far it is, its figures, its GPUs, what it said last."""
     from rich.console import Group
 
     latest = {name: value.value for name, value in view.latest.items()}
-    head = f"[bold]{words(view.name)}[/]  [dim]{view.id}[/]   "
+    head = f"[bold]{escaped(view.name)}[/]  [dim]{view.id}[/]   "
     lines = [head + state_text(view.state, reason(view) or _launched(view, now))]
     step, total = view.step or 0, view.total_steps
     tokens = formats.millions(step * view.tokens_per_step)
@@ -99,7 +106,7 @@ def run_frame(view: RunView, seen: Seen, *, now: float) -> Group:
         lines.append("")
     for event in told:
         when = f"{formats.ago(event.at, now):>10}"
-        lines.append(f"  [dim]{when}[/]  {words(_one_line(event.message))}")
+        lines.append(f"  [dim]{when}[/]  {escaped(_one_line(event.message))}")
     return Group(*lines, *_alarms([view]), *_silence(seen, now))
 
 
@@ -129,11 +136,11 @@ def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:
         marks = " ".join(_mark(gpu, own, width) for gpu in node.gpus)
         busy = sum(gpu.run_id is not None for gpu in node.gpus)
         ours = sum(gpu.run_id in own for gpu in node.gpus)
-        kind = words(node.gpus[0].name) if node.gpus else "no GPU"
+        kind = escaped(node.gpus[0].name) if node.gpus else "no GPU"
         text = f"{busy} of {len(node.gpus)} busy"
         text += f", {ours} here" if busy != ours else ""
         gone = "" if node.alive else "   [red]not reachable[/]"
-        lines.append(f"  [dim]GPUs[/] {words(node.name)}  {marks}   [dim]{text}, {kind}[/]{gone}")
+        lines.append(f"  [dim]GPUs[/] {escaped(node.name)}  {marks}   [dim]{text}, {kind}[/]{gone}")
     if len(cluster.nodes) > _NODES:
         lines.append(f"  [dim]and {len(cluster.nodes) - _NODES} more nodes[/]")
     return lines
@@ -201,9 +208,7 @@ def _best(view: SweepDetail) -> str:
     names = formats.short_paths(list(point))
     listed = ", ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
     at = "" if view.compared_at_step is None else f" at step {view.compared_at_step:,}"
-    return (
-        f"best so far: {words(listed)}   {words(view.metric)} {formats.loss(view.best_value)}{at}"
-    )
+    return f"best so far: {escaped(listed)}   {escaped(view.metric)} {formats.loss(view.best_value)}{at}"
 
 
 def _figures(view: RunView, latest: dict[str, float]) -> list[str]:
@@ -261,7 +266,8 @@ def _alarms(runs: Sequence[RunView]) -> list[Text]:
 
     found = [(run.name, alarm) for run in runs for alarm in run.alarms]
     lines = [
-        f"  [yellow]! {words(name)}: {words(_one_line(text))}[/]" for name, text in found[:_ALARMS]
+        f"  [yellow]! {escaped(name)}: {escaped(_one_line(text))}[/]"
+        for name, text in found[:_ALARMS]
     ]
     if len(found) > _ALARMS:
         lines.append(f"  [yellow]  and {len(found) - _ALARMS} more alarms[/]")
@@ -271,7 +277,7 @@ def _alarms(runs: Sequence[RunView]) -> list[Text]:
     return cropped if lines else []
 
 
-def _silence(seen: Seen, now: float) -> list[str]:
+def _silence(seen: LiveState, now: float) -> list[str]:
     since = now - seen.heard_at
     if since < _SILENT_AFTER_S:
         return []

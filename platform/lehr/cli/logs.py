@@ -11,12 +11,12 @@ from lehr.cli.connect import Ref, connect
 from lehr.cli.output import (
     Json,
     console,
+    escaped,
     notes,
-    plain,
     print_json,
     table,
+    to_jsonable,
     without_controls,
-    words,
 )
 from lehr.errors import UserError
 
@@ -79,11 +79,11 @@ def logs(
     if listing:
         streams = run.log_streams()
         if as_json:
-            print_json({"logs": plain(streams)})
+            print_json({"logs": to_jsonable(streams)})
             return
         rows = table("attempt", "name", "size", right=("attempt", "size"))
         for stream in streams:
-            rows.add_row(str(stream.attempt), words(stream.name), formats.size(stream.size_bytes))
+            rows.add_row(str(stream.attempt), escaped(stream.name), formats.size(stream.size_bytes))
         console().print(rows)
         return
     log = name or f"rank-{rank or 0}.log"
@@ -112,7 +112,7 @@ def _search(
 ) -> None:
     found = run.search_logs(text, log, attempt=attempt, offset=offset)
     if as_json:
-        print_json({"run": run.id, "name": log, "lines": plain(list(found))})
+        print_json({"run": run.id, "name": log, "lines": to_jsonable(list(found))})
         return
     printed = False
     for hit in found:

@@ -11,19 +11,19 @@ from lehr.cli.connect import connect
 from lehr.cli.output import (
     Json,
     console,
+    escaped,
     notes,
-    plain,
     print_json,
     state_text,
     table,
+    to_jsonable,
     unicode_safe,
-    words,
 )
 from lehr.cli.rollout_table import styled
 
 if TYPE_CHECKING:
     from lehr.client import Run
-    from lehr.views import RolloutView, RunView, SweepView
+    from lehr.schemas import RolloutView, RunView, SweepView
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -64,7 +64,7 @@ def ls(
         views = [one.view for one in client.rollouts(project=project, limit=limit)]
         views = [view for view in views if search is None or search in view.name]
         if as_json:
-            print_json({"rollouts": plain(views)})
+            print_json({"rollouts": to_jsonable(views)})
         elif views:
             _print_rollouts(views)
         elif search or project:
@@ -77,7 +77,7 @@ def ls(
         if search:
             found = [view for view in found if search in view.name]
         if as_json:
-            print_json({"sweeps": plain(found)})
+            print_json({"sweeps": to_jsonable(found)})
         elif found:
             _print_sweeps(found)
         elif search or project:
@@ -101,7 +101,7 @@ def ls(
 
     runs = [run.view for run in matching(archived=archived, limit=limit + 1)]
     if as_json:
-        print_json({"runs": plain(runs[:limit])})
+        print_json({"runs": to_jsonable(runs[:limit])})
         return
     if not runs:
         filtered = bool(project or state or tag or sweep or search)
@@ -167,7 +167,7 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
             formats.loss(sweep.best_value),
             "different held-out sets"
             if sweep.held_out == "different"
-            else words(", ".join(formats.parameter(v, path) for path, v in best.items()))
+            else escaped(", ".join(formats.parameter(v, path) for path, v in best.items()))
             or formats.NOTHING,
             formats.ago(sweep.created_at)[:-4],
         )
@@ -184,6 +184,6 @@ def _print_rollouts(rollouts: list[RolloutView]) -> None:
             styled(one.state),
             one.stage or "",
             formats.ago(one.created_at)[:-4],
-            words(one.reason or ""),
+            escaped(one.reason or ""),
         )
     console().print(rows)

@@ -79,18 +79,18 @@ def own_name() -> str:
 
 
 def print_json(value: BaseModel | list[Any] | dict[str, Any]) -> None:
-    """One JSON document, in the shapes of ``lehr.views`` where there is one."""
-    typer.echo(json.dumps(plain(value), ensure_ascii=False, indent=2, allow_nan=False))
+    """One JSON document, in the shapes of ``lehr.schemas`` where there is one."""
+    typer.echo(json.dumps(to_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False))
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Views as dicts, with non-finite numbers as strings, as the API writes them."""
     if hasattr(value, "model_dump_json"):
         return json.loads(value.model_dump_json())
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_jsonable(item) for item in value]
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_jsonable(item) for key, item in value.items()}
     return value
 
 
@@ -104,7 +104,7 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     return made
 
 
-def words(text: str) -> str:
+def escaped(text: str) -> str:
     """What others wrote (messages, reasons, paths), for a place where markup is read."""
     from rich.markup import escape
 
@@ -120,7 +120,7 @@ def state_text(state: str, reason: str | None = None) -> str:
     """A state in its colour, as markup; with the reason after it."""
     style = STATE_STYLES.get(state, "")
     text = f"[{style}]{state}[/]" if style else state
-    return f"{text}: {words(reason)}" if reason else text
+    return f"{text}: {escaped(reason)}" if reason else text
 
 
 def print_error(error: LehrError, *, as_json: bool = False) -> None:

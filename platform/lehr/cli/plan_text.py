@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.cli import formats
 from lehr.cli.connect import connect
-from lehr.cli.output import table, words
+from lehr.cli.output import escaped, table
 from lehr.errors import LehrError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from lehr.analysis.plan import Measured, RunPlan, SweepPlan
+    from lehr.schemas import ClusterView
     from lehr.specs import RunSpec
-    from lehr.views import ClusterView
 
 _GOALS = {"minimize": "down", "maximize": "up"}
 
@@ -23,12 +23,12 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
     plans = [trial for _, trial in plan.trials]
     first = plans[0]
     cells = len(plans) + plan.later
-    over = f"{plan.method} over {words(', '.join(plan.paths))}"
+    over = f"{plan.method} over {escaped(', '.join(plan.paths))}"
     size = f"{cells} {'cell' if cells == 1 else 'cells'}"
     if plan.later:
         size += f" (the first {len(plans)} drawn at random, the others from results)"
     lines = [
-        f"[bold]{plan.name}[/]  {over}, {size}, {words(plan.metric)} {_GOALS[plan.goal]}",
+        f"[bold]{plan.name}[/]  {over}, {size}, {escaped(plan.metric)} {_GOALS[plan.goal]}",
         *_model_lines(plans),
         _tokens_line(plans, each=" a trial"),
         _memory_line(plans),
@@ -61,14 +61,17 @@ def trials_table(plan: SweepPlan) -> Table:
         "#", *names, "GPUs", "memory", "tokens", "time", right=("#", *names, "memory", "tokens")
     )
     columns = [
-        [words(text) for text in formats.learning_rates([point[path] for point, _ in plan.trials])]
+        [
+            escaped(text)
+            for text in formats.learning_rates([point[path] for point, _ in plan.trials])
+        ]
         for path in plan.paths
     ]
     for index, (_, trial) in enumerate(plan.trials):
         rows.add_row(
             str(index + 1),
             *(column[index] for column in columns),
-            f"{trial.gpus} x {words(trial.gpu_type or 'any')}",
+            f"{trial.gpus} x {escaped(trial.gpu_type or 'any')}",
             formats.size(trial.memory.peak),
             formats.millions(trial.tokens),
             formats.duration(trial.seconds),
@@ -145,7 +148,7 @@ def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
     if cluster is None or matching_gpus(plan.gpu_type, cluster) >= plan.gpus:
         return None
     kinds = sorted({gpu.name for node in cluster.nodes for gpu in node.gpus})
-    have = f"{cluster.gpus_total} x {words(', '.join(kinds))}" if kinds else "no GPU"
+    have = f"{cluster.gpus_total} x {escaped(', '.join(kinds))}" if kinds else "no GPU"
     return f"waits: this cluster has {have}"
 
 
@@ -215,7 +218,7 @@ def _memory_line(plans: list[RunPlan]) -> str:
         return _line("memory", text, verdict)
     if most.gpu_type is not None:
         return _line(
-            "memory", f"{formats.size(need)} a GPU (plan)", f"{words(most.gpu_type)} is not known"
+            "memory", f"{formats.size(need)} a GPU (plan)", f"{escaped(most.gpu_type)} is not known"
         )
     verdict = f"fits {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
     return _line("memory", f"{formats.size(need)} a GPU (plan)", verdict)
@@ -243,7 +246,7 @@ def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str
 
 def _gpus(number: int, plan: RunPlan, cluster: ClusterView | None) -> str:
     if plan.gpu_type is not None:
-        return f"{number} x {words(plan.gpu_type)}"
+        return f"{number} x {escaped(plan.gpu_type)}"
     if not number:
         return "a node's CPU, no GPU"
     plural = "s" if number != 1 else ""
@@ -256,7 +259,7 @@ def _time_line(
     seconds: float | None, gpu_hours: float | None, dollars: float | None, how: str
 ) -> str:
     if seconds is None:
-        return _line("time", words(how))
+        return _line("time", escaped(how))
     text = f"about {formats.duration(seconds)}"
     if gpu_hours is not None and gpu_hours >= 0.05:
         text += f", {gpu_hours:.1f} GPU-hours"

@@ -20,9 +20,9 @@ def presets(as_json: Json = False) -> None:
     """
     from pydantic import TypeAdapter
 
-    from lehr_trainer.config import ModelConfig
-    from lehr_trainer.models.counts import flops_per_token, parameter_counts
-    from lehr_trainer.presets import MODEL_PRESETS
+    from lehr_trainer.configs.presets import MODEL_PRESETS
+    from lehr_trainer.configs.train import ModelConfig
+    from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 
     adapter: TypeAdapter[ModelConfig] = TypeAdapter(ModelConfig)
     found: list[dict[str, Any]] = []

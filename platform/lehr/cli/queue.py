@@ -6,7 +6,15 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, notes, plain, print_json, table, words
+from lehr.cli.output import (
+    Json,
+    console,
+    escaped,
+    notes,
+    print_json,
+    table,
+    to_jsonable,
+)
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -19,7 +27,7 @@ def queue(as_json: Json = False) -> None:
     """
     waiting = connect().queue()
     if as_json:
-        print_json({"queue": plain(waiting)})
+        print_json({"queue": to_jsonable(waiting)})
         return
     if not waiting:
         notes().print("The queue is empty.")
@@ -28,15 +36,15 @@ def queue(as_json: Json = False) -> None:
     columns = ["#", "id", "run", *(["project"] if several else []), "GPUs", "priority", "since"]
     rows = table(*columns, "why", right=("#", "priority"))
     for entry in waiting:
-        gpus = f"{entry.gpus} x {words(entry.gpu_type or 'any')}"
+        gpus = f"{entry.gpus} x {escaped(entry.gpu_type or 'any')}"
         rows.add_row(
             str(entry.position),
             entry.run_id,
-            words(entry.name),
+            escaped(entry.name),
             *([entry.project] if several else []),
             f"{gpus} on {entry.nodes} nodes" if entry.nodes > 1 else gpus,
             str(entry.priority),
             formats.ago(entry.queued_at),
-            words(entry.reason),
+            escaped(entry.reason),
         )
     console().print(rows)

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli.act import confirm
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, plain, print_json
+from lehr.cli.output import Json, console, print_json, to_jsonable
 from lehr.cli.plan import Overrides, Price, SpecFile, of_another_kind, read_spec
 from lehr.cli.rollout_plan import show_rollout_plan
+from lehr.cli.run_actions import confirm
 from lehr.cli.submit import nothing_recorded
 from lehr.cli.watch import watch_until_end
 from lehr.errors import SpecError, UserError
@@ -60,7 +60,7 @@ def rollout(
     except UserError as error:
         raise nothing_recorded(error) from None
     if as_json:
-        print_json({"rollout": plain(launched.detail)})
+        print_json({"rollout": to_jsonable(launched.detail)})
     else:
         out = console()
         stages = launched.stages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lehr.cli import formats
-from lehr.cli.output import console, print_json, words
+from lehr.cli.output import console, escaped, print_json
 
 if TYPE_CHECKING:
     from lehr.analysis.plan import RunPlan
@@ -37,11 +37,11 @@ def rollout_text(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]])
     from lehr.specs.stages import left_out
 
     count = f"{len(planned)} stage{'s' if len(planned) > 1 else ''}"
-    lines = [f"[bold]{words(spec.name)}[/]  a rollout in {count}; a failed gate stops it"]
+    lines = [f"[bold]{escaped(spec.name)}[/]  a rollout in {count}; a failed gate stops it"]
     for stage, plan in planned:
         lines += ["", *_stage_lines(stage, plan)]
     for name, why in left_out(spec).items():
-        lines += ["", f"[dim]{name} is left out: {words(why)}[/]"]
+        lines += ["", f"[dim]{name} is left out: {escaped(why)}[/]"]
     return "\n".join(lines)
 
 
@@ -95,7 +95,7 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
     from lehr.analysis.gates import TITLES, expected
 
     kind = stage.train.resources.gpu_type or "GPU"
-    place = f"{plan.gpus} x {words(kind)}" if plan.gpus else "no GPU"
+    place = f"{plan.gpus} x {escaped(kind)}" if plan.gpus else "no GPU"
     memory = f", {formats.size(plan.memory.peak)} a GPU (plan)" if plan.gpus else ""
     long = plan.seconds is not None and plan.seconds >= 1
     took = f", about {formats.duration(plan.seconds)}" if long else ""
@@ -104,7 +104,7 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
     size = f"{plan.model}, {formats.millions(plan.parameters.total)} parameters"
     tokens = f"{formats.count(plan.tokens_per_step)} tokens a step"
     lines = [
-        f"{stage.number}  [bold]{words(stage.title)}[/]  [dim]{stage.name}[/]",
+        f"{stage.number}  [bold]{escaped(stage.title)}[/]  [dim]{stage.name}[/]",
         f"   {size}; {tokens} x {formats.count(plan.steps)} steps",
         f"   {place}{memory}{took}{cost}",
     ]
@@ -116,6 +116,6 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
         lines.append(f"   judged at step {stage.judge_after:,}, while it continues")
     width = max(len(TITLES[name]) for name in stage.gates)
     for name, gate in stage.gates.items():
-        text = words(expected(name, stage).text) if gate.enabled else "off"
+        text = escaped(expected(name, stage).text) if gate.enabled else "off"
         lines.append(f"   [dim]{TITLES[name]:<{width}}[/]  {text}")
     return lines

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.cli import formats
-from lehr.cli.output import table, unicode_safe, words
+from lehr.cli.output import escaped, table, unicode_safe
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lehr.views import GateView, RolloutDetail, RolloutView, StageView
+    from lehr.schemas import GateView, RolloutDetail, RolloutView, StageView
 
 _STYLES = {
     "passed": "green",
@@ -36,7 +36,7 @@ def headline(rollout: RolloutView) -> str:
     arrow = " → " if unicode_safe() else " > "
     line = arrow.join(f"{name} {styled(state)}" for name, state in rollout.progress.items())
     at = f" at {rollout.stage}" if rollout.stage and rollout.state != "passed" else ""
-    return f"[bold]{words(rollout.name)}[/]   {styled(rollout.state)}{at}   {line}"
+    return f"[bold]{escaped(rollout.name)}[/]   {styled(rollout.state)}{at}   {line}"
 
 
 def gates_table(rollout: RolloutDetail, *, begun_only: bool = False) -> Table:
@@ -49,11 +49,11 @@ def gates_table(rollout: RolloutDetail, *, begun_only: bool = False) -> Table:
             continue
         for index, gate in enumerate(stage.gates):
             rows.add_row(
-                words(stage.title) if index == 0 else "",
-                words(gate.title),
+                escaped(stage.title) if index == 0 else "",
+                escaped(gate.title),
                 styled(gate.state),
-                words(gate.seen or formats.NOTHING),
-                words(gate.expected),
+                escaped(gate.seen or formats.NOTHING),
+                escaped(gate.expected),
                 style="bold" if gate.state == "failed" else None,
             )
     return rows
@@ -66,13 +66,13 @@ def stages_table(rollout: RolloutDetail) -> Table:
     for stage in rollout.stages:
         rows.add_row(
             str(stage.number),
-            words(stage.title),
+            escaped(stage.title),
             styled(stage.state),
             str(stage.gpus),
             _steps(stage),
             _judged(stage.gates),
             formats.duration(stage.gpu_seconds) if stage.gpu_seconds is not None else "",
-            words(", ".join(one.run.name for one in stage.runs)),
+            escaped(", ".join(one.run.name for one in stage.runs)),
         )
     return rows
 

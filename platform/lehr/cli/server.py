@@ -10,15 +10,15 @@ import typer
 
 from lehr import home
 from lehr.cli.daemon import (
-    Standing,
-    Wish,
+    RunningServer,
+    ServerOptions,
     answers,
     one_at_a_time,
     run_in_foreground,
-    standing,
+    running_server,
     start,
 )
-from lehr.cli.output import Json, console, notes, own_name, print_json, words
+from lehr.cli.output import Json, console, escaped, notes, own_name, print_json
 from lehr.errors import Conflict, LehrError, UserError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -92,7 +92,7 @@ def up(
     for name in allowed_host or []:
         more += ["--allowed-host", name]
     more += ["--insecure"] if insecure else []
-    wish = Wish(host=host, port=port, gpus=gpus, ray_address=ray_address, more=tuple(more))
+    wish = ServerOptions(host=host, port=port, gpus=gpus, ray_address=ray_address, more=tuple(more))
     if foreground:
         run_in_foreground(home.home(), wish)
     there, started = bring_up(wish)
@@ -116,7 +116,7 @@ def up(
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
 
-def bring_up(wish: Wish, *, as_it_stands: bool = False) -> tuple[Standing, bool]:
+def bring_up(wish: ServerOptions, *, as_it_stands: bool = False) -> tuple[RunningServer, bool]:
     """The server of this home, and whether it was started just now.
 
     ``as_it_stands`` takes one that was started otherwise than is wished.
@@ -127,7 +127,7 @@ def bring_up(wish: Wish, *, as_it_stands: bool = False) -> tuple[Standing, bool]
     """
     where = home.ensure_home()
     with one_at_a_time(where):
-        there = standing(where)
+        there = running_server(where)
         if there is None:
             with notes().status("Starting the server"):
                 return start(where, wish), True
@@ -141,7 +141,7 @@ def bring_up(wish: Wish, *, as_it_stands: bool = False) -> tuple[Standing, bool]
     return there, False
 
 
-def _check_same(there: Standing, wish: Wish) -> None:
+def _check_same(there: RunningServer, wish: ServerOptions) -> None:
     """What was asked for explicitly must be what stands."""
     if there.wish is None:
         return
@@ -152,7 +152,7 @@ def _check_same(there: Standing, wish: Wish) -> None:
         for option, now, before, default in (
             ("--gpus", asked.gpus, gpus, None),
             ("--ray-address", asked.ray_address, has.ray_address, None),
-            ("--host", asked.host, has.host, Wish.host),
+            ("--host", asked.host, has.host, ServerOptions.host),
             ("--port", asked.port, _port_of(there.url), None),
         )
         if now not in {default, before}
@@ -164,9 +164,9 @@ def _check_same(there: Standing, wish: Wish) -> None:
         )
 
 
-def _gpus_by_default(there: Standing, has: Wish) -> int | None:
+def _gpus_by_default(there: RunningServer, has: ServerOptions) -> int | None:
     """What a server took that was started without --gpus."""
-    from lehr.cluster.capacity import gpus_to_offer
+    from lehr.node.gpu_inventory import gpus_to_offer
 
     return gpus_to_offer(None, there.where) if has.ray_address is None else None
 
@@ -196,7 +196,7 @@ def down(
     continue after the next `up`.
     JSON: {stopped: [words], trainings: {saved, killed, kept}, uncopied: {place: checkpoints}}.
     """
-    from lehr.cli.takedown import take_down
+    from lehr.cli.shutdown import take_down
 
     with notes().status("Stopping"):
         report = take_down(home.home(), keep_trainings=keep_trainings, patience_s=patience_s)
@@ -230,7 +230,7 @@ def down(
     for place, (number, why) in report.uncopied.items():
         points = "1 checkpoint is" if number == 1 else f"{number} checkpoints are"
         out.print(
-            f"  {points} not copied to {place} yet{f' ({words(why)})' if why else ''}: "
+            f"  {points} not copied to {place} yet{f' ({escaped(why)})' if why else ''}: "
             "the next lehr up continues copying. Keep this machine's disk until then.",
             style="yellow",
         )
@@ -240,7 +240,7 @@ def _trainings(number: int) -> str:
     return f"{number} training was" if number == 1 else f"{number} trainings were"
 
 
-def port_taken(wish: Wish, there: Standing) -> str | None:
+def port_taken(wish: ServerOptions, there: RunningServer) -> str | None:
     """Why a server that was started just now has another port than the usual one."""
     port = _port_of(there.url)
     if wish.port is not None or port in {None, home.DEFAULT_PORT} or _has_public_url(wish):
@@ -248,7 +248,7 @@ def port_taken(wish: Wish, there: Standing) -> str | None:
     return f"{port}, since another program holds {home.DEFAULT_PORT}"
 
 
-def _has_public_url(wish: Wish) -> bool:
+def _has_public_url(wish: ServerOptions) -> bool:
     return "--public-url" in wish.more
 
 

@@ -8,7 +8,7 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import Ref, connect, find_any
-from lehr.cli.output import Json, console, plain, print_json, table, words
+from lehr.cli.output import Json, console, escaped, print_json, table, to_jsonable
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.cli.sweep_table import cells_table, headline
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lehr.client import Rollout, Run, Sweep
-    from lehr.views import EventView, RunDetail
+    from lehr.schemas import EventView, RunDetail
 
 app = typer.Typer(rich_markup_mode=None)
 _LAST_EVENTS = 12
@@ -37,22 +37,22 @@ def show(ref: Ref, as_json: Json = False) -> None:
     found = find_any(connect(), ref)
     if isinstance(found, Rollout):
         if as_json:
-            print_json({"rollout": plain(found.detail)})
+            print_json({"rollout": to_jsonable(found.detail)})
         else:
             _print_rollout(found)
         return
     if isinstance(found, Sweep):
         if as_json:
-            print_json({"sweep": plain(found.detail)})
+            print_json({"sweep": to_jsonable(found.detail)})
         else:
             _print_sweep(found)
         return
     if as_json:
         print_json(
             {
-                "run": plain(found.detail),
-                "checkpoints": plain(found.checkpoints()),
-                "events": plain(found.events()),
+                "run": to_jsonable(found.detail),
+                "checkpoints": to_jsonable(found.checkpoints()),
+                "events": to_jsonable(found.events()),
             }
         )
     else:
@@ -66,7 +66,7 @@ def _print_sweep(sweep: Sweep) -> None:
     where = ", ".join(view.parameters)
     out.print(f"  {view.id}   {view.method} over {where}   {view.metric}, {view.goal}", style="dim")
     if view.held_out_note:
-        out.print(f"! {words(view.held_out_note)}", style="yellow")
+        out.print(f"! {escaped(view.held_out_note)}", style="yellow")
     out.print()
     out.print(cells_table(view, ranked=True))
     for note in view.notes:
@@ -99,12 +99,12 @@ def _print_run(run: Run) -> None:
     facts = table("", "")
     facts.show_header = False
     for name, value in _facts(view):
-        facts.add_row(f"[dim]{name}[/]", words(value))
+        facts.add_row(f"[dim]{name}[/]", escaped(value))
     out.print(facts)
     if view.alarms:
         out.print()
     for alarm in view.alarms:
-        out.print(f"! {words(alarm)}", style="yellow")
+        out.print(f"! {escaped(alarm)}", style="yellow")
     checkpoints = [point for point in run.checkpoints() if point.removed_at is None]
     if checkpoints:
         out.print("\ncheckpoints")
@@ -118,7 +118,7 @@ def _print_run(run: Run) -> None:
                 formats.loss(point.val_loss),
                 ", ".join(marks),
                 formats.size(point.size_bytes),
-                words(point.path),
+                escaped(point.path),
             )
         out.print(rows)
     events = run.events()
@@ -130,7 +130,7 @@ def _print_run(run: Run) -> None:
         rows = table("when", "attempt", "step", "what", right=("attempt", "step"))
         for event in shown:
             step = "" if event.step is None else formats.count(event.step)
-            rows.add_row(formats.ago(event.at), str(event.attempt), step, words(event.message))
+            rows.add_row(formats.ago(event.at), str(event.attempt), step, escaped(event.message))
         out.print(rows)
     out.print(f"\n  {run.url}", style="dim")
     out.print(

@@ -8,10 +8,10 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, plain, print_json, table, words
+from lehr.cli.output import Json, console, escaped, print_json, table, to_jsonable
 
 if TYPE_CHECKING:
-    from lehr.views import ClusterView, GpuView, QueueEntry
+    from lehr.schemas import ClusterView, GpuView, QueueEntry
 
 app = typer.Typer(rich_markup_mode=None)
 _ACTIVE = ("starting", "running", "stopping")
@@ -33,9 +33,9 @@ def status(as_json: Json = False) -> None:
             {
                 "server": client.server,
                 "version": health.version,
-                "cluster": plain(cluster),
-                "queue": plain(queue),
-                "active": plain(active),
+                "cluster": to_jsonable(cluster),
+                "queue": to_jsonable(queue),
+                "active": to_jsonable(active),
             }
         )
         return
@@ -52,9 +52,9 @@ def status(as_json: Json = False) -> None:
 
 def _cluster_line(cluster: ClusterView) -> str:
     if cluster.state != "up":
-        return f"{cluster.state}{f': {words(cluster.message)}' if cluster.message else ''}"
+        return f"{cluster.state}{f': {escaped(cluster.message)}' if cluster.message else ''}"
     if not cluster.gpus_total and cluster.message:
-        return f"up, without GPUs: {words(cluster.message)}"
+        return f"up, without GPUs: {escaped(cluster.message)}"
     nodes = len(cluster.nodes)
     text = f"up, {cluster.gpus_busy} of {cluster.gpus_total} GPUs busy"
     text += f" on {nodes} nodes" if nodes != 1 else ""
@@ -71,8 +71,8 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     if cluster.state == "starting":
         gone = "  [dim]starting; its GPUs will be available in a few seconds[/]"
     if node.excluded is not None:
-        gone += f"  [red]excluded: {words(node.excluded)}[/]"
-    out.print(f"{words(node.name)}  [dim]{words(node.address)}[/]{gone}")
+        gone += f"  [red]excluded: {escaped(node.excluded)}[/]"
+    out.print(f"{escaped(node.name)}  [dim]{escaped(node.address)}[/]{gone}")
     # Logical GPUs have nothing to tell of themselves.
     real = not node.logical
     figures = ("used", "memory", "°C") if real else ()
@@ -80,9 +80,9 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     for gpu in node.gpus:
         rows.add_row(
             str(gpu.index),
-            words(gpu.name),
+            escaped(gpu.name),
             *(_figures(gpu) if real else ()),
-            (gpu.run_name and words(gpu.run_name)) or "[dim]free[/]",
+            (gpu.run_name and escaped(gpu.run_name)) or "[dim]free[/]",
             formats.ago(gpu.since) if gpu.run_name else "",
         )
     out.print(rows)
@@ -104,5 +104,5 @@ def _figures(gpu: GpuView) -> tuple[str, str, str]:
 def _print_queue(queue: list[QueueEntry]) -> None:
     rows = table("#", "waiting", "GPUs", "why", right=("#", "GPUs"))
     for entry in queue:
-        rows.add_row(str(entry.position), entry.name, str(entry.gpus), words(entry.reason))
+        rows.add_row(str(entry.position), entry.name, str(entry.gpus), escaped(entry.reason))
     console().print(rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, plain, print_json, state_text
+from lehr.cli.output import Json, console, print_json, state_text, to_jsonable
 from lehr.cli.plan import Overrides, SpecFile, of_another_kind, read_spec, show_run_plan
 from lehr.cli.watch import watch_until_end
 from lehr.errors import LehrError, PlanRefused, SpecError, UserError
@@ -51,7 +51,7 @@ def submit(
     except UserError as error:
         raise nothing_recorded(error) from None
     if as_json:
-        print_json({"run": plain(run.detail)})
+        print_json({"run": to_jsonable(run.detail)})
     else:
         _first_word(run)
         out = console()

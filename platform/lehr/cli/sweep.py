@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli.act import confirm
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, plain, print_json
+from lehr.cli.output import Json, console, print_json, to_jsonable
 from lehr.cli.plan import (
     Overrides,
     Price,
@@ -17,6 +16,7 @@ from lehr.cli.plan import (
     read_spec,
     show_sweep_plan,
 )
+from lehr.cli.run_actions import confirm
 from lehr.cli.submit import nothing_recorded
 from lehr.cli.watch import watch_until_end
 from lehr.errors import SpecError, UserError
@@ -62,7 +62,7 @@ def sweep(
     except UserError as error:
         raise nothing_recorded(error) from None
     if as_json:
-        print_json({"sweep": plain(launched.detail)})
+        print_json({"sweep": to_jsonable(launched.detail)})
     else:
         out = console()
         out.print(f"[bold]{launched.name}[/]  {launched.id}  {len(launched.cells)} runs queued")

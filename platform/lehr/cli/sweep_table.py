@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from lehr.cli import formats
-from lehr.cli.output import state_text, table, unicode_safe, words
+from lehr.cli.output import escaped, state_text, table, unicode_safe
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from lehr.views import CellView, RunView, SweepDetail
+    from lehr.schemas import CellView, RunView, SweepDetail
 
 _DONE = frozenset({"completed", "failed", "cancelled", "pruned"})
 _WAITING = frozenset({"queued", "paused"})
@@ -76,7 +76,7 @@ def _table(
 
 
 def _head(name: str) -> str:
-    return "" if name == _BEST else words(name)
+    return "" if name == _BEST else escaped(name)
 
 
 def _values(sweep: SweepDetail, cells: Sequence[CellView]) -> dict[str, list[str]]:
@@ -84,7 +84,7 @@ def _values(sweep: SweepDetail, cells: Sequence[CellView]) -> dict[str, list[str
     columns = {}
     for name, path in zip(formats.short_paths(sweep.parameters), sweep.parameters, strict=True):
         texts = formats.learning_rates([cell.parameters.get(path) for cell in cells])
-        columns[name] = [words(text) for text in texts]
+        columns[name] = [escaped(text) for text in texts]
     columns[sweep.metric] = [formats.loss(cell.value) for cell in cells]
     columns[_BEST] = ["best" if cell.best else "" for cell in cells]
     return columns

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from lehr.cli.connect import Ref, connect, find
-from lehr.cli.output import Json, console, plain, print_json, words
+from lehr.cli.output import Json, console, escaped, print_json, to_jsonable
 from lehr.errors import UserError, nearest
 
 app = typer.Typer(rich_markup_mode=None)
@@ -39,11 +39,11 @@ def tag(
     if as_json:
         # A sweep was read before its runs changed.
         key = "sweep" if isinstance(found, Sweep) else "run"
-        print_json({key: plain(found.refresh().detail)})
+        print_json({key: to_jsonable(found.refresh().detail)})
         return
     for run in runs:
-        told = " ".join(words(one) for one in run.tags) or "[dim]no tags[/]"
-        console().print(f"{words(run.name)} ({run.id}): {told}", highlight=False)
+        told = " ".join(escaped(one) for one in run.tags) or "[dim]no tags[/]"
+        console().print(f"{escaped(run.name)} ({run.id}): {told}", highlight=False)
 
 
 def _read(change: list[str]) -> tuple[Literal["add", "remove"] | None, list[str]]:

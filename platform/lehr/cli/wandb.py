@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lehr.cli.connect import Ref, connect, find
-from lehr.cli.output import Json, console, plain, print_json, words
+from lehr.cli.output import Json, console, escaped, print_json, to_jsonable
 
 if TYPE_CHECKING:
     from lehr.client import Run
@@ -60,16 +60,16 @@ def mirror(
         for run in runs:
             _finish(run)
     if as_json:
-        print_json({"runs": plain([run.detail for run in runs])})
+        print_json({"runs": to_jsonable([run.detail for run in runs])})
         return
     for run in runs:
         told = run.detail.wandb
-        console().print(f"{words(run.name)}: {words(told.text) if told else 'not mirrored'}")
+        console().print(f"{escaped(run.name)}: {escaped(told.text) if told else 'not mirrored'}")
         where = (told.url or told.folder) if told else None
         if where:
-            console().print(f"  {words(where)}", style="dim")
+            console().print(f"  {escaped(where)}", style="dim")
     if not wait and chosen != "off":
-        console().print(f"  Show progress: lehr show {words(runs[0].id)}", style="dim")
+        console().print(f"  Show progress: lehr show {escaped(runs[0].id)}", style="dim")
 
 
 def _mode(text: str) -> Literal["online", "offline", "off"]:

@@ -12,17 +12,17 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import Ref, connect, find_any
-from lehr.cli.live import Seen, bar, gpu_map, reason, run_frame, sweep_frame
+from lehr.cli.live import LiveState, bar, gpu_map, reason, run_frame, sweep_frame
 from lehr.cli.output import (
     Json,
     console,
+    escaped,
     is_terminal,
     notes,
-    plain,
     state_text,
+    to_jsonable,
     unicode_safe,
     without_controls,
-    words,
 )
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lehr.client import Client, Rollout, Run, Sweep
-    from lehr.views import RolloutDetail, RunView, SweepDetail
+    from lehr.schemas import RolloutDetail, RunView, SweepDetail
 
 app = typer.Typer(rich_markup_mode=None)
 _NOT_LIVE = frozenset({"spec", "provenance", "attempts"})
@@ -95,7 +95,7 @@ def _watch_sweep(client: Client, sweep: Sweep) -> None:
     print_result(sweep)
 
 
-def _sweep_frame(view: SweepDetail, seen: Seen) -> RenderableType:
+def _sweep_frame(view: SweepDetail, seen: LiveState) -> RenderableType:
     size = console().size
     return sweep_frame(view, seen, height=size.height, width=size.width, now=time.time())
 
@@ -106,7 +106,7 @@ def print_result(sweep: Sweep) -> None:
     view = sweep.detail
     out.print(headline(view))
     if view.held_out_note:
-        out.print(f"! {words(view.held_out_note)}", style="yellow")
+        out.print(f"! {escaped(view.held_out_note)}", style="yellow")
     out.print()
     out.print(cells_table(view, ranked=True))
     for note in view.notes:
@@ -132,13 +132,13 @@ def _watch_rollout(client: Client, rollout: Rollout) -> None:
     out.print(f"  {rollout.url}", style="dim")
 
 
-def rollout_frame(view: RolloutDetail, seen: Seen) -> RenderableType:
+def rollout_frame(view: RolloutDetail, seen: LiveState) -> RenderableType:
     """The stages, the gates of those that have begun, and its GPUs."""
     from rich.console import Group
 
     own = {one.run.id: str(stage.number) for stage in view.stages for one in stage.runs}
     doing = why(view)
-    lines = [f"  [dim]{words(doing)}[/]"] if doing else []
+    lines = [f"  [dim]{escaped(doing)}[/]"] if doing else []
     gates = gates_table(view, begun_only=True)
     return Group(
         rollout_headline(view),
@@ -182,7 +182,7 @@ def run_lines(run: RunView) -> str:
 def _live(
     client: Client,
     wait: Callable[..., Any],
-    render: Callable[[Any, Seen], RenderableType],
+    render: Callable[[Any, LiveState], RenderableType],
 ) -> None:
     """Redrawn in place twice a second, and cleared at the end: what follows is the result."""
     from rich.live import Live
@@ -214,10 +214,10 @@ class Look:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.seen = Seen()
+        self.seen = LiveState()
 
     def beside(self, view: SweepDetail | RolloutDetail | RunView) -> None:
-        from lehr.views import RunView
+        from lehr.schemas import RunView
 
         # What cannot be had now is shown as it was; the view itself has come.
         with suppress(ServerUnavailable):
@@ -318,7 +318,7 @@ def _json_lines() -> Callable[[Any], None]:
 
     def report(view: Any) -> None:
         nonlocal before
-        line = json.dumps({k: v for k, v in plain(view).items() if k not in _NOT_LIVE})
+        line = json.dumps({k: v for k, v in to_jsonable(view).items() if k not in _NOT_LIVE})
         if line != before:
             typer.echo(line)
         before = line

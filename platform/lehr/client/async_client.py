@@ -27,7 +27,7 @@ from lehr.client.comparisons import Comparison, Identified
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
-from lehr.views import (
+from lehr.schemas import (
     CellView,
     Latest,
     RolloutDetail,
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lehr.specs import RunSpec
-    from lehr_trainer.config import TrainConfig
+    from lehr_trainer.configs.train import TrainConfig
 
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S")
 
 
-class Face(Generic[S]):
+class AsyncProxy(Generic[S]):
     """The asynchronous face of a synchronous object."""
 
     def __init__(self, sync: S) -> None:
@@ -62,9 +62,9 @@ class Face(Generic[S]):
 
 def _awaited(
     method: Callable[Concatenate[S, P], T],
-) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[AsyncProxy[S], P], Coroutine[Any, Any, T]]:
     @wraps(method)
-    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: AsyncProxy[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await loop.run(lambda: method(self._sync, *args, **kwargs))
 
     return call
@@ -72,9 +72,9 @@ def _awaited(
 
 def _run(
     method: Callable[Concatenate[S, P], Run],
-) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, AsyncRun]]:
+) -> Callable[Concatenate[AsyncProxy[S], P], Coroutine[Any, Any, AsyncRun]]:
     @wraps(method)
-    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun:
+    async def call(self: AsyncProxy[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun:
         found = await loop.run(lambda: method(self._sync, *args, **kwargs))
         return self if found is self._sync and isinstance(self, AsyncRun) else AsyncRun(found)
 
@@ -83,9 +83,9 @@ def _run(
 
 def _runs(
     method: Callable[Concatenate[S, P], list[Run]],
-) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, list[AsyncRun]]]:
+) -> Callable[Concatenate[AsyncProxy[S], P], Coroutine[Any, Any, list[AsyncRun]]]:
     @wraps(method)
-    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> list[AsyncRun]:
+    async def call(self: AsyncProxy[S], /, *args: P.args, **kwargs: P.kwargs) -> list[AsyncRun]:
         found = await loop.run(lambda: method(self._sync, *args, **kwargs))
         return [AsyncRun(run) for run in found]
 
@@ -94,9 +94,9 @@ def _runs(
 
 def _sweep(
     method: Callable[Concatenate[S, P], Sweep],
-) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, AsyncSweep]]:
+) -> Callable[Concatenate[AsyncProxy[S], P], Coroutine[Any, Any, AsyncSweep]]:
     @wraps(method)
-    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncSweep:
+    async def call(self: AsyncProxy[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncSweep:
         found = await loop.run(lambda: method(self._sync, *args, **kwargs))
         return self if found is self._sync and isinstance(self, AsyncSweep) else AsyncSweep(found)
 
@@ -105,9 +105,9 @@ def _sweep(
 
 def _sweeps(
     method: Callable[Concatenate[S, P], list[Sweep]],
-) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, list[AsyncSweep]]]:
+) -> Callable[Concatenate[AsyncProxy[S], P], Coroutine[Any, Any, list[AsyncSweep]]]:
     @wraps(method)
-    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> list[AsyncSweep]:
+    async def call(self: AsyncProxy[S], /, *args: P.args, **kwargs: P.kwargs) -> list[AsyncSweep]:
         found = await loop.run(lambda: method(self._sync, *args, **kwargs))
         return [AsyncSweep(sweep) for sweep in found]
 
@@ -116,9 +116,9 @@ def _sweeps(
 
 def _rollout(
     method: Callable[Concatenate[S, P], Rollout],
-) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, AsyncRollout]]:
+) -> Callable[Concatenate[AsyncProxy[S], P], Coroutine[Any, Any, AsyncRollout]]:
     @wraps(method)
-    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRollout:
+    async def call(self: AsyncProxy[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRollout:
         found = await loop.run(lambda: method(self._sync, *args, **kwargs))
         return (
             self if found is self._sync and isinstance(self, AsyncRollout) else AsyncRollout(found)
@@ -129,9 +129,9 @@ def _rollout(
 
 def _rollouts(
     method: Callable[Concatenate[S, P], list[Rollout]],
-) -> Callable[Concatenate[Face[S], P], Coroutine[Any, Any, list[AsyncRollout]]]:
+) -> Callable[Concatenate[AsyncProxy[S], P], Coroutine[Any, Any, list[AsyncRollout]]]:
     @wraps(method)
-    async def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> list[AsyncRollout]:
+    async def call(self: AsyncProxy[S], /, *args: P.args, **kwargs: P.kwargs) -> list[AsyncRollout]:
         found = await loop.run(lambda: method(self._sync, *args, **kwargs))
         return [AsyncRollout(rollout) for rollout in found]
 
@@ -140,15 +140,15 @@ def _rollouts(
 
 def _iterated(
     method: Callable[Concatenate[S, P], Iterator[T]],
-) -> Callable[Concatenate[Face[S], P], AsyncIterator[T]]:
+) -> Callable[Concatenate[AsyncProxy[S], P], AsyncIterator[T]]:
     @wraps(method)
-    def call(self: Face[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+    def call(self: AsyncProxy[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
         return loop.iterate(lambda: method(self._sync, *args, **kwargs))
 
     return call
 
 
-class AsyncRun(Face[Run]):
+class AsyncRun(AsyncProxy[Run]):
     """A run as it was when last read; ``await run.refresh()`` reads it again."""
 
     @property
@@ -245,7 +245,7 @@ class AsyncRun(Face[Run]):
     delete_checkpoint = _awaited(Run.delete_checkpoint)
 
 
-class AsyncSweep(Face[Sweep]):
+class AsyncSweep(AsyncProxy[Sweep]):
     """A sweep as it was when last read; ``await sweep.refresh()`` reads it again."""
 
     @property
@@ -305,7 +305,7 @@ class AsyncSweep(Face[Sweep]):
     plot = _awaited(Sweep.plot)
 
 
-class AsyncRollout(Face[Rollout]):
+class AsyncRollout(AsyncProxy[Rollout]):
     """A rollout as it was when last read; ``await rollout.refresh()`` reads it again."""
 
     @property
@@ -365,7 +365,7 @@ class AsyncRollout(Face[Rollout]):
     frame = _awaited(Rollout.frame)
 
 
-class AsyncComparison(Face[Comparison]):
+class AsyncComparison(AsyncProxy[Comparison]):
     """Runs side by side."""
 
     @property
@@ -388,7 +388,7 @@ class AsyncComparison(Face[Comparison]):
     plot = _awaited(Comparison.plot)
 
 
-class AsyncClient(Face[Client]):
+class AsyncClient(AsyncProxy[Client]):
     """A Lehr server, on an asyncio event loop.
 
     ::

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from lehr.errors import Conflict, ServerUnavailable, UserError
-from lehr.views import (
+from lehr.schemas import (
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,

@@ -19,7 +19,7 @@ from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
 from lehr.errors import ServerUnavailable, UserError
-from lehr.views import (
+from lehr.schemas import (
     ClusterView,
     Health,
     Page,

@@ -10,7 +10,7 @@ from pydantic import PrivateAttr, TypeAdapter
 from lehr.client.frames import comparison_frame, import_pandas, need_plotly
 from lehr.errors import UserError
 from lehr.notebook import number
-from lehr.views import ComparisonView, RunView, Series
+from lehr.schemas import ComparisonView, RunView, Series
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from lehr.views import CellView, ComparisonView, Series, StageView
+    from lehr.schemas import CellView, ComparisonView, Series, StageView
 
 
 def import_pandas(what: str) -> ModuleType:

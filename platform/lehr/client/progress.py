@@ -16,7 +16,7 @@ from lehr.notebook import live_rollout, live_run, live_sweep, number, rate
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from lehr.views import RolloutDetail, RunView, SweepDetail
+    from lehr.schemas import RolloutDetail, RunView, SweepDetail
 
 Shown = Callable[[float, float, str], None]
 """Done, of how much, and what to say beside it."""

@@ -17,7 +17,7 @@ from lehr.client.frames import import_pandas, need_plotly, series_frame
 from lehr.client.progress import run_progress
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound
-from lehr.views import (
+from lehr.schemas import (
     CheckpointDeletion,
     CheckpointVerdict,
     CheckpointView,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from lehr.client.transport import Transport
     from lehr.specs import RunSpec
-    from lehr_trainer.config import TrainConfig
+    from lehr_trainer.configs.train import TrainConfig
 
 V = TypeVar("V", bound=BaseModel)
 ENDED = frozenset({"completed", "failed", "cancelled", "pruned"})

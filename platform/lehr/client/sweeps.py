@@ -13,7 +13,7 @@ from lehr.client.progress import sweep_progress
 from lehr.client.runs import Run
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import Conflict, NotFound, nearest
-from lehr.views import CellView, SweepDeletion, SweepDetail, SweepView
+from lehr.schemas import CellView, SweepDeletion, SweepDetail, SweepView
 
 if TYPE_CHECKING:
     import pandas as pd

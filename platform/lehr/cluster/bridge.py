@@ -31,8 +31,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lehr import killpoints
-from lehr.cluster.agent import Agent
-from lehr.cluster.raynodes import RayNode, current_nodes
+from lehr.cluster.ray_nodes import RayNode, current_nodes
+from lehr.node.agent import Agent
 
 NAMESPACE = "lehr"
 MEMBERS_EVERY_S = 1.0

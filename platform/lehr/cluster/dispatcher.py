@@ -16,32 +16,33 @@ from pathlib import Path
 from typing import Any
 
 from lehr import home as homes
-from lehr.cluster import capacity, sights
-from lehr.cluster.bridge_keeper import BridgeKeeper
-from lehr.cluster.handlers import AttemptHandlers
+from lehr.cluster import snapshot
+from lehr.cluster.attempt_protocol import AttemptProtocol
+from lehr.cluster.bridge_client import BridgeClient
+from lehr.cluster.finalize import TIME_LIMIT, finalize, give_up, wish_message
+from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.isolation import Isolation
-from lehr.cluster.launching import LaunchSettings
-from lehr.cluster.members import Cluster, Member
-from lehr.cluster.mirror import Mirror
-from lehr.cluster.node_keeper import EXCLUDED, NodeKeeper, excluded
-from lehr.cluster.pulse import Pulses
-from lehr.cluster.rollout_keeper import RolloutKeeper
-from lehr.cluster.settling import TIME_LIMIT, give_up, settle, wish_message
-from lehr.cluster.starter import Starter
-from lehr.cluster.sweep_keeper import SweepKeeper
+from lehr.cluster.launch_spec import LaunchSettings
+from lehr.cluster.launcher import Launcher
+from lehr.cluster.membership import Cluster, Member
+from lehr.cluster.node_controller import EXCLUDED, NodeController, excluded
+from lehr.cluster.rollout_controller import RolloutController
+from lehr.cluster.run_cache import RunCache
+from lehr.cluster.sweep_controller import SweepController
 from lehr.cluster.tokens import AttemptTokens
 from lehr.cluster.view import cluster_view, queue_view
 from lehr.control import reconcile as rc
 from lehr.control.lifecycle import ACTIVE, Desired, RunState
+from lehr.control.liveness import Liveness, Thresholds
 from lehr.control.queue import plan
 from lehr.control.resources import Need, can_ever_place
-from lehr.control.silence import Silence, Thresholds
 from lehr.errors import NotFound, nearest
+from lehr.node import gpu_inventory
+from lehr.schemas import ClusterView, QueueEntry
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
 from lehr.store.ids import run_of
 from lehr.store.tables import Attempt, Run
-from lehr.views import ClusterView, QueueEntry
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ GATHER_S = 0.02
 """Between being woken and looking: what changes together is looked at together."""
 SETTLE_WAIT_S = 20.0
 """For the streams of an attempt that has exited; then its run is settled from exit.json alone."""
-DEFAULT_PATIENCE = rc.Patience()
+DEFAULT_PATIENCE = rc.Timeouts()
 DEFAULT_THRESHOLDS = Thresholds()
 NO_GPUS_HERE = (
     "this machine's driver lists no GPU; see lehr doctor. To train on the CPU, on logical GPUs: "
@@ -89,23 +90,23 @@ class Dispatcher:
         server_url: str,
         trainer: str | None = None,
         node: str | None = None,
-        patience: rc.Patience = DEFAULT_PATIENCE,
+        patience: rc.Timeouts = DEFAULT_PATIENCE,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> None:
         self.store = store
-        self.pulses = Pulses()
-        self.handlers = AttemptHandlers(store, self.pulses, self.wake)
+        self.pulses = HeartbeatTable()
+        self.handlers = AttemptProtocol(store, self.pulses, self.wake)
         self._patience = patience
         self._thresholds = thresholds
         name = node or socket.gethostname().partition(".")[0]
         expected: dict[str, list[dict[str, Any]]] = {}
         offered = 0
         if ray_address is None:
-            offered = capacity.gpus_to_offer(gpus, home)
-            expected[name] = [gpu.to_json() for gpu in capacity.node_gpus(offered)]
+            offered = gpu_inventory.gpus_to_offer(gpus, home)
+            expected[name] = [gpu.to_json() for gpu in gpu_inventory.node_gpus(offered)]
         self._embedded = ray_address is None
         self._cluster = Cluster(expected)
-        self._keeper = BridgeKeeper(
+        self._keeper = BridgeClient(
             home,
             ray_address=ray_address,
             gpus=offered,
@@ -114,7 +115,7 @@ class Dispatcher:
             on_news=self._hear,
             on_state=self._bridge_state,
         )
-        self._starter = Starter(
+        self._starter = Launcher(
             store,
             self._cluster,
             self._keeper,
@@ -129,16 +130,16 @@ class Dispatcher:
             self.wake,
         )
         self._isolation = Isolation(partial(give_up, store), self.pulses.now)
-        self._mirror = Mirror(store, self._isolation)
-        self._sweeps = SweepKeeper(store)
-        self._rollouts = RolloutKeeper(store, homes.runs_dir(home))
-        self._nodes = NodeKeeper(store)
+        self._mirror = RunCache(store, self._isolation)
+        self._sweeps = SweepController(store)
+        self._rollouts = RolloutController(store, homes.runs_dir(home))
+        self._nodes = NodeController(store)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._guard = threading.Lock()
-        self._spoke: set[str] = set()
+        self._attempts_with_new_events: set[str] = set()
         """Attempts whose events have grown since the last tick."""
-        self._gone: set[str] = set()
+        self._self_reported_exits: set[str] = set()
         """Attempts that reported their own end, of those that agents still list."""
         self._order: tuple[str, ...] = ()
         self._unsubscribe = store.subscribe(self._changed)
@@ -148,7 +149,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Returns at once: Ray comes up beside the server."""
-        self._spoke.update(attempt.id for attempt in self.store.open_attempts())
+        self._attempts_with_new_events.update(attempt.id for attempt in self.store.open_attempts())
         self._sweeps.look_at_all()
         self._rollouts.look_at_all()
         self._thread.start()
@@ -229,7 +230,7 @@ class Dispatcher:
             return None
         return can_ever_place(Need(resources.gpus, resources.nodes), nodes)
 
-    def silences(self) -> dict[str, Silence]:
+    def silences(self) -> dict[str, Liveness]:
         """By run id, for runs that have a living attempt."""
         return {
             attempt.run_id: self.pulses.silence(attempt.id, self._thresholds)
@@ -252,13 +253,13 @@ class Dispatcher:
                 self._wake.set()  # What a tick changes itself, it also goes on from.
         elif change.kind == "metrics" and change.attempt is not None:
             with self._guard:
-                self._spoke.add(f"{change.id}-{change.attempt}")
+                self._attempts_with_new_events.add(f"{change.id}-{change.attempt}")
 
     def _hear(self, news: dict[str, Any]) -> None:
         before = self._cluster.members()
         self._cluster.hear(news)
         after = self._cluster.members()
-        if sights.shape(before) != sights.shape(after):
+        if snapshot.shape(before) != snapshot.shape(after):
             self.store.notify(Change("cluster", ""))
         self._wake.set()
 
@@ -291,18 +292,20 @@ class Dispatcher:
         self._sweeps.tick()
         self._rollouts.tick()
         self._mirror.refresh()
-        self._heed_wishes()
+        self._apply_requests()
         self._mirror.refresh()
         attempts = self.store.open_attempts()
         self.pulses.keep_only(attempt.id for attempt in attempts)
-        members = sights.corrected(self._cluster.members(), attempts, self.store, self._gone)
+        members = snapshot.corrected(
+            self._cluster.members(), attempts, self.store, self._self_reported_exits
+        )
         self._reconcile(attempts, members)
         self._nodes.tick([name for name, member in members.items() if member.usable])
         self._start_waiting(attempts, members)
 
     def _apply_events(self) -> None:
         with self._guard:
-            spoke, self._spoke = self._spoke, set()
+            spoke, self._attempts_with_new_events = self._attempts_with_new_events, set()
         left = set(spoke)
         try:
             for attempt_id in spoke:
@@ -314,7 +317,7 @@ class Dispatcher:
                     left.discard(attempt_id)
         finally:
             with self._guard:
-                self._spoke |= left
+                self._attempts_with_new_events |= left
 
     def _settle_ended(self) -> None:
         """Transition runs whose attempt has exited."""
@@ -333,18 +336,18 @@ class Dispatcher:
             if self.pulses.now() - pulse.ended_since < SETTLE_WAIT_S:
                 return
         self.store.apply_events(attempt.id)
-        state = settle(self.store, attempt.id)
+        state = finalize(self.store, attempt.id)
         if state is not None:
             log.info("attempt %s ended: its run is %s", attempt.id, state.value)
 
-    def _heed_wishes(self) -> None:
+    def _apply_requests(self) -> None:
         """What people want, as moves: those that need no process happen here and now."""
         for run in self._mirror.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
             self._isolation.do(run.id, "applying its requests", partial(self._heed, run))
 
     def _heed(self, run: Run) -> None:
         state, desired = RunState(run.state), Desired(run.desired)
-        new = sights.move_for_wish(state, desired)
+        new = snapshot.move_for_wish(state, desired)
         if new is not None:
             cause = "resume" if new is RunState.QUEUED else desired.value
             self._move(run, state, new, cause, wish_message(self.store, run))
@@ -383,7 +386,7 @@ class Dispatcher:
 
         def look(attempt: Attempt) -> None:
             run = runs.get(attempt.run_id)
-            seen.append(sights.open_attempt(attempt, run, members, self.pulses))
+            seen.append(snapshot.open_attempt(attempt, run, members, self.pulses))
 
         for attempt in attempts:
             if not self._isolation.do(
@@ -410,15 +413,15 @@ class Dispatcher:
             case rc.Adopt() if attempt is not None:
                 log.info("attempt %s is running: adopted", attempt.id)
                 self.store.update_attempt(attempt.id, dispatched_at=self.store.clock())
-            case rc.Lose() if attempt is not None:
+            case rc.MarkLost() if attempt is not None:
                 log.warning("attempt %s is lost: %s", attempt.id, action.message)
                 note = self._starter.stand_in(action.cause, action.message, action.node)
                 self._starter.record_exit(attempt.id, note)
                 self._nodes.note_end()
-            case rc.Collect() if attempt is not None:
-                self._starter.record_exit(attempt.id, sights.listed_exit(attempt, members))
+            case rc.RecordExit() if attempt is not None:
+                self._starter.record_exit(attempt.id, snapshot.listed_exit(attempt, members))
                 self._nodes.note_end()
-            case rc.Abandon() if attempt is not None:
+            case rc.CloseAttempt() if attempt is not None:
                 self.store.close_attempt(attempt.id)
             case _:
                 pass
@@ -431,7 +434,7 @@ class Dispatcher:
         out = excluded(self.store.node_notes())
         decided = plan(
             waiting,
-            sights.active(attempts, self._mirror.runs(ACTIVE), members, self.pulses),
+            snapshot.active(attempts, self._mirror.runs(ACTIVE), members, self.pulses),
             [m.as_node(excluded=name in out) for name, m in members.items()],
         )
         self._order = decided.order

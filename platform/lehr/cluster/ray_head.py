@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lehr import home as homes
-from lehr.cluster import procfs
 from lehr.errors import InternalError
+from lehr.node import procfs
 
 MARK = "LEHR_RAY_HEAD"
 """Environment variable of everything that belongs to one head."""

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from lehr.analysis.diagnosis import Curve, diagnose
 from lehr.analysis.gates import Evidence, Pair
-from lehr.checkpoints.registry import Places
+from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control.lifecycle import RunState
 from lehr.errors import LehrError, NotFound
-from lehr.present.alarms import JUDGED
+from lehr.presenters.alerts import JUDGED
 from lehr.specs.stages import PlannedStage, Role
 from lehr.store import Store
 from lehr.store.tables import Checkpoint, Run
-from lehr_trainer.records import Started
+from lehr_trainer.contract.records import Started
 
 _MEASURED = ("mfu", "memory/peak_bytes", "memory/reserved_bytes", "memory/rss_bytes")
 _POINTS = 2_000
@@ -81,7 +81,7 @@ def pair(store: Store, runs_dir: Path, stage: PlannedStage, runs: Mapping[Role, 
             why = f"{run.name} has no checkpoint at step {step:,}"
             return Pair(whole.id, resumed.id, step, problem=why, failed=True)
         try:
-            files = Places(runs_dir, run, row).files().files
+            files = CheckpointLocations(runs_dir, run, row).files().files
         except LehrError as error:
             return Pair(whole.id, resumed.id, step, problem=str(error))
         found.append({one.name: one.sha256 for one in files if one.name.endswith(_TENSORS)})

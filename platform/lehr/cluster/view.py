@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lehr.cluster.capacity import LOGICAL
-from lehr.cluster.launching import placement_of
-from lehr.cluster.members import Cluster
-from lehr.cluster.node_keeper import excluded
+from lehr.cluster.launch_spec import placement_of
+from lehr.cluster.membership import Cluster
+from lehr.cluster.node_controller import excluded
 from lehr.control.lifecycle import RunState
+from lehr.node.gpu_inventory import LOGICAL
+from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
 from lehr.store.tables import Attempt, Run
-from lehr.views import ClusterView, GpuView, NodeView, QueueEntry
 
 
 def cluster_view(

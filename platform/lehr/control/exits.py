@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from lehr_trainer.records import Count
+from lehr_trainer.contract.records import Count
 
 Text = Annotated[str, Field(max_length=200_000)]
 

@@ -12,7 +12,7 @@ from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import RunSpec
 
 if TYPE_CHECKING:
-    from lehr_trainer.config import TrainConfig
+    from lehr_trainer.configs.train import TrainConfig
 
 _SCHEDULE = "train.schedule"
 _WARMUP = frozenset({f"{_SCHEDULE}.{name}" for name in ("warmup_steps", "warmup_ratio")})
@@ -22,7 +22,7 @@ _MODEL_MAY_CHANGE = frozenset({"rope_theta", "rope_scaling", "max_sequence_lengt
 _LONGEST_NAME = 100
 
 
-class Saved(Protocol):
+class ForkPoint(Protocol):
     """A checkpoint whose files are there."""
 
     @property
@@ -31,7 +31,7 @@ class Saved(Protocol):
     def step(self) -> int: ...
 
 
-C = TypeVar("C", bound=Saved)
+C = TypeVar("C", bound=ForkPoint)
 
 
 def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:

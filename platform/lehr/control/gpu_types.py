@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from lehr.control.resources import is_type
-from lehr_trainer.hardware import GPUS
+from lehr_trainer.planning.hardware import GPUS
 
 _ALSO = (
     *("A2", "A16", "A30", "A800", "A1000", "A2000", "A4000", "A4500", "A5000", "A5500", "A6000"),

@@ -1,6 +1,6 @@
 """The life of a run: its states, and the moves between them that exist.
 
-A move that is not in ``MOVES`` cannot be recorded. Who decides a move lives in
+A move that is not in ``TRANSITIONS`` cannot be recorded. Who decides a move lives in
 this package; who writes it down is ``lehr.store``.
 """
 
@@ -39,7 +39,7 @@ class Desired(StrEnum):
     PRUNE = "prune"
 
 
-MOVES: dict[RunState, frozenset[RunState]] = {
+TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.QUEUED: frozenset(
         {RunState.STARTING, RunState.PAUSED, RunState.CANCELLED, RunState.FAILED}
     ),
@@ -69,5 +69,5 @@ ENDED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunS
 ACTIVE = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 
 
-def can_move(old: RunState, new: RunState) -> bool:
-    return new in MOVES[old]
+def can_transition(old: RunState, new: RunState) -> bool:
+    return new in TRANSITIONS[old]

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lehr.control.lifecycle import MOVES, Desired, RunState
-from lehr.control.retries import Budget, Budgets, Cause, Exit, Finished, classify, rough_end
+from lehr.control.lifecycle import TRANSITIONS, Desired, RunState
+from lehr.control.retries import (
+    Budget,
+    Budgets,
+    Cause,
+    ExitReport,
+    FinishedReport,
+    classify,
+    rough_end,
+)
 
 _STOPPED: dict[Desired, RunState] = {
     Desired.PAUSE: RunState.PAUSED,
@@ -28,8 +36,8 @@ def outcome(
     desired: Desired,
     time_limit_s: float | None,
     over_time_limit: bool,
-    ended: Exit,
-    finished: Finished | None,
+    ended: ExitReport,
+    finished: FinishedReport | None,
     budgets: Budgets,
 ) -> Outcome:
     """The state that the run goes to, and why.
@@ -61,11 +69,11 @@ def outcome(
     return Outcome(RunState.FAILED, cause.name, _exhausted(cause))
 
 
-def _stopped_cleanly(finished: Finished | None) -> bool:
+def _stopped_cleanly(finished: FinishedReport | None) -> bool:
     return finished is not None and finished.outcome == "stopped"
 
 
-def _failed_while_pausing(desired: Desired, finished: Finished | None) -> bool:
+def _failed_while_pausing(desired: Desired, finished: FinishedReport | None) -> bool:
     """A run that fails by itself while it is asked to pause would only fail again."""
     return desired is Desired.PAUSE and finished is not None and finished.outcome == "failed"
 
@@ -82,9 +90,9 @@ def path(old: RunState, new: RunState) -> tuple[RunState, ...]:
     A short run can end before anybody noticed that it had started: ``starting`` to ``completed``
     goes by way of ``running``, since each state is recorded.
     """
-    if new in MOVES[old]:
+    if new in TRANSITIONS[old]:
         return (new,)
     for between in (RunState.RUNNING, RunState.STOPPING):
-        if between in MOVES[old] and new in MOVES[between]:
+        if between in TRANSITIONS[old] and new in TRANSITIONS[between]:
             return (between, new)
     return ()

@@ -24,8 +24,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lehr.control import reasons
-from lehr.control.reasons import Blocker
+from lehr.control import pending_reasons
+from lehr.control.pending_reasons import Blocker
 from lehr.control.resources import Need, Node, Placement, Share, can_ever_place, matching
 
 
@@ -224,18 +224,18 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
 
     starts: list[Start] = []
     names = {run.run_id: run.name or run.run_id for run in waiting}
-    hopeless: set[tuple[Need, frozenset[str]]] = set()
+    unplaceable: set[tuple[Need, frozenset[str]]] = set()
     told: dict[tuple[Need, frozenset[str]], tuple[int, str]] = {}
     first_of: set[int] = set()
     for run in order:
         kind = (run.need, run.excluded_nodes)
         # Free GPUs only grow fewer while a plan is made: what did not fit once will not now.
-        placement = None if kind in hopeless else board.fit(run)
+        placement = None if kind in unplaceable else board.fit(run)
         if placement is not None:
             board.take(placement)
             starts.append(Start(run.run_id, placement))
             continue
-        hopeless.add(kind)
+        unplaceable.add(kind)
         next_in_line = run.priority not in first_of
         first_of.add(run.priority)
         version, reason = told.get(kind, (-1, ""))
@@ -260,7 +260,7 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
     need = run.need
     candidates = board.candidates(run)
     if not need.gpus:
-        return reasons.cpu_places(sum(node.cpu_places for node in candidates if node.gpus))
+        return pending_reasons.cpu_places(sum(node.cpu_places for node in candidates if node.gpus))
     free_on = [(node, board.open(node, need, held=True)) for node in candidates]
     free = sum(len(indices) for _, indices in free_on)
     kept = Counter(
@@ -271,7 +271,7 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
     )
     keeper = names[kept.most_common(1)[0][0]] if kept else None
     blockers = board.reserve(run)
-    return reasons.waits(
+    return pending_reasons.waits(
         need,
         blockers,
         free=free,
@@ -312,7 +312,7 @@ def _impossible(run: Waiting, board: _Board) -> str | None:
         return None
     silent = [node.name for node in nodes if not node.usable and matching(node, need)]
     out = sorted(node.name for node in nodes if node.excluded and matching(node, need))
-    return reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out)
+    return pending_reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out)
 
 
 def _within_sweep_limits(
@@ -324,7 +324,7 @@ def _within_sweep_limits(
         limit = run.max_concurrent
         if run.sweep_id is not None and limit is not None:
             if running[run.sweep_id] >= limit:
-                why[run.run_id] = reasons.sweep_limit(run.sweep_name or run.sweep_id, limit)
+                why[run.run_id] = pending_reasons.sweep_limit(run.sweep_name or run.sweep_id, limit)
                 continue
             running[run.sweep_id] += 1
         allowed.append(run)

@@ -21,7 +21,7 @@ from enum import StrEnum
 from lehr.control.lifecycle import Desired
 
 
-class Seen(StrEnum):
+class AttemptPhase(StrEnum):
     """How an agent found an attempt on its node."""
 
     LIVE = "live"
@@ -30,7 +30,7 @@ class Seen(StrEnum):
     """Its exit.json is written and no process is left; its streams may still be on their way."""
 
 
-class Pressure(StrEnum):
+class StopLevel(StrEnum):
     """How hard a process is asked to end. Each step includes the one before."""
 
     ORDER = "order"
@@ -46,7 +46,7 @@ class NodeSeen:
     """Ray counts it as a member."""
     answered: bool
     """Its agent has listed what it has, to this server's bridge."""
-    attempts: Mapping[str, Seen] = field(default_factory=dict)
+    attempts: Mapping[str, AttemptPhase] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class OpenAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """How long what is waited for, in seconds."""
 
     lease_s: float = 60.0
@@ -97,11 +97,11 @@ class Patience:
     pause_term_s: float = 300.0
     pause_kill_s: float = 900.0
     """Long enough to save 15 GB to slow storage."""
-    farewell_s: float = 900.0
+    gang_drain_s: float = 900.0
     """One node's part of a gang completed: until the others must have. The first may be saving."""
     collect_s: float = 20.0
     """Ended, but its shipper's word of it has not come: the agent's word is taken."""
-    linger_s: float = 10.0
+    exit_grace_s: float = 10.0
     """Exited by its own word, while its agent's last list still has it living."""
     abandon_s: float = 24 * 3600.0
     """Exited, its node gone: the rest of its streams will not come."""
@@ -127,12 +127,12 @@ class Stop:
 
     attempt_id: str
     nodes: tuple[str, ...]
-    pressure: Pressure
+    pressure: StopLevel
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Lose:
+class MarkLost:
     """Its processes are gone, or beyond reach for good: settle the run without its exit."""
 
     attempt_id: str
@@ -143,26 +143,26 @@ class Lose:
 
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class RecordExit:
     """It has ended, and its shipper cannot say so: take the agent's word."""
 
     attempt_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
+class CloseAttempt:
     """Nothing more will come of it: close it."""
 
     attempt_id: str
 
 
-Action = Launch | Adopt | Stop | Lose | Collect | Abandon
+Action = Launch | Adopt | Stop | MarkLost | RecordExit | CloseAttempt
 
 
 def reconcile(
     attempts: Sequence[OpenAttempt],
     nodes: Iterable[NodeSeen],
-    patience: Patience = Patience(),
+    patience: Timeouts = Timeouts(),
     *,
     membership_known: bool = True,
 ) -> list[Action]:
@@ -179,14 +179,14 @@ def reconcile(
     actions: list[Action] = []
     for attempt in attempts:
         actions.extend(_judge(attempt, seen, patience, membership_known=membership_known))
-    actions.extend(_strangers({attempt.id for attempt in attempts}, seen.values()))
+    actions.extend(_orphans({attempt.id for attempt in attempts}, seen.values()))
     return actions
 
 
 def _judge(
     attempt: OpenAttempt,
     seen: Mapping[str, NodeSeen],
-    patience: Patience,
+    patience: Timeouts,
     *,
     membership_known: bool,
 ) -> list[Action]:
@@ -199,9 +199,9 @@ def _judge(
         if membership_known and not node.alive and node.name not in attempt.ended_nodes
     ]
     found = {node.name: node.attempts[attempt.id] for node in mine if attempt.id in node.attempts}
-    found |= dict.fromkeys(attempt.ended_nodes, Seen.ENDED)
+    found |= dict.fromkeys(attempt.ended_nodes, AttemptPhase.ENDED)
     absent = [node.name for node in mine if node.answered and node.name not in found]
-    live = tuple(name for name, state in found.items() if state is Seen.LIVE)
+    live = tuple(name for name, state in found.items() if state is AttemptPhase.LIVE)
 
     if attempt.exited:
         return _after_exit(attempt, live, lost, absent, patience)
@@ -214,10 +214,10 @@ def _judge(
         # An agent answers and has never heard of it: neither processes nor files are there.
         return _lost(attempt, live, "shim_lost", f"no trace of it is left on node {absent[0]}")
     if found and not live and len(found) == len(attempt.nodes):
-        return [Collect(attempt.id)] if attempt.since_ended_s > patience.collect_s else []
+        return [RecordExit(attempt.id)] if attempt.since_ended_s > patience.collect_s else []
     actions: list[Action] = []
     if not attempt.wanted:
-        actions += _stop(attempt, live, Pressure.KILL, "superseded by another attempt")
+        actions += _stop(attempt, live, StopLevel.KILL, "superseded by another attempt")
     elif attempt.desired is not Desired.RUN or attempt.over_time_limit:
         actions += _stopping(attempt, live, patience)
     elif not attempt.heard and attempt.since_contact_s > patience.first_beat_s:
@@ -230,9 +230,9 @@ def _judge(
             attempt.nodes[0] if len(attempt.nodes) == 1 else None,
         )
     elif attempt.stalled is not None:
-        actions += _stop(attempt, live, Pressure.KILL, attempt.stalled)
+        actions += _stop(attempt, live, StopLevel.KILL, attempt.stalled)
     elif len(live) < len(found) and not (
-        attempt.ended_well and attempt.since_ended_s <= patience.farewell_s
+        attempt.ended_well and attempt.since_ended_s <= patience.gang_drain_s
     ):
         # A gang is whole or it is nothing: where one node's part ended, the others must.
         actions += _stop(attempt, live, _gang_pressure(attempt), "another node's part ended")
@@ -259,20 +259,20 @@ def _after_exit(
     live: tuple[str, ...],
     lost: Sequence[str],
     absent: Sequence[str],
-    patience: Patience,
+    patience: Timeouts,
 ) -> list[Action]:
-    if live and attempt.since_ended_s > patience.linger_s:
+    if live and attempt.since_ended_s > patience.exit_grace_s:
         # Another node's part, or a fenced one that came back with its node.
-        return _stop(attempt, live, Pressure.KILL, "it has ended")
+        return _stop(attempt, live, StopLevel.KILL, "it has ended")
     gone = {*lost, *absent}
     if absent and gone >= set(attempt.nodes):
-        return [Abandon(attempt.id)]
+        return [CloseAttempt(attempt.id)]
     if gone >= set(attempt.nodes) and attempt.since_ended_s > patience.abandon_s:
-        return [Abandon(attempt.id)]
+        return [CloseAttempt(attempt.id)]
     return []
 
 
-def _stopping(attempt: OpenAttempt, live: tuple[str, ...], patience: Patience) -> list[Action]:
+def _stopping(attempt: OpenAttempt, live: tuple[str, ...], patience: Timeouts) -> list[Action]:
     saves = attempt.desired is Desired.PAUSE or attempt.over_time_limit
     term, kill = (
         (patience.pause_term_s, patience.pause_kill_s)
@@ -280,18 +280,18 @@ def _stopping(attempt: OpenAttempt, live: tuple[str, ...], patience: Patience) -
         else (patience.cancel_term_s, patience.cancel_kill_s)
     )
     if attempt.since_wish_s > kill:
-        return _stop(attempt, live, Pressure.KILL, "it did not stop when asked")
+        return _stop(attempt, live, StopLevel.KILL, "it did not stop when asked")
     if attempt.since_wish_s > term:
-        return _stop(attempt, live, Pressure.TERM, "it did not stop when ordered")
+        return _stop(attempt, live, StopLevel.TERM, "it did not stop when ordered")
     return []
 
 
-def _gang_pressure(attempt: OpenAttempt) -> Pressure:
-    return Pressure.KILL if attempt.since_ended_s > 30 else Pressure.TERM
+def _gang_pressure(attempt: OpenAttempt) -> StopLevel:
+    return StopLevel.KILL if attempt.since_ended_s > 30 else StopLevel.TERM
 
 
 def _stop(
-    attempt: OpenAttempt, live: tuple[str, ...], pressure: Pressure, reason: str
+    attempt: OpenAttempt, live: tuple[str, ...], pressure: StopLevel, reason: str
 ) -> list[Action]:
     return [Stop(attempt.id, live, pressure, reason)] if live else []
 
@@ -303,15 +303,15 @@ def _lost(
     message: str,
     node: str | None = None,
 ) -> list[Action]:
-    stop = _stop(attempt, live, Pressure.KILL, message)
-    return [*stop, Lose(attempt.id, cause, message, node)]
+    stop = _stop(attempt, live, StopLevel.KILL, message)
+    return [*stop, MarkLost(attempt.id, cause, message, node)]
 
 
-def _strangers(known: set[str], nodes: Iterable[NodeSeen]) -> list[Action]:
+def _orphans(known: set[str], nodes: Iterable[NodeSeen]) -> list[Action]:
     """Live processes that no open attempt accounts for."""
     return [
-        Stop(attempt_id, (node.name,), Pressure.KILL, "no open attempt")
+        Stop(attempt_id, (node.name,), StopLevel.KILL, "no open attempt")
         for node in nodes
         for attempt_id, state in node.attempts.items()
-        if state is Seen.LIVE and attempt_id not in known
+        if state is AttemptPhase.LIVE and attempt_id not in known
     ]

@@ -35,7 +35,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class ExitReport:
     """How an attempt's process ended: exit.json, or what stands in for it."""
 
     code: int | None = None
@@ -46,7 +46,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedReport:
     """The trainer's last word."""
 
     outcome: str
@@ -229,7 +229,7 @@ _EXCEPTION = re.compile(
 )
 
 
-def classify(ended: Exit, finished: Finished | None) -> Cause:
+def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
     """Why a failed attempt failed. Ask only about one that did not do what was wanted of it."""
     if finished is not None and finished.outcome == "failed":
         return _by_trainer(finished, ended)
@@ -257,7 +257,7 @@ def internal(reason: str) -> Cause:
     return Cause(INTERNAL, Budget.NONE, message)
 
 
-def rough_end(ended: Exit) -> str | None:
+def rough_end(ended: ExitReport) -> str | None:
     """In words, how a process went down that had done its work; None if it ended as it should."""
     how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.code}"
     if ended.signal is not None or ended.code:
@@ -267,7 +267,7 @@ def rough_end(ended: Exit) -> str | None:
     return None
 
 
-def _by_trainer(finished: Finished, ended: Exit) -> Cause:
+def _by_trainer(finished: FinishedReport, ended: ExitReport) -> Cause:
     cause = finished.cause or "error"
     message = finished.message or "the trainer failed and said no more"
     if cause in _OWN_CAUSES:
@@ -309,7 +309,7 @@ def _by_signal(number: int) -> Cause:
     return Cause("crashed", Budget.USER, f"it crashed ({name})")
 
 
-def _by_exit_code(ended: Exit) -> Cause:
+def _by_exit_code(ended: ExitReport) -> Cause:
     # torchrun itself exits 1 when a rank was killed; which signal it was stands in its report.
     match = re.search(r"exitcode\s*:\s*-(\d+)|Signal (\d+) \(SIG\w+\) received", ended.log_tail)
     if match is not None:
@@ -324,7 +324,7 @@ def _by_exit_code(ended: Exit) -> Cause:
     return Cause("user_code", Budget.USER, f"it ended with exit code {ended.code}")
 
 
-def _with_step(message: str, ended: Exit) -> str:
+def _with_step(message: str, ended: ExitReport) -> str:
     detail = ended.log_tail.strip().splitlines()
     return f"{message}: {detail[-1][:300]}" if detail else message
 

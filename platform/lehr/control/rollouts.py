@@ -32,7 +32,7 @@ class StageRun:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageState:
     """A stage as it is recorded."""
 
     number: int
@@ -71,7 +71,7 @@ class Fail:
 Act = Submit | Pass | Fail
 
 
-def current(stages: Sequence[Stage]) -> Stage | None:
+def current(stages: Sequence[StageState]) -> StageState | None:
     """The stage that is at work; None once the last has passed, or one has not."""
     for stage in stages:
         if stage.outcome is None:
@@ -81,7 +81,7 @@ def current(stages: Sequence[Stage]) -> Stage | None:
     return None
 
 
-def decide(stages: Sequence[Stage]) -> Act | None:
+def decide(stages: Sequence[StageState]) -> Act | None:
     """The one thing to do now; None while there is nothing but to wait."""
     stage = current(stages)
     if stage is None:
@@ -102,14 +102,14 @@ def decide(stages: Sequence[Stage]) -> Act | None:
     return Pass(stage.number)
 
 
-def wants_evidence(stage: Stage) -> bool:
+def wants_evidence(stage: StageState) -> bool:
     """Whether a gate of the stage is still to be judged by what its first run shows."""
     return "train" in stage.runs and any(
         gate not in stage.verdicts for gate in stage.gates if gate != EXACT_RESUME
     )
 
 
-def pair_is_over(stage: Stage) -> bool:
+def pair_is_over(stage: StageState) -> bool:
     """Whether the runs that exact_resume compares have all ended, or one of them badly."""
     if EXACT_RESUME not in stage.gates or EXACT_RESUME in stage.verdicts:
         return False
@@ -118,7 +118,7 @@ def pair_is_over(stage: Stage) -> bool:
     return bad or all(run is not None and run.over for run in further)
 
 
-def _next_of_the_pair(stage: Stage) -> Submit | None:
+def _next_of_the_pair(stage: StageState) -> Submit | None:
     for role in stage.roles[1:]:
         run = stage.runs.get(role)
         if run is None:

@@ -26,7 +26,7 @@ Goal = Literal["minimize", "maximize"]
 
 
 @dataclass(frozen=True)
-class Report:
+class TrialReport:
     """The sweep's metric of one trial, as it came in."""
 
     step: int
@@ -43,7 +43,7 @@ class Trial:
     """The cell's number, from 1."""
     parameters: Mapping[str, Any]
     state: Literal["running", "completed", "pruned", "failed"]
-    reports: tuple[Report, ...] = ()
+    reports: tuple[TrialReport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _pruner(rule: AshaPruning | MedianPruning | HyperbandPruning, total_steps: i
     return pruner
 
 
-def _reason(rule: AshaPruning | MedianPruning | HyperbandPruning, report: Report) -> str:
+def _reason(rule: AshaPruning | MedianPruning | HyperbandPruning, report: TrialReport) -> str:
     if not math.isfinite(report.value):
         return f"{rule.name}: the metric was {report.value} at step {report.step}"
     if isinstance(rule, MedianPruning):

@@ -13,7 +13,7 @@ from typing import Any
 
 from lehr.analysis.held_out import HeldOut
 from lehr.control.lifecycle import ENDED, Desired, RunState
-from lehr.control.search import Prune, Report, Trial, ask, prune
+from lehr.control.search import Prune, Trial, TrialReport, ask, prune
 from lehr.specs.search import MedianPruning, Pruning, point_key, random_points
 from lehr.specs.sweep import SEED, SweepSpec
 
@@ -39,7 +39,7 @@ class Cell:
     reason: str | None = None
     ended_at: float | None = None
     total_steps: int = 0
-    reports: tuple[Report, ...] = ()
+    reports: tuple[TrialReport, ...] = ()
     """The sweep's metric."""
     held_out: str | None = None
     """Digest of the held-out set that the metric is measured on; None where that is not known, or
@@ -47,7 +47,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Give:
+class PruneDecision:
     """A cell to end early."""
 
     run_id: str
@@ -60,7 +60,7 @@ class Give:
 class Decision:
     stop: str | None = None
     """Why no further cell is to start."""
-    prune: tuple[Give, ...] = ()
+    prune: tuple[PruneDecision, ...] = ()
     points: tuple[dict[str, Any], ...] = field(default=())
     """Cells to make: one point, once a seed."""
 
@@ -186,7 +186,7 @@ def _said(cell: Cell) -> str:
     return f"{cell.cause}: {text}" if cell.cause and cell.cause not in text else text
 
 
-def _prunes(spec: SweepSpec, cells: Sequence[Cell]) -> tuple[Give, ...]:
+def _prunes(spec: SweepSpec, cells: Sequence[Cell]) -> tuple[PruneDecision, ...]:
     rule = spec.pruning
     if rule is None or not any(_prunable(cell) for cell in cells):
         return ()
@@ -202,7 +202,9 @@ def _prunes(spec: SweepSpec, cells: Sequence[Cell]) -> tuple[Give, ...]:
         )
     }
     return tuple(
-        Give(cell.run_id, cell.attempt, f"{spec.metric.name}, {verdicts[cell.number].message}")
+        PruneDecision(
+            cell.run_id, cell.attempt, f"{spec.metric.name}, {verdicts[cell.number].message}"
+        )
         for cell in cells
         if cell.number in verdicts and _prunable(cell)
     )
@@ -248,12 +250,12 @@ def _trial(cell: Cell, parameters: Mapping[str, Any], rule: Pruning | None = Non
     return Trial(cell.number, parameters, "running", reports)
 
 
-def at_rungs(reports: Sequence[Report], first: int, reduction: int) -> tuple[Report, ...]:
+def at_rungs(reports: Sequence[TrialReport], first: int, reduction: int) -> tuple[TrialReport, ...]:
     """What successive halving looks at: of each rung, the first report at or past it.
 
     All it does at other reports is to do nothing, slowly.
     """
-    kept: list[Report] = []
+    kept: list[TrialReport] = []
     rung = first
     for report in reports:
         if report.step < rung and math.isfinite(report.value):

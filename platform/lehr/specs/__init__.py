@@ -4,13 +4,13 @@
 makes a sweep's runs and ``stages`` a rollout's; ``json_schema`` describes them for editors.
 """
 
-from lehr.specs.expand import expand
 from lehr.specs.load import Spec, load_spec, parse_spec
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import Resources, Retries, RunSpec
 from lehr.specs.schema import json_schema
 from lehr.specs.stages import PlannedStage, stages
 from lehr.specs.sweep import Metric, SweepSpec, Values
+from lehr.specs.sweep_expand import expand
 from lehr.specs.yaml12 import dump_yaml, read_yaml
 
 __all__ = [

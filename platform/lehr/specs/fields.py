@@ -17,7 +17,7 @@ from lehr.specs.yaml12 import join
 
 
 @dataclass(frozen=True)
-class Place:
+class SpecPath:
     """Where a path leads: the types that may stand there and the models that own its last name."""
 
     annotations: tuple[Any, ...]
@@ -79,7 +79,7 @@ def step(annotations: tuple[Any, ...], name: str) -> tuple[Any, ...] | None:
     return tuple(found) if known else None
 
 
-def place(root: type[BaseModel], path: str) -> Place | None:
+def place(root: type[BaseModel], path: str) -> SpecPath | None:
     """Where a dotted path leads, or None when it leads nowhere."""
     annotations: tuple[Any, ...] = (root,)
     owners: tuple[type[BaseModel], ...] = ()
@@ -89,10 +89,10 @@ def place(root: type[BaseModel], path: str) -> Place | None:
         if further is None:
             return None
         annotations = further
-    return Place(annotations, owners)
+    return SpecPath(annotations, owners)
 
 
-def locate(root: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, Place]:
+def locate(root: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, SpecPath]:
     """The dotted path that a Pydantic error location means.
 
     Pydantic puts the tag of a tagged union, and marks such as ``[key]``, among the names.
@@ -109,7 +109,7 @@ def locate(root: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str,
             path = join(path, part)
             owners = models(annotations)
             annotations = further or ()
-    return path, Place(annotations, owners)
+    return path, SpecPath(annotations, owners)
 
 
 @cache

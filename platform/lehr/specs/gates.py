@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lehr_trainer.config import Config, Share
+from lehr_trainer.configs.train import Config, Share
 
 AlarmCode = Literal[
     "nan",

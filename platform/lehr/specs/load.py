@@ -11,13 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from lehr import examples
 from lehr.errors import Problem, SpecError, nearest
-from lehr.specs.expand import cell_problems
 from lehr.specs.overrides import Overrides, parse_overrides, set_path
 from lehr.specs.problems import Origin, check_plain, show, translate
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
 from lehr.specs.stages import stage_problems
 from lehr.specs.sweep import SweepSpec
+from lehr.specs.sweep_expand import cell_problems
 from lehr.specs.yaml12 import Document, read_json, read_yaml
 
 Spec = RunSpec | SweepSpec | RolloutSpec

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from lehr.errors import Problem, SpecError, nearest
 from lehr.specs.fields import (
-    Place,
+    SpecPath,
     alternatives,
     description,
     field_names,
@@ -108,7 +108,7 @@ def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> 
 def _translate(
     detail: ErrorDetails,
     path: str,
-    where: Place,
+    where: SpecPath,
     root: type[BaseModel],
     origin: Origin,
 ) -> Problem:
@@ -249,7 +249,7 @@ def show_path(path: str) -> str:
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
-def _instead(path: str, where: Place, root: type[BaseModel]) -> str:
+def _instead(path: str, where: SpecPath, root: type[BaseModel]) -> str:
     parent, _, name = path.rpartition(".")
     valid = field_names(where.owners)
     meant = nearest_path(root, name)
@@ -272,7 +272,7 @@ def _is_name(root: type[BaseModel], name: str) -> bool:
     return any(path.rpartition(".")[2] == name for path in leaf_paths(root))
 
 
-def _shape(value: Any, where: Place) -> str | None:
+def _shape(value: Any, where: SpecPath) -> str | None:
     for kind in where.annotations:
         if not is_model(kind):
             continue
@@ -285,7 +285,7 @@ def _shape(value: Any, where: Place) -> str | None:
     return f"Fields here: {', '.join(names)}" if names else None
 
 
-def _tags(where: Place, tag: str) -> list[str]:
+def _tags(where: SpecPath, tag: str) -> list[str]:
     return list(
         dict.fromkeys(
             show(value)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from lehr.specs.tracking import NO_KEY, Tracking
-from lehr_trainer.config import Config, TrainConfig
+from lehr_trainer.configs.train import Config, TrainConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Letters, digits, dots, dashes and underscores; begins with a letter or digit."""
@@ -84,7 +84,7 @@ class Retries(Config):
 
 
 def _check_place(url: str) -> str:
-    from lehr.checkpoints.places import normalised
+    from lehr.specs.storage_url import normalised
 
     return normalised(url)
 

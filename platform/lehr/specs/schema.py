@@ -10,7 +10,7 @@ from lehr.specs.fields import leaf_paths
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -16,7 +16,7 @@ from lehr.specs.problems import Origin, translate
 from lehr.specs.rollout import STAGES, LastStage, RolloutSpec, Stage, StageName
 from lehr.specs.run import RunSpec
 from lehr.specs.yaml12 import Document
-from lehr_trainer.config import LlamaConfig, TrainConfig
+from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 
 Role = Literal["train", "whole", "resumed"]
 ROLES: tuple[Role, ...] = ("train", "whole", "resumed")

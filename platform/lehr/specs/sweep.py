@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lehr.specs.run import Name, RunSpec
 from lehr.specs.search import Pruning, Range, Space, random_points
-from lehr_trainer.config import Config
+from lehr_trainer.configs.train import Config
 
 _LEAF_KEYS = frozenset(
     {"values", "value", "min", "max", "distribution", "mu", "sigma", "q", "probabilities"}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from lehr_trainer.config import Config
+from lehr_trainer.configs.train import Config
 
 _KEY = re.compile(r"(?:local-)?[0-9a-f]{40}|wandb_v\d+_\S{20,}")
 """What W&B's API keys look like."""

@@ -4,21 +4,21 @@
 state to state, or writes a stream's replica.
 """
 
-from lehr.store.attempts import Beat
+from lehr.store.apply_events import AppliedEvents
+from lehr.store.attempts import HeartbeatReport
 from lehr.store.changes import Change
-from lehr.store.consequences import Consequence
-from lehr.store.curves import StoredRecord
 from lehr.store.logs import LogMatch
 from lehr.store.replica import Gap
 from lehr.store.runs import StoredAnswer
+from lehr.store.series import StoredRecord
 from lehr.store.store import Store
 from lehr.store.streams import StreamInfo
 
 __all__ = [
-    "Beat",
+    "AppliedEvents",
     "Change",
-    "Consequence",
     "Gap",
+    "HeartbeatReport",
     "LogMatch",
     "Store",
     "StoredAnswer",

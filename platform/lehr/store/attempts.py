@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import RunState
 from lehr.errors import InternalError, NotFound
-from lehr.store.part import Part
+from lehr.store.base import StoreBase
 from lehr.store.runs import get_run
 from lehr.store.tables import Attempt, Checkpoint, Run
 
@@ -19,7 +19,7 @@ _UPDATABLE = frozenset(Attempt.model_fields) - _FIXED
 
 
 @dataclass(frozen=True)
-class Beat:
+class HeartbeatReport:
     """What an attempt needs to know when it shows that it lives."""
 
     run: Run
@@ -28,7 +28,7 @@ class Beat:
     """The run has another attempt by now, or none is wanted: this one must stop."""
 
 
-class Attempts(Part):
+class Attempts(StoreBase):
     def attempt(self, attempt_id: str) -> Attempt:
         with self.db.read() as session:
             return get_attempt(session, attempt_id)
@@ -75,7 +75,7 @@ class Attempts(Part):
             self._run_changed(get_run(session, row.run_id))
             return row
 
-    def beat(self, attempt_id: str, *, step: int | None = None) -> Beat:
+    def beat(self, attempt_id: str, *, step: int | None = None) -> HeartbeatReport:
         """The attempt lives (and is at ``step``, as its shim's child sees it)."""
         at = self.clock()
         # Each beat replaces the one before: not worth a flush to disk.
@@ -87,7 +87,7 @@ class Attempts(Part):
             session.add(row)
             run = get_run(session, row.run_id)
             fenced = run.attempt != row.number or not RunState(run.state).active
-            return Beat(run, row, fenced)
+            return HeartbeatReport(run, row, fenced)
 
     def close_attempt(self, attempt_id: str) -> Attempt:
         """Nothing more will come of it: its process is gone, its streams complete or given up."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lehr.store import index, points, sealing
+from lehr.store import compaction, index, points
 from lehr.store.ids import split_attempt_id
 from lehr.store.parse import Parsed, parse_lines
 from lehr.store.replica import Replica, is_events
-from lehr_trainer import layout
-from lehr_trainer.records import Resumed
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import Resumed
 
 _log = logging.getLogger("lehr.store")
 MAX_LINE = 8 << 20
@@ -23,7 +23,7 @@ MAX_LINE = 8 << 20
 
 
 @dataclass(frozen=True)
-class Stream:
+class IndexedStream:
     """One stream as the index knows it."""
 
     run: int
@@ -54,8 +54,8 @@ class Indexer:
         self._replica = replica
         self._runs: dict[str, int] = {}
         self._metrics: dict[str, int] = {}
-        self._streams: dict[tuple[str, str], Stream] = {}
-        self.to_seal: set[sealing.Key] = set(sealing.full_keys(connection))
+        self._streams: dict[tuple[str, str], IndexedStream] = {}
+        self.to_seal: set[compaction.Key] = set(compaction.full_keys(connection))
 
     def forget(self) -> None:
         """After a rollback: what was kept in mind may not be in the file."""
@@ -78,7 +78,7 @@ class Indexer:
 
     # ------------------------------------------------------------------------------ streams
 
-    def stream(self, attempt_id: str, name: str) -> Stream:
+    def stream(self, attempt_id: str, name: str) -> IndexedStream:
         """As last recorded; a new one stands at 0."""
         known = self._streams.get((attempt_id, name))
         if known is not None:
@@ -92,11 +92,11 @@ class Indexer:
             " WHERE run=? AND attempt=? AND name=?",
             (run, attempt, name),
         ).fetchone()
-        stream = Stream(run, attempt_id, attempt, name, *(row or ()))
+        stream = IndexedStream(run, attempt_id, attempt, name, *(row or ()))
         self._streams[attempt_id, name] = stream
         return stream
 
-    def put(self, stream: Stream) -> None:
+    def put(self, stream: IndexedStream) -> None:
         self._streams[stream.attempt_id, stream.name] = stream
         self.connection.execute(
             "INSERT OR REPLACE INTO streams VALUES (?,?,?,?,?,?,?)",
@@ -120,7 +120,7 @@ class Indexer:
         ).fetchone()
         return int(row[0])
 
-    def advance(self, stream: Stream, data: bytes, stored: int) -> Stream:
+    def advance(self, stream: IndexedStream, data: bytes, stored: int) -> IndexedStream:
         """The stream after ``data`` arrived at its end, with ``stored`` bytes now in its file.
 
         Within the caller's transaction.
@@ -133,7 +133,7 @@ class Indexer:
         self.put(after)
         return after
 
-    def _advance_events(self, stream: Stream, data: bytes) -> Stream:
+    def _advance_events(self, stream: IndexedStream, data: bytes) -> IndexedStream:
         end = data.rfind(b"\n") + 1
         if not end:
             return stream  # A torn line: it waits for its other part.
@@ -153,7 +153,7 @@ class Indexer:
         malformed += self._index_lines(stream, data[:end], at)
         return replace(stream, indexed=at + end, malformed=stream.malformed + malformed)
 
-    def _index_lines(self, stream: Stream, data: bytes, at: int) -> int:
+    def _index_lines(self, stream: IndexedStream, data: bytes, at: int) -> int:
         """Indexes whole lines that begin at ``at``; returns how many of them are malformed.
 
         A line at which anything raises is malformed, too: it must not stop its stream, or the
@@ -183,7 +183,7 @@ class Indexer:
         )
         return malformed
 
-    def _index_piece(self, stream: Stream, data: bytes, at: int) -> int:
+    def _index_piece(self, stream: IndexedStream, data: bytes, at: int) -> int:
         """All of it or, if anything raises, nothing."""
         self.connection.execute("SAVEPOINT piece")
         try:
@@ -201,7 +201,7 @@ class Indexer:
 
     # ------------------------------------------------------------------------------ records
 
-    def _record(self, stream: Stream, parsed: Parsed) -> None:
+    def _record(self, stream: IndexedStream, parsed: Parsed) -> None:
         run, attempt = stream.run, stream.attempt
         if parsed.lines:
             self.connection.executemany(
@@ -236,9 +236,9 @@ class Indexer:
             steps = sorted(values)
             if known is not None and steps[0] <= known.step:
                 behind.append(metric)
-            elif len(steps) >= sealing.SMALL:
+            elif len(steps) >= compaction.SMALL:
                 new = points.of(values)
-                sealing.put_small(self.connection, (run, metric, attempt), new)
+                compaction.put_small(self.connection, (run, metric, attempt), new)
                 latest.append((run, metric, attempt, *_columns(_forward(known, values))))
                 continue
             else:
@@ -246,7 +246,7 @@ class Indexer:
             rows += [(run, metric, attempt, step, values[step]) for step in steps]
         self.connection.executemany("INSERT OR REPLACE INTO metrics VALUES (?,?,?,?,?)", rows)
         latest += [self._recounted(run, metric, attempt) for metric in behind]
-        self.to_seal.update(row[:3] for row in latest if row[-1] >= sealing.BLOCK)
+        self.to_seal.update(row[:3] for row in latest if row[-1] >= compaction.BLOCK)
         self.connection.executemany(
             "INSERT OR REPLACE INTO latest VALUES (?,?,?,?,?,?,?,?,?)", latest
         )
@@ -265,7 +265,7 @@ class Indexer:
         (sealed,) = self.connection.execute(
             "SELECT coalesce(sum(count), 0) FROM blocks"
             " WHERE run=? AND metric=? AND attempt=? AND count>=?",
-            (run, metric, attempt, sealing.BLOCK),
+            (run, metric, attempt, compaction.BLOCK),
         ).fetchone()
         after = _forward(
             None, dict(zip(everything.steps.tolist(), everything.values.tolist(), strict=True))
@@ -284,7 +284,7 @@ class Indexer:
         key = self.to_seal.pop()
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            sealing.seal(self.connection, key)
+            compaction.seal(self.connection, key)
             self.connection.execute("COMMIT")
         except BaseException:
             self.connection.execute("ROLLBACK")

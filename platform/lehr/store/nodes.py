@@ -6,12 +6,12 @@ from typing import Literal
 
 from sqlmodel import col, func, select
 
+from lehr.store.base import StoreBase
 from lehr.store.changes import Change
-from lehr.store.part import Part
 from lehr.store.tables import Attempt, NodeNote
 
 
-class Nodes(Part):
+class Nodes(StoreBase):
     def node_notes(self) -> dict[str, NodeNote]:
         """The newest note of each node that has any."""
         with self.db.read() as session:

@@ -12,8 +12,8 @@ from typing import Any, get_args
 import orjson
 from pydantic import ValidationError
 
-from lehr_trainer import layout
-from lehr_trainer.records import (
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import (
     LATEST,
     MOST,
     AnyRecord,

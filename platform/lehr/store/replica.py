@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lehr.errors import NotFound, StoreUnavailable, UserError
 from lehr.store.ids import split_attempt_id
-from lehr_trainer import layout
+from lehr_trainer.contract import layout
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 GAPS = ".gaps.jsonl"

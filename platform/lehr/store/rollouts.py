@@ -9,15 +9,15 @@ from sqlmodel import Session, col, select
 
 from lehr.errors import NotFound
 from lehr.specs.rollout import RolloutSpec
+from lehr.store.base import StoreBase
 from lehr.store.changes import Change
 from lehr.store.lists import RowPage, filters, page
-from lehr.store.part import Part
 from lehr.store.refs import find
 from lehr.store.runs import unused_id
 from lehr.store.tables import GateVerdict, Rollout, RolloutRun, RolloutStage, Run
 
 
-class Rollouts(Part):
+class Rollouts(StoreBase):
     def create_rollout(
         self,
         spec: RolloutSpec,

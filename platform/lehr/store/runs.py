@@ -11,9 +11,9 @@ from sqlmodel import Session, col, select
 from lehr.control.lifecycle import ENDED, RunState
 from lehr.errors import Conflict, NotFound
 from lehr.specs.run import RunSpec
+from lehr.store.base import StoreBase
 from lehr.store.ids import new_id
 from lehr.store.lists import RowPage, filters, page
-from lehr.store.part import Part
 from lehr.store.refs import find
 from lehr.store.tables import (
     Attempt,
@@ -21,9 +21,9 @@ from lehr.store.tables import (
     IdempotencyKey,
     Rollout,
     Run,
+    RunRequest,
     Sweep,
     Transition,
-    Wish,
 )
 
 DELETE = "delete"
@@ -38,7 +38,7 @@ class StoredAnswer:
     body: dict[str, Any]
 
 
-class Runs(Part):
+class Runs(StoreBase):
     def create_run(
         self,
         spec: RunSpec,
@@ -201,7 +201,9 @@ class Runs(Part):
     def deleted_runs(self) -> set[str]:
         """The ids of runs whose data was deleted."""
         with self.db.read() as session:
-            return set(session.exec(select(Wish.run_id).where(Wish.wish == DELETE)).all())
+            return set(
+                session.exec(select(RunRequest.run_id).where(RunRequest.wish == DELETE)).all()
+            )
 
     def forks_waiting(self, run_id: str) -> list[Run]:
         """Forks of the run that still need one of its checkpoints to begin from."""
@@ -302,7 +304,7 @@ def get_run(session: Session, run_id: str) -> Run:
 
 
 def is_deleted(session: Session, run_id: str) -> bool:
-    wish = select(Wish.id).where(Wish.run_id == run_id, Wish.wish == DELETE)
+    wish = select(RunRequest.id).where(RunRequest.run_id == run_id, RunRequest.wish == DELETE)
     return session.exec(wish).first() is not None
 
 
@@ -330,5 +332,7 @@ def _note(
     session: Session, run: Run, wish: str, message: str | None, actor: str, at: float
 ) -> None:
     session.add(
-        Wish(run_id=run.id, attempt=run.attempt, wish=wish, message=message, actor=actor, at=at)
+        RunRequest(
+            run_id=run.id, attempt=run.attempt, wish=wish, message=message, actor=actor, at=at
+        )
     )

@@ -15,23 +15,23 @@ from typing import Self
 from lehr import home as homes
 from lehr.errors import HomeUnusable, InternalError
 from lehr.filesystems import refuse_network_filesystem
+from lehr.store.apply_events import EventApplier
 from lehr.store.attempts import Attempts
 from lehr.store.changes import Change, Changes
-from lehr.store.consequences import Consequences
-from lehr.store.copies import Copies
-from lehr.store.curves import Curves
 from lehr.store.database import Database
-from lehr.store.moves import Moves
 from lehr.store.nodes import Nodes
+from lehr.store.rollout_progress import RolloutProgress
 from lehr.store.rollouts import Rollouts
 from lehr.store.runs import Runs
-from lehr.store.stages import Stages
+from lehr.store.series import Curves
 from lehr.store.streams import LOG_CAP, Streams
+from lehr.store.sweep_progress import SweepProgress
 from lehr.store.sweeps import Sweeps
-from lehr.store.trials import Trials
+from lehr.store.transitions import Transitions
+from lehr.store.uploads import Copies
 
 RESTORING = ".restoring"
-"""A folder in the home while a backup is put in place; see ``lehr.store.upkeep``."""
+"""A folder in the home while a backup is put in place; see ``lehr.store.backup``."""
 
 _log = logging.getLogger("lehr.store")
 _open_homes: set[Path] = set()
@@ -41,14 +41,14 @@ _open_guard = threading.Lock()
 class Store(
     Runs,
     Sweeps,
-    Trials,
+    SweepProgress,
     Rollouts,
-    Stages,
-    Moves,
+    RolloutProgress,
+    Transitions,
     Attempts,
     Streams,
     Curves,
-    Consequences,
+    EventApplier,
     Copies,
     Nodes,
 ):

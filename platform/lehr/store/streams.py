@@ -10,17 +10,17 @@ from sqlmodel import select
 
 from lehr import home as homes
 from lehr.errors import Fenced, NotFound, UserError, nearest
+from lehr.schemas import LogChunk, LogStream
 from lehr.store import index
 from lehr.store.appender import Appender
+from lehr.store.base import StoreBase
 from lehr.store.changes import Change
 from lehr.store.indexer import Indexer
 from lehr.store.logs import LogMatch, search, tail_start, text_of
-from lehr.store.mending import catch_up
-from lehr.store.part import Part
+from lehr.store.reindex import catch_up
 from lehr.store.replica import Gap, Replica, check_name, is_events, sync_folder
 from lehr.store.runs import DELETE
-from lehr.store.tables import Wish
-from lehr.views import LogChunk, LogStream
+from lehr.store.tables import RunRequest
 
 MAX_APPEND = 16 << 20
 """Bytes in one append; senders use 1 MiB."""
@@ -41,7 +41,7 @@ class StreamInfo:
     """Lines of events.jsonl that are no records: stored, counted, skipped."""
 
 
-class Streams(Part):
+class Streams(StoreBase):
     _deleted: set[str]
 
     def _open_streams(self) -> None:
@@ -77,7 +77,9 @@ class Streams(Part):
             on_idle=self.db.optimize,
         )
         with self.db.read() as session:
-            self._deleted = set(session.exec(select(Wish.run_id).where(Wish.wish == DELETE)).all())
+            self._deleted = set(
+                session.exec(select(RunRequest.run_id).where(RunRequest.wish == DELETE)).all()
+            )
         for run_id in self._deleted:
             # A deletion that was interrupted is finished.
             if any(self._replica.root.glob(f"{run_id}-*")):

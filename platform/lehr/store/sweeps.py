@@ -10,15 +10,15 @@ from sqlmodel import col, select
 from lehr.errors import NotFound
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
+from lehr.store.base import StoreBase
 from lehr.store.changes import Change
 from lehr.store.lists import RowPage, filters, page
-from lehr.store.part import Part
 from lehr.store.refs import find
 from lehr.store.runs import insert_run, unused_id
 from lehr.store.tables import Cell, Run, Sweep
 
 
-class Sweeps(Part):
+class Sweeps(StoreBase):
     def create_sweep(
         self,
         spec: SweepSpec,

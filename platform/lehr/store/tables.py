@@ -112,7 +112,7 @@ class Transition(SQLModel, table=True):
     at: float
 
 
-class Wish(SQLModel, table=True):
+class RunRequest(SQLModel, table=True):
     """What somebody asked of a run that is not yet a move: cancel it, pause it, save it now."""
 
     __tablename__ = "wishes"

@@ -19,7 +19,7 @@ Send = Callable[[int, list[dict[str, float]]], None]
 
 
 def lehr(address: str, setup: dict[str, str]) -> Send:
-    from lehr.cluster.wire import Server
+    from lehr.node.http_client import Server
 
     server = Server(lambda: address, setup["token"], setup["attempt"])
     offset = 0

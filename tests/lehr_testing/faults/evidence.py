@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from lehr.cluster import gpulock, procfs
-from lehr.cluster.entry import Entry
+from lehr.node import gpu_lock, procfs
+from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults.history import Ack, AttemptRow, History, Launch, Move, RunRow, Stream
 
 
@@ -135,9 +135,9 @@ def _held_locks(home: Path) -> dict[str, str | None]:
     """GPU locks that are held, by the attempt whose entry has a living shim with that GPU."""
     holders: dict[str, str] = {}
     for path in home.glob("node/*/attempts/*"):
-        entry = Entry(str(path))
+        entry = AttemptDir(str(path))
         launch = entry.launch() if path.is_dir() else None
         if launch is not None and entry.exit() is None:
             holders |= dict.fromkeys(launch["gpu_locks"], entry.attempt_id)
     locks = [str(path) for path in home.glob("node/*/gpus/*.lock")]
-    return {path: holders.get(path) for path in locks if not gpulock.is_free(path)}
+    return {path: holders.get(path) for path in locks if not gpu_lock.is_free(path)}

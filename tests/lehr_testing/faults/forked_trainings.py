@@ -20,8 +20,9 @@ from typing import Any
 import yaml
 
 from lehr_trainer import __main__ as trainer
-from lehr_trainer import assemble, launch, layout  # noqa: F401 - imported before the forks
-from lehr_trainer.checkpoint import verify
+from lehr_trainer.checkpointing.checkpoint import verify
+from lehr_trainer.contract import layout
+from lehr_trainer.runtime import launch
 
 CALLS = 16
 """That one save makes: 5 files, the folder, the rename, records; some come after it is whole."""

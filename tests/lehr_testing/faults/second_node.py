@@ -11,7 +11,8 @@ import sys
 
 from lehr import home as homes
 from lehr import killpoints
-from lehr.cluster import procfs, ray_head
+from lehr.cluster import ray_head
+from lehr.node import procfs
 from lehr_testing.faults.machine import Machine
 from lehr_testing.faults.network import Namespace
 from lehr_testing.server import Server

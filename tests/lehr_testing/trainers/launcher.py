@@ -45,9 +45,9 @@ def changed() -> int:
 
 
 def pace(least_s: float) -> None:
-    from lehr_trainer.boundary import Boundary
+    from lehr_trainer.step_control import StepControl
 
-    unpaced = Boundary.agree
+    unpaced = StepControl.agree
     until = os.environ.get("PACE_UNTIL")
 
     def agree(*args, **options):
@@ -55,24 +55,24 @@ def pace(least_s: float) -> None:
             time.sleep(least_s)
         return unpaced(*args, **options)
 
-    Boundary.agree = agree
+    StepControl.agree = agree
 
 
 def forgets() -> None:
-    from lehr_trainer import state
+    from lehr_trainer.checkpointing import state
 
     state._load_optimizer = lambda *_: None
 
 
 def sums() -> None:
-    from lehr_trainer import steplog
+    from lehr_trainer import metrics_logger
 
-    sound = steplog.StepLog.note
+    sound = metrics_logger.MetricsLogger.note
 
     def note(self, step, loss, *args, **options):
         sound(self, step, loss * int(os.environ["WORLD_SIZE"]), *args, **options)
 
-    steplog.StepLog.note = note
+    metrics_logger.MetricsLogger.note = note
 
 
 BUGS = {"forgets": forgets, "sums": sums}

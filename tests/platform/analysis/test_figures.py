@@ -10,7 +10,7 @@ import pytest
 from lehr.analysis import colours
 from lehr.analysis.figures import curves_figure_data, sweep_figure, sweep_figure_data
 from lehr.analysis.sweep_result import outcome, parameter_choice, short, sweep_verdict
-from lehr.views import CellView, RunView, Series, SweepDetail
+from lehr.schemas import CellView, RunView, Series, SweepDetail
 
 LR = "train.optimizer.lr"
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from lehr.analysis.diagnosis import Alarm, Curve
+from lehr.analysis.diagnosis import Alert, Curve
 from lehr.analysis.gates import Evidence, Pair, expected, judge
 from lehr.specs import stages
 from lehr_testing.rollouts import H100, spec
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.models.first_loss import predicted_first_loss
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.planning.first_loss import predicted_first_loss
 
 STAGES = {stage.name: stage for stage in stages(spec())}
 ONE = STAGES["one_gpu"]
@@ -130,7 +130,7 @@ def test_a_loss_must_have_fallen_by_the_end_and_never_be_nan():
 
 
 def test_alarms_count_at_the_end_but_for_nan_and_those_to_ignore_never():
-    rising = Alarm("diverging", 50, "the loss rose", "A lower rate")
+    rising = Alert("diverging", 50, "the loss rose", "A lower rate")
     assert verdict("no_alarm", seen(alarms=[rising], complete=False)) is None
     found = judge("no_alarm", ONE, seen(alarms=[rising]))
     assert (found.verdict, found.seen, found.step) == (
@@ -138,9 +138,9 @@ def test_alarms_count_at_the_end_but_for_nan_and_those_to_ignore_never():
         "the loss rose. A lower rate",
         50,
     )
-    lost = Alarm("nan", 3, "the loss became nan", "A lower rate")
+    lost = Alert("nan", 3, "the loss became nan", "A lower rate")
     assert verdict("no_alarm", seen(alarms=[lost], complete=False)) == "failed"
-    waits = Alarm("data_wait", 9, "7% of a step", "More workers")
+    waits = Alert("data_wait", 9, "7% of a step", "More workers")
     assert verdict("no_alarm", seen(alarms=[waits])) == "failed"
     assert verdict("no_alarm", seen(alarms=[waits]), STAGES["cpu"]) == "passed"
 

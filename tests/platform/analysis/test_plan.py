@@ -16,8 +16,8 @@ from lehr.errors import PlanRefused
 from lehr.examples import LR_GRID, LR_GRID_SMALL
 from lehr.specs import RunSpec, SweepSpec, expand, load_spec
 from lehr_testing.paths import DATA, ROOT
-from lehr_trainer.config import LengthStage
-from lehr_trainer.models.counts import flops_per_token
+from lehr_trainer.configs.train import LengthStage
+from lehr_trainer.planning.counts import flops_per_token
 
 
 def run(**overrides) -> RunSpec:

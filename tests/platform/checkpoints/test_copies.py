@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lehr.checkpoints.copies import Copy, Folder, verify_folder, whole
-from lehr.checkpoints.places import normalised
-from lehr.cluster.fetcher import fetch
-from lehr.control.copies import copies_to_remove
+from lehr.control.copy_retention import copies_to_remove
+from lehr.node.fetcher import fetch
+from lehr.specs.storage_url import normalised
 from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server
-from lehr_trainer.config import CheckpointConfig
+from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.errors import BadCheckpoint
 
 
@@ -221,7 +221,7 @@ def test_copies_follow_the_trainer_s_policy_and_spare_what_forks_need() -> None:
 
 
 def test_the_trainer_s_own_retention_spares_what_it_is_told_to(tmp_path: Path) -> None:
-    from lehr_trainer.retention import prune
+    from lehr_trainer.checkpointing.retention import prune
 
     for step in (10, 20, 30, 40):
         make_checkpoint(tmp_path / Point(step).path, step=step)

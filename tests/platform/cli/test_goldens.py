@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import typer
 
-from lehr import views
+from lehr import schemas
 from lehr.cli import formats, main
 from lehr.control.lifecycle import RunState
-from lehr.views import QueueEntry
+from lehr.schemas import QueueEntry
 from lehr_testing import cli, goldens, rollouts, seeding
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 from lehr_testing.paths import ROOT
@@ -480,12 +480,14 @@ def as_documented(args: list[str], found: dict[str, Any]) -> None:
         text = " ".join(known["plan"]["help"].partition("JSON")[2].split())
     whole = re.match(r": (\w+)\.", text)
     if whole:
-        assert set(found) == set(getattr(views, whole[1]).model_fields), f"lehr {name}"
+        assert set(found) == set(getattr(schemas, whole[1]).model_fields), f"lehr {name}"
         return
     for key, value in found.items():
         assert re.search(rf"\b{key}\b", text), f"lehr {name}: {key!r} is not in its help: {text}"
         named = re.findall(rf"\b{key}: \[?([A-Z]\w+)", text)
-        shapes = [set(getattr(views, kind).model_fields) for kind in named if hasattr(views, kind)]
+        shapes = [
+            set(getattr(schemas, kind).model_fields) for kind in named if hasattr(schemas, kind)
+        ]
         for one in value if isinstance(value, list) else [value]:
             if shapes and isinstance(one, dict):
                 assert set(one) in shapes, f"lehr {name}: {key}"

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from lehr.cli import watch
-from lehr.cli.live import Seen, fitting, gpu_map, run_frame, sweep_frame
+from lehr.cli.live import LiveState, fitting, gpu_map, run_frame, sweep_frame
 from lehr.cli.watch import run_lines
-from lehr.views import (
+from lehr.schemas import (
     CellView,
     ClusterView,
     EventView,
@@ -130,14 +130,14 @@ CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, 
 
 def test_a_sweep_over_different_held_out_sets_has_no_best_in_its_picture():
     mixed = SWEEP.model_copy(update={"held_out": "different"})
-    text = drawn(sweep_frame(mixed, Seen(CLUSTER, heard_at=NOW), width=100, now=NOW), 100)
+    text = drawn(sweep_frame(mixed, LiveState(CLUSTER, heard_at=NOW), width=100, now=NOW), 100)
     assert "no cell leads: val/loss is of different held-out sets" in text
     assert "best so far" not in text
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_sweep_as_a_picture(width):
-    frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW), width=width, now=NOW)
+    frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW), width=width, now=NOW)
     text = drawn(frame, width)
     assert all(len(line) <= width for line in text.splitlines())
     goldens.check(f"watch/sweep-{width}.txt", text)
@@ -147,18 +147,18 @@ def test_the_clock_of_what_has_ended_stands_still():
     ended = [make_run(n, "completed", step=1000, ended_at=NOW - 100 * n) for n in (1, 2)]
     sweep = make_sweep(*ended).model_copy(update={"state": "finished"})
     for now in (NOW, NOW + 3_600):
-        seen = Seen(CLUSTER, heard_at=now)
+        seen = LiveState(CLUSTER, heard_at=now)
         assert "100 %   took 12 m" in drawn(sweep_frame(sweep, seen, now=now))
         assert "  took 12 m\n" in drawn(run_frame(ended[0], seen, now=now))
     running = make_sweep(ended[0], make_run(2))
     for now, clock in ((NOW, "14 m so far"), (NOW + 3_600, "1 h 14 m so far")):
-        assert clock in drawn(sweep_frame(running, Seen(CLUSTER, heard_at=now), now=now))
+        assert clock in drawn(sweep_frame(running, LiveState(CLUSTER, heard_at=now), now=now))
 
 
 def test_a_run_whose_node_is_silent_says_so():
     silent = make_run(1, silence="unreachable", eta_s=None)
     words = "running: no word from its node; it may well go on"
-    assert words in drawn(run_frame(silent, Seen(CLUSTER, heard_at=NOW), now=NOW))
+    assert words in drawn(run_frame(silent, LiveState(CLUSTER, heard_at=NOW), now=NOW))
     assert words in drawn(run_lines(silent))
     stalled = make_run(1, silence="stalled", eta_s=None)
     assert "running: alive, but no step for long" in drawn(run_lines(stalled))
@@ -187,27 +187,27 @@ def test_a_run_as_a_picture():
         EventView(at=NOW - 840, kind="started", message="training started on 8 ranks", attempt=1),
         EventView(at=NOW - 100, kind="checkpoint", message="checkpoint at step 400", attempt=1),
     ]
-    seen = Seen(make_cluster(*["run00001"] * 8), events, heard_at=NOW)
+    seen = LiveState(make_cluster(*["run00001"] * 8), events, heard_at=NOW)
     goldens.check("watch/run.txt", drawn(run_frame(run, seen, now=NOW)))
 
 
 def test_a_run_that_waits_or_starts_says_for_what():
     waits = make_run(1, "queued", step=0, pending_reason="waits for 8 x H100")
-    assert "queued: waits for 8 x H100" in drawn(run_frame(waits, Seen(heard_at=NOW), now=NOW))
+    assert "queued: waits for 8 x H100" in drawn(run_frame(waits, LiveState(heard_at=NOW), now=NOW))
     attempt = {
         "id": "run00001-1", "number": 1, "open": True, "created_at": NOW, "dispatched_at": NOW - 24
     }  # fmt: skip
     starts = RunDetail(
         **{**make_run(1, "starting", step=0).model_dump(), "spec": {}, "attempts": [attempt]}
     )
-    text = drawn(run_frame(starts, Seen(heard_at=NOW), now=NOW))
+    text = drawn(run_frame(starts, LiveState(heard_at=NOW), now=NOW))
     assert "starting: its trainer was launched 24 s ago" in text
 
 
 def test_a_server_that_stays_silent_is_said_in_the_picture():
-    frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW - 9), now=NOW)
+    frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW - 9), now=NOW)
     assert "The server has not answered for 9.0 s; trainings continue without it." in drawn(frame)
-    frame = sweep_frame(SWEEP, Seen(CLUSTER, heard_at=NOW - 2), now=NOW)
+    frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW - 2), now=NOW)
     assert "not answered" not in drawn(frame)
 
 
@@ -217,7 +217,7 @@ def test_a_sweep_of_many_cells_fits_the_terminal_and_counts_the_rest():
         make_run(n, state, step=0 if state == "queued" else 5) for n, state in enumerate(states, 1)
     ]
     view = make_sweep(*runs)
-    text = drawn(sweep_frame(view, Seen(CLUSTER, heard_at=NOW), height=24, now=NOW))
+    text = drawn(sweep_frame(view, LiveState(CLUSTER, heard_at=NOW), height=24, now=NOW))
     assert len(text.splitlines()) <= 24
     assert "queued: lehr show lists all" in text
     shown, left_out = fitting(view.cells, 11)
@@ -237,7 +237,7 @@ def test_odd_numbers_and_texts_do_not_break_a_picture():
     odd = make_run(
         1, latest={"train/loss": Latest(value=math.nan, step=3)}, trend=[math.nan], alarms=["[/b]"]
     )
-    text = drawn(run_frame(odd, Seen(heard_at=NOW), now=NOW))
+    text = drawn(run_frame(odd, LiveState(heard_at=NOW), now=NOW))
     assert "nan" in text
     assert "! lr-grid-1: [/b]" in text
 

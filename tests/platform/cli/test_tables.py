@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from lehr.cli.sweep_table import cells_table, headline, sweep_eta
-from lehr.views import CellView, GpuRef, Latest, RunView, SweepDetail
+from lehr.schemas import CellView, GpuRef, Latest, RunView, SweepDetail
 
 NOW = 1_000_000.0
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.control.silence import Silence
+from lehr.control.liveness import Liveness
 from lehr.specs import parse_spec
 from lehr_testing.dispatching import Bench
 from lehr_testing.specs import run as run_spec
@@ -32,7 +32,7 @@ def test_a_clock_that_jumps_ends_nothing_and_starts_nothing_again(bench, jump):
         bench.beat(attempt, step=step)
         bench.tick(2.0)
     assert bench.state(run) == ("running", 1)
-    assert bench.dispatcher.silences() == {run: Silence.NONE}
+    assert bench.dispatcher.silences() == {run: Liveness.NONE}
     assert [op for op, _ in bench.asked] == ["start"]
 
 
@@ -47,7 +47,7 @@ def test_a_clock_that_jumps_before_the_first_beat_does_not_use_up_the_time_limit
         0,
         b'{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n',
     )
-    bench.dispatcher._spoke.add(f"{run.id}-1")
+    bench.dispatcher._attempts_with_new_events.add(f"{run.id}-1")
     bench.tick()
     bench.tick()
     assert bench.state(run.id) == ("running", 1)
@@ -61,7 +61,7 @@ def test_a_training_that_lives_and_does_not_step_is_shown_as_stalled_and_left_al
     for _ in range(40):
         bench.beat(attempt, step=4)
         bench.tick(2.0)
-    assert bench.dispatcher.silences() == {run: Silence.STALLED}
+    assert bench.dispatcher.silences() == {run: Liveness.STALLED}
     assert bench.state(run) == ("running", 1)
     assert [op for op, _ in bench.asked] == ["start"]
 
@@ -91,7 +91,7 @@ def test_one_that_is_not_heard_of_is_not_called_stalled(bench):
     bench.beat(attempt, step=7)
     bench.tick()
     bench.tick(300)
-    assert bench.dispatcher.silences() == {run: Silence.UNREACHABLE}
+    assert bench.dispatcher.silences() == {run: Liveness.UNREACHABLE}
     assert [op for op, _ in bench.asked] == ["start"]
 
 

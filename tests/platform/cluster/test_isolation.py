@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lehr.cluster import sights
+from lehr.cluster import snapshot
 from lehr.cluster.isolation import GIVE_UP_S, Isolation
 from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
@@ -93,7 +93,7 @@ def test_an_exit_note_that_cannot_be_settled_ends_its_run_alone(bench, restarts,
 
 BREAKS = {
     "reading its events": (Store, "apply_events", lambda _store, attempt: attempt),
-    "reading its attempt": (sights, "open_attempt", lambda attempt, *_: attempt.id),
+    "reading its attempt": (snapshot, "open_attempt", lambda attempt, *_: attempt.id),
 }
 
 
@@ -104,7 +104,7 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
     (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(monkeypatch, *BREAKS[what], attempt)
     bench.store.append_stream(attempt, "rank-0.log", 0, b"...\n")
-    bench.dispatcher._spoke.add(attempt)
+    bench.dispatcher._attempts_with_new_events.add(attempt)
     for _ in range(4):
         bench.tick(0.5)
     assert bench.state(odd) == ("running", 1)
@@ -193,12 +193,12 @@ def test_while_the_store_is_unavailable_no_run_is_given_up(bench, monkeypatch):
 
         patch.setattr(Store, "apply_events", refuse)
         for _ in range(8):
-            bench.dispatcher._spoke.add(attempt)
+            bench.dispatcher._attempts_with_new_events.add(attempt)
             with pytest.raises(StoreUnavailable):
                 bench.tick(GIVE_UP_S)
     bench.tick()
     assert bench.state(run) == ("running", 1)
-    assert attempt not in bench.dispatcher._spoke
+    assert attempt not in bench.dispatcher._attempts_with_new_events
 
 
 def test_events_that_could_not_be_read_are_read_later(bench, monkeypatch):

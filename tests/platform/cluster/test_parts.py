@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from lehr.cluster import capacity, exitnote, procfs, torchrun
-from lehr.cluster.entry import Entry
-from lehr.cluster.gpulock import acquire_all, is_free, lock_path
-from lehr.cluster.raynodes import current_nodes
+from lehr.cluster.ray_nodes import current_nodes
 from lehr.cluster.tokens import AttemptTokens, matches
 from lehr.errors import UserError
+from lehr.node import exit_report, gpu_inventory, procfs, torchrun
+from lehr.node.attempt_dir import AttemptDir
+from lehr.node.gpu_lock import acquire_all, is_free, lock_path
 from lehr_testing.waiting import until
 
 
@@ -47,7 +47,7 @@ def test_a_gang_on_two_nodes_meets_at_the_first():
 
 
 def test_nvidia_smi_is_read_and_cuda_visible_devices_respected():
-    gpus = capacity.parse_nvidia_smi(
+    gpus = gpu_inventory.parse_nvidia_smi(
         "0, GPU-aaaa-1, NVIDIA H100 80GB HBM3, 81559\n1, GPU-bbbb-2, NVIDIA H100 80GB HBM3, 81559\n"
     )
     assert [(g.index, g.name) for g in gpus] == [
@@ -55,10 +55,10 @@ def test_nvidia_smi_is_read_and_cuda_visible_devices_respected():
         (1, "NVIDIA H100 80GB HBM3"),
     ]
     assert gpus[0].memory_bytes == 81559 * 2**20
-    assert [g.index for g in capacity.visible(gpus, "1")] == [1]
-    assert [g.index for g in capacity.visible(gpus, "GPU-aaaa")] == [0]
-    assert capacity.visible(gpus, "") == []
-    assert capacity.visible(gpus, None) == gpus
+    assert [g.index for g in gpu_inventory.visible(gpus, "1")] == [1]
+    assert [g.index for g in gpu_inventory.visible(gpus, "GPU-aaaa")] == [0]
+    assert gpu_inventory.visible(gpus, "") == []
+    assert gpu_inventory.visible(gpus, None) == gpus
 
 
 @pytest.fixture
@@ -85,32 +85,32 @@ TWO_GPUS = "0, GPU-a, X, 1\\n1, GPU-b, X, 1\\n"
 
 def test_more_gpus_than_a_machine_with_real_ones_has_are_refused(smi, tmp_path):
     smi(TWO_GPUS)
-    assert capacity.gpus_to_offer(None, tmp_path) == 2
-    assert capacity.gpus_to_offer(1, tmp_path) == 1
+    assert gpu_inventory.gpus_to_offer(None, tmp_path) == 2
+    assert gpu_inventory.gpus_to_offer(1, tmp_path) == 1
     with pytest.raises(UserError, match="this machine has 2 GPUs"):
-        capacity.gpus_to_offer(8, tmp_path)
+        gpu_inventory.gpus_to_offer(8, tmp_path)
     # What was asked for of real ones is not kept: all of them are the default again.
-    assert capacity.gpus_to_offer(None, tmp_path) == 2
+    assert gpu_inventory.gpus_to_offer(None, tmp_path) == 2
 
 
 def test_a_machine_without_gpus_has_logical_ones_as_many_as_were_declared_last(smi, tmp_path):
     home, other = tmp_path / "home", tmp_path / "other"
-    assert capacity.gpus_to_offer(None, home) == 8
-    assert capacity.gpus_to_offer(4, home) == 4
-    assert capacity.gpus_to_offer(None, home) == 4
-    assert capacity.gpus_to_offer(2, home) == 2
-    assert capacity.gpus_to_offer(None, home) == 2
-    assert capacity.gpus_to_offer(None, other) == 8
+    assert gpu_inventory.gpus_to_offer(None, home) == 8
+    assert gpu_inventory.gpus_to_offer(4, home) == 4
+    assert gpu_inventory.gpus_to_offer(None, home) == 4
+    assert gpu_inventory.gpus_to_offer(2, home) == 2
+    assert gpu_inventory.gpus_to_offer(None, home) == 2
+    assert gpu_inventory.gpus_to_offer(None, other) == 8
     # The real ones go first, whatever was declared before they were there.
     smi("0, GPU-a, X, 1\\n")
-    assert capacity.gpus_to_offer(None, home) == 1
+    assert gpu_inventory.gpus_to_offer(None, home) == 1
 
 
 def test_a_driver_that_lists_no_gpu_does_not_make_training_move_to_the_cpu(smi, tmp_path):
     smi("")
-    assert capacity.gpus_to_offer(None, tmp_path) == 0
-    assert capacity.gpus_to_offer(3, tmp_path) == 3
-    assert capacity.gpus_to_offer(None, tmp_path) == 3
+    assert gpu_inventory.gpus_to_offer(None, tmp_path) == 0
+    assert gpu_inventory.gpus_to_offer(3, tmp_path) == 3
+    assert gpu_inventory.gpus_to_offer(None, tmp_path) == 3
 
 
 def test_attempts_have_tokens_of_their_own_that_survive_a_restart(tmp_path):
@@ -174,7 +174,7 @@ def test_processes_are_found_by_mark_and_told_from_a_reused_number():
 
 
 def test_pressure_only_rises(tmp_path):
-    entry = Entry(str(tmp_path))
+    entry = AttemptDir(str(tmp_path))
     assert entry.pressure() is None
     assert entry.press("term", "first")
     assert not entry.press("order", "less")
@@ -184,7 +184,7 @@ def test_pressure_only_rises(tmp_path):
 
 
 def test_an_entry_is_held_by_one_shim(tmp_path):
-    entry = Entry(str(tmp_path))
+    entry = AttemptDir(str(tmp_path))
     descriptor = entry.hold()
     assert entry.held()
     assert entry.hold() is None
@@ -198,11 +198,13 @@ def test_the_exit_note_has_the_lines_that_tell_and_the_trainers_last_word(tmp_pa
     (tmp_path / "launcher.log").write_text("ChildFailedError: rank 1 failed\n")
     finished = {"kind": "finished", "step": 3, "outcome": "failed", "cause": "error"}
     (tmp_path / "events.jsonl").write_text(json.dumps(finished) + "\n")
-    note = exitnote.build(str(tmp_path), code=1, reason="", detail="", started_at=1.0, boot_id="b")
+    note = exit_report.build(
+        str(tmp_path), code=1, reason="", detail="", started_at=1.0, boot_id="b"
+    )
     assert note["log_tail"].index("KeyError") < note["log_tail"].index("ChildFailedError")
     assert "step 1" not in note["log_tail"]
     assert (note["code"], note["signal"], note["finished"]) == (1, None, finished)
-    killed = exitnote.build(
+    killed = exit_report.build(
         str(tmp_path), code=-9, reason="", detail="", started_at=1.0, boot_id="b"
     )
     assert (killed["code"], killed["signal"]) == (None, 9)
@@ -211,7 +213,7 @@ def test_the_exit_note_has_the_lines_that_tell_and_the_trainers_last_word(tmp_pa
 def test_a_disk_that_is_full_is_named_though_the_trainer_could_not_say_so(tmp_path, monkeypatch):
     def note(**more):
         given = {"code": 1, "reason": "", "detail": ""} | more
-        return exitnote.build(str(tmp_path), **given, started_at=1.0, boot_id="b")["log_tail"]
+        return exit_report.build(str(tmp_path), **given, started_at=1.0, boot_id="b")["log_tail"]
 
     assert note() == ""
     full = os.statvfs_result((4096, 4096, 1000, 0, 0, 0, 0, 0, 0, 255))
@@ -223,7 +225,7 @@ def test_a_disk_that_is_full_is_named_though_the_trainer_could_not_say_so(tmp_pa
 
 def test_a_torn_last_record_is_no_last_word(tmp_path):
     (tmp_path / "events.jsonl").write_text('{"kind":"metrics","step":1}\n{"kind":"finis')
-    assert exitnote.finished(str(tmp_path)) is None
+    assert exit_report.finished(str(tmp_path)) is None
 
 
 def listed(name, node_id, *, alive=True, address="10.0.0.1", label=None, gpus=8.0):

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import pytest
 
-from lehr.cluster import fetcher
-from lehr.cluster.entry import Entry
-from lehr.cluster.settling import whole_exit
-from lehr.cluster.shim import Shim
-from lehr.cluster.starter import START_TRIES
+from lehr.cluster.finalize import merge_exit_reports
+from lehr.cluster.launcher import START_TRIES
 from lehr.control.lifecycle import RunState
 from lehr.errors import LehrError
+from lehr.node import fetcher
+from lehr.node.attempt_dir import AttemptDir
+from lehr.node.shim import Shim
 from lehr_testing.buckets import make_checkpoint
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import line
@@ -117,24 +117,24 @@ def test_of_a_gang_the_first_failure_speaks():
         "1": part(10.0, log_tail="CUDA out of memory"),
         "2": part(8.0, code=0),
     }
-    whole = whole_exit(parts)
+    whole = merge_exit_reports(parts)
     assert (whole["log_tail"], whole["code"], whole["ended_at"]) == ("CUDA out of memory", 1, 10.0)
     assert whole["parts"] == parts
 
 
 def test_of_a_gang_that_ended_well_the_first_end_speaks():
-    whole = whole_exit({"0": part(9.0, code=0), "1": part(8.0, code=0)})
+    whole = merge_exit_reports({"0": part(9.0, code=0), "1": part(8.0, code=0)})
     assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
 
 
 def test_a_killed_part_is_a_failed_one():
-    whole = whole_exit({"0": part(5.0, code=0), "1": part(9.0, code=None, signal=9)})
+    whole = merge_exit_reports({"0": part(5.0, code=0), "1": part(9.0, code=None, signal=9)})
     assert (whole["code"], whole["signal"]) == (None, 9)
 
 
 def test_the_last_word_of_a_gang_is_that_of_the_part_that_had_one():
     said = {"outcome": "completed", "step": 3}
-    whole = whole_exit({"1": part(1.0, code=0), "0": part(2.0, code=0, finished=said)})
+    whole = merge_exit_reports({"1": part(1.0, code=0), "0": part(2.0, code=0, finished=said)})
     assert whole["finished"] == said
 
 
@@ -203,7 +203,7 @@ def shim(tmp_path, fetch: list[dict]) -> Shim:
         "fetch": fetch,
     }
     (folder / "launch.json").write_text(json.dumps(launch))
-    return Shim(Entry(str(folder)), launch)
+    return Shim(AttemptDir(str(folder)), launch)
 
 
 def test_a_checkpoint_that_no_place_has_ends_the_start_with_the_reason(tmp_path):

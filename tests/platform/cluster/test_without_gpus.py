@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.members import Cluster
+from lehr.cluster.membership import Cluster
 from lehr.cluster.view import cluster_view
-from lehr.control.reconcile import Lose, OpenAttempt, Patience, reconcile
+from lehr.control.reconcile import MarkLost, OpenAttempt, Timeouts, reconcile
 from lehr.store import Store
 
 HELLO = {"attempts": {}, "gpus": [], "cpus": 2}
@@ -57,8 +57,8 @@ def test_what_ran_on_a_node_that_came_back_without_gpus_is_lost_when_its_lease_i
     cluster = Cluster({})
     cluster.set_state("up", None)
     cluster.hear(members(node("n1", 0)))
-    lease = Patience().lease_s
-    for silent, expected in ((lease - 1, []), (lease + 1, [Lose])):
+    lease = Timeouts().lease_s
+    for silent, expected in ((lease - 1, []), (lease + 1, [MarkLost])):
         attempt = OpenAttempt(
             "r-1", ("n1",), wanted=True, dispatched=True, heard=True, since_contact_s=silent
         )

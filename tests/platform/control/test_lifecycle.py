@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from lehr.control import lifecycle
-from lehr.control.lifecycle import RunState, can_move
+from lehr.control.lifecycle import RunState, can_transition
 from lehr.control.outcome import path
 from lehr_testing.lifecycle import ACTIVE, ENDED, MOVES, STATES, is_move
 
@@ -18,8 +18,8 @@ def test_the_states_are_these():
 
 @pytest.mark.parametrize("old", STATES)
 def test_from_each_state_the_moves_are_these(old):
-    assert {new for new in STATES if can_move(RunState(old), RunState(new))} == MOVES[old]
-    assert {state.value for state in lifecycle.MOVES[RunState(old)]} == MOVES[old]
+    assert {new for new in STATES if can_transition(RunState(old), RunState(new))} == MOVES[old]
+    assert {state.value for state in lifecycle.TRANSITIONS[RunState(old)]} == MOVES[old]
 
 
 def test_ended_and_active_states_are_these():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.cluster.node_keeper import guilty
+from lehr.cluster.node_controller import faulty_nodes
 from lehr.control.nodes import FAULTS, LIMIT, Ended, failing
 from lehr.control.retries import PATTERNS
 from lehr.store.tables import Attempt
@@ -85,21 +85,21 @@ def attempt(note: dict, *nodes: str) -> Attempt:
 
 
 def test_who_is_guilty_is_read_from_the_exit_note():
-    assert guilty(attempt({"reason": "gpu_busy", "code": None}, "n1")) == {"n1": "gpu_busy"}
-    assert guilty(attempt({"reason": "", "code": 0}, "n1")) == {}
-    assert guilty(attempt({"reason": "", "code": 1, "log_tail": "ValueError: x"}, "n1")) == {}
+    assert faulty_nodes(attempt({"reason": "gpu_busy", "code": None}, "n1")) == {"n1": "gpu_busy"}
+    assert faulty_nodes(attempt({"reason": "", "code": 0}, "n1")) == {}
+    assert faulty_nodes(attempt({"reason": "", "code": 1, "log_tail": "ValueError: x"}, "n1")) == {}
     ecc = {"reason": "", "code": 1, "log_tail": "CUDA error: uncorrectable ECC error encountered"}
-    assert guilty(attempt(ecc, "n1")) == {"n1": "ecc_error"}
+    assert faulty_nodes(attempt(ecc, "n1")) == {"n1": "ecc_error"}
 
 
 def test_in_a_gang_only_the_node_at_fault_is_guilty():
     fine = {"reason": "stopped", "code": None, "signal": 15}
     parts = {"0": fine, "1": {"reason": "gpu_busy", "code": None}}
-    assert guilty(attempt({**fine, "parts": parts}, "n1", "n2")) == {"n2": "gpu_busy"}
+    assert faulty_nodes(attempt({**fine, "parts": parts}, "n1", "n2")) == {"n2": "gpu_busy"}
     lost = {"reason": "node_lost", "stand_in": True, "node": "n2", "code": None}
-    assert guilty(attempt(lost, "n1", "n2")) == {"n2": "node_lost"}
+    assert faulty_nodes(attempt(lost, "n1", "n2")) == {"n2": "node_lost"}
     nobody = {"reason": "shim_lost", "stand_in": True, "node": None, "code": None}
-    assert guilty(attempt(nobody, "n1", "n2")) == {}
+    assert faulty_nodes(attempt(nobody, "n1", "n2")) == {}
 
 
 def test_the_hardwares_faults_are_causes_that_exist():

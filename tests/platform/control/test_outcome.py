@@ -6,10 +6,10 @@ import pytest
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import Outcome, outcome
-from lehr.control.retries import Budget, Budgets, Exit, Finished
+from lehr.control.retries import Budget, Budgets, ExitReport, FinishedReport
 
-SAVED = Finished("stopped", step=7)
-KILLED = Exit(signal=9, reason="stopped")
+SAVED = FinishedReport("stopped", step=7)
+KILLED = ExitReport(signal=9, reason="stopped")
 
 
 def decide(
@@ -26,7 +26,7 @@ def decide(
 
 
 def test_a_completed_run_has_completed_as_its_cause():
-    done = decide(finished=Finished("completed", step=10), ended=Exit(code=0))
+    done = decide(finished=FinishedReport("completed", step=10), ended=ExitReport(code=0))
     assert done == Outcome(RunState.COMPLETED, "completed")
 
 
@@ -74,7 +74,7 @@ def test_a_time_limit_that_is_not_known_any_more_is_left_out_of_the_message():
 
 
 def test_a_failure_keeps_its_message_whether_it_is_tried_again_or_not():
-    bug = Exit(code=1, log_tail="KeyError: 'x'")
+    bug = ExitReport(code=1, log_tail="KeyError: 'x'")
     again, over = decide(ended=bug), decide(ended=bug, tries=(0, 1, 1))
     assert (again.state, again.spends) == (RunState.QUEUED, Budget.USER)
     assert (over.state, over.spends) == (RunState.FAILED, Budget.NONE)

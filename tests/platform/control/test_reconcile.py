@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 
 from lehr.control.lifecycle import Desired
 from lehr.control.reconcile import (
-    Abandon,
     Adopt,
-    Collect,
+    AttemptPhase,
+    CloseAttempt,
     Launch,
-    Lose,
+    MarkLost,
     NodeSeen,
     OpenAttempt,
-    Patience,
-    Pressure,
-    Seen,
+    RecordExit,
     Stop,
+    StopLevel,
+    Timeouts,
     reconcile,
 )
 from lehr_testing.properties import examples
 
-PATIENCE = Patience()
+PATIENCE = Timeouts()
 
 
 def attempt(**changes) -> OpenAttempt:
@@ -30,7 +30,9 @@ def attempt(**changes) -> OpenAttempt:
     return OpenAttempt(**{**values, **changes})
 
 
-def node(name: str = "n1", *, alive: bool = True, answered: bool = True, **seen: Seen) -> NodeSeen:
+def node(
+    name: str = "n1", *, alive: bool = True, answered: bool = True, **seen: AttemptPhase
+) -> NodeSeen:
     return NodeSeen(name, alive, answered, {key.replace("_", "-"): s for key, s in seen.items()})
 
 
@@ -39,12 +41,12 @@ def decide(one: OpenAttempt, *nodes: NodeSeen, known: bool = True):
 
 
 def test_what_lives_and_is_wanted_is_left_alone():
-    assert decide(attempt(), node(r_1=Seen.LIVE)) == []
+    assert decide(attempt(), node(r_1=AttemptPhase.LIVE)) == []
 
 
 def test_silence_alone_never_ends_an_attempt():
     silent = attempt(since_contact_s=1e6)
-    assert decide(silent, node(r_1=Seen.LIVE)) == []
+    assert decide(silent, node(r_1=AttemptPhase.LIVE)) == []
     assert decide(silent, node(alive=True, answered=False)) == []
     # Ray's head is down: nobody knows who is a member.
     assert decide(silent, node(alive=False, answered=False), known=False) == []
@@ -54,26 +56,26 @@ def test_a_lost_node_loses_its_attempt_once_the_lease_is_over_and_not_before():
     gone = node(alive=False, answered=False)
     assert decide(attempt(since_contact_s=PATIENCE.lease_s - 1), gone) == []
     [action] = decide(attempt(since_contact_s=PATIENCE.lease_s + 1), gone)
-    assert action == Lose("r-1", "node_lost", "node n1 was lost", "n1")
+    assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")
 
 
 def test_a_node_that_nobody_knows_is_a_lost_one():
     assert decide(attempt(since_contact_s=PATIENCE.lease_s - 1)) == []
     [action] = decide(attempt(since_contact_s=PATIENCE.lease_s + 1))
-    assert action == Lose("r-1", "node_lost", "node n1 was lost", "n1")
+    assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")
 
 
 def test_each_node_of_a_gang_has_a_lease_of_its_own():
-    seen = [node("n1", r_1=Seen.LIVE), node("n2", alive=False, answered=False)]
+    seen = [node("n1", r_1=AttemptPhase.LIVE), node("n2", alive=False, answered=False)]
     silent = attempt(nodes=("n1", "n2"), silent_nodes={"n2": PATIENCE.lease_s + 1})
-    assert [type(action) for action in decide(silent, *seen)] == [Stop, Lose]
+    assert [type(action) for action in decide(silent, *seen)] == [Stop, MarkLost]
     heard = attempt(nodes=("n1", "n2"), since_contact_s=1e6, silent_nodes={"n2": 1.0})
     assert decide(heard, *seen) == []
 
 
 def test_what_is_left_of_a_gang_is_stopped_when_one_node_has_no_trace_of_it():
-    stop, lose = decide(attempt(nodes=("n1", "n2")), node("n1", r_1=Seen.LIVE), node("n2"))
-    assert stop == Stop("r-1", ("n1",), Pressure.KILL, lose.message)
+    stop, lose = decide(attempt(nodes=("n1", "n2")), node("n1", r_1=AttemptPhase.LIVE), node("n2"))
+    assert stop == Stop("r-1", ("n1",), StopLevel.KILL, lose.message)
     assert (lose.cause, lose.message) == ("shim_lost", "no trace of it is left on node n2")
 
 
@@ -85,7 +87,7 @@ def test_an_attempt_that_nobody_wants_any_more_is_not_started():
 
 def test_an_agent_that_answers_and_never_heard_of_it_settles_the_matter():
     [action] = decide(attempt(), node())
-    assert isinstance(action, Lose)
+    assert isinstance(action, MarkLost)
     assert action.cause == "shim_lost"
 
 
@@ -96,104 +98,104 @@ def test_an_attempt_recorded_but_never_started_is_started_by_whoever_finds_it():
     assert decide(attempt(dispatched=False, heard=False, in_flight=True), node()) == []
     assert decide(fresh, node(answered=False)) == []
     # The server was killed between the agent's start and its own note of it.
-    assert decide(fresh, node(r_1=Seen.LIVE)) == [Adopt("r-1")]
+    assert decide(fresh, node(r_1=AttemptPhase.LIVE)) == [Adopt("r-1")]
 
 
 def test_a_run_cancelled_before_its_start_is_settled_and_never_started():
     [action] = decide(attempt(dispatched=False, heard=False, desired=Desired.CANCEL), node())
-    assert isinstance(action, Lose)
+    assert isinstance(action, MarkLost)
     assert action.cause == "never_started"
 
 
 def test_a_cancel_grows_harder_and_has_killed_well_within_thirty_seconds():
-    live = node(r_1=Seen.LIVE)
+    live = node(r_1=AttemptPhase.LIVE)
     pressures = []
     for seconds in (0, 5, 7, 13, 15, 29):
         actions = decide(attempt(desired=Desired.CANCEL, since_wish_s=float(seconds)), live)
         pressures.append(actions[0].pressure if actions else None)
-    assert pressures == [None, None, Pressure.TERM, Pressure.TERM, Pressure.KILL, Pressure.KILL]
+    assert pressures == [None, None, StopLevel.TERM, StopLevel.TERM, StopLevel.KILL, StopLevel.KILL]
 
 
 def test_a_pause_has_time_to_save():
-    live = node(r_1=Seen.LIVE)
+    live = node(r_1=AttemptPhase.LIVE)
     assert decide(attempt(desired=Desired.PAUSE, since_wish_s=200.0), live) == []
     [action] = decide(attempt(over_time_limit=True, since_wish_s=400.0), live)
-    assert action.pressure is Pressure.TERM
+    assert action.pressure is StopLevel.TERM
 
 
 def test_a_cancel_waits_no_longer_because_the_run_was_over_its_time_limit():
     both = attempt(desired=Desired.CANCEL, over_time_limit=True, since_wish_s=15.0)
-    [action] = decide(both, node(r_1=Seen.LIVE))
-    assert action.pressure is Pressure.KILL
+    [action] = decide(both, node(r_1=AttemptPhase.LIVE))
+    assert action.pressure is StopLevel.KILL
 
 
 def test_a_gang_that_is_cancelled_half_started_is_stopped_where_it_runs():
     half = attempt(nodes=("n1", "n2"), dispatched=False, heard=False, desired=Desired.CANCEL)
-    stop, lose = decide(half, node("n1", r_1=Seen.LIVE), node("n2"))
-    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), Pressure.KILL, "never_started")
+    stop, lose = decide(half, node("n1", r_1=AttemptPhase.LIVE), node("n2"))
+    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), StopLevel.KILL, "never_started")
 
 
 def test_a_superseded_attempt_that_comes_back_is_killed():
-    [action] = decide(attempt(wanted=False), node(r_1=Seen.LIVE))
-    assert action == Stop("r-1", ("n1",), Pressure.KILL, "superseded by another attempt")
+    [action] = decide(attempt(wanted=False), node(r_1=AttemptPhase.LIVE))
+    assert action == Stop("r-1", ("n1",), StopLevel.KILL, "superseded by another attempt")
     lost_before = attempt(wanted=False, exited=True, since_ended_s=100.0)
-    [action] = decide(lost_before, node(r_1=Seen.LIVE))
-    assert action.pressure is Pressure.KILL
+    [action] = decide(lost_before, node(r_1=AttemptPhase.LIVE))
+    assert action.pressure is StopLevel.KILL
 
 
 def test_strangers_are_killed():
-    [action] = reconcile([], [node(old_3=Seen.LIVE, done_1=Seen.ENDED)], PATIENCE)
-    assert action == Stop("old-3", ("n1",), Pressure.KILL, "no open attempt")
+    [action] = reconcile([], [node(old_3=AttemptPhase.LIVE, done_1=AttemptPhase.ENDED)], PATIENCE)
+    assert action == Stop("old-3", ("n1",), StopLevel.KILL, "no open attempt")
 
 
 def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
-    ended = node(r_1=Seen.ENDED)
+    ended = node(r_1=AttemptPhase.ENDED)
     assert decide(attempt(since_ended_s=5.0), ended) == []
-    assert decide(attempt(since_ended_s=PATIENCE.collect_s + 1), ended) == [Collect("r-1")]
+    assert decide(attempt(since_ended_s=PATIENCE.collect_s + 1), ended) == [RecordExit("r-1")]
 
 
 def test_nothing_heard_since_the_start_is_given_up_with_a_hint():
     mute = attempt(heard=False, since_contact_s=PATIENCE.first_beat_s + 1)
-    stop, lose = decide(mute, node(r_1=Seen.LIVE))
-    assert stop.pressure is Pressure.KILL
+    stop, lose = decide(mute, node(r_1=AttemptPhase.LIVE))
+    assert stop.pressure is StopLevel.KILL
     assert (lose.cause, lose.node) == ("no_contact", "n1")
     assert "reach this server's address" in lose.message
     # Of a gang's nodes nobody knows which one it was.
-    both = [node("n1", r_1=Seen.LIVE), node("n2", r_1=Seen.LIVE)]
+    both = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.LIVE)]
     gang = attempt(nodes=("n1", "n2"), heard=False, since_contact_s=PATIENCE.first_beat_s + 1)
     assert decide(gang, *both)[1].node is None
 
 
 def test_a_gang_is_whole_or_it_is_nothing():
     gang = attempt(nodes=("n1", "n2"))
-    both = [node("n1", r_1=Seen.LIVE), node("n2", r_1=Seen.LIVE)]
+    both = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.LIVE)]
     assert decide(gang, *both) == []
-    part = [node("n1", r_1=Seen.LIVE), node("n2", r_1=Seen.ENDED)]
+    part = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.ENDED)]
     [action] = decide(gang, *part)
-    assert (action.nodes, action.pressure) == (("n1",), Pressure.TERM)
-    lost = [node("n1", r_1=Seen.LIVE), node("n2", alive=False, answered=False)]
+    assert (action.nodes, action.pressure) == (("n1",), StopLevel.TERM)
+    lost = [node("n1", r_1=AttemptPhase.LIVE), node("n2", alive=False, answered=False)]
     stop, lose = decide(attempt(nodes=("n1", "n2"), since_contact_s=100.0), *lost)
-    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), Pressure.KILL, "node_lost")
+    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), StopLevel.KILL, "node_lost")
 
 
 def test_a_gang_whose_one_part_completed_may_save_on_the_other():
     """torchrun's own exit barrier gives up after 300 s: the first rank's last save may take longer."""
-    seen = [node(r_1=Seen.ENDED), node("n2", r_1=Seen.LIVE)]
+    seen = [node(r_1=AttemptPhase.ENDED), node("n2", r_1=AttemptPhase.LIVE)]
     ends = {"nodes": ("n1", "n2"), "since_ended_s": 600.0}
     assert reconcile([attempt(ended_well=True, **ends)], seen, PATIENCE) == []
     [action] = reconcile([attempt(ended_well=False, **ends)], seen, PATIENCE)
-    assert (action.nodes, action.pressure) == (("n2",), Pressure.KILL)
-    late = attempt(ended_well=True, **(ends | {"since_ended_s": PATIENCE.farewell_s + 1}))
+    assert (action.nodes, action.pressure) == (("n2",), StopLevel.KILL)
+    late = attempt(ended_well=True, **(ends | {"since_ended_s": PATIENCE.gang_drain_s + 1}))
     [action] = reconcile([late], seen, PATIENCE)
-    assert action.pressure is Pressure.KILL
+    assert action.pressure is StopLevel.KILL
 
 
 def test_an_attempt_of_which_nothing_more_can_come_is_closed():
-    assert decide(attempt(exited=True), node()) == [Abandon("r-1")]
+    assert decide(attempt(exited=True), node()) == [CloseAttempt("r-1")]
     gone = node(alive=False, answered=False)
     assert decide(attempt(exited=True, since_ended_s=60.0), gone) == []
     late = attempt(exited=True, since_ended_s=PATIENCE.abandon_s + 1)
-    assert decide(late, gone) == [Abandon("r-1")]
+    assert decide(late, gone) == [CloseAttempt("r-1")]
 
 
 seconds = st.sampled_from([0.0, 10.0, 100.0, 1000.0, 100_000.0])
@@ -219,7 +221,9 @@ observations = st.builds(
     alive=st.booleans(),
     answered=st.booleans(),
     attempts=st.dictionaries(
-        st.sampled_from(["a-1", "b-1", "c-2", "x-9"]), st.sampled_from(list(Seen)), max_size=4
+        st.sampled_from(["a-1", "b-1", "c-2", "x-9"]),
+        st.sampled_from(list(AttemptPhase)),
+        max_size=4,
     ),
 )
 
@@ -251,27 +255,30 @@ def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second,
                 assert one.desired is Desired.RUN
                 assert all(by_name[name].answered for name in one.nodes)
                 # A start is harmless where it is known already; where all have it, it is needless.
-                assert any(by_name[n].attempts.get(one.id) is not Seen.LIVE for n in one.nodes)
-            case Lose():
+                assert any(
+                    by_name[n].attempts.get(one.id) is not AttemptPhase.LIVE for n in one.nodes
+                )
+            case MarkLost():
                 assert not one.exited
                 assert not one.in_flight
-            case Collect():
-                assert all(by_name[n].attempts.get(one.id) is Seen.ENDED for n in one.nodes)
+            case RecordExit():
+                assert all(by_name[n].attempts.get(one.id) is AttemptPhase.ENDED for n in one.nodes)
             case Stop() if one is not None and not one.exited:
                 assert not one.in_flight
                 reasons = (
                     not one.wanted,
                     one.desired is not Desired.RUN,
                     one.over_time_limit,
-                    any(isinstance(a, Lose) and a.attempt_id == one.id for a in actions),
+                    any(isinstance(a, MarkLost) and a.attempt_id == one.id for a in actions),
                     len(one.nodes) > 1,
                 )
                 assert any(reasons)
             case Stop():
                 assert all(
-                    by_name[n].attempts[action.attempt_id] is Seen.LIVE for n in action.nodes
+                    by_name[n].attempts[action.attempt_id] is AttemptPhase.LIVE
+                    for n in action.nodes
                 )
-            case Abandon():
+            case CloseAttempt():
                 assert one.exited
     # Each attempt is settled at most once, and never started and settled in one tick.
     for one in open_ones:
@@ -281,5 +288,5 @@ def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second,
     stopped = {a.attempt_id for a in actions if isinstance(a, Stop)}
     for n in nodes:
         for attempt_id, state in n.attempts.items():
-            if state is Seen.LIVE and attempt_id not in by_id:
+            if state is AttemptPhase.LIVE and attempt_id not in by_id:
                 assert attempt_id in stopped

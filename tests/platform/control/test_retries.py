@@ -9,7 +9,14 @@ import pytest
 from lehr.control import retries
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import outcome, path
-from lehr.control.retries import PATTERNS, Budget, Budgets, Exit, Finished, classify
+from lehr.control.retries import (
+    PATTERNS,
+    Budget,
+    Budgets,
+    ExitReport,
+    FinishedReport,
+    classify,
+)
 from lehr_testing.failures import MESSAGES
 from lehr_testing.lifecycle import is_move
 
@@ -64,7 +71,7 @@ EXPRESSIONS = [
 @pytest.mark.parametrize(("cause", "text"), EACH, ids=lambda text: text[:40])
 def test_real_messages_are_told_apart(cause, text):
     tail = f"step 100 loss 3.2\n{text}\n"
-    found = classify(Exit(code=1, log_tail=tail), None)
+    found = classify(ExitReport(code=1, log_tail=tail), None)
     assert (found.name, found.budget) == (cause, BUDGETS[cause])
     # What people read has the line that says it, not just our word for it.
     assert any(line.strip()[:60] in found.message for line in text.splitlines())
@@ -85,24 +92,27 @@ def test_the_hardware_is_blamed_before_the_nccl_error_that_it_causes():
         "ncclSystemError: System call (e.g. socket, malloc) or external library call failed\n"
         "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
     )
-    assert classify(Exit(code=1, log_tail=tail), None).name == "ecc_error"
+    assert classify(ExitReport(code=1, log_tail=tail), None).name == "ecc_error"
 
 
 @pytest.mark.parametrize(("cause", "budget"), BY_THE_TRAINER.items())
 def test_a_cause_that_the_trainer_names_has_its_budget(cause, budget):
-    finished = Finished("failed", cause, "it says why", step=3)
-    found = classify(Exit(code=1), finished)
+    finished = FinishedReport("failed", cause, "it says why", step=3)
+    found = classify(ExitReport(code=1), finished)
     assert (found.name, found.budget, found.message) == (cause, budget, "it says why")
     ends = decide(finished=finished)
     assert ends.state is (RunState.FAILED if budget == "none" else RunState.QUEUED)
 
 
 def test_an_unnamed_failure_of_the_trainer_is_looked_up_in_its_words():
-    finished = Finished("failed", "error", "NCCL gave up: ncclRemoteError: a remote process exited")
-    found = classify(Exit(code=1), finished)
+    finished = FinishedReport(
+        "failed", "error", "NCCL gave up: ncclRemoteError: a remote process exited"
+    )
+    found = classify(ExitReport(code=1), finished)
     assert (found.name, found.budget) == ("nccl_error", Budget.INFRASTRUCTURE)
     assert (
-        classify(Exit(code=1), Finished("failed", "error", "shape mismatch")).budget is Budget.USER
+        classify(ExitReport(code=1), FinishedReport("failed", "error", "shape mismatch")).budget
+        is Budget.USER
     )
 
 
@@ -116,20 +126,20 @@ def test_an_unnamed_failure_of_the_trainer_is_looked_up_in_its_words():
     ],
 )
 def test_signals_are_told_apart_also_in_torchruns_report(signal, cause, budget):
-    alone = classify(Exit(signal=signal), None)
+    alone = classify(ExitReport(signal=signal), None)
     assert (alone.name, alone.budget) == (cause, budget)
     report = (
         "lehr_trainer FAILED\nRoot Cause (first observed failure):\n  rank      : 1 (local_rank: 1)\n"
         f"  exitcode  : -{signal} (pid: 4242)\n  traceback : Signal {signal} (SIGX) received by PID 4242\n"
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
     )
-    by_torchrun = classify(Exit(code=1, log_tail=report), None)
+    by_torchrun = classify(ExitReport(code=1, log_tail=report), None)
     assert (by_torchrun.name, by_torchrun.budget) == (cause, budget)
 
 
 @pytest.mark.parametrize(("reason", "budget"), BY_THE_SHIM.items())
 def test_what_the_shim_says_of_the_end_has_its_budget(reason, budget):
-    found = classify(Exit(reason=reason, log_tail="node n2 was lost"), None)
+    found = classify(ExitReport(reason=reason, log_tail="node n2 was lost"), None)
     assert (found.name, found.budget) == (reason, budget)
     assert found.message.endswith(": node n2 was lost")
 
@@ -141,7 +151,7 @@ def test_each_reason_of_the_shim_and_cause_of_the_trainer_is_in_a_table_here():
 
 
 def test_a_lock_that_was_lost_is_a_gpu_that_is_busy():
-    found = classify(Exit(reason="lock_lost"), None)
+    found = classify(ExitReport(reason="lock_lost"), None)
     assert (found.name, found.budget) == ("gpu_busy", Budget.INFRASTRUCTURE)
 
 
@@ -161,54 +171,55 @@ def decide(
         desired=desired,
         time_limit_s=limit,
         over_time_limit=over,
-        ended=ended if ended is not None else Exit(code=1),
+        ended=ended if ended is not None else ExitReport(code=1),
         finished=finished,
         budgets=budgets,
     )
 
 
 def test_each_kind_of_failure_is_paid_from_its_own_budget_and_from_no_other():
-    killed = Exit(signal=9)
+    killed = ExitReport(signal=9)
     only_user = Budgets(user=5, infrastructure=0, preemption=5)
     assert decide(ended=killed).state is RunState.QUEUED
     assert decide(ended=killed).spends is Budget.INFRASTRUCTURE
     refused = decide(ended=killed, budgets=only_user)
     assert refused.state is RunState.FAILED
     assert "no retry is left" in refused.message
-    code = Exit(code=1, log_tail="KeyError: 'x'")
+    code = ExitReport(code=1, log_tail="KeyError: 'x'")
     assert decide(ended=code, budgets=Budgets(0, 5, 5)).state is RunState.FAILED
     assert decide(ended=code, budgets=Budgets(1, 0, 0)).spends is Budget.USER
 
 
 def test_completed_is_completed_whatever_was_wanted_meanwhile():
-    done = Finished("completed", step=10)
+    done = FinishedReport("completed", step=10)
     for desired in Desired:
         assert (
-            decide(desired=desired, finished=done, ended=Exit(code=0)).state is RunState.COMPLETED
+            decide(desired=desired, finished=done, ended=ExitReport(code=0)).state
+            is RunState.COMPLETED
         )
 
 
 @pytest.mark.parametrize(
     ("ended", "says"),
     [
-        (Exit(code=0), None),
-        (Exit(signal=6), "its process ended with signal 6 after it had finished and saved"),
+        (ExitReport(code=0), None),
+        (ExitReport(signal=6), "its process ended with signal 6 after it had finished and saved"),
         (
-            Exit(code=1, log_tail="  exitcode  : -6 (pid: 42)"),
+            ExitReport(code=1, log_tail="  exitcode  : -6 (pid: 42)"),
             "its process ended with exit code 1 (a rank's: -6) after it had finished and saved",
         ),
-        (Exit(reason="node_lost"), None),
+        (ExitReport(reason="node_lost"), None),
     ],
 )
 def test_a_crash_after_the_last_word_is_said_and_costs_nothing(ended, says):
-    found = decide(ended=ended, finished=Finished("completed", step=10), budgets=NONE_LEFT)
+    found = decide(ended=ended, finished=FinishedReport("completed", step=10), budgets=NONE_LEFT)
     assert (found.state, found.message, found.spends) == (RunState.COMPLETED, says, Budget.NONE)
 
 
 def test_a_crash_after_a_save_asked_for_from_outside_is_no_fault_of_the_code():
     log = "RuntimeError: [gloo/transport/tcp/pair.cc:1] Connection closed by peer"
-    for ended in (Exit(signal=6), Exit(code=1, log_tail=log)):
-        found = decide(ended=ended, finished=Finished("stopped", "signal", step=3))
+    for ended in (ExitReport(signal=6), ExitReport(code=1, log_tail=log)):
+        found = decide(ended=ended, finished=FinishedReport("stopped", "signal", step=3))
         assert (found.state, found.spends) == (RunState.QUEUED, Budget.PREEMPTION)
 
 
@@ -222,10 +233,10 @@ def test_a_crash_after_a_save_asked_for_from_outside_is_no_fault_of_the_code():
 )
 def test_a_run_asked_to_stop_ends_so_however_its_process_went_down(desired, state):
     for ended, finished in [
-        (Exit(code=0), Finished("stopped", step=3)),
-        (Exit(signal=9, reason="stopped"), None),
-        (Exit(reason="node_lost"), None),
-        (Exit(code=1, log_tail="KeyError: 1"), None),
+        (ExitReport(code=0), FinishedReport("stopped", step=3)),
+        (ExitReport(signal=9, reason="stopped"), None),
+        (ExitReport(reason="node_lost"), None),
+        (ExitReport(code=1, log_tail="KeyError: 1"), None),
     ]:
         assert (
             decide(desired=desired, ended=ended, finished=finished, budgets=NONE_LEFT).state
@@ -234,20 +245,24 @@ def test_a_run_asked_to_stop_ends_so_however_its_process_went_down(desired, stat
 
 
 def test_a_pause_that_could_not_save_says_so_and_one_that_failed_by_itself_fails():
-    killed = decide(desired=Desired.PAUSE, ended=Exit(signal=9, reason="stopped"))
+    killed = decide(desired=Desired.PAUSE, ended=ExitReport(signal=9, reason="stopped"))
     assert "last checkpoint" in killed.message
-    nan = decide(desired=Desired.PAUSE, finished=Finished("failed", "nan_loss", "loss is NaN"))
+    nan = decide(
+        desired=Desired.PAUSE, finished=FinishedReport("failed", "nan_loss", "loss is NaN")
+    )
     assert (nan.state, nan.cause) == (RunState.FAILED, "nan_loss")
 
 
 def test_the_time_limit_fails_the_run_and_says_whether_it_saved():
-    saved = decide(over=True, limit=60.0, finished=Finished("stopped", step=7), ended=Exit(code=0))
+    saved = decide(
+        over=True, limit=60.0, finished=FinishedReport("stopped", step=7), ended=ExitReport(code=0)
+    )
     assert (saved.state, saved.cause) == (RunState.FAILED, "time_limit")
     assert saved.message == "stopped at its time limit of 60 s, and saved"
 
 
 def test_a_stop_that_nobody_at_lehr_asked_for_is_a_preemption():
-    spot = decide(finished=Finished("stopped", step=7), ended=Exit(code=0))
+    spot = decide(finished=FinishedReport("stopped", step=7), ended=ExitReport(code=0))
     assert (spot.state, spot.spends, spot.cause) == (
         RunState.QUEUED,
         Budget.PREEMPTION,

@@ -14,8 +14,8 @@ from lehr.control.rollouts import (
     EXACT_RESUME,
     Fail,
     Pass,
-    Stage,
     StageRun,
+    StageState,
     Submit,
     decide,
     pair_is_over,
@@ -28,10 +28,10 @@ NAMES = ("cpu", "one_gpu", "two_gpus", "all")
 DONE = StageRun("r", RunState.COMPLETED)
 
 
-def fresh(*, pair: tuple[str, ...] = ("resumed",), stages: int = 4) -> list[Stage]:
+def fresh(*, pair: tuple[str, ...] = ("resumed",), stages: int = 4) -> list[StageState]:
     """The last stage has no pair, as in a rollout."""
     return [
-        Stage(
+        StageState(
             number=number,
             name=NAMES[number - 1],
             roles=("train", *(pair if number < stages else ())),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.search import Report, Trial, ask, prune
+from lehr.control.search import Trial, TrialReport, ask, prune
 from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range
 from lehr_testing.properties import examples
 
@@ -17,7 +17,7 @@ LR = Range(min=1e-5, max=1e-1, distribution="log_uniform_values")
 def curve(level, *, until, every=10, start=0.0, worse=0.0):
     """A loss that falls towards ``level``; reports come a second apart."""
     return tuple(
-        Report(step=step, value=level + math.exp(-step / 50) + worse, at=start + step / every)
+        TrialReport(step=step, value=level + math.exp(-step / 50) + worse, at=start + step / every)
         for step in range(every, until + 1, every)
     )
 
@@ -29,7 +29,9 @@ def test_tpe_comes_back_to_where_it_was_best_and_is_the_same_after_a_restart(goa
     for number in range(1, 41):
         lr = ask({"lr": LR}, trials, goal=goal, seed=3, number=number)["lr"]
         value = sign * (3 + math.log10(lr / 1e-3) ** 2)
-        trials.append(Trial(number, {"lr": lr}, "completed", (Report(100, value, float(number)),)))
+        trials.append(
+            Trial(number, {"lr": lr}, "completed", (TrialReport(100, value, float(number)),))
+        )
     again = ask({"lr": LR}, trials[:20], goal=goal, seed=3, number=21)
     assert again["lr"] == trials[20].parameters["lr"]
     late = [abs(math.log10(t.parameters["lr"] / 1e-3)) for t in trials[20:]]
@@ -86,7 +88,7 @@ def test_of_two_halves_only_trials_of_the_worse_one_are_given_up(rule, goal):
 def test_a_trial_whose_metric_is_nan_is_given_up():
     trials = [
         Trial(1, {}, "completed", curve(2.0, until=200)),
-        Trial(2, {}, "running", (Report(20, math.nan, 300.0),)),
+        Trial(2, {}, "running", (TrialReport(20, math.nan, 300.0),)),
     ]
     (verdict,) = prune(RULES[0], trials, goal="minimize", total_steps=200)
     assert verdict.number == 2

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.search import Report, Trial, prune
+from lehr.control.search import Trial, TrialReport, prune
 from lehr.control.sweeps import (
     SAME_CAUSE,
     Cell,
@@ -56,7 +56,7 @@ def failed(cell, cause="exception", at=1.0, reason="boom"):
 
 def ran(cell, loss, until=100, state=RunState.COMPLETED, every=10, at=0.0):
     reports = tuple(
-        Report(step, loss + math.exp(-step / 30), at + step)
+        TrialReport(step, loss + math.exp(-step / 30), at + step)
         for step in range(every, until + 1, every)
     )
     return dataclasses.replace(cell, state=state, reports=reports, attempt=1, ended_at=at + until)
@@ -366,7 +366,7 @@ def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
         until, level = draw.randrange(5, 101, 5), draw.random() * 3
         at = draw.random() * 500
         reports = tuple(
-            Report(step, level + draw.random(), at + step) for step in range(5, until + 1, 5)
+            TrialReport(step, level + draw.random(), at + step) for step in range(5, until + 1, 5)
         )
         state = "completed" if until == 100 else "running"
         trials.append(Trial(number, {}, state, reports))

@@ -10,8 +10,8 @@ from lehr.errors import SpecError, nearest
 from lehr.specs import RunSpec, SweepSpec, load_spec, synonyms
 from lehr.specs.fields import synonym
 from lehr_testing.paths import DATA
-from lehr_trainer.config import AdamWConfig, DataConfig, TrainConfig
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import AdamWConfig, DataConfig, TrainConfig
 
 RUN = (DATA / "run.yaml").read_text()
 SWEEP = (DATA / "sweep.yaml").read_text()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lehr.errors import SpecError
 from lehr.specs import SweepSpec, expand, json_schema, load_spec
-from lehr.specs.expand import cells_at
 from lehr.specs.search import Range, point_key, random_points, size
 from lehr.specs.sweep import STARTUP_TRIALS
+from lehr.specs.sweep_expand import cells_at
 from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}

@@ -10,7 +10,7 @@ from lehr.errors import SpecError
 from lehr.specs import RunSpec, expand, load_spec, read_yaml
 from lehr.specs.problems import show
 from lehr_testing.paths import DATA
-from lehr_trainer.config import TrainConfig
+from lehr_trainer.configs.train import TrainConfig
 
 RUN = (DATA / "run.yaml").read_text()
 SWEEP = (DATA / "sweep.yaml").read_text()

@@ -15,7 +15,7 @@ import pytest
 
 from lehr.client import Client
 from lehr.cluster.tokens import AttemptTokens
-from lehr.cluster.wire import PROTOCOL
+from lehr.node.http_client import PROTOCOL
 from lehr.specs import parse_spec
 from lehr.store import Store
 from lehr_testing.api import RUN_SPEC, metrics, started

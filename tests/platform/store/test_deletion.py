@@ -8,7 +8,7 @@ from lehr import home as homes
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, Fenced
 from lehr.store import Store
-from lehr.store.checkup import check
+from lehr.store.integrity import check
 from lehr_testing.api import RUN_SPEC, api_client, begin, end, line, metrics, say, started
 
 

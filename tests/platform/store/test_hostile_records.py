@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.store import Store, checkup, mending, upkeep
+from lehr.store import Store, backup, integrity, reindex
 from lehr.store.indexer import Indexer
 from lehr_testing import hostile
 from lehr_testing.properties import examples
@@ -45,8 +45,8 @@ def stays_usable(home: Path, healthy: str, odd: str) -> None:
         say(store, odd, more)
         assert store.series(odd.rpartition("-")[0], "other/metric").y == [1.0]
         before = (*before[:1], store.streams(odd))
-    assert [found for found in checkup.check(home) if found.level == "error"] == []
-    upkeep.rebuild(home)
+    assert [found for found in integrity.check(home) if found.level == "error"] == []
+    backup.rebuild(home)
     with Store.open(home) as store:
         assert same(picture(store, healthy), before[0])
         assert store.streams(odd) == before[1]
@@ -165,7 +165,7 @@ def test_a_stream_that_cannot_be_indexed_at_start_is_skipped_and_the_others_go_o
             assert store.stream_sizes(odd) == {"events.jsonl": size}
         with Store.open(home):
             pass
-    upkeep.rebuild(home)
+    backup.rebuild(home)
     with Store.open(home) as store:
         assert store.series(odd.rpartition("-")[0], "train/loss").y == [3.0]
 
@@ -179,7 +179,7 @@ def test_a_stream_that_cannot_be_read_at_start_is_skipped(
     odd_file = home / "replica" / odd / "events.jsonl"
     odd_file.parent.mkdir()
     odd_file.write_bytes(HEALTHY)
-    read = mending.Replica.read
+    read = reindex.Replica.read
 
     def broken(self, attempt_id, name, offset, limit):
         if attempt_id == odd:
@@ -187,7 +187,7 @@ def test_a_stream_that_cannot_be_read_at_start_is_skipped(
         return read(self, attempt_id, name, offset, limit)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mending.Replica, "read", broken)
+        patch.setattr(reindex.Replica, "read", broken)
         with Store.open(home) as store:
             assert [gap.expected for gap in store.gaps(odd)] == [len(HEALTHY)]
             assert store.series(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]

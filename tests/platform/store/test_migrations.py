@@ -18,8 +18,8 @@ from lehr.control.lifecycle import Desired
 from lehr.errors import HomeUnusable, InternalError
 from lehr.store import Store, migrate, tables
 from lehr.store.changes import Changes
-from lehr.store.checkup import check
 from lehr.store.database import Database, _engine
+from lehr.store.integrity import check
 from lehr_testing.stores import begin, fresh_store, run_spec
 
 assert tables

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.node_keeper import NodeKeeper, excluded, readmitted
-from lehr.cluster.sights import excluded_nodes
+from lehr.cluster.node_controller import NodeController, excluded, readmitted
+from lehr.cluster.snapshot import excluded_nodes
 from lehr.control.lifecycle import RunState
 from lehr.store import Store
 from lehr_testing.stores import run_spec
@@ -51,12 +51,12 @@ def test_two_faults_in_a_row_are_noted_once_and_a_new_server_knows_of_them(store
     store.subscribe(told.append)
     for _ in range(2):
         fails(store, run, "n1")
-    keeper = NodeKeeper(store)
+    keeper = NodeController(store)
     keeper.tick(["n1", "n2"])
     why = f"it failed 2 attempts in a row: {run}-1 (gpu_busy), {run}-2 (gpu_busy)"
     assert excluded(store.node_notes()) == {"n1": why}
     assert any(change.kind == "cluster" for change in told)
-    NodeKeeper(store).tick(["n1", "n2"])
+    NodeController(store).tick(["n1", "n2"])
     [note] = store.node_notes().values()
     assert (note.what, note.actor) == ("excluded", "dispatcher")
 
@@ -66,7 +66,7 @@ def test_a_readmitted_node_is_forgiven_also_by_the_run_that_it_failed(store):
     for _ in range(2):
         fails(store, run, "n1")
     assert excluded_nodes(store, store.run(run)) == {"n1"}
-    keeper = NodeKeeper(store)
+    keeper = NodeController(store)
     keeper.tick(["n1"])  # The only node there is: it stays.
     assert excluded(store.node_notes()) == {}
     store.note_node("n1", "readmitted", "by hand", actor="user")

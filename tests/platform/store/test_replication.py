@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lehr.errors import NotFound, OffsetMismatch, StoreUnavailable, UserError
-from lehr.store import Change, Store, index, indexer, sealing
+from lehr.store import Change, Store, compaction, index, indexer
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,
@@ -28,7 +28,7 @@ from lehr_testing.stores import (
     same,
     say,
 )
-from lehr_trainer.records import Evaluation, Started
+from lehr_trainer.contract.records import Evaluation, Started
 
 SLOW = settings(
     max_examples=examples(25),
@@ -462,8 +462,8 @@ def test_rows_and_blocks_read_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """However few come at a time, and whether or not they were sealed into blocks."""
-    monkeypatch.setattr(sealing, "BLOCK", 64)
-    monkeypatch.setattr(sealing, "SMALL", 20)
+    monkeypatch.setattr(compaction, "BLOCK", 64)
+    monkeypatch.setattr(compaction, "SMALL", 20)
     steps = [*range(1, 301), *range(310, 500, 7)]
     lines = [metrics(step, train_loss=step / 3 if step % 50 else "NaN") for step in steps]
     with fresh_store(tmp_path / "home") as store:

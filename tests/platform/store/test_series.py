@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lehr.errors import NotFound, UserError
 from lehr.store import Store
+from lehr.store.downsample import reduce, smooth
 from lehr.store.points import Span, Start, lineage
-from lehr.store.reduce import reduce, smooth
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,

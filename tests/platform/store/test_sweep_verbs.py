@@ -11,7 +11,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError
 from lehr.specs import load_spec
 from lehr_testing.api import SWEEP_SPEC, api_client, begin, end, line, say, started
-from lehr_trainer import layout
+from lehr_trainer.contract import layout
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_metrics_of_parts_may_rank_a_sweep():
 def test_the_metrics_that_a_sweep_may_have_are_those_that_the_trainer_logs():
     import re
 
-    from lehr.specs.budgets import METRICS
+    from lehr.specs.comparability import METRICS
 
     folder = Path(layout.__file__).parent
     said = set()

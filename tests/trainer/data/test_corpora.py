@@ -10,7 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from lehr_testing.corpora import documents, silent, write_jsonl
-from lehr_trainer.config import DataConfig, FilesCorpus, HubCorpus, StdlibCorpus, ValidationConfig
+from lehr_trainer.configs.train import (
+    DataConfig,
+    FilesCorpus,
+    HubCorpus,
+    StdlibCorpus,
+    ValidationConfig,
+)
 from lehr_trainer.data import check_corpus, check_data, prepare
 from lehr_trainer.data.corpora import open_corpus
 from lehr_trainer.data.hub import HubReader, explain_hub_error
@@ -145,8 +151,8 @@ def test_a_folder_without_such_files_is_refused(tmp_path):
 
 def test_a_corpus_is_checked_without_numpy_torch_or_datasets(tmp_path):
     code = (
-        "import sys; from lehr_trainer.config import FilesCorpus;"
-        "from lehr_trainer.config import DataConfig; from lehr_trainer.data import check_data;"
+        "import sys; from lehr_trainer.configs.train import FilesCorpus;"
+        "from lehr_trainer.configs.train import DataConfig; from lehr_trainer.data import check_data;"
         f"corpus = FilesCorpus(kind='text', paths=[{str(tmp_path)!r} + '/a.txt']);"
         "check_data(DataConfig(corpus=corpus, tokenizer='byte'), 512);"
         "print([m for m in ('numpy', 'torch', 'datasets') if m in sys.modules])"
@@ -159,7 +165,7 @@ def test_a_corpus_is_checked_without_numpy_torch_or_datasets(tmp_path):
 def test_preparing_the_standard_library_loads_nothing_that_it_does_not_use(tmp_path):
     code = (
         "import sys; from pathlib import Path;"
-        "from lehr_trainer.config import DataConfig, StdlibCorpus, ValidationConfig;"
+        "from lehr_trainer.configs.train import DataConfig, StdlibCorpus, ValidationConfig;"
         "from lehr_trainer.data import prepare;"
         "d = DataConfig(corpus=StdlibCorpus(), tokenizer='byte');"
         f"prepare(d, ValidationConfig(), 512, Path({str(tmp_path)!r}), lambda *a: None);"
@@ -227,7 +233,7 @@ def test_a_hub_dataset_streams_shard_by_shard(tmp_path):
 def test_an_unreachable_hub_is_said_with_what_to_do():
     code = (
         "from pathlib import Path; from lehr_trainer.errors import DataUnreachable;"
-        "from lehr_trainer.config import HubCorpus; from lehr_trainer.data.corpora import open_corpus\n"
+        "from lehr_trainer.configs.train import HubCorpus; from lehr_trainer.data.corpora import open_corpus\n"
         "try: open_corpus(HubCorpus(id='HuggingFaceFW/fineweb-edu', name='sample-10BT')).sources()\n"
         "except DataUnreachable as e: print('said:', e)\n"
         "from lehr_trainer.data import load_tokenizer\n"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from lehr_testing.corpora import documents, prepare_texts
 from lehr_testing.properties import examples
-from lehr_trainer.config import BatchConfig, LengthStage
-from lehr_trainer.data import Loader, TrainTokens, preparation
-from lehr_trainer.data.order import shuffled
-from lehr_trainer.data.prepared import read_manifest
+from lehr_trainer.configs.train import BatchConfig, LengthStage
+from lehr_trainer.data import Loader, TrainTokens, prepare
+from lehr_trainer.data.shuffle import shuffled
+from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.data.tokens import choose_loading
 from lehr_trainer.errors import BadConfig, BadData
 
@@ -24,8 +24,8 @@ SHAPE = BatchConfig(sequences=12, sequence_length=16)
 def prepared(tmp_path_factory):
     """Several shards, so that batches are gathered from more than one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "SHARD_TOKENS", 3000)
-        patch.setattr(preparation, "_BATCH_BYTES", 700)
+        patch.setattr(prepare, "SHARD_TOKENS", 3000)
+        patch.setattr(prepare, "_BATCH_BYTES", 700)
         made = prepare_texts(tmp_path_factory.mktemp("corpus"), documents(300))
     assert len(read_manifest(made.directory).train) > 3
     return made

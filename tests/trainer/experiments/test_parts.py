@@ -8,9 +8,9 @@ from lehr_trainer.experiments.batch import largest_that_fits
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.gpu import verdicts
 from lehr_trainer.experiments.gpu_rows import SECTIONS, rows
+from lehr_trainer.experiments.runner import measure
 from lehr_trainer.experiments.sizes import SIZES
 from lehr_trainer.experiments.table import Column, Row, Table, change, ratio
-from lehr_trainer.experiments.turns import measure
 
 TINY = SIZES["tiny"]
 

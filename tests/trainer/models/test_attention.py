@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from lehr_trainer.config_parts.attention import AttentionConfig
+from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models import attention
 from lehr_trainer.models.attention import AttentionCall, attend, attention_backend, chosen_kernel

@@ -16,8 +16,8 @@ from lehr_testing import transformer_engine_stand_in
 from lehr_testing.assembled import assembled
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
-from lehr_trainer import layout
-from lehr_trainer.checkpoint import read_manifest, read_tensors
+from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
+from lehr_trainer.contract import layout
 from lehr_trainer.models.fp8 import fp8_state
 from lehr_trainer.train import Training
 
@@ -87,7 +87,7 @@ def test_without_its_histories_it_would_be_another_run(
         steps(first, 3)
         first.save("order", None)
         steps(first, 2)
-    monkeypatch.setattr("lehr_trainer.state.load_fp8_state", lambda *_: None)
+    monkeypatch.setattr("lehr_trainer.checkpointing.state.load_fp8_state", lambda *_: None)
     second = assembled(tmp_path / "run", config)
     with second.loader:
         steps(second, 2)

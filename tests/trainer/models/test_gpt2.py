@@ -9,13 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 
-from lehr_trainer.config_parts.gpt2 import (
-    GPT2_134M,
-    GPT2_SMALL,
-    GPT2_TINY,
-    GPT2Config,
-)
-from lehr_trainer.models.counts import flops_per_token, parameter_counts
+from lehr_trainer.configs.gpt2 import GPT2_134M, GPT2_SMALL, GPT2_TINY, GPT2Config
 from lehr_trainer.models.gpt2 import (
     GPT2,
     from_transformers,
@@ -23,6 +17,7 @@ from lehr_trainer.models.gpt2 import (
     transformers_config,
 )
 from lehr_trainer.models.init import initialise
+from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 
 SMALL = {**GPT2_TINY, "vocab_size": 300, "hidden_size": 64, "max_sequence_length": 96}
 

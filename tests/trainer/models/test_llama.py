@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from lehr_trainer.config import LlamaConfig
-from lehr_trainer.losses import cross_entropy
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model
-from lehr_trainer.models.counts import flops_per_token, parameter_counts
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 
 SMALL = {
     **MODEL_PRESETS["tiny"].values,

@@ -9,15 +9,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_trainer.config import LlamaConfig
-from lehr_trainer.config_parts.optimizer import EightBitAdamWConfig
+from lehr_trainer.configs.optimizer import EightBitAdamWConfig
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.stable_embedding import StableEmbedding, use_stable_embedding
 from lehr_trainer.optim.eight_bit import build_eight_bit, flat_state, own_state
 from lehr_trainer.optim.groups import set_lr_factor
-from lehr_trainer.presets import MODEL_PRESETS
 
 LIBRARIES = ["bitsandbytes", "torchao"]
 

@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 
-from lehr_trainer.config import LlamaConfig
-from lehr_trainer.config_parts.gpt2 import GPT2_TINY, GPT2Config
-from lehr_trainer.config_parts.optimizer import MuonConfig
+from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.optimizer import MuonConfig
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.optim.groups import roles, set_lr_factor
 from lehr_trainer.optim.muon import build_muon, orthogonalise
-from lehr_trainer.presets import MODEL_PRESETS
 
 
 def llama(tied: bool = True) -> Llama:

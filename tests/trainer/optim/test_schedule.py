@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lehr_trainer.config_parts.schedule import ScheduleConfig
+from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.optim.schedule import lr_factor
 
 

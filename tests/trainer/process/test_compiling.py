@@ -16,18 +16,18 @@ import torch
 
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.paths import TESTING
-from lehr_trainer.compile_turn import compile_key, compile_turn
-from lehr_trainer.compiling import Accumulation, compile_model
-from lehr_trainer.config import LlamaConfig
-from lehr_trainer.config_parts.compile import CompileConfig
-from lehr_trainer.config_parts.gpt2 import GPT2_TINY, GPT2Config
-from lehr_trainer.config_parts.recompute import RecomputeConfig
-from lehr_trainer.losses import cross_entropy
+from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.compile import CompileConfig
+from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.models.recompute import recompute_activations
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.runtime.compile_lock import compile_key, compile_lock
+from lehr_trainer.runtime.compiling import Accumulation, compile_model
 
 SCRIPT = TESTING / "compile_turns.py"
 
@@ -156,11 +156,11 @@ def test_once_compiled_nobody_waits_and_a_failure_leaves_the_turn_to_the_next(
     def quiet(*_: object) -> None:
         return None
 
-    with pytest.raises(RuntimeError, match="boom"), compile_turn("a", quiet, folder=tmp_path):
+    with pytest.raises(RuntimeError, match="boom"), compile_lock("a", quiet, folder=tmp_path):
         raise RuntimeError("boom")
     turns = []
     for _ in range(2):
-        with compile_turn("a", quiet, folder=tmp_path) as first:
+        with compile_lock("a", quiet, folder=tmp_path) as first:
             turns.append(first)
     assert turns == [True, False]
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from lehr_testing.paths import TESTING
-from lehr_trainer.config_parts.parallel import ParallelConfig
+from lehr_trainer.configs.parallel import ParallelConfig
 
 SCRIPT = TESTING / "compression_ranks.py"
 

@@ -16,8 +16,8 @@ import pytest
 
 from lehr_testing.paths import TESTING
 from lehr_testing.trainer import Trainer, finish, make_run, reached, records, training
-from lehr_trainer import layout
-from lehr_trainer.records import record_adapter
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import record_adapter
 
 FAKE = TESTING / "trainers" / "fake.py"
 MANY = 100_000

@@ -13,7 +13,7 @@ import yaml
 from lehr_testing.corpora import documents, prepare_texts, write_jsonl
 from lehr_testing.forking import fork, run
 from lehr_testing.waiting import until
-from lehr_trainer.data import preparation
+from lehr_trainer.data import prepare
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 PREAMBLE = """
@@ -109,8 +109,8 @@ def start(tmp_path):
 
 @pytest.fixture
 def undisturbed(tmp_path, monkeypatch):
-    monkeypatch.setattr(preparation, "SHARD_TOKENS", 4000)
-    monkeypatch.setattr(preparation, "_BATCH_BYTES", 700)
+    monkeypatch.setattr(prepare, "SHARD_TOKENS", 4000)
+    monkeypatch.setattr(prepare, "_BATCH_BYTES", 700)
     (tmp_path / "undisturbed").mkdir()
     return prepare_texts(tmp_path / "undisturbed", documents(400))
 

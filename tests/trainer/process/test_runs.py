@@ -31,10 +31,10 @@ from lehr_testing.trainer import (
     training,
 )
 from lehr_testing.waiting import until
-from lehr_trainer import layout
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import record_adapter
 from lehr_trainer.data import prepare
-from lehr_trainer.launch import read_config
-from lehr_trainer.records import record_adapter
+from lehr_trainer.runtime.launch import read_config
 
 MANY = 100_000
 """More steps than anybody waits for."""
@@ -260,12 +260,16 @@ def test_sigterm_before_the_first_step_ends_at_once(
 ) -> None:
     run = make_run(tmp_path / "run", corpus)
     config = read_config(run / layout.CONFIG)
-    elsewhere, holding, let_go = tmp_path / "prepared", threading.Event(), threading.Event()
+    elsewhere, holding, discard_pending_save = (
+        tmp_path / "prepared",
+        threading.Event(),
+        threading.Event(),
+    )
 
     def prepare_slowly() -> None:
         def hold(phase: str, message: str, done: float | None) -> None:
             holding.set()
-            let_go.wait()
+            discard_pending_save.wait()
 
         prepare(config.data, config.validation, config.model.vocab_size, elsewhere, hold)
 
@@ -282,7 +286,7 @@ def test_sigterm_before_the_first_step_ends_at_once(
             process.send_signal(signal.SIGTERM)
             code, said = finish(process)
     finally:
-        let_go.set()
+        discard_pending_save.set()
         holder.join()
     assert code == 0, said
     finished = records(run / "attempt-1", "finished")[0]

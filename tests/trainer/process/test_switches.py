@@ -29,8 +29,8 @@ from lehr_testing.trainer import (
     train_to_end,
     training,
 )
-from lehr_trainer import layout
-from lehr_trainer.checkpoint import read_manifest, read_tensors
+from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
+from lehr_trainer.contract import layout
 
 STEPS = 12
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lehr_trainer.data.checks import check_corpus, check_data
     from lehr_trainer.data.loader import Loader
-    from lehr_trainer.data.preparation import prepare
-    from lehr_trainer.data.prepared import PreparedData
+    from lehr_trainer.data.prepare import prepare
     from lehr_trainer.data.progress import Notify
+    from lehr_trainer.data.token_dataset import PreparedData
     from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
     from lehr_trainer.data.tokens import TrainTokens
     from lehr_trainer.data.validation import ValidationSet

@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from lehr_trainer import layout
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.data.preparation import prepare
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import Notice
+from lehr_trainer.data.prepare import prepare
 from lehr_trainer.errors import BadConfig, TrainerError
-from lehr_trainer.records import Notice
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import difflib
 import glob
 from pathlib import Path
 
-from lehr_trainer.config import Corpus, DataConfig, FilesCorpus, HubCorpus
+from lehr_trainer.configs.train import Corpus, DataConfig, FilesCorpus, HubCorpus
 from lehr_trainer.errors import BadConfig, BadData
 
 TOKENIZER_SIZES = {"byte": 257, "tekken": 131_072}

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from lehr_trainer.config import Corpus, FilesCorpus, StdlibCorpus
+from lehr_trainer.configs.train import Corpus, FilesCorpus, StdlibCorpus
 from lehr_trainer.data.checks import resolve_files
 
 

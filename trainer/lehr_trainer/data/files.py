@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lehr_trainer.config import FilesCorpus
+from lehr_trainer.configs.train import FilesCorpus
 from lehr_trainer.data.corpora import CorpusReader
 from lehr_trainer.errors import BadData
 

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lehr_trainer.config import HubCorpus
+from lehr_trainer.configs.train import HubCorpus
 from lehr_trainer.data.corpora import CorpusReader
 from lehr_trainer.data.files import column
 from lehr_trainer.errors import BadData, DataUnreachable

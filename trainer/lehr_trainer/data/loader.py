@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lehr_trainer.config import BatchConfig
-from lehr_trainer.data.order import Stream
-from lehr_trainer.data.prepared import PreparedData
+from lehr_trainer.configs.train import BatchConfig
+from lehr_trainer.data.shuffle import SampleOrder
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.data.tokens import Loading, TrainTokens
 from lehr_trainer.errors import BadConfig
 
@@ -79,7 +79,7 @@ class Loader:
         self._rank, self._world_size = rank, world_size
         self._device = torch.device(device)
         self.data = TrainTokens.open(prepared, loading, self._block)
-        self._order = Stream(seed, self.data.blocks)
+        self._order = SampleOrder(seed, self.data.blocks)
         self._ahead = max(1, workers * prefetch)
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
         self._ready: deque[tuple[Place, Future[Tensor]]] = deque()

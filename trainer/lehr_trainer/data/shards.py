@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lehr_trainer.data.prepared import (
+from lehr_trainer.data.token_dataset import (
     DOCUMENT_RECORD,
     VALIDATION,
     VALIDATION_DOCUMENTS,

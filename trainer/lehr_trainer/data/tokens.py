@@ -14,7 +14,7 @@ import psutil
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from lehr_trainer.data.prepared import PreparedData, read_manifest
+from lehr_trainer.data.token_dataset import PreparedData, read_manifest
 from lehr_trainer.errors import BadData
 
 Loading = Literal["auto", "memmap", "preload"]

@@ -9,7 +9,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from lehr_trainer.data.prepared import VALIDATION, PreparedData
+from lehr_trainer.data.token_dataset import VALIDATION, PreparedData
 from lehr_trainer.errors import BadData
 
 

@@ -8,21 +8,21 @@ from typing import Any
 
 import torch
 
-from lehr_trainer.config import TrainConfig
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.experiments.case import Case, config
-from lehr_trainer.experiments.plan import Plan
+from lehr_trainer.experiments.plan import BenchPlan
+from lehr_trainer.experiments.runner import RowOutcome
 from lehr_trainer.experiments.table import Column, Row, Table
-from lehr_trainer.experiments.turns import Outcome
-from lehr_trainer.memory import training_memory
+from lehr_trainer.planning.memory import training_memory
 
 _CPU_BUDGET_GB = 1.0
 _MOST = 4096
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     budget = budget_bytes(plan)
-    measured: dict[int, Outcome] = {}
+    measured: dict[int, RowOutcome] = {}
 
     def fits(sequences: int) -> bool:
         outcome = _measured(plan, sequences)
@@ -65,7 +65,7 @@ def largest_that_fits(fits: Callable[[int], bool]) -> int:
     return good
 
 
-def budget_bytes(plan: Plan) -> float:
+def budget_bytes(plan: BenchPlan) -> float:
     if plan.memory_gb is not None:
         return plan.memory_gb * 1e9
     if plan.on_cuda:
@@ -73,7 +73,7 @@ def budget_bytes(plan: Plan) -> float:
     return _CPU_BUDGET_GB * 1e9
 
 
-def _measured(plan: Plan, sequences: int) -> Outcome:
+def _measured(plan: BenchPlan, sequences: int) -> RowOutcome:
     changes: dict[str, Any] = {}
     if plan.on_cuda:
         changes = {"precision": {"compute": "bf16", "tf32": True}}
@@ -83,7 +83,7 @@ def _measured(plan: Plan, sequences: int) -> Outcome:
     return few.measure([case])[0]
 
 
-def _row(plan: Plan, outcome: Outcome, budget: float) -> Row:
+def _row(plan: BenchPlan, outcome: RowOutcome, budget: float) -> Row:
     values = plan.step_values(outcome)
     unit = 1e9 if plan.on_cuda else 1e6
     planned = training_memory(TrainConfig.model_validate(outcome.case.config)).peak

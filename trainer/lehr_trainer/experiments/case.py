@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from lehr_trainer.config import TrainConfig
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.experiments.sizes import Size
 
 Batches = Literal["random", "naive_memmap", "naive_preload", "stack", "loader"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lehr_trainer.config import TrainConfig
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.experiments.case import Case, config
-from lehr_trainer.experiments.plan import Plan, rows_against
+from lehr_trainer.experiments.plan import BenchPlan, rows_against
 from lehr_trainer.experiments.table import Column, Row, Table
-from lehr_trainer.memory import training_memory
+from lehr_trainer.planning.memory import training_memory
 
 _PUBLISHED: dict[str, str] = {
     "none": "H100: 0 % and 0 %",
@@ -21,7 +21,7 @@ _PUBLISHED: dict[str, str] = {
 }
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     size = plan.size
     if size.name == "P2":  # without checkpointing no more than [16, 2048] fits
         size = size.with_batch(min(16, size.sequences), None)
@@ -51,7 +51,7 @@ def run(plan: Plan) -> Table:
     )
 
 
-def changes(name: str, plan: Plan) -> dict[str, Any]:
+def changes(name: str, plan: BenchPlan) -> dict[str, Any]:
     policy, _, rest = name.partition(",")
     found: dict[str, Any] = {"recompute": {"policy": policy, "every": 2 if rest else 1}}
     if plan.on_cuda:

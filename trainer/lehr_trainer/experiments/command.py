@@ -25,10 +25,10 @@ def main(arguments: list[str]) -> int:
     except BadConfig as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    from lehr_trainer.experiments.plan import Plan
+    from lehr_trainer.experiments.plan import BenchPlan
     from lehr_trainer.experiments.table import Table
 
-    plan = Plan(
+    plan = BenchPlan(
         size=size,
         device=device,
         say=_speaker(given.name, quiet=given.quiet),

@@ -7,12 +7,12 @@ from typing import Any
 from lehr_trainer.experiments import hardware_checks as checks
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.launches import ON_CPU, ON_CUDA
-from lehr_trainer.experiments.plan import Plan, rows_against
+from lehr_trainer.experiments.plan import BenchPlan, rows_against
+from lehr_trainer.experiments.runner import WARM_UP_STEPS
 from lehr_trainer.experiments.table import Column, Table
-from lehr_trainer.experiments.turns import WARM_UP_STEPS
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     graphs = plan.no_compiling or checks.no_cuda_graphs(plan.device)
     ways: list[tuple[str, dict[str, Any], str]] = [
         ("eager", {"scope": "none"}, ""),
@@ -55,7 +55,7 @@ def run(plan: Plan) -> Table:
     )
 
 
-def _case(plan: Plan, name: str, compile_: dict[str, Any], why_not: str) -> Case:
+def _case(plan: BenchPlan, name: str, compile_: dict[str, Any], why_not: str) -> Case:
     if why_not:
         return Case(name, "training", {}, skip=why_not)
     changes: dict[str, Any] = {"compile": compile_}

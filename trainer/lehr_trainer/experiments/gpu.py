@@ -16,9 +16,9 @@ from typing import Any
 
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.experiments.gpu_rows import SECTIONS, GpuRow, rows
-from lehr_trainer.experiments.plan import Plan
+from lehr_trainer.experiments.plan import BenchPlan
+from lehr_trainer.experiments.runner import NO_ANSWER, RowOutcome
 from lehr_trainer.experiments.table import Column, Row, Table, ratio
-from lehr_trainer.experiments.turns import NO_ANSWER, Outcome
 
 TARGET_MFU = 55.0
 """Percent of the dense bf16 peak."""
@@ -26,7 +26,7 @@ TARGET_FP8 = 1.1
 TARGET_GB = 75.0
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     folder = plan.out or Path(f"bench-{plan.device}-{plan.size.name}")
     folder.mkdir(parents=True, exist_ok=True)
     unknown = [name for name in plan.only if name not in SECTIONS]
@@ -64,7 +64,7 @@ def run(plan: Plan) -> Table:
     return table
 
 
-def _measured(plan: Plan, row: GpuRow, time_left: float) -> Outcome:
+def _measured(plan: BenchPlan, row: GpuRow, time_left: float) -> RowOutcome:
     patience = min(plan.patience_s, time_left)
     plan.say(row.key)
     tokens = row.case.config["batch"]["sequences"] * row.case.config["batch"]["sequence_length"]
@@ -92,7 +92,7 @@ def _read(folder: Path, row: GpuRow, machine: dict[str, Any]) -> dict[str, Any] 
     return found if same else None
 
 
-def _write(folder: Path, row: GpuRow, machine: dict[str, Any], outcome: Outcome) -> None:
+def _write(folder: Path, row: GpuRow, machine: dict[str, Any], outcome: RowOutcome) -> None:
     content = {
         "key": row.key,
         "config": row.case.config,
@@ -113,16 +113,16 @@ def _identity(machine: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in machine.items() if key != "load"}
 
 
-def _outcome(row: GpuRow, found: dict[str, Any]) -> Outcome:
+def _outcome(row: GpuRow, found: dict[str, Any]) -> RowOutcome:
     names = ("seconds", "cpu_seconds", "setup_s", "facts", "error")
-    return Outcome(row.case, **{name: found[name] for name in names})
+    return RowOutcome(row.case, **{name: found[name] for name in names})
 
 
 # --- the table ----------------------------------------------------------------------------------
 
 
 def _table(
-    plan: Plan, wanted: list[GpuRow], folder: Path, machine: dict[str, Any], left: int
+    plan: BenchPlan, wanted: list[GpuRow], folder: Path, machine: dict[str, Any], left: int
 ) -> Table:
     lines: list[Row] = []
     figures: dict[str, dict[str, float | str | None]] = {}

@@ -11,11 +11,11 @@ from typing import Any
 
 from lehr_trainer.experiments import hardware_checks as checks
 from lehr_trainer.experiments.case import Batches, Case, config
-from lehr_trainer.experiments.plan import Plan, rows_against
+from lehr_trainer.experiments.plan import BenchPlan, rows_against
 from lehr_trainer.experiments.table import Column, Row, Table, ratio
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     cases = rungs(plan)
     outcomes = plan.measure(cases)
     baseline = outcomes[0]
@@ -44,7 +44,7 @@ def run(plan: Plan) -> Table:
     )
 
 
-def rungs(plan: Plan) -> list[Case]:
+def rungs(plan: BenchPlan) -> list[Case]:
     """Each has all that the ones before it have, as far as those apply on this machine."""
     device, size = plan.device, plan.size
     micro_batch = max(1, size.sequences // 4)

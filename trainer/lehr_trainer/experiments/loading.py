@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lehr_trainer.experiments.case import Batches, Case, config
-from lehr_trainer.experiments.plan import Plan
+from lehr_trainer.experiments.plan import BenchPlan
 from lehr_trainer.experiments.table import Column, Row, Table, ratio
 
 _WAYS: list[tuple[str, Batches, dict[str, Any]]] = [
@@ -18,7 +18,7 @@ _WAYS: list[tuple[str, Batches, dict[str, Any]]] = [
 ]
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     size = plan.size if plan.size.name == "tiny" else plan.size.with_batch(64, None)
     values = config(size, "cpu")
     cases = [Case(name, "batches", values, kind, extra) for name, kind, extra in _WAYS]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from lehr_trainer.config_parts.loss import LossName
+from lehr_trainer.configs.loss import LossName
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.hardware_checks import no_fast_bf16
-from lehr_trainer.experiments.plan import Plan, rows_against
+from lehr_trainer.experiments.plan import BenchPlan, rows_against
 from lehr_trainer.experiments.table import Column, Row, Table
-from lehr_trainer.losses_variants import INSIDE_AUTOCAST
+from lehr_trainer.losses.variants import INSIDE_AUTOCAST
 
 _HEAD_ALONE = "norm of the difference from float64's gradient / the norm of that"
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     size = plan.size
     # A laptop's chunks must be smaller than its logits, or the table would show nothing.
     chunk_mb = 1024 if plan.on_cuda else max(1, 4 * size.tokens * size.model["vocab_size"] >> 23)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lehr_trainer.experiments.case import Case, config
-from lehr_trainer.experiments.plan import Plan, rows_against
+from lehr_trainer.experiments.plan import BenchPlan, rows_against
 from lehr_trainer.experiments.table import Column, Table
 
 _OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -17,7 +17,7 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     changes: dict[str, Any] = {}
     if plan.on_cuda:
         changes = {

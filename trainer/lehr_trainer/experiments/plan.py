@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 
-from lehr_trainer.config import TrainConfig
-from lehr_trainer.experiments import footprint
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.experiments import memory
 from lehr_trainer.experiments.case import Case
+from lehr_trainer.experiments.runner import RowOutcome, Say, measure
 from lehr_trainer.experiments.sizes import Size
 from lehr_trainer.experiments.table import Column, Row, change, ratio
-from lehr_trainer.experiments.turns import Outcome, Say, measure
-from lehr_trainer.hardware import peak_flops
-from lehr_trainer.models.counts import flops_per_token
-from lehr_trainer.precision import Precision
+from lehr_trainer.planning.counts import flops_per_token
+from lehr_trainer.planning.hardware import peak_flops
+from lehr_trainer.runtime.precision import Precision
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     size: Size
     device: str
     """cpu or cuda."""
@@ -49,7 +49,7 @@ class Plan:
         """Why rows that compile are left out, if they are."""
         return "left out by --eager" if self.eager else ""
 
-    def measure(self, cases: Iterable[Case], *, launches: bool = False) -> list[Outcome]:
+    def measure(self, cases: Iterable[Case], *, launches: bool = False) -> list[RowOutcome]:
         return measure(
             cases,
             turns=self.size.turns,
@@ -83,7 +83,7 @@ class Plan:
         )
         held = (
             (
-                Column("memory", "peak", "GB", footprint.ON_CUDA),
+                Column("memory", "peak", "GB", memory.ON_CUDA),
                 Column("reserved", "reserved", "GB", "torch.cuda.max_memory_reserved"),
                 Column(
                     "device",
@@ -94,7 +94,7 @@ class Plan:
                 ),
             )
             if self.on_cuda
-            else (Column("memory", "memory", "MB", footprint.ON_CPU, 1),)
+            else (Column("memory", "memory", "MB", memory.ON_CPU, 1),)
         )
         return (
             Column("step", "step", "ms", f"{turns}, by the clock; {shared}", 1),
@@ -105,7 +105,7 @@ class Plan:
             *held,
         )
 
-    def step_values(self, outcome: Outcome) -> dict[str, float | str | None]:
+    def step_values(self, outcome: RowOutcome) -> dict[str, float | str | None]:
         if outcome.error:
             return {}
         step = outcome.step_s
@@ -124,7 +124,7 @@ class Plan:
             **{key: _times(outcome.fact(name), 1 / unit) for key, name in bytes_of.items()},
         }
 
-    def cost(self, outcome: Outcome) -> float | None:
+    def cost(self, outcome: RowOutcome) -> float | None:
         """Seconds a step that rows are compared by: of a shared CPU the processor's, which other
         work disturbs least; of a GPU the clock's.
         """
@@ -134,14 +134,14 @@ class Plan:
     def cost_name(self) -> str:
         return "step" if self.on_cuda else "processor time"
 
-    def loss_column(self, outcomes: Iterable[Outcome]) -> Column:
+    def loss_column(self, outcomes: Iterable[RowOutcome]) -> Column:
         tokens = common_steps(outcomes) * self.size.tokens
         how = f"training loss after {tokens:,} tokens, the same for all rows"
         return Column("loss", "loss", "nats", how, 3)
 
 
 def rows_against(
-    plan: Plan, outcomes: list[Outcome], baseline: Outcome, **more: str
+    plan: BenchPlan, outcomes: list[RowOutcome], baseline: RowOutcome, **more: str
 ) -> tuple[Row, ...]:
     """A row each: step, loss, and time and memory against ``baseline`` in percent."""
     held = "reserved" if plan.on_cuda else "memory"
@@ -160,12 +160,12 @@ def rows_against(
     return tuple(rows)
 
 
-def common_steps(outcomes: Iterable[Outcome]) -> int:
+def common_steps(outcomes: Iterable[RowOutcome]) -> int:
     """As far as every row with losses has come; emulated rows take few steps."""
     return min((len(o.fact("losses")) for o in outcomes if o.fact("losses")), default=0)
 
 
-def mfu(outcome: Outcome, rate: float | None) -> float | None:
+def mfu(outcome: RowOutcome, rate: float | None) -> float | None:
     """In percent of the dense peak; None where the device is not in the table."""
     if rate is None or not torch.cuda.is_available():
         return None
@@ -177,7 +177,7 @@ def mfu(outcome: Outcome, rate: float | None) -> float | None:
     return 100 * rate * flops_per_token(config.model, config.batch.sequence_length) / peak
 
 
-def _tokens(outcome: Outcome) -> float:
+def _tokens(outcome: RowOutcome) -> float:
     batch = outcome.case.config["batch"]
     return float(batch["sequences"] * batch["sequence_length"])
 

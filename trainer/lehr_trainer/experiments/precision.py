@@ -6,11 +6,11 @@ from typing import Any
 
 from lehr_trainer.experiments import hardware_checks as checks
 from lehr_trainer.experiments.case import Case, config
-from lehr_trainer.experiments.plan import Plan, rows_against
+from lehr_trainer.experiments.plan import BenchPlan, rows_against
 from lehr_trainer.experiments.table import Column, Table
 
 
-def run(plan: Plan) -> Table:
+def run(plan: BenchPlan) -> Table:
     cases = [_case(plan, *each) for each in _precisions(plan.device)]
     outcomes = plan.measure(cases)
     return Table(
@@ -60,7 +60,7 @@ def _precisions(device: str) -> list[tuple[str, dict[str, Any], str, str]]:
     ]
 
 
-def _case(plan: Plan, name: str, precision: dict[str, Any], why_not: str, note: str) -> Case:
+def _case(plan: BenchPlan, name: str, precision: dict[str, Any], why_not: str, note: str) -> Case:
     if why_not:
         return Case(name, "training", {}, skip=why_not)
     changes: dict[str, Any] = {"precision": precision}

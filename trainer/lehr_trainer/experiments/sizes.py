@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lehr_trainer.presets import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 
 
 @dataclass(frozen=True)

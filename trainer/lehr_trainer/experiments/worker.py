@@ -31,19 +31,19 @@ class Subject(Protocol):
 
 def build(case: Case) -> Subject:
     if case.kind == "loss":
-        from lehr_trainer.experiments.subject_loss import LossSubject
+        from lehr_trainer.experiments.bench_loss import LossSubject
 
         return LossSubject(case)
     if case.kind == "batches":
-        from lehr_trainer.experiments.subject_batches import BatchesSubject
+        from lehr_trainer.experiments.bench_batches import BatchesSubject
 
         return BatchesSubject(case)
-    from lehr_trainer.experiments.subject_training import TrainingSubject
+    from lehr_trainer.experiments.bench_training import TrainingSubject
 
     return TrainingSubject(case)
 
 
-class Worker:
+class RowWorker:
     def __init__(self, case: Case) -> None:
         self._case = case
         self._subject: Subject | None = None
@@ -86,7 +86,7 @@ def serve(case: Case, pipe: Connection) -> None:
     # Whatever libraries print must not stand in the table.
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
-    worker = Worker(case)
+    worker = RowWorker(case)
     acts: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "setup": worker.setup,
         "turn": worker.turn,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr_trainer.config import GPT2Config, ModelConfig
+from lehr_trainer.configs.train import GPT2Config, ModelConfig
 
 if TYPE_CHECKING:
     import torch
 
-    from lehr_trainer.models.anatomy import Decoder
+    from lehr_trainer.models.module_map import Decoder
 
 
 def build_model(config: ModelConfig, *, device: torch.device | str, seed: int) -> Decoder:

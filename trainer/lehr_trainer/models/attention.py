@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import attention as torch_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lehr_trainer.config_parts.attention import AttentionConfig
+from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.errors import BadConfig
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lehr_trainer.config_parts.fp8 import Fp8Config
+from lehr_trainer.configs.fp8 import Fp8Config
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.models.anatomy import block_linears
+from lehr_trainer.models.module_map import block_linears
 
 _BEGIN = "lehr_begin_histories"
 """A converted module's attribute that makes its histories, which else its first pass does."""

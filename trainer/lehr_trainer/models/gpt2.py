@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lehr_trainer.config_parts.gpt2 import GPT2Config
+from lehr_trainer.configs.gpt2 import GPT2Config
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask, document_positions
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lehr_trainer.models.anatomy import Decoder
-from lehr_trainer.models.first_loss import EMBEDDING_STD
+from lehr_trainer.models.module_map import Decoder
+from lehr_trainer.planning.first_loss import EMBEDDING_STD
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lehr_trainer.models.anatomy import anatomy, token_embedding
+from lehr_trainer.models.module_map import module_map, token_embedding
 
 
 class StableEmbedding(nn.Embedding):
@@ -33,4 +33,4 @@ def use_stable_embedding(model: nn.Module, seed: int) -> None:
     new = StableEmbedding(old.num_embeddings, old.embedding_dim).to(old.weight.device)
     generator = torch.Generator(new.weight.device).manual_seed(seed)
     nn.init.xavier_uniform_(new.weight, generator=generator)
-    setattr(model, anatomy(model).embedding, new)
+    setattr(model, module_map(model).embedding, new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lehr_trainer.config_parts.optimizer import AdamWConfig, EightBitAdamWConfig, MuonConfig
+from lehr_trainer.configs.optimizer import AdamWConfig, EightBitAdamWConfig, MuonConfig
 from lehr_trainer.optim.adamw import build_adamw
 from lehr_trainer.optim.groups import set_lr_factor
 from lehr_trainer.optim.schedule import lr_factor

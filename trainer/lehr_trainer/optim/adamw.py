@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lehr_trainer.config_parts.optimizer import AdamWConfig
+from lehr_trainer.configs.optimizer import AdamWConfig
 
 
 def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:

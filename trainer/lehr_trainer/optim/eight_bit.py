@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lehr_trainer.config_parts.optimizer import EightBitAdamWConfig
+from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.optim.groups import by_role
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from lehr_trainer.config_parts.optimizer import MuonConfig
+from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.optim.groups import by_role
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)

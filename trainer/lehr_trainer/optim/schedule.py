@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lehr_trainer.config_parts.schedule import ScheduleConfig
+from lehr_trainer.configs.schedule import ScheduleConfig
 
 
 def lr_factor(schedule: ScheduleConfig, step: int, steps: int) -> float:

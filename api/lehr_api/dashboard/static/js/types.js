@@ -1,5 +1,5 @@
 /**
- * The shapes that the API answers (platform/lehr/views/), for editors and type checkers.
+ * The shapes that the API answers (platform/lehr/schemas/), for editors and type checkers.
  * Times are seconds since the epoch; numbers that are not finite travel as strings.
  *
  * @typedef {number | "NaN" | "Infinity" | "-Infinity"} WireNumber

@@ -1,0 +1,42 @@
+"""What is wrong with a run by its curves: since which step, what was seen, what to try."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from lehr.schemas import View
+from lehr_api import examples
+from lehr_api.deps import FoundRun, ServicesDep
+from lehr_api.etag import TaggedRoute
+
+router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRoute)
+
+
+class AlertView(View):
+    code: str
+    """nan, too_good, diverging, spikes, stagnant, exploding, overfitting or data_wait."""
+    step: int
+    """Since when."""
+    seen: str
+    """What was seen, in words and figures."""
+    advice: str
+    """What to try."""
+
+
+_EXAMPLE = [
+    AlertView(
+        code="diverging",
+        step=412,
+        seen="train/loss climbed from 3.1 to 7.9 after step 412",
+        advice="Go back to the checkpoint before it with half the learning rate",
+    )
+]
+
+
+@router.get("/alarms", responses=examples.answers(_EXAMPLE, 404))
+def alarms(run: FoundRun, services: ServicesDep) -> list[AlertView]:
+    """The run's diagnosis by its curves so far; what its trainer warned of is among its events."""
+    return [
+        AlertView(code=alarm.code, step=alarm.step, seen=alarm.seen, advice=alarm.advice)
+        for alarm in services.presenter.runs.alarms(run)
+    ]

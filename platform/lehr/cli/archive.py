@@ -1,0 +1,80 @@
+"""``lehr archive``, ``unarchive``, ``delete``: runs out of sight, or off the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.cli import formats
+from lehr.cli.connect import Ref, connect, find, find_any
+from lehr.cli.output import Json, console, escaped, notes, print_json, to_jsonable
+from lehr.cli.run_actions import confirm
+from lehr.schemas import SweepDeletion
+
+if TYPE_CHECKING:
+    from lehr.client import Rollout, Run, Sweep
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("archive")
+def archive(ref: Ref, as_json: Json = False) -> None:
+    """Hide an ended run, a rollout, or a sweep and its runs from lists. Nothing is deleted.
+
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
+    """
+    found = find_any(connect(), ref).archive()
+    if as_json:
+        print_json({noun(found): to_jsonable(found.detail)})
+    else:
+        back = f"Undo: lehr unarchive {found.id}"
+        console().print(f"{escaped(found.name)} ({found.id}) is archived. {back}")
+
+
+@app.command("unarchive")
+def unarchive(ref: Ref, as_json: Json = False) -> None:
+    """Show an archived run, sweep or rollout in lists again.
+
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
+    """
+    found = find_any(connect(), ref).unarchive()
+    if as_json:
+        print_json({noun(found): to_jsonable(found.detail)})
+    else:
+        console().print(f"{escaped(found.name)} ({found.id}) is no longer archived.")
+
+
+@app.command("delete")
+def delete(
+    ref: Ref,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.
+
+    Shows first how much space it frees, copies elsewhere included. Spec, provenance and state
+    changes are kept; the run is archived. JSON: {deleted: Deletion} or {deleted: SweepDeletion}.
+    """
+    run = find(connect(), ref)
+    if not yes:
+        weighed = run.deletion()
+        frees = f"{formats.size(weighed.bytes)}, {weighed.checkpoints} checkpoints"
+        if isinstance(weighed, SweepDeletion):
+            frees += f" of {weighed.runs} runs"
+        for note in weighed.notes:
+            typer.echo(f"  {note}", err=True)
+        confirm(f"Delete {run.name} ({run.id}) for good? It frees {frees}.")
+    with notes().status(f"Deleting {escaped(run.name)}"):
+        freed = run.delete()
+    if as_json:
+        print_json({"deleted": to_jsonable(freed)})
+    else:
+        console().print(
+            f"{escaped(run.name)} ({run.id}): {formats.size(freed.bytes)} freed; its record is kept."
+        )
+
+
+def noun(found: Run | Sweep | Rollout) -> str:
+    """``run``, ``sweep`` or ``rollout``: what --json calls it."""
+    return type(found).__name__.lower()

@@ -1,0 +1,146 @@
+"""``lehr cancel``, ``pause``, ``resume``, ``retry``, ``extend``: what is wanted of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.cli.connect import Ref, connect, find, find_any
+from lehr.cli.output import Json, console, notes, print_json, to_jsonable
+from lehr.cli.rollout_table import headline as rollout_headline
+from lehr.errors import UserError
+
+if TYPE_CHECKING:
+    from lehr.client import Run, Sweep
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("cancel")
+def cancel(
+    ref: Ref,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Stop a run, sweep or rollout for good, without saving. To save a run first: `lehr pause`.
+
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
+    """
+    from lehr.client import Rollout, Sweep
+
+    found = find_any(connect(), ref)
+    if isinstance(found, Rollout):
+        found.cancel()
+        if as_json:
+            print_json({"rollout": to_jsonable(found.detail)})
+        else:
+            console().print(rollout_headline(found.detail))
+        return
+    if isinstance(found, Sweep):
+        open_runs = [cell.run for cell in found.cells if cell.run.ended_at is None]
+        if not yes and not as_json and len(open_runs) > 1:
+            confirm(f"Cancel {len(open_runs)} runs of sweep {found.name}?")
+        found.cancel()
+        if as_json:
+            print_json({"sweep": to_jsonable(found.detail)})
+        else:
+            console().print(f"{found.name}: {len(open_runs)} runs are being cancelled.")
+        return
+    _told(found.cancel(), as_json)
+
+
+@app.command("pause")
+def pause(ref: Ref, as_json: Json = False) -> None:
+    """Save a run, then free its GPUs. JSON: {run: RunDetail}."""
+    _told(connect().run(ref).pause(), as_json)
+
+
+@app.command("resume")
+def resume(ref: Ref, as_json: Json = False) -> None:
+    """Queue a paused run again. It resumes from its checkpoint. JSON: {run: RunDetail}."""
+    _told(connect().run(ref).resume(), as_json)
+
+
+@app.command("retry")
+def retry(ref: Ref, as_json: Json = False) -> None:
+    """Queue a failed run again, or all failed cells of a sweep. They resume from checkpoints.
+
+    Also queues cells that never ran because the sweep was stopped.
+
+    JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    """
+    from lehr.client import Sweep
+
+    found = find(connect(), ref)
+    if isinstance(found, Sweep):
+        _told_sweep(found.retry(), as_json)
+    else:
+        _told(found.retry(), as_json)
+
+
+@app.command("extend")
+def extend(
+    ref: Ref,
+    more: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WHAT...",
+            help="Grid: PATH=[VALUES]. List: cells=[{PATH: VALUE}]. Search: trials=N.",
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Add cells to a sweep, even after it has finished. JSON: {sweep: SweepDetail}."""
+    from lehr.specs.overrides import parse_overrides
+
+    given = {path: value for path, value, _ in parse_overrides(more)}
+    sweep = connect().find_sweep(ref)
+    cells, trials = given.pop("cells", None), given.pop("trials", None)
+    for path, value in given.items():
+        if not isinstance(value, list):
+            raise UserError(f"{path} is {value!r}; it must be a list.", hint=f"{path}=[{value}]")
+    if cells is not None and not isinstance(cells, list):
+        raise UserError("cells must be a list.", hint="cells=[{train.optimizer.lr: 1e-3}]")
+    if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
+        raise UserError(f"trials is {trials!r}; it must be a whole number.")
+    _told_sweep(sweep.extend(given or None, cells=cells, trials=trials), as_json)
+
+
+def confirm(question: str) -> None:
+    """Ask on the terminal; a no ends the command.
+
+    Raises:
+        UserError: nobody can be asked.
+    """
+    import sys
+
+    if not sys.stdin.isatty():
+        raise UserError(
+            "confirmation required, but stdin is not a terminal.", hint="Re-run with --yes."
+        )
+    if not typer.confirm(question, err=True):
+        notes().print("Cancelled. Nothing was changed.")
+        raise typer.Exit(0)
+
+
+def _told_sweep(sweep: Sweep, as_json: bool) -> None:
+    if as_json:
+        print_json({"sweep": to_jsonable(sweep.detail)})
+        return
+    counts = ", ".join(f"{count} {state}" for state, count in sweep.view.counts.items())
+    console().print(f"{sweep.name}: {counts}")
+
+
+def _told(run: Run, as_json: bool) -> None:
+    if as_json:
+        print_json({"run": to_jsonable(run.detail)})
+        return
+    desired = run.view.desired
+    wish = {"cancel": "will be cancelled", "pause": "will be saved and paused"}.get(desired)
+    state = (
+        run.state
+        if wish is None or run.state in {"cancelled", "paused"}
+        else f"{run.state}, {wish}"
+    )
+    console().print(f"{run.name}: {state}")

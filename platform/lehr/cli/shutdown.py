@@ -1,0 +1,147 @@
+"""Ending what ``lehr up`` started: server, trainings, Ray, so that none starts another anew.
+
+Only what is recorded in this home is touched, each process by pid and start time. Another Ray on
+the machine, another home's server and trainings of a cluster that was merely used go on.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lehr import home
+from lehr.cli.daemon import forget, one_at_a_time, running_server
+from lehr.cli.processes import stop
+from lehr.cluster import ray_head
+from lehr.errors import Conflict
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
+
+SERVER_PATIENCE_S = 20.0
+
+
+@dataclass
+class ShutdownReport:
+    stopped: list[str] = field(default_factory=list)
+    saved: int = 0
+    """Trainings that ended by themselves when asked: they had saved, or had nothing to save."""
+    killed: int = 0
+    kept: int = 0
+    uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.stopped or self.saved or self.killed or self.kept)
+
+
+def take_down(where: Path, *, keep_trainings: bool, patience_s: float) -> ShutdownReport:
+    """End it; what is not there is passed over.
+
+    Raises:
+        Conflict: a server stands that something else than ``lehr up`` started.
+    """
+    report = ShutdownReport()
+    if not where.is_dir():
+        return report
+    with one_at_a_time(where):
+        _take_down(where, report, keep_trainings=keep_trainings, patience_s=patience_s)
+    return report
+
+
+def _take_down(
+    where: Path, report: ShutdownReport, *, keep_trainings: bool, patience_s: float
+) -> None:
+    there = running_server(where)
+    if there is not None and there.wish is None:
+        raise Conflict(
+            f"the server, process {there.process.pid}, was not started by lehr up.",
+            hint="Stop it where it was started, e.g. systemctl stop lehr. Then lehr down stops the "
+            "trainings and Ray that it left running.",
+        )
+    if there is not None:
+        killed = stop(there.process, patience_s=SERVER_PATIENCE_S)
+        report.stopped.append(
+            "the server (killed: it did not end by itself)" if killed else "the server"
+        )
+    forget(where)
+    if ray_head.recorded(where) is not None:
+        # Only with a Ray of our own are the trainings on this machine ours to end.
+        entries = _live(where)
+        if keep_trainings:
+            report.kept = sum(entry.exit() is None for entry in entries)
+        else:
+            _end_trainings(entries, patience_s, report)
+        if ray_head.stop(where):
+            report.stopped.append("Ray")
+
+
+def _live(where: Path) -> list[AttemptDir]:
+    """Attempts of this home that a shim watches."""
+    folders = [path for path in home.node_dir(where).glob("*/attempts/*") if path.is_dir()]
+    return [entry for entry in (AttemptDir(str(path)) for path in folders) if entry.held()]
+
+
+def _end_trainings(entries: list[AttemptDir], patience_s: float, report: ShutdownReport) -> None:
+    training = [entry for entry in entries if entry.exit() is None]
+    for entry in training:
+        _signal_shim(entry, signal.SIGTERM)
+    left = _wait(training, patience_s)
+    for entry in left:
+        entry.press("kill", "lehr down: it did not save in time")
+        _signal_shim(entry, signal.SIGUSR1)
+    _wait(left, 30.0)
+    report.killed = len(left)
+    report.saved = len(training) - len(left)
+    _finish_copies(entries, patience_s, report)
+    # What is left of a shim now only waits to deliver; the next server has that done anew.
+    for entry in entries:
+        _signal_shim(entry, signal.SIGKILL)
+
+
+def _finish_copies(entries: list[AttemptDir], within_s: float, report: ShutdownReport) -> None:
+    """Have what was saved just now copied, where that is asked for; not for a place that fails.
+
+    Whoever takes everything down may be about to give the machine back.
+    """
+    copied = [entry for entry in entries if (entry.launch() or {}).get("upload")]
+
+    def is_over(entry: AttemptDir) -> bool:
+        known = entry.copying()
+        over = known is not None and (known[0] == 0 or known[1] is not None)
+        return over or not entry.held()
+
+    _until(lambda: all(map(is_over, copied)), within_s)
+    for entry in copied:
+        waiting, error = entry.copying() or (1, None)
+        if waiting:
+            place = str((entry.launch() or {}).get("upload"))
+            before, why = report.uncopied.get(place, (0, None))
+            report.uncopied[place] = (before + waiting, why or error)
+
+
+def _until(over: Callable[[], bool], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while not over():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _wait(entries: list[AttemptDir], within_s: float) -> list[AttemptDir]:
+    """Those that have not ended in time."""
+
+    def left() -> list[AttemptDir]:
+        return [entry for entry in entries if entry.exit() is None and entry.held()]
+
+    return [] if _until(lambda: not left(), within_s) else left()
+
+
+def _signal_shim(entry: AttemptDir, number: signal.Signals) -> None:
+    shim = procfs.read_json(entry.file("shim.json"))
+    if isinstance(shim, dict) and procfs.is_same(shim["pid"], shim["start_time"], shim["boot_id"]):
+        procfs.send(shim["pid"], number)

@@ -1,0 +1,162 @@
+"""What the server's attempt routes hand on: beats, exits, tokens. Called from request threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import Any
+
+from lehr import killpoints
+from lehr.cluster.finalize import (
+    effective_desired,
+    finalize,
+    merge_exit_reports,
+    over_time_limit,
+)
+from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.cluster.tokens import matches
+from lehr.control.exits import sound_exit
+from lehr.control.lifecycle import Desired, RunState
+from lehr.errors import NotFound, StoreUnavailable, UserError
+from lehr.store import Store
+from lehr.store.tables import Attempt, Run
+from lehr_trainer.contract.orders import Orders
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 2.0
+STOPPING_BEAT_S = 1.0
+"""While it is asked to end: each step of the pressure should arrive soon."""
+
+
+class AttemptProtocol:
+    def __init__(self, store: Store, pulses: HeartbeatTable, wake: Callable[[], None]) -> None:
+        self._store = store
+        self._pulses = pulses
+        self._wake = wake
+        self._exits = threading.Lock()
+        """Two parts of a gang must not each record themselves over the other."""
+
+    def authenticate(self, attempt_id: str, token: str) -> bool:
+        try:
+            attempt = self._store.attempt(attempt_id)
+        except NotFound:
+            return False
+        return matches(token, attempt.token_sha256)
+
+    def on_beat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        beat = self._store.beat(attempt_id, step=payload.get("step"))
+        self._pulses.beat(
+            attempt_id,
+            step=payload.get("step"),
+            elapsed_s=payload.get("elapsed_s"),
+            node_rank=int(payload.get("node_rank") or 0),
+        )
+        fenced = beat.fenced or beat.attempt.exited_at is not None
+        answer: dict[str, Any] = {
+            "orders": orders(
+                beat.run, fenced=fenced, keep=self._store.needed_by_forks(beat.run.id)
+            ).model_dump(mode="json"),
+            "fenced": fenced,
+            "interval_s": BEAT_S,
+        }
+        killpoints.reached("server: before a beat is answered")
+        pressure = self._pulses.of(attempt_id).pressure
+        if pressure is not None:
+            answer["pressure"], answer["pressure_reason"] = pressure[0].value, pressure[1]
+        if answer["orders"]["desired"] != "run":
+            answer["interval_s"] = STOPPING_BEAT_S
+        return answer
+
+    def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Record the exit; close the attempt and settle its run once all its bytes are here.
+
+        Called again with the same, it answers the same.
+
+        Raises:
+            UserError: the attempt has no such part.
+        """
+        store = self._store
+        payload = {**payload, "exit": self._sound(attempt_id, payload["exit"])}
+        held = store.stream_sizes(attempt_id)
+        complete = all(held.get(name, 0) >= size for name, size in payload["sizes"].items())
+        with self._exits:
+            attempt = store.attempt(attempt_id)
+            if len(attempt.placement) > 1:
+                complete_as_a_whole = self._note_part(attempt, payload, complete=complete)
+            else:
+                complete_as_a_whole = complete
+                if attempt.exited_at is None:
+                    store.update_attempt(attempt_id, exit=payload["exit"], exited_at=store.clock())
+        if complete_as_a_whole:
+            self._settle(attempt_id)
+            store.close_attempt(attempt_id)
+        self._wake()
+        killpoints.reached("server: before an exit is answered")
+        return {"closed": complete, "offsets": held}
+
+    @staticmethod
+    def _sound(attempt_id: str, said: object) -> dict[str, Any]:
+        note = sound_exit(said)
+        if "dropped" in note:
+            log.warning(
+                "attempt %s: parts of its exit are dropped: %s", attempt_id, note["dropped"]
+            )
+        return note
+
+    def _settle(self, attempt_id: str) -> None:
+        """What fails here is left to the dispatcher: the shim has said all and may end."""
+        try:
+            self._store.apply_events(attempt_id)
+            killpoints.reached("server: before an exit is settled")
+            finalize(self._store, attempt_id)
+        except (StoreUnavailable, OSError, MemoryError):
+            raise  # Asked again, it may go well.
+        except Exception:
+            log.exception("attempt %s: its end could not be settled", attempt_id)
+
+    def _note_part(self, attempt: Attempt, payload: dict[str, Any], *, complete: bool) -> bool:
+        """One node's part of a gang ended: whether all parts have, and all their bytes are here."""
+        note = dict(attempt.exit or {})
+        number = int(payload.get("node_rank") or 0)
+        if number >= len(attempt.placement):
+            raise UserError(
+                f"node_rank is {number}; {attempt.id} has parts 0 to {len(attempt.placement) - 1}."
+            )
+        rank = str(number)
+        known = note.get("parts", {})
+        part = {**payload["exit"], "delivered": complete}
+        if known.get(rank) != part:
+            parts = {**known, rank: part}
+            if note.get("stand_in"):  # It was given up; that is how it ended.
+                note["parts"] = parts
+            else:
+                note = merge_exit_reports(parts)
+            ended = attempt.exited_at
+            if ended is None and len(parts) == len(attempt.placement):
+                ended = self._store.clock()
+            self._store.update_attempt(attempt.id, exit=note, exited_at=ended)
+            known = parts
+        delivered = sum(bool(one.get("delivered")) for one in known.values())
+        return delivered == len(attempt.placement)
+
+
+def orders(run: Run, *, fenced: bool, keep: Collection[str] = ()) -> Orders:
+    """What an attempt of this run should be doing. ``keep``: checkpoints that forks wait for."""
+    wanted = _orders(run, fenced=fenced)
+    return wanted.model_copy(update={"keep": tuple(sorted(keep))}) if keep else wanted
+
+
+def _orders(run: Run, *, fenced: bool) -> Orders:
+    seq = run.checkpoint_seq
+    if fenced:
+        return Orders(desired="stop", checkpoint_seq=seq, reason="fenced")
+    if over_time_limit(run):
+        return Orders(desired="pause", checkpoint_seq=seq, reason="time_limit")
+    desired = effective_desired(run)
+    if desired is Desired.RUN and RunState(run.state).active:
+        return Orders(checkpoint_seq=seq)
+    if desired is Desired.PAUSE:
+        return Orders(desired="pause", checkpoint_seq=seq, reason="pause")
+    return Orders(desired="stop", checkpoint_seq=seq, reason=desired.value)

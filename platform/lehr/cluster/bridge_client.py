@@ -1,0 +1,230 @@
+"""The server's side of the bridge: keeps one running, hands it requests, hears its news."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from lehr import home as homes
+from lehr.cluster import ray_head
+from lehr.errors import LehrError
+from lehr.node import exit_report
+
+log = logging.getLogger(__name__)
+
+RESTART_S = (0.2, 10.0)
+"""Pause before another bridge: doubled with each that ended soon."""
+SETTLED_S = 30.0
+"""A bridge that lived so long was well."""
+
+
+class BridgeDown(LehrError):
+    """The bridge ended before it could answer; whether the agent acted is not known."""
+
+
+class AgentRefused(LehrError):
+    """The agent answered that it could not do what was asked."""
+
+
+class BridgeClient:
+    """A thread that keeps the Ray head (when it is Lehr's own) and a bridge to it running.
+
+    Args:
+        home: Lehr's home.
+        ray_address: an existing cluster, or None for an embedded head.
+        gpus: how many GPUs the embedded head offers.
+        node: the embedded head's node name.
+        server_url: where shippers reach this server.
+        on_news: called with each news line, in the keeper's thread.
+        on_state: called with ("starting" | "up" | "down", message).
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        ray_address: str | None,
+        gpus: int,
+        node: str,
+        server_url: str,
+        on_news: Callable[[dict[str, Any]], None],
+        on_state: Callable[[str, str | None], None],
+    ) -> None:
+        self._home = home
+        self._ray_address = ray_address
+        self._gpus = gpus
+        self._node = node
+        self._server_url = server_url
+        self._on_news = on_news
+        self._on_state = on_state
+        self._ids = itertools.count(1)
+        self._guard = threading.Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._process: subprocess.Popen[str] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="bridge", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def started(self) -> bool:
+        return self._thread.ident is not None
+
+    def stop(self) -> None:
+        """End the bridge. The head, the agents and all trainings stay."""
+        self._stopping.set()
+        with self._guard:
+            process = self._process
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._thread.join(timeout=30)
+
+    @property
+    def pid(self) -> int | None:
+        with self._guard:
+            return self._process.pid if self._process else None
+
+    def request(self, op: str, node: str, **fields: Any) -> Future[Any]:
+        """Ask a node's agent to act; the future has its answer, or an error."""
+        future: Future[Any] = Future()
+        with self._guard:
+            number = next(self._ids)
+            process = self._process
+            if process is None or process.stdin is None:
+                future.set_exception(BridgeDown("the bridge to Ray is not up"))
+                return future
+            self._waiting[number] = future
+            try:
+                line = json.dumps({"id": number, "op": op, "node": node, **fields})
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
+            except (OSError, ValueError):
+                self._waiting.pop(number, None)
+                future.set_exception(BridgeDown("the bridge to Ray has ended"))
+        return future
+
+    # -------------------------------------------------------------------------- the thread
+
+    def _keep(self) -> None:
+        pause = RESTART_S[0]
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            message: str | None = None
+            try:
+                self._on_state("starting", None)
+                message = self._one_life()
+            except LehrError as error:
+                message = str(error)
+            except Exception as error:
+                log.exception("the bridge could not be restarted")
+                message = f"{type(error).__name__}: {error}"
+            if self._stopping.is_set():
+                return
+            self._on_state("down", message)
+            pause = (
+                RESTART_S[0]
+                if time.monotonic() - began > SETTLED_S
+                else min(pause * 2, RESTART_S[1])
+            )
+            self._stopping.wait(pause)
+
+    def _one_life(self) -> str:
+        """Start a bridge and hear it until it ends; why it ended."""
+        environment = dict(os.environ)
+        address = self._ray_address
+        head: ray_head.Head | None = None
+        if address is None:
+            head = ray_head.ensure(self._home, self._gpus, node=self._node)
+            address = head.address
+            environment = {k: v for k, v in environment.items() if not k.startswith("RAY_")}
+            environment |= ray_head.driver_environment(self._home)
+        # Ray hands a driver's working folder to its workers as a place to import from.
+        empty = self._home / "ray" / "empty"
+        empty.mkdir(parents=True, exist_ok=True)
+        logs = homes.logs_dir(self._home)
+        logs.mkdir(parents=True, exist_ok=True)
+        session = secrets.token_hex(8)
+        with (logs / "bridge.log").open("ab") as errors:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-P", "-m", "lehr.cluster.bridge"),
+                    *(address, session, self._server_url, self._node if head else ""),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=empty,
+                env=environment,
+                start_new_session=True,  # Ctrl-C at the server's terminal is the server's alone.
+            )
+        with self._guard:
+            self._process = process
+        if head is not None:
+            threading.Thread(
+                target=self._watch_head, args=(head, process), name="ray-head", daemon=True
+            ).start()
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                self._hear(json.loads(line))
+        finally:
+            with self._guard:
+                self._process = None
+                waiting, self._waiting = self._waiting, {}
+            if process.poll() is None and not self._stopping.is_set():
+                process.kill()
+            code = process.wait()
+            for future in waiting.values():
+                future.set_exception(BridgeDown("the bridge to Ray ended"))
+        return f"the connection to Ray was lost (bridge exit {code}); reconnecting{_why(logs)}"
+
+    def _watch_head(self, head: ray_head.Head, bridge: subprocess.Popen[str]) -> None:
+        """End the bridge when its head has ended: Ray itself would hope for a minute."""
+        while bridge.poll() is None and not self._stopping.is_set():
+            if not head.running():
+                log.warning("the Ray head has ended")
+                bridge.kill()
+                return
+            self._stopping.wait(1.0)
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        if "id" in said:
+            with self._guard:
+                future = self._waiting.pop(said["id"], None)
+            if future is None:
+                return
+            if said["ok"]:
+                future.set_result(said["result"])
+            else:
+                future.set_exception(AgentRefused(said["error"]))
+            return
+        if said["news"] == "up":
+            self._on_state("up", None)
+            return
+        self._on_news(said)
+
+
+def _why(logs: Path) -> str:
+    """The last thing that the bridge had to say, if it had anything."""
+    lines = exit_report.last_bytes(str(logs / "bridge.log"), 2000).decode("utf-8", "replace")
+    words = [line.strip() for line in lines.splitlines() if line.strip()]
+    return f": {words[-1][:200]}" if words else ""

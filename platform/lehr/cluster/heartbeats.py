@@ -1,0 +1,108 @@
+"""What is known of living attempts between two writes to the record: when they last spoke.
+
+In memory and on monotonic clocks: a restarted server begins anew, with everybody heard just now.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s
+from lehr.control.reconcile import StopLevel
+
+_HISTORY = 32
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    first_known: float
+    last_beat: float | None = None
+    node_beats: dict[int, float] = field(default_factory=dict)
+    """The last beat of each node's part, by node rank."""
+    recorded_beat: float | None = None
+    """The newest beat that was seen in the record."""
+    elapsed_s: float | None = None
+    """How long it has been running, by its node's clock."""
+    steps: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
+    """(when heard, step), each with a higher step than the one before."""
+    wish_since: float | None = None
+    """When it was first found to be asked to stop."""
+    ended_since: float | None = None
+    pressure: tuple[StopLevel, str] | None = None
+    in_flight: int = 0
+    """Start calls that are not answered yet."""
+    failed_starts: int = 0
+    start_error: str = ""
+    start_node: str | None = None
+    """The node that refused last."""
+    start_again: float = 0.0
+
+
+class HeartbeatTable:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._pulses: dict[str, Heartbeat] = {}
+
+    def now(self) -> float:
+        return self._clock()
+
+    def of(self, attempt_id: str) -> Heartbeat:
+        with self._guard:
+            return self._pulses.setdefault(attempt_id, Heartbeat(self._clock()))
+
+    def keep_only(self, attempt_ids: Iterable[str]) -> None:
+        wanted = set(attempt_ids)
+        with self._guard:
+            for attempt_id in self._pulses.keys() - wanted:
+                del self._pulses[attempt_id]
+
+    def beat(
+        self,
+        attempt_id: str,
+        *,
+        step: int | None,
+        elapsed_s: float | None,
+        node_rank: int | None = None,
+    ) -> None:
+        pulse = self.of(attempt_id)
+        now = self._clock()
+        with self._guard:
+            pulse.last_beat = now
+            if node_rank is not None:
+                pulse.node_beats[node_rank] = now
+            pulse.elapsed_s = elapsed_s if elapsed_s is not None else pulse.elapsed_s
+            if step is not None and (not pulse.steps or step > pulse.steps[-1][1]):
+                pulse.steps.append((now, step))
+
+    def since_contact_s(self, attempt_id: str) -> float:
+        pulse = self.of(attempt_id)
+        last = pulse.first_known if pulse.last_beat is None else pulse.last_beat
+        return self._clock() - last
+
+    def since_step_s(self, attempt_id: str) -> float | None:
+        """Since a step was last heard of that was new; None before the first."""
+        pulse = self.of(attempt_id)
+        with self._guard:
+            return self._clock() - pulse.steps[-1][0] if pulse.steps else None
+
+    def step_s(self, attempt_id: str) -> float | None:
+        """Its usual seconds per step."""
+        pulse = self.of(attempt_id)
+        with self._guard:
+            return median_step_s(list(pulse.steps))
+
+    def silence(self, attempt_id: str, thresholds: Thresholds) -> Liveness:
+        pulse = self.of(attempt_id)
+        with self._guard:
+            history = list(pulse.steps)
+        return liveness(
+            since_contact_s=self.since_contact_s(attempt_id),
+            since_step_s=self._clock() - history[-1][0] if history else None,
+            median_step_s=median_step_s(history),
+            thresholds=thresholds,
+        )

@@ -1,0 +1,134 @@
+"""What an agent is told to start: everything a shim needs, in one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lehr.control.resources import Placement, Share
+from lehr.node.torchrun import Gang
+from lehr.store.tables import Attempt, Checkpoint, Run
+from lehr.store.uploads import THERE
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote, Orders
+
+_PORTS = range(20_000, 30_000)
+"""For the rendezvous of several nodes: below those that systems hand out by themselves."""
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """What is the same for every attempt of this server."""
+
+    runs_dir: Path
+    data_dir: Path
+    server_url: str
+    trainer: str
+
+
+def placement_of(attempt: Attempt) -> Placement:
+    return tuple(Share(str(p["node"]), tuple(p["gpus"])) for p in attempt.placement)
+
+
+def placement_json(placement: Placement) -> list[dict[str, Any]]:
+    return [{"node": share.node, "gpus": list(share.gpus)} for share in placement]
+
+
+def newest_checkpoint(run: Run, checkpoints: list[Checkpoint]) -> str | None:
+    """What the next attempt resumes from, relative to the run directory or absolute.
+
+    The newest attempt's newest: one that fell back to an older checkpoint has shown that those
+    after it were bad.
+    """
+    found = [c for c in checkpoints if layout.checkpoint_at(c.path) is not None]
+    if not found:
+        return run.resume_from
+    return max(found, key=lambda c: (c.attempt, c.step)).path
+
+
+def to_fetch(
+    run_id: str, resume_from: str | None, saved: Sequence[Checkpoint]
+) -> list[dict[str, Any]]:
+    """Where a node that lacks the pinned checkpoint gets one: the pinned one's copy first, then,
+    of its own run's, those of older ones. Empty where there is no copy at all.
+    """
+    pinned = next((c for c in saved if resume_from and resume_from.endswith(c.path)), None)
+    if resume_from is None or pinned is None:
+        return []
+    wanted = [{"path": resume_from, "url": _copy_of(pinned)}]
+    if pinned.run_id == run_id:
+        older = [c for c in saved if (c.attempt, c.step) < (pinned.attempt, pinned.step)]
+        older.sort(key=lambda c: (c.attempt, c.step), reverse=True)
+        wanted += [{"path": c.path, "url": _copy_of(c)} for c in older]
+    return wanted if any(one["url"] for one in wanted) else []
+
+
+def _copy_of(point: Checkpoint) -> str | None:
+    return point.copy_url if point.copy_state == THERE else None
+
+
+def launches(
+    run: Run,
+    attempt: Attempt,
+    token: str,
+    settings: LaunchSettings,
+    addresses: dict[str, str],
+    saved: Sequence[Checkpoint] = (),
+) -> dict[str, dict[str, Any]]:
+    """By node, what its agent is to start.
+
+    ``saved`` are the checkpoints of the run that it goes on from: its own, or another's.
+    """
+    given: dict[str, str] = run.spec["env"]
+    run_dir = settings.runs_dir / run.id
+    attempt_dir = layout.attempt_dir(run_dir, attempt.number)
+    placement = placement_of(attempt)
+    port = _PORTS[_spread(attempt.id) % len(_PORTS)]
+    note = LaunchNote(
+        run_id=run.id,
+        attempt=attempt.number,
+        resume_from=attempt.resume_from,
+        resume="pinned" if attempt.resume_from is not None else "never",
+    )
+    files: dict[str, str] = {
+        layout.CONFIG: yaml.safe_dump(
+            run.spec["train"], sort_keys=False, allow_unicode=True, width=100
+        ),
+        f"{attempt_dir.name}/{layout.LAUNCH}": note.model_dump_json(),
+        f"{attempt_dir.name}/{layout.ORDERS}": Orders().model_dump_json(),
+    }
+    found = {}
+    for rank, share in enumerate(placement):
+        gang = Gang(
+            per_node=max(1, len(share.gpus)),
+            nodes=len(placement),
+            node_rank=rank,
+            master_address=addresses.get(placement[0].node, "127.0.0.1"),
+            master_port=port,
+        )
+        found[share.node] = {
+            "attempt_id": attempt.id,
+            "run_id": run.id,
+            "token": token,
+            "server_url": settings.server_url,
+            "run_dir": str(run_dir),
+            "attempt_dir": str(attempt_dir),
+            "trainer": settings.trainer,
+            "gang": gang._asdict(),
+            "gpus": list(share.gpus),
+            "env": given | {"LEHR_DATA": str(settings.data_dir)},
+            "files": files,
+            # The first node writes the checkpoints; any of them may lack the one to go on from.
+            "upload": run.spec.get("checkpoints", {}).get("upload") if rank == 0 else None,
+            "fetch": to_fetch(run.id, attempt.resume_from, saved),
+        }
+    return found
+
+
+def _spread(text: str) -> int:
+    """The same number for the same attempt, whoever computes it."""
+    return int.from_bytes(text.encode()[-6:], "big")

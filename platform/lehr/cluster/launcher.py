@@ -1,0 +1,162 @@
+"""Begins attempts, has agents start them, and asks what lives to end. The dispatcher's hands."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lehr import killpoints
+from lehr.cluster.bridge_client import AgentRefused, BridgeClient
+from lehr.cluster.finalize import synthetic_exit
+from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.cluster.launch_spec import (
+    LaunchSettings,
+    launches,
+    newest_checkpoint,
+    placement_json,
+    placement_of,
+)
+from lehr.cluster.membership import Cluster
+from lehr.cluster.tokens import AttemptTokens
+from lehr.control import reconcile as rc
+from lehr.control.resources import Placement
+from lehr.errors import LehrError
+from lehr.store import Store
+from lehr.store.tables import Attempt, Checkpoint, Run
+
+log = logging.getLogger(__name__)
+
+START_TRIES = 5
+STOP_AGAIN_S = 5.0
+"""Before the same is asked of an agent again."""
+
+
+class Launcher:
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        keeper: BridgeClient,
+        pulses: HeartbeatTable,
+        tokens: AttemptTokens,
+        settings: LaunchSettings,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._keeper = keeper
+        self._pulses = pulses
+        self._tokens = tokens
+        self._settings = settings
+        self._wake = wake
+        self._guard = threading.Lock()
+        self._answers: list[tuple[str, str, BaseException | None]] = []
+        self._asked: dict[tuple[str, str, rc.StopLevel], float] = {}
+
+    def begin(self, run: Run, placement: Placement) -> None:
+        """Record the attempt, then start it: nobody hears of an attempt that is not recorded."""
+        attempt_id = f"{run.id}-{run.attempt + 1}"
+        attempt = self._store.begin_attempt(
+            run.id,
+            placement=placement_json(placement),
+            resume_from=newest_checkpoint(
+                run, self._store.checkpoints(run.id) if run.attempt else []
+            ),
+            token_sha256=self._tokens.sha256(attempt_id),
+        )
+        if attempt is not None:
+            assert attempt.id == attempt_id
+            self.launch(run, attempt)
+
+    def launch(self, run: Run, attempt: Attempt) -> None:
+        """Call the agents of its nodes; harmless when they have heard it before."""
+        pulse = self._pulses.of(attempt.id)
+        if self._pulses.now() < pulse.start_again:
+            return
+        if pulse.failed_starts >= START_TRIES:
+            words = f"its node did not start it in {START_TRIES} tries: {pulse.start_error}"
+            self.record_exit(attempt.id, self.stand_in("launch_failed", words, pulse.start_node))
+            return
+        addresses = {name: member.address for name, member in self._cluster.members().items()}
+        token = self._tokens.token(attempt.id)
+        try:
+            saved = self._saved(run, attempt)
+            orders = launches(run, attempt, token, self._settings, addresses, saved)
+        except (LehrError, ValueError) as error:
+            self.record_exit(attempt.id, self.stand_in("launch_failed", str(error)))
+            return
+        pulse.in_flight += len(placement_of(attempt))
+        for node, launch in orders.items():
+            killpoints.reached("server: before a start is asked for")
+            future = self._keeper.request("start", node, launch=launch)
+            killpoints.reached("server: after a start is asked for")
+            gpus = tuple(launch["gpus"])
+            future.add_done_callback(partial(self._answered, node, attempt.id, gpus))
+
+    def _saved(self, run: Run, attempt: Attempt) -> list[Checkpoint]:
+        """The checkpoints of the run that the attempt goes on from."""
+        if attempt.resume_from is None:
+            return []
+        another = Path(attempt.resume_from).is_absolute()
+        source = run.forked_from if another else run.id
+        return self._store.checkpoints(source) if source is not None else []
+
+    def _answered(
+        self, node: str, attempt_id: str, gpus: tuple[int, ...], done: Future[Any]
+    ) -> None:
+        """Called in the thread that hears the bridge, in the order in which agents acted."""
+        error = done.exception()
+        if error is None:
+            killpoints.reached("server: a start is confirmed")
+            self._cluster.note_started(node, attempt_id, gpus)
+        with self._guard:
+            self._answers.append((attempt_id, node, error))
+        self._wake()
+
+    def note_answers(self) -> None:
+        """Record which starts were confirmed since the last time."""
+        with self._guard:
+            answers, self._answers = self._answers, []
+        for attempt_id, node, error in answers:
+            pulse = self._pulses.of(attempt_id)
+            pulse.in_flight -= 1
+            if error is not None:
+                log.warning("start of %s: %s", attempt_id, error)
+                # Only what an agent itself refused counts: a bridge that is down is nobody's fault.
+                if isinstance(error, AgentRefused):
+                    pulse.failed_starts += 1
+                    pulse.start_error, pulse.start_node = str(error), node
+                pulse.start_again = self._pulses.now() + min(30.0, 2.0**pulse.failed_starts)
+            elif pulse.in_flight == 0:
+                self._store.update_attempt(attempt_id, dispatched_at=self._store.clock())
+
+    def stop(self, action: rc.Stop) -> None:
+        """By its node's agent; beats bring the same, should Ray be down."""
+        self._pulses.of(action.attempt_id).pressure = (action.pressure, action.reason)
+        now = self._pulses.now()
+        for node in action.nodes:
+            key = (action.attempt_id, node, action.pressure)
+            if now - self._asked.get(key, -STOP_AGAIN_S) < STOP_AGAIN_S:
+                continue
+            self._asked[key] = now
+            killpoints.reached("server: before a stop is asked for")
+            self._keeper.request(
+                "stop",
+                node,
+                attempt_id=action.attempt_id,
+                pressure=action.pressure.value,
+                reason=action.reason,
+            )
+        self._asked = {k: at for k, at in self._asked.items() if now - at < 10 * STOP_AGAIN_S}
+
+    def stand_in(self, cause: str, message: str, node: str | None = None) -> dict[str, Any]:
+        return synthetic_exit(cause, message, self._store.clock(), node)
+
+    def record_exit(self, attempt_id: str, note: Mapping[str, Any]) -> None:
+        self._store.update_attempt(attempt_id, exit=dict(note), exited_at=self._store.clock())
+        self._wake()

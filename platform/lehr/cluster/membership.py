@@ -1,0 +1,187 @@
+"""What is known of the cluster now: its nodes, their GPUs, what their agents list.
+
+Filled from the bridge's news, in its thread; read by the dispatcher and by requests.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from lehr.control.exits import sound_exit
+from lehr.control.reconcile import AttemptPhase, NodeSeen
+from lehr.control.resources import Gpu, Node
+
+CPUS_A_RUN = 16
+"""A run without a GPU has as many threads at most (``Agent.threads``)."""
+State = Literal["starting", "up", "down"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One attempt, as its node's agent lists it."""
+
+    state: AttemptPhase
+    gpus: tuple[int, ...]
+    exit: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    name: str
+    address: str = ""
+    ray_id: str = ""
+    alive: bool = False
+    """Ray counts it as a member."""
+    serves: bool = True
+    """It has an agent, or will have one: it has GPUs, or it is the server's own node."""
+    answered: bool = False
+    """Its agent has spoken to this server's present bridge."""
+    hello: Mapping[str, Any] = field(default_factory=dict)
+    gpus: tuple[Mapping[str, Any], ...] = ()
+    gpus_now: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """What its GPUs do, by index; those that nothing is known of are absent."""
+    attempts: Mapping[str, Listed] = field(default_factory=dict)
+    error: str | None = None
+    last_seen_at: float | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.alive and self.answered
+
+    def seen(self, *, but: Collection[str] = ()) -> NodeSeen:
+        """``but``: attempts that are left out."""
+        return NodeSeen(
+            self.name,
+            # Without GPUs it gets no agent, and so cannot hold what it held before.
+            alive=self.alive and self.serves,
+            answered=self.usable,
+            attempts={
+                name: listed.state for name, listed in self.attempts.items() if name not in but
+            },
+        )
+
+    def as_node(self, *, excluded: bool = False) -> Node:
+        gpus = tuple(Gpu(int(gpu["index"]), str(gpu["name"])) for gpu in self.gpus)
+        places = max(1, int(self.hello.get("cpus") or 1) // CPUS_A_RUN)
+        return Node(self.name, gpus, usable=self.usable, excluded=excluded, cpu_places=places)
+
+
+class Cluster:
+    """All that was ever a member since the server started, by name.
+
+    ``expected`` are the nodes that are known before Ray is up (the embedded head's own), so that
+    what can never be placed is refused from the first second.
+    """
+
+    def __init__(self, expected: Mapping[str, list[dict[str, Any]]]) -> None:
+        self._guard = threading.Lock()
+        self._own = frozenset(expected)
+        self._members = {name: Member(name, gpus=tuple(gpus)) for name, gpus in expected.items()}
+        self._state: State = "starting"
+        self._message: str | None = None
+        self._membership_known = False
+
+    def members(self) -> dict[str, Member]:
+        with self._guard:
+            return dict(self._members)
+
+    def state(self) -> tuple[State, str | None]:
+        with self._guard:
+            return self._state, self._message
+
+    @property
+    def membership_known(self) -> bool:
+        """Whether Ray has said who its members are, to the bridge that lives now."""
+        with self._guard:
+            return self._membership_known
+
+    @property
+    def has_no_gpus(self) -> bool:
+        """Whether all members are known, and there is no GPU to give out and none to come."""
+        with self._guard:
+            if not self._membership_known or self._state != "up":
+                return False
+            alive = [m for m in self._members.values() if m.alive and m.serves]
+            return all(m.answered and not m.gpus for m in alive)
+
+    def set_state(self, state: State, message: str | None) -> bool:
+        """Whether this changed anything."""
+        with self._guard:
+            changed = (state, message) != (self._state, self._message)
+            self._state, self._message = state, message
+            if state != "up":
+                # What agents said to another bridge says nothing of now.
+                self._membership_known = False
+                self._members = {
+                    name: replace(member, answered=False) for name, member in self._members.items()
+                }
+            return changed
+
+    def hear(self, news: Mapping[str, Any]) -> None:
+        with self._guard:
+            if news["news"] == "members":
+                self._hear_members(news["nodes"])
+            elif news["news"] == "node":
+                self._hear_node(news)
+
+    def note_started(self, node: str, attempt_id: str, gpus: tuple[int, ...]) -> None:
+        """An agent has confirmed a start: its last list is older than that.
+
+        To be called in the thread that hears the news: its next list has the attempt.
+        """
+        with self._guard:
+            member = self._members.get(node)
+            if member is not None:
+                live = Listed(AttemptPhase.LIVE, gpus, None)
+                attempts = {**member.attempts, attempt_id: live}
+                self._members[node] = replace(member, attempts=attempts)
+
+    def _hear_members(self, nodes: list[dict[str, Any]]) -> None:
+        self._membership_known = True
+        told = {node["name"]: node for node in nodes}
+        for name, member in list(self._members.items()):
+            if name not in told:
+                self._members[name] = replace(member, alive=False, answered=False)
+        for name, node in told.items():
+            member = self._members.get(name) or Member(name)
+            same = member.ray_id == node["ray_id"]
+            self._members[name] = replace(
+                member,
+                address=node["address"],
+                ray_id=node["ray_id"],
+                alive=node["alive"],
+                serves=node["gpus"] > 0 or name in self._own,
+                answered=member.answered and same and node["alive"],
+            )
+
+    def _hear_node(self, news: Mapping[str, Any]) -> None:
+        member = self._members.get(news["name"])
+        if member is None:
+            return
+        if "error" in news:
+            self._members[member.name] = replace(member, answered=False, error=news["error"])
+            return
+        hello = news.get("hello")
+        listed = hello["attempts"] if hello is not None else news["attempts"]
+        attempts = {
+            name: Listed(
+                AttemptPhase(said["state"]),
+                tuple(said["gpus"]),
+                None if said["exit"] is None else sound_exit(said["exit"]),
+            )
+            for name, said in listed.items()
+        }
+        self._members[member.name] = replace(
+            member,
+            answered=True,
+            hello=hello if hello is not None else member.hello,
+            gpus=tuple(hello["gpus"]) if hello is not None else member.gpus,
+            gpus_now={int(gpu["index"]): gpu for gpu in news.get("gpus_now", ())},
+            attempts=attempts,
+            error=None,
+            last_seen_at=time.time(),
+        )

@@ -1,0 +1,91 @@
+"""The runs that have not ended, as the record has them, read again only where they changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+
+from lehr.cluster import snapshot
+from lehr.cluster.isolation import Isolation
+from lehr.control.lifecycle import ENDED, RunState
+from lehr.control.queue import Waiting
+from lehr.store import Store
+from lehr.store.tables import Run, Sweep
+
+WHOLE_EVERY_S = 60.0
+"""Everything is read again so often, should a change ever have gone untold."""
+MANY = 500
+"""So many changed runs are read faster all at once."""
+_LIVING = frozenset(RunState) - ENDED
+
+
+class RunCache:
+    """Used by the dispatcher's thread; ``changed`` may be called from any.
+
+    A row that is a moment old does no harm: every act is fenced by the record itself.
+    """
+
+    def __init__(
+        self, store: Store, isolation: Isolation, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._isolation = isolation
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._dirty: set[str] = set()
+        self._rows: dict[str, Run] = {}
+        self._waiting: dict[str, tuple[Run, Waiting]] = {}
+        self._sweeps: dict[str, Sweep] = {}
+        self._whole_at = -WHOLE_EVERY_S
+
+    def changed(self, run_id: str) -> None:
+        with self._guard:
+            self._dirty.add(run_id)
+
+    def refresh(self) -> None:
+        with self._guard:
+            dirty, self._dirty = self._dirty, set()
+        if len(dirty) > MANY or self._clock() - self._whole_at > WHOLE_EVERY_S:
+            self._whole_at = self._clock()
+            self._rows = {run.id: run for run in self._store.runs_by_state(_LIVING)}
+        else:
+            for run_id in dirty:
+                row = self._store.run(run_id)
+                if RunState(row.state).ended:
+                    self._rows.pop(run_id, None)
+                else:
+                    self._rows[run_id] = row
+        self._waiting = {i: pair for i, pair in self._waiting.items() if i in self._rows}
+
+    def forget_waiting(self) -> None:
+        """Which nodes a run avoids has changed: it is read anew at the next look."""
+        with self._guard:
+            self._dirty.update(list(self._waiting))
+
+    def runs(self, states: Collection[RunState]) -> list[Run]:
+        """In order of submission."""
+        values = {state.value for state in states}
+        found = [row for row in self._rows.values() if row.state in values]
+        return sorted(found, key=lambda run: run.number or 0)
+
+    def waiting(self) -> list[Waiting]:
+        """The queue as values to decide on."""
+        found = []
+        for run in self.runs({RunState.QUEUED}):
+            known = self._waiting.get(run.id)
+            if known is not None and known[0] is run:
+                found.append(known[1])
+            elif self._isolation.do(run.id, "reading what it waits for", partial(self._read, run)):
+                found.append(self._waiting[run.id][1])
+        return found
+
+    def _read(self, run: Run) -> None:
+        sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
+        self._waiting[run.id] = (run, snapshot.waiting(run, sweep, self._store))
+
+    def _sweep(self, sweep_id: str) -> Sweep:
+        if sweep_id not in self._sweeps:
+            self._sweeps[sweep_id] = self._store.find_sweep(sweep_id)
+        return self._sweeps[sweep_id]

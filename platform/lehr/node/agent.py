@@ -1,0 +1,217 @@
+"""The agent: what acts on one node. Ray runs it as a detached, named actor (see ``bridge``).
+
+It keeps nothing in memory that matters: what it started is in the node's folder, each attempt
+with the lock that its shim holds. So a killed agent's successor finds everything, and two agents
+on one node cannot start one attempt twice. All verbs are idempotent by attempt id.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lehr import killpoints
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
+from lehr.node.gpu_inventory import GpuInfo, node_gpus
+from lehr.node.gpu_lock import lock_path
+from lehr.node.gpu_sample import GpuSampler
+
+PROTOCOL = 2
+"""2 has ``report``; agents outlive the server that made them, so an older one may answer."""
+SHIM = Path(__file__).with_name("shim.py")
+BURY_AGAIN_S = 15.0
+"""Between attempts to bury, should burying itself fail."""
+_HIDDEN = (
+    *("RAY_", "LEHR_", "__RAY", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"),
+    "WANDB_API_KEY",  # The server mirrors runs; its key is nothing that a trainer needs.
+)
+"""Begin the names of variables that are Ray's or this process's own: trainers must not see them."""
+
+
+class StaleSession(Exception):
+    """A start was asked for by a server that another one has replaced."""
+
+
+class Agent:
+    """Hands out the node's GPUs by index, as the control plane decided.
+
+    A call is answered before the next is begun (one actor, one thread). A start is accepted only
+    in the session of the last ``hello``: what a dead server left in Ray's pipes can no longer act.
+    """
+
+    def __init__(self, node: str, granted_gpus: int, folder: str | None = None) -> None:
+        self.node = node
+        self.folder = Path(folder) if folder else node_folder(node)
+        self.attempts = self.folder / "attempts"
+        self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.gpus = node_gpus(granted_gpus)
+        self.samples = GpuSampler(self.gpus)
+        self.session = ""
+        self._buried: dict[str, float] = {}
+
+    def hello(self, session: str, server_url: str) -> dict[str, Any]:
+        """Begin a session with the server that speaks from here on, at this address."""
+        self.session = session
+        procfs.write_json(str(self.folder / "server.json"), {"url": server_url})
+        return {
+            "protocol": PROTOCOL,
+            "node": self.node,
+            "pid": os.getpid(),
+            "hostname": socket.gethostname(),
+            "cpus": os.cpu_count(),
+            "logical": all(gpu.uuid is None for gpu in self.gpus),
+            "gpus": [gpu.to_json() for gpu in self.gpus],
+            "attempts": self.list(),
+        }
+
+    def start(self, session: str, launch: dict[str, Any]) -> str:
+        """Start an attempt's shim: ``started``, or ``known`` if it was started before.
+
+        Raises:
+            StaleSession: another server has said hello since.
+        """
+        if session != self.session:
+            raise StaleSession(f"session {session} is over")
+        attempt_id = str(launch["attempt_id"])
+        entry = AttemptDir(str(self.attempts / attempt_id))
+        if os.path.isdir(entry.path):  # noqa: PTH112 - Entry speaks in strings
+            return "known"
+        full = {
+            **launch,
+            "nonce": secrets.token_hex(16),
+            "boot_id": procfs.boot_id(),
+            # Counts while the machine sleeps, and does not jump when its clock is set.
+            "launched_at_boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
+            "gpu_locks": [self.lock(index) for index in launch["gpus"]],
+            "threads": launch.get("threads") or self.threads(),
+        }
+        draft = self.attempts / f".{attempt_id}.{secrets.token_hex(4)}"
+        draft.mkdir(mode=0o700)
+        procfs.write_json(str(draft / "launch.json"), full, mode=0o600, durable=True)
+        killpoints.reached("agent: before an attempt is noted")
+        try:
+            draft.rename(entry.path)  # Whole or not at all, and only once.
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            return "known"
+        killpoints.reached("agent: before a shim is started")
+        self._spawn(entry)
+        killpoints.reached("agent: after a shim is started")
+        return "started"
+
+    def stop(self, attempt_id: str, pressure: str, reason: str) -> bool:
+        """Ask an attempt's processes to end; False if there are none."""
+        entry = self._entry(attempt_id)
+        if entry is None or not entry.held():
+            return False
+        if entry.press(pressure, reason):
+            killpoints.reached("agent: before a shim is nudged")
+            self._nudge(entry)
+        return True
+
+    def report(self) -> dict[str, Any]:
+        """All that is told of the node again and again."""
+        return {"attempts": self.list(), "gpus_now": self.samples.newest()}
+
+    def list(self) -> dict[str, dict[str, Any]]:
+        """Every attempt of this node that is not delivered: ``live``, or ``ended`` and how.
+
+        One that is neither watched by a shim nor ended gets a shim that buries it.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for path in sorted(self.attempts.iterdir()):
+            if path.name.startswith("."):
+                continue
+            entry = AttemptDir(str(path))
+            held = entry.held()
+            if entry.settled and not held:
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            ended = entry.exit()
+            if not held and not (path / "shim.json").exists():
+                # Its agent was killed before the shim registered: it was never started.
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            if not held:
+                self._bury(entry)
+            launch = entry.launch() or {}
+            found[path.name] = {
+                "state": "live" if ended is None else "ended",
+                "gpus": launch.get("gpus", []),
+                "exit": ended,
+            }
+        return found
+
+    # ------------------------------------------------------------------------------ its own
+
+    def lock(self, index: int) -> str:
+        gpu = next((gpu for gpu in self.gpus if gpu.index == index), None)
+        return gpu_lock(gpu, index, self.folder)
+
+    def threads(self) -> int:
+        """CPU threads for each rank, when its spec names none: an even share, and not too many."""
+        return max(1, min(16, (os.cpu_count() or 1) // max(1, len(self.gpus))))
+
+    def _entry(self, attempt_id: str) -> AttemptDir | None:
+        path = self.attempts / attempt_id
+        return AttemptDir(str(path)) if path.is_dir() and path.parent == self.attempts else None
+
+    def _spawn(self, entry: AttemptDir, *extra: str) -> None:
+        """Run a shim; returns when it has registered and gone into the background."""
+        with open(entry.file("shim.log"), "ab") as log:  # noqa: PTH123 - Entry speaks in strings
+            subprocess.run(
+                [sys.executable, "-I", "-S", str(SHIM), entry.path, *extra],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=clean_environment() | killpoints.environment(),
+                timeout=60,
+                check=False,
+            )
+
+    def _bury(self, entry: AttemptDir) -> None:
+        now = time.monotonic()
+        if now - self._buried.get(entry.path, -BURY_AGAIN_S) >= BURY_AGAIN_S:
+            self._buried[entry.path] = now
+            self._spawn(entry, "--bury")
+
+    def _nudge(self, entry: AttemptDir) -> None:
+        shim = procfs.read_json(entry.file("shim.json"))
+        if isinstance(shim, dict) and procfs.is_same(
+            shim["pid"], shim["start_time"], shim["boot_id"]
+        ):
+            procfs.send(shim["pid"], signal.SIGUSR1)
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what is Ray's and Lehr's own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN)}
+
+
+def node_folder(node: str) -> Path:
+    """The folder of this node: under ``LEHR_NODE``, else in the home's, else a temporary one."""
+    base = os.environ.get("LEHR_NODE")
+    where = Path(base) if base else Path("~/.lehr/node").expanduser()
+    return where / node
+
+
+def gpu_lock(gpu: GpuInfo | None, index: int, folder: Path) -> str:
+    """A real GPU's lock is the machine's: two servers must not both have it."""
+    if gpu is None or gpu.uuid is None:
+        return lock_path(str(folder / "gpus"), str(index))
+    shared = Path("/var/tmp/lehr-gpus")  # noqa: S108 - files in it are opened without following links
+    try:
+        shared.mkdir(mode=0o1777)
+        shared.chmod(0o1777)  # The umask does not apply: every user of the machine takes part.
+    except FileExistsError:
+        pass
+    return lock_path(str(shared), gpu.uuid)

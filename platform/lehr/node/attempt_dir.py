@@ -1,0 +1,105 @@
+"""An attempt's folder on its node: what shim, shipper and agent tell one another through.
+
+Standard library only. ::
+
+    <node folder>/attempts/<attempt id>/
+      launch.json    what to start, with the attempt's token (mode 0600); written before all else
+      alive          held (flock) by the shim while it lives
+      shim.json      boot id, pid, start time of the shim
+      control.json   how hard the attempt is asked to end
+      exit.json      how it ended: its processes are gone
+      delivered      the server has everything
+      copying.json   what the uploader has still to copy
+      uploaded       no checkpoint waits to be copied any more
+      shim.log       what shim and shipper have to say
+    <node folder>/server.json    where the server is, if it moved since
+
+The folder is local to the node; the attempt's own directory may lie on shared storage.
+"""
+
+import fcntl
+import os
+from typing import Any, NamedTuple
+
+from lehr.node.procfs import read_json, write_json
+
+PRESSURES = ("order", "term", "kill")
+
+
+class AttemptDir(NamedTuple):
+    path: str
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    @property
+    def attempt_id(self) -> str:
+        return os.path.basename(self.path)
+
+    def launch(self) -> dict[str, Any] | None:
+        found = read_json(self.file("launch.json"))
+        return found if isinstance(found, dict) else None
+
+    def exit(self) -> dict[str, Any] | None:
+        found = read_json(self.file("exit.json"))
+        return found if isinstance(found, dict) else None
+
+    @property
+    def delivered(self) -> bool:
+        return os.path.exists(self.file("delivered"))
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more is to be done here: all is delivered, and copied if that was asked for."""
+        if not self.delivered:
+            return False
+        return os.path.exists(self.file("uploaded")) or not (self.launch() or {}).get("upload")
+
+    def copying(self) -> tuple[int, str | None] | None:
+        """How many checkpoints wait to be copied, and what is in the way.
+
+        None while that is not known: the attempt goes on, or its uploader has not looked since.
+        """
+        found = read_json(self.file("copying.json"))
+        if not isinstance(found, dict) or not found.get("ended"):
+            return None
+        return int(found["waiting"]), found.get("error")
+
+    def server_url(self, launch: dict[str, Any]) -> str:
+        """Where the server is now: it may have come back at another address."""
+        moved = read_json(os.path.join(os.path.dirname(os.path.dirname(self.path)), "server.json"))
+        url = moved.get("url") if isinstance(moved, dict) else None
+        return str(url or launch["server_url"])
+
+    def pressure(self) -> tuple[str, str] | None:
+        """How hard the attempt is asked to end, and why; None when it is not."""
+        found = read_json(self.file("control.json"))
+        if not isinstance(found, dict) or found.get("pressure") not in PRESSURES:
+            return None
+        return str(found["pressure"]), str(found.get("reason", ""))
+
+    def press(self, pressure: str, reason: str) -> bool:
+        """Asks the attempt to end, at least this hard; False if it was already asked so."""
+        now = self.pressure()
+        if now is not None and PRESSURES.index(now[0]) >= PRESSURES.index(pressure):
+            return False
+        write_json(self.file("control.json"), {"pressure": pressure, "reason": reason})
+        return True
+
+    def hold(self) -> int | None:
+        """The shim's own lock, as a descriptor; None when another shim holds it."""
+        descriptor = os.open(self.file("alive"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def held(self) -> bool:
+        """Whether a shim lives here."""
+        descriptor = self.hold()
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return False

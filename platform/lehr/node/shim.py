@@ -1,0 +1,383 @@
+"""The shim: one small process an attempt. It starts the training, waits, and says how it ended.
+
+Run as ``python -I -S shim.py ENTRY`` by the node's agent. Standard library only and
+single-threaded: whatever fails in Ray, in HTTP or in the server, the training goes on.
+
+It puts itself into the background in a session of its own, so that the raylet, which ends an
+agent's children, never finds it. Then: take the GPUs' locks; write the attempt's directory; start
+the shipper and the trainer; wait; see that no process of the attempt is left; write exit.json;
+let the GPUs go; wait until the shipper has delivered everything.
+
+``--bury`` does the same from the point where the trainer has ended, for an attempt whose shim was
+killed: it ends the processes that were left, says so, and has the streams delivered.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from lehr import killpoints
+from lehr.node import exit_report, procfs, subprocesses, torchrun
+from lehr.node.attempt_dir import PRESSURES, AttemptDir
+from lehr.node.gpu_lock import VARIABLE, GpuLock, acquire_all
+
+SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
+GPU_WAIT_S = 30.0
+"""For what an earlier attempt left on the GPUs to end."""
+TERM_GRACE_S = 600.0
+"""After a SIGTERM from outside Lehr: long enough to save 15 GB."""
+SHIPPER_PAUSE_S = 2.0
+"""Between restarts of a shipper that ended without having delivered."""
+NOTE_AGAIN_S = 2.0
+"""Between tries to write how it ended, on a full disk."""
+
+
+class Shim:
+    def __init__(self, entry: AttemptDir, launch: dict[str, Any]) -> None:
+        self.entry = entry
+        self.launch = launch
+        self.gang = torchrun.Gang(**launch["gang"])
+        self.attempt_dir = str(launch["attempt_dir"])
+        self.locks: list[GpuLock] = []
+        self.trainer: subprocesses.Child | None = None
+        self.shipper: subprocesses.Child | None = None
+        self.shipper_due = 0.0
+        self.uploader: subprocesses.Child | None = None
+        self.uploader_due = 0.0
+        self.pressure = ""
+        self.pressure_reason = ""
+        self.pressed_at = 0.0
+        self.outside = False
+        """Whether it was a signal from outside Lehr that asked it to end."""
+
+    # ------------------------------------------------------------------------- its course
+
+    def run(self) -> None:
+        """From the start to the delivery of everything."""
+        started_at = time.time()
+        killpoints.reached("shim: registered")
+        failure = self.take_gpus() or self.prepare()
+        killpoints.reached("shim: before the training is started")
+        if failure is None:
+            self.start_shipper()
+            self.start_uploader()
+            failure = self.fetch_checkpoint() or self.start_trainer()
+            killpoints.reached("shim: after the training is started")
+        if failure is None:
+            self.wait_for_trainer()
+        self.end(failure or ("", ""), started_at)
+        self.deliver()
+
+    def finalize_orphan(self) -> None:
+        """From the end of a training whose shim was killed, or whose word was not delivered."""
+        if self.entry.exit() is None:
+            if self.launch["boot_id"] != procfs.boot_id():
+                failure = ("node_rebooted", "the node was restarted while it ran")
+            else:
+                failure = ("shim_lost", "its shim was killed")
+            self.end(failure, None)
+        self.deliver()
+
+    def take_gpus(self) -> tuple[str, str] | None:
+        deadline = time.monotonic() + GPU_WAIT_S
+        while True:
+            held = acquire_all(self.launch["gpu_locks"])
+            if held is not None:
+                self.locks = held
+                return None
+            if self.pressure_rises() or self.pressure:
+                return ("stopped", self.pressure_reason)
+            if time.monotonic() > deadline:
+                gpus = ", ".join(str(gpu) for gpu in self.launch["gpus"])
+                return ("gpu_busy", f"GPU {gpus}: held by processes that are not this attempt's")
+            self.sleep(0.05)
+
+    def prepare(self) -> tuple[str, str] | None:
+        """Write what the trainer finds in the run's and the attempt's directory."""
+        try:
+            os.makedirs(self.attempt_dir, exist_ok=True)
+            for name, text in self.launch["files"].items():
+                path = os.path.join(self.launch["run_dir"], name)
+                if not os.path.exists(path):
+                    procfs.write_atomically(path, text.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            return ("launch_failed", f"{error.filename or self.attempt_dir}: {error.strerror}")
+        return None
+
+    def fetch_checkpoint(self) -> tuple[str, str] | None:
+        """See that what the training goes on from is on this node, where copies of it exist."""
+        if not self.launch.get("fetch"):
+            return None
+        output = os.path.join(self.entry.path, "fetch.log")
+        log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            fetcher = self.start_side_process("fetcher.py", output=log)
+        finally:
+            os.close(log)
+        while fetcher.poll() is None:
+            self.sleep(1.0)
+            if self.pressure_rises() or self.pressure:
+                procfs.send(fetcher.pid, signal.SIGKILL)
+                return ("stopped", self.pressure_reason)
+        said = exit_report.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
+        say(said)
+        return None if fetcher.returncode == 0 else ("checkpoint_unreachable", said)
+
+    def start_trainer(self) -> tuple[str, str] | None:
+        command = torchrun.command(self.launch["trainer"], self.attempt_dir, self.gang)
+        environment = {
+            **os.environ,
+            **self.launch["env"],
+            **torchrun.environment(
+                self.gang, gpus=self.launch["gpus"], threads=self.launch["threads"]
+            ),
+            "LEHR_ATTEMPT": self.entry.attempt_id,
+            procfs.MARK: self.launch["nonce"],
+            VARIABLE: os.pathsep.join(self.launch["gpu_locks"]),
+        }
+        try:
+            log = os.open(
+                self.launcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
+        except OSError as error:
+            return ("launch_failed", f"{self.launcher_log}: {error.strerror}")
+        try:
+            self.trainer = subprocesses.start(
+                command,
+                environment=environment,
+                folder=self.attempt_dir,
+                output=log,
+                # Whatever becomes of this shim, the GPU is not free while the trainer lives.
+                # torchrun does not hand these on: its ranks open the locks by themselves.
+                keep=tuple(lock.shared for lock in self.locks),
+            )
+        except OSError as error:
+            return ("launch_failed", f"{command[0]}: {error.strerror}")
+        finally:
+            os.close(log)
+        return None
+
+    @property
+    def launcher_log(self) -> str:
+        rank = self.gang.node_rank
+        return os.path.join(self.attempt_dir, f"launcher-{rank}.log" if rank else "launcher.log")
+
+    def wait_for_trainer(self) -> None:
+        assert self.trainer is not None
+        while self.trainer.poll() is None:
+            self.sleep(1.0)
+            if self.pressure_rises():
+                self.apply_pressure()
+            if (
+                self.outside
+                and self.pressure == "term"
+                and time.monotonic() - self.pressed_at > TERM_GRACE_S
+            ):
+                self.raise_pressure("kill", f"it did not end within {TERM_GRACE_S:g} s of SIGTERM")
+                self.apply_pressure()
+
+    def end(self, failure: tuple[str, str], started_at: float | None) -> None:
+        """See that nothing is left of the attempt, then write how it ended, then free the GPUs."""
+        killpoints.reached("shim: the training has ended")
+        left = self.kill_all()
+        reason, detail = failure
+        if not reason and self.pressure:
+            reason = "terminated" if self.outside else "stopped"
+            detail = self.pressure_reason
+        if left:
+            detail += f" (processes that cannot be killed: {', '.join(map(str, left))})"
+        code = self.trainer.returncode if self.trainer is not None else None
+        note = exit_report.build(
+            self.attempt_dir,
+            code=code,
+            reason=reason,
+            detail=detail,
+            started_at=started_at,
+            boot_id=procfs.boot_id(),
+        )
+        name = f"exit-{self.gang.node_rank}.json" if self.gang.node_rank else "exit.json"
+        try:
+            procfs.write_json(os.path.join(self.attempt_dir, name), note, durable=True)
+        except OSError as error:  # A full disk, say: the entry's own copy still tells it.
+            say(f"{name}: {error}")
+        killpoints.reached("shim: before the end is noted")
+        self.note_end(note)
+        killpoints.reached("shim: after the end is noted")
+        for lock in self.locks:
+            lock.release()
+
+    def note_end(self, note: dict[str, Any]) -> None:
+        """For the agent; while the node's own disk is full, again and again.
+
+        To die of that would lose how the training ended. Its GPUs need not wait: it is gone.
+        """
+        while True:
+            try:
+                procfs.write_json(self.entry.file("exit.json"), note, durable=True)
+            except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                say(f"the exit cannot be recorded: {error}")
+                for lock in self.locks:
+                    lock.release()
+                self.sleep(NOTE_AGAIN_S)
+            else:
+                return
+
+    def kill_all(self) -> list[int]:
+        """Kill every process that carries the attempt's mark; returns those that would not die."""
+        mine = {os.getpid()}
+        if self.shipper is not None:
+            mine.add(self.shipper.pid)
+        deadline = time.monotonic() + 60
+        while True:
+            left = [p for p in procfs.marked(procfs.MARK, self.launch["nonce"]) if p not in mine]
+            if not left or time.monotonic() > deadline:
+                return left
+            for pid in left:
+                procfs.send(pid, signal.SIGKILL)
+            self.sleep(0.02)
+
+    def deliver(self) -> None:
+        if self.shipper is not None:
+            procfs.send(self.shipper.pid, signal.SIGUSR1)  # Look now: there is an exit.json.
+        if self.uploader is not None:
+            procfs.send(self.uploader.pid, signal.SIGUSR1)
+        while not self.entry.settled:
+            now = time.monotonic()
+            if self.shipper is None and now >= self.shipper_due and not self.entry.delivered:
+                self.start_shipper()
+            if self.uploader is None and now >= self.uploader_due:
+                self.start_uploader()
+            self.sleep(5.0)
+
+    # ------------------------------------------------------------------------ its children
+
+    def start_shipper(self) -> None:
+        here = os.path.dirname(os.path.abspath(__file__))
+        self.shipper = subprocesses.start(
+            [sys.executable, "-I", "-S", os.path.join(here, "shipper.py"), self.entry.path],
+            environment=dict(os.environ),
+            folder="/",
+        )
+
+    def start_uploader(self) -> None:
+        """Where copies of checkpoints are asked for, on the node that writes them."""
+        wanted = self.launch.get("upload") and self.gang.node_rank == 0
+        if wanted and not os.path.exists(self.entry.file("uploaded")):
+            self.uploader = self.start_side_process("uploader.py")
+
+    def start_side_process(self, script: str, output: int | None = None) -> subprocesses.Child:
+        """One that speaks to storage: with site-packages, and the variables of the spec."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        return subprocesses.start(
+            [sys.executable, "-I", os.path.join(here, script), self.entry.path],
+            environment={**os.environ, **self.launch["env"]},
+            folder="/",
+            output=output,
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for a signal, at most so long, and see to shipper and uploader."""
+        info = signal.sigtimedwait(SIGNALS, seconds)
+        if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
+            self.outside = not self.pressure
+            self.raise_pressure("term", f"{signal.Signals(info.si_signo).name} from outside")
+            self.apply_pressure()
+        if self.shipper is not None and self.shipper.poll() is not None:
+            self.shipper = None
+            self.shipper_due = time.monotonic() + SHIPPER_PAUSE_S
+        if self.uploader is not None and self.uploader.poll() is not None:
+            self.uploader = None
+            self.uploader_due = time.monotonic() + SHIPPER_PAUSE_S
+        training = self.trainer is not None and self.trainer.returncode is None
+        if self.uploader is None and training and time.monotonic() >= self.uploader_due:
+            self.start_uploader()
+        if self.shipper is None and training and time.monotonic() >= self.shipper_due:
+            self.start_shipper()
+
+    # ---------------------------------------------------------------------- asked to end
+
+    def pressure_rises(self) -> bool:
+        asked = self.entry.pressure()
+        return asked is not None and self.raise_pressure(*asked)
+
+    def raise_pressure(self, pressure: str, reason: str) -> bool:
+        if self.pressure and PRESSURES.index(pressure) <= PRESSURES.index(self.pressure):
+            return False
+        self.pressure, self.pressure_reason = pressure, reason
+        self.pressed_at = time.monotonic()
+        return True
+
+    def apply_pressure(self) -> None:
+        if self.trainer is None or self.trainer.returncode is not None:
+            return
+        if self.pressure == "kill":
+            self.kill_all()
+        elif self.pressure == "term":
+            # To the ranks themselves: torchrun would kill them 30 s after its own SIGTERM, too
+            # soon for a large save. It ends by itself when they have.
+            pid = self.trainer.pid
+            for rank in [pid] if self.gang.alone else procfs.children(pid) or [pid]:
+                procfs.send(rank, signal.SIGTERM)
+
+
+def say(line: str) -> None:
+    """To shim.log, unless its disk is full, too."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{line}\n".encode("utf-8", "replace"))
+
+
+def _into_background(entry: AttemptDir) -> None:
+    """Go on in a process of its own session; the one that the agent started ends with success.
+
+    It ends only when this one has registered, so that a start that the agent reports did happen.
+    """
+    told, tell = os.pipe()
+    if os.fork():
+        os.close(tell)
+        ready = os.read(told, 1)
+        os._exit(0 if ready else 1)
+    os.close(told)
+    os.setsid()
+    if entry.hold() is None:  # Kept open, and so held, until this process ends.
+        os._exit(0)  # Another shim has it: the attempt is running.
+    pid = os.getpid()
+    procfs.write_json(
+        entry.file("shim.json"),
+        {"pid": pid, "start_time": procfs.start_time(pid), "boot_id": procfs.boot_id()},
+    )
+    log = os.open(
+        entry.file("shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+    )
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for target, source in ((0, nothing), (1, log), (2, log)):
+        os.dup2(source, target)
+    os.write(tell, b"+")
+    os.close(tell)
+
+
+def main() -> None:
+    entry = AttemptDir(os.path.abspath(sys.argv[1]))
+    launch = entry.launch()
+    if launch is None:
+        sys.exit(f"{entry.path}: no launch.json")
+    # Blocked and waited for, so that no handler interrupts anything and nothing is missed.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    _into_background(entry)
+    os.chdir("/")
+    shim = Shim(entry, launch)
+    if "--bury" in sys.argv[2:]:
+        shim.finalize_orphan()
+    else:
+        shim.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The shipper: sends an attempt's streams to the server, and brings its orders.
+
+Run as ``python -I -S shipper.py ENTRY`` by the shim, and started again whenever it ends before
+its work is done: it keeps nothing but what the server confirmed, so it may die at any moment. It
+never touches the training.
+
+Streams go by offset: what the server has is what counts, a wrong offset is answered with the
+right one, and an outage only delays. Events go before logs, in whole lines. With each beat come
+orders, written to orders.json for rank 0, and word if the attempt was superseded (fenced): then
+the shim is told to end it. The last act is the exit with the streams' final sizes, repeated until
+the server says that it has everything.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from typing import Any
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from lehr import killpoints
+from lehr.node import procfs, torchrun
+from lehr.node.attempt_dir import AttemptDir
+from lehr.node.http_client import Outage, Server
+
+CHUNK = 1 << 20
+IDLE_S = 0.5
+FIRST_BEAT_S = 1.0
+"""After the start: there are no orders yet, and short trainings need no beat at all."""
+BACKOFF_S = (0.5, 30.0)
+EVENTS = "events.jsonl"
+
+
+class Shipper:
+    def __init__(self, entry: AttemptDir, launch: dict[str, Any]) -> None:
+        self.entry = entry
+        self.launch = launch
+        self.gang = torchrun.Gang(**launch["gang"])
+        self.attempt_dir = str(launch["attempt_dir"])
+        self.server = Server(self.address, str(launch["token"]), entry.attempt_id)
+        # A fresh attempt has sent nothing; otherwise the server is asked.
+        self.offsets: dict[str, int] | None = None if self.sizes() else {}
+        self.parent = os.getppid()
+        self.step: int | None = None
+        self.orders = b""
+        self.next_beat = time.monotonic() + FIRST_BEAT_S
+
+    def address(self) -> str:
+        return self.entry.server_url(self.launch)
+
+    def run(self) -> None:
+        pause = BACKOFF_S[0]
+        while os.getppid() == self.parent:
+            wait = IDLE_S
+            try:
+                if self.work():
+                    killpoints.reached("shipper: before the delivery is noted")
+                    procfs.write_atomically(self.entry.file("delivered"), b"")
+                    return
+                pause = BACKOFF_S[0]
+            except Outage as outage:
+                self.offsets = None  # A server that comes back may have been restored.
+                wait = outage.wait_s or pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+                pause = min(pause * 2, BACKOFF_S[1])
+                with contextlib.suppress(OSError):  # Its log's disk may be full.
+                    print(f"{time.time():.0f} {outage}; again in {wait:.1f} s", flush=True)
+            signal.sigtimedwait({signal.SIGUSR1}, wait)
+
+    def work(self) -> bool:
+        """One round: beat when it is time, ship what is new. Whether everything is delivered."""
+        if self.offsets is None:
+            self.offsets = self.server.get("streams").json()["offsets"]
+        ended = self.entry.exit()
+        if ended is None and time.monotonic() >= self.next_beat:
+            self.beat()
+        while self.ship(final=ended is not None):
+            if ended is None and time.monotonic() >= self.next_beat:
+                self.beat()
+        return ended is not None and self.report_exit(ended)
+
+    # ------------------------------------------------------------------------------ streams
+
+    def streams(self) -> dict[str, str]:
+        """The streams that are this node's to send, by name: events first."""
+        rank = self.gang.node_rank
+        names = [f"launcher-{rank}.log" if rank else "launcher.log"]
+        names = [*(f"rank-{r}.log" for r in self.gang.ranks), *names]
+        if rank == 0:
+            names = [EVENTS, *names]
+        return {name: os.path.join(self.attempt_dir, name) for name in names}
+
+    def sizes(self) -> dict[str, int]:
+        return {name: size for name, path in self.streams().items() if (size := _size(path))}
+
+    def ship(self, *, final: bool) -> bool:
+        """Send one chunk of the first stream that has something new; False when none has."""
+        assert self.offsets is not None
+        for name, path in self.streams().items():
+            offset = self.offsets.get(name, 0)
+            if _size(path) <= offset:
+                continue
+            data = _read(path, offset, CHUNK)
+            if name == EVENTS and not final:
+                data = data[: data.rfind(b"\n") + 1] or (data if len(data) == CHUNK else b"")
+            if not data:
+                continue
+            killpoints.reached("shipper: before a piece is sent")
+            answer = self.server.put(f"streams/{name}?offset={offset}", data)
+            if answer.status == 409:
+                self.offsets[name] = int(answer.json()["offset"])
+                return True
+            answer.must(200)
+            killpoints.reached("shipper: after a piece is sent")
+            self.offsets[name] = int(answer.json()["offset"])
+            if name == EVENTS:
+                self.note_step(data)
+            return True
+        return False
+
+    def note_step(self, data: bytes) -> None:
+        for line in reversed(data.splitlines()):
+            if b'"step"' not in line:
+                continue
+            try:
+                step = json.loads(line).get("step")
+            except ValueError:
+                continue
+            if isinstance(step, int):
+                self.step = step
+                return
+
+    # ------------------------------------------------------------------------ beat and exit
+
+    def beat(self) -> None:
+        answer = self.server.post(
+            "beat",
+            {
+                "boot_id": procfs.boot_id(),
+                "pid": self.parent,
+                "node_rank": self.gang.node_rank,
+                "sizes": self.sizes(),
+                "launcher_alive": True,
+                "step": self.step,
+                "elapsed_s": round(
+                    time.clock_gettime(time.CLOCK_BOOTTIME) - self.launch["launched_at_boottime"], 3
+                ),
+            },
+        )
+        if answer.status == 410:
+            self.press("kill", "superseded by another attempt")
+            self.next_beat = time.monotonic() + 2.0
+            return
+        said = answer.must(200).json()
+        self.next_beat = time.monotonic() + float(said.get("interval_s") or 2.0)
+        if said.get("fenced"):
+            self.press("kill", "superseded by another attempt")
+            return
+        if said.get("pressure"):
+            self.press(str(said["pressure"]), str(said.get("pressure_reason") or "asked to end"))
+        orders = json.dumps(said["orders"]).encode()
+        killpoints.reached("shipper: before orders are written")
+        if orders != self.orders:
+            procfs.write_atomically(os.path.join(self.attempt_dir, "orders.json"), orders)
+            self.orders = orders
+
+    def press(self, pressure: str, reason: str) -> None:
+        if self.entry.press(pressure, reason):
+            procfs.send(self.parent, signal.SIGUSR1)
+
+    def report_exit(self, ended: dict[str, Any]) -> bool:
+        body = {"exit": ended, "sizes": self.sizes(), "node_rank": self.gang.node_rank}
+        killpoints.reached("shipper: before the exit is sent")
+        said = self.server.post("exit", body).must(200, 410).json()
+        killpoints.reached("shipper: after the exit is sent")
+        if said.get("closed"):
+            return True
+        if "offsets" in said:
+            self.offsets = dict(said["offsets"])
+        return False
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _read(path: str, offset: int, limit: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(limit)
+
+
+def main() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    entry = AttemptDir(sys.argv[1])
+    launch = entry.launch()
+    if launch is None:
+        sys.exit(f"{entry.path}: no launch.json")
+    Shipper(entry, launch).run()
+
+
+if __name__ == "__main__":
+    main()

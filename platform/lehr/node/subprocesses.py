@@ -1,0 +1,78 @@
+"""The shim's child processes. Standard library only; for a process with one thread.
+
+``subprocess`` would do, but importing it costs a third of a shim's whole start.
+"""
+
+import os
+import signal
+
+from lehr.node.procfs import parent_death
+
+
+class Child:
+    """A process that dies with this one."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        """Negative for a signal, as ``subprocess`` has it; None while it runs."""
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid == self.pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+def start(
+    command: list[str],
+    *,
+    environment: dict[str, str],
+    folder: str,
+    output: int | None = None,
+    keep: tuple[int, ...] = (),
+) -> Child:
+    """Run ``command``; its output goes to the descriptor ``output``, its input is empty.
+
+    Args:
+        command: argv; the program's path whole.
+        environment: all of it.
+        folder: where it works.
+        output: for stdout and stderr; None leaves them as they are here.
+        keep: descriptors that it has, too.
+
+    Raises:
+        OSError: it could not be run.
+    """
+    die_with_parent = parent_death(os.getpid())
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    failed, fail = os.pipe()  # Closed by a successful exec.
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_with_parent()
+            os.dup2(nothing, 0)
+            if output is not None:
+                os.dup2(output, 1)
+                os.dup2(output, 2)
+            for descriptor in keep:
+                os.set_inheritable(descriptor, True)
+            os.chdir(folder)
+            # Python ignores these two, and what is ignored stays ignored.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            os.execve(command[0], command, environment)  # noqa: S606 - an argv list
+        except OSError as error:
+            os.write(fail, str(error.errno or 0).encode())
+        finally:
+            os._exit(127)
+    os.close(nothing)
+    os.close(fail)
+    why = os.read(failed, 16)
+    os.close(failed)
+    if why:
+        os.waitpid(pid, 0)
+        raise OSError(int(why), os.strerror(int(why)), command[0])
+    return Child(pid)

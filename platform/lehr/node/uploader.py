@@ -1,0 +1,212 @@
+"""The uploader: copies an attempt's checkpoints to where its spec says, as they are written.
+
+Run as ``python -I uploader.py ENTRY`` by the shim of the node that writes them, and started again
+whenever it ends before its work is done. It keeps nothing: which copies are there says their own
+place, by their manifests. So it may die at any moment, and it never touches the training: what
+fails here is told to the server, shown, and tried again.
+
+The newest checkpoint goes first: should copying be slower than saving, that one counts. A
+checkpoint that is being copied is held open, so that retention may remove it meanwhile. Which
+copies are to go says the server, which knows of forks too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
+from lehr.node.http_client import Outage, Server
+from lehr_trainer.contract import layout
+
+LOOK_S = 0.5
+BACKOFF_S = (1.0, 60.0)
+PATIENCE_S = 3600.0
+"""After the training's end: what could not be copied by then is given up."""
+TELL_AGAIN_S = 5.0
+"""While the server does not know of a checkpoint yet."""
+
+
+class Uploader:
+    def __init__(self, entry: AttemptDir, launch: dict[str, Any]) -> None:
+        self.entry = entry
+        self.place = str(launch["upload"])
+        self.run_dir = Path(launch["run_dir"])
+        self.attempt_dir = Path(launch["attempt_dir"])
+        self.server = Server(
+            lambda: entry.server_url(launch), str(launch["token"]), entry.attempt_id
+        )
+        self.parent = os.getppid()
+        self.states: dict[str, dict[str, Any]] = {}
+        """What is to be said of each copy, by the checkpoint's path."""
+        self.untold: set[str] = set()
+        self.told_at = 0.0
+        self.pause = 0.0
+        self.ended_at: float | None = None
+        self.standing: dict[str, Any] = {}
+
+    def run(self) -> None:
+        while os.getppid() == self.parent:
+            if self.round():
+                procfs.write_atomically(self.entry.file("uploaded"), b"")
+                return
+            signal.sigtimedwait({signal.SIGUSR1}, self.pause or LOOK_S)
+
+    def round(self) -> bool:
+        """Copy one checkpoint, if one waits; tell the server; whether all is done."""
+        ended = self.entry.exit() is not None
+        if ended and self.ended_at is None:
+            self.ended_at = time.monotonic()
+        waiting = self.waiting()
+        if waiting:
+            self.copy(waiting[-1])
+            waiting = self.waiting()
+        if waiting and self.overdue():
+            for folder in waiting:
+                self.note(folder, "failed", self.states.get(self.name(folder), {}).get("error"))
+            waiting = []
+        self.note_standing(len(waiting), ended=ended)
+        told = self.tell()
+        return ended and not waiting and (told or self.overdue())
+
+    def note_standing(self, waiting: int, *, ended: bool) -> None:
+        """For who ends the node's processes: what is not safe elsewhere yet."""
+        errors = [one["error"] for one in self.states.values() if one["internal"] == "uploading"]
+        standing = {"waiting": waiting, "ended": ended, "error": next(filter(None, errors), None)}
+        if standing != self.standing:
+            procfs.write_json(self.entry.file("copying.json"), standing)
+            self.standing = standing
+
+    def overdue(self) -> bool:
+        return self.ended_at is not None and time.monotonic() - self.ended_at > PATIENCE_S
+
+    def waiting(self) -> list[Path]:
+        """Checkpoints of this attempt that have no copy yet, oldest first."""
+        done = {"there", "removed", "damaged"}
+        return [
+            folder
+            for folder in layout.checkpoints(self.attempt_dir)
+            if self.states.get(self.name(folder), {}).get("internal") not in done
+        ]
+
+    def name(self, folder: Path) -> str:
+        return str(folder.relative_to(self.run_dir))
+
+    def url(self, path: str) -> str:
+        return f"{self.place}/{self.run_dir.name}/{path}"
+
+    # ----------------------------------------------------------------------------- copying
+
+    def copy(self, folder: Path) -> None:
+        # Imported late: a training that saves nothing need not wait for fsspec's clients.
+        from lehr.checkpoints.copies import Copy, Folder
+        from lehr.specs.storage_url import short
+        from lehr_trainer.errors import BadCheckpoint
+
+        try:
+            held = Folder(folder)
+        except BadCheckpoint as error:
+            if folder.exists():
+                self.note(folder, "failed", str(error), internal="damaged")
+            return  # Otherwise retention was quicker.
+        began = time.monotonic()
+        try:
+            copy = Copy(self.url(self.name(folder)))
+            known = copy.known()
+            if known is None or known.digest != held.known.digest:
+                if self.name(folder) not in self.states:
+                    self.note(folder, "uploading")
+                    self.tell()
+                copy.write(held)
+        except BadCheckpoint as error:
+            self.note(folder, "failed", str(error), internal="damaged")
+        except Exception as error:  # noqa: BLE001 - whatever a storage's client raises, it is tried again
+            self.pause = min(max(self.pause * 2, BACKOFF_S[0]), BACKOFF_S[1])
+            self.pause *= random.uniform(0.75, 1.0)  # noqa: S311 - jitter
+            self.note(folder, "uploading", short(error))
+            self.log(f"{self.name(folder)}: {short(error)}; again in {self.pause:.1f} s")
+        else:
+            self.pause = 0.0
+            self.note(folder, "there")
+            self.log(f"{self.name(folder)}: copied in {time.monotonic() - began:.1f} s")
+        finally:
+            held.close()
+
+    def remove(self, path: str) -> None:
+        from lehr.checkpoints.copies import Copy
+        from lehr.specs.storage_url import short
+
+        try:
+            Copy(self.url(path)).remove()
+        except Exception as error:  # noqa: BLE001 - as above; the server asks again
+            self.log(f"{path}: its copy cannot be removed: {short(error)}")
+            return
+        self.set(path, "removed", None, "removed")
+
+    # ----------------------------------------------------------------------------- telling
+
+    def note(self, folder: Path, state: str, error: str | None = None, internal: str = "") -> None:
+        self.set(self.name(folder), state, error, internal or state)
+
+    def set(self, path: str, state: str, error: str | None, internal: str) -> None:
+        new = {"state": state, "error": error, "internal": internal}
+        if self.states.get(path) != new:
+            self.states[path] = new
+            self.untold.add(path)
+
+    def tell(self) -> bool:
+        """Whether the server knows all there is to know; carries out what it wants removed."""
+        if not self.untold:
+            return True
+        fresh = any(self.states[path]["state"] != "uploading" for path in self.untold)
+        if not fresh and time.monotonic() - self.told_at < TELL_AGAIN_S:
+            return False
+        reports = [
+            {
+                "path": path,
+                "url": self.url(path),
+                "state": self.states[path]["state"],
+                "error": self.states[path]["error"],
+            }
+            for path in sorted(self.untold)
+        ]
+        self.told_at = time.monotonic()
+        try:
+            answer = self.server.post("copies", {"copies": reports}).must(200, 404, 410)
+            said = answer.json()
+        except Outage as outage:
+            self.log(str(outage))
+            return False
+        if answer.status != 200:
+            self.untold.clear()  # The run was deleted: nobody wants to know.
+            return True
+        self.untold = set(said["unknown"])
+        for path in said["remove"]:
+            self.remove(path)
+        return not self.untold
+
+    @staticmethod
+    def log(line: str) -> None:
+        print(f"{time.time():.0f} uploader: {line}", flush=True)
+
+
+def main() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    os.nice(5)
+    entry = AttemptDir(sys.argv[1])
+    launch = entry.launch()
+    if launch is None or not launch.get("upload"):
+        sys.exit(f"{entry.path}: nothing to upload")
+    Uploader(entry, launch).run()
+
+
+if __name__ == "__main__":
+    main()

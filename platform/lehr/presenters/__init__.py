@@ -1,0 +1,31 @@
+"""Rows to views: what the API answers, made from what is stored.
+
+``Presenter`` reads for many runs at once, so that a list of a thousand costs a handful of queries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr.presenters.background_diagnosis import BackgroundDiagnosis
+from lehr.presenters.events import checkpoints, events, samples
+from lehr.presenters.rollouts import Rollouts
+from lehr.presenters.runs import Runs, Silences
+from lehr.presenters.sweeps import Sweeps
+
+if TYPE_CHECKING:
+    from lehr.store import Store
+
+__all__ = ["Presenter", "checkpoints", "events", "samples"]
+
+
+class Presenter:
+    """The views of one store: runs, sweeps and rollouts. May be used from any thread."""
+
+    def __init__(self, store: Store, *, silences: Silences = dict) -> None:
+        """``silences`` tells how runs with a living attempt are silent, by run id."""
+        self.runs = Runs(store, silences)
+        self.sweeps = Sweeps(store, self.runs)
+        self.rollouts = Rollouts(store, self.runs)
+        self.rounds = BackgroundDiagnosis(store, self.runs)
+        """Not running until it is started."""

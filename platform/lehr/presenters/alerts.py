@@ -1,0 +1,70 @@
+"""What is wrong with runs, by their curves: diagnosed anew as a run moves on, then remembered."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from lehr.analysis.diagnosis import Alert, Curve, diagnose
+from lehr.control.lifecycle import RunState
+from lehr.errors import NotFound
+from lehr_trainer.configs.train import ScheduleConfig
+
+if TYPE_CHECKING:
+    from lehr.store import Store
+    from lehr.store.tables import Run
+
+JUDGED = (
+    "train/loss",
+    "raw_ce_fp32",
+    "loss_same_tokens",
+    "val/loss",
+    "train/grad_norm",
+    "step_time_s",
+    "data_wait_s",
+)
+_POINTS = 2_000
+"""More would not change a verdict, and longer series are reduced to so many."""
+_AGAIN_AFTER = 0.01
+"""Share of a run's steps after which it is diagnosed again."""
+_REMEMBERED = 20_000
+
+
+class Alerts:
+    """Diagnoses of one store's runs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[tuple[str, int], tuple[int, tuple[Alert, ...]]] = OrderedDict()
+
+    def of(self, run: Run, step: int | None, *, look: bool) -> tuple[Alert, ...]:
+        """The alarms of ``run``, whose newest step is ``step``.
+
+        A list asks with ``look`` for runs that move and takes what is known of the others: to
+        read the curves of a thousand ended runs would take seconds.
+        """
+        key = (run.id, run.attempt)
+        seen, alarms = self._known.get(key, (-1, ()))
+        if step is None or not look:
+            return alarms
+        ended = RunState(run.state).ended
+        due = step if ended else seen + max(1, int(run.spec["train"]["steps"] * _AGAIN_AFTER))
+        if seen < 0 or (step >= due and step != seen):
+            alarms = tuple(self._diagnose(run))
+            self._known[key] = (step, alarms)
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return alarms
+
+    def _diagnose(self, run: Run) -> list[Alert]:
+        train = run.spec["train"]
+        curves = {}
+        for name in JUDGED:
+            try:
+                series = self._store.series(run.id, name, points=_POINTS)
+            except NotFound:
+                continue
+            curves[name] = Curve(series.step, series.y)
+        steps = int(train["steps"])
+        schedule = ScheduleConfig.model_validate(train["schedule"])
+        return diagnose(curves, total_steps=steps, warmup_steps=schedule.warmup(steps))

@@ -1,0 +1,98 @@
+"""Rounds: a look at every run that has ended, so that lists can say what is wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lehr.control.lifecycle import RunState
+from lehr.errors import LehrError
+from lehr.store.changes import Change
+
+if TYPE_CHECKING:
+    from lehr.presenters.runs import Runs
+    from lehr.store import Store
+
+_log = logging.getLogger("lehr.presenters.background_diagnosis")
+
+NEWEST = 300
+"""Of the runs that had ended before the start, so many are looked at."""
+SHARE = 0.2
+"""Of one thread's time, the most that looking may take."""
+
+
+class BackgroundDiagnosis:
+    """A thread that diagnoses runs as they end, and after a start the newest that had ended.
+
+    A diagnosis reads a run's curves, which a list of a thousand runs cannot wait for.
+    """
+
+    def __init__(self, store: Store, runs: Runs) -> None:
+        self._store = store
+        self._runs = runs
+        self._due: dict[str, None] = {}
+        """Runs to look at, each once, in the order in which they changed."""
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._go, name="rounds", daemon=True)
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        self._unsubscribe = self._store.subscribe(self._heard)
+        ended = [state for state in RunState if state.ended]
+        for run in self._store.list_runs(states=ended, limit=NEWEST).items:
+            self._put(run.id)
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _heard(self, change: Change) -> None:
+        if change.kind == "run":
+            self._put(change.id)
+
+    def _put(self, run_id: str) -> None:
+        with self._changed:
+            self._due.setdefault(run_id)
+            self._changed.notify()
+
+    def _next(self) -> str | None:
+        """Waits for a run to look at; None once this is to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._due or self._stopped.is_set())
+            if self._stopped.is_set():
+                return None
+            run_id = next(iter(self._due))
+            del self._due[run_id]
+            return run_id
+
+    def _go(self) -> None:
+        while (run_id := self._next()) is not None:
+            began = time.monotonic()
+            # A run may be deleted while it is looked at.
+            with contextlib.suppress(LehrError):
+                self._look(run_id)
+            took = time.monotonic() - began
+            self._stopped.wait(took / SHARE - took)
+
+    def _look(self, run_id: str) -> None:
+        run = self._store.run(run_id)
+        if not RunState(run.state).ended or not run.attempt:
+            return
+        try:
+            news = self._runs.look(run)
+        except Exception:  # noqa: BLE001 - logged; one run's curves must not end the rounds
+            _log.exception("%s could not be diagnosed", run_id)
+            return
+        if news:
+            self._store.notify(Change("run", run_id))

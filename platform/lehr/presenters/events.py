@@ -1,0 +1,147 @@
+"""What happened to a run, in order: its moves, what people asked, what its trainer said."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lehr.control.copy_retention import kept_because
+from lehr.schemas import CheckpointView, EventView, SampleView
+from lehr.store.uploads import THERE
+from lehr_trainer.configs.train import CheckpointConfig
+from lehr_trainer.contract import records as said
+
+if TYPE_CHECKING:
+    from lehr.store import Store, StoredRecord
+    from lehr.store.tables import Run, RunRequest, Transition
+
+RECORD_KINDS = frozenset(
+    {
+        "started",
+        "resumed",
+        "checkpoint",
+        "checkpoint_removed",
+        "evaluation",
+        "warning",
+        "notice",
+        "stopping",
+        "finished",
+    }
+)
+
+
+def events(store: Store, run: Run) -> list[EventView]:
+    """Oldest first. Clocks of workers and server may differ; within an attempt order is theirs."""
+    found = [_moved(move) for move in store.transitions(run.id)]
+    found += [_asked(wish) for wish in store.wishes(run.id)]
+    found += [_told(stored) for stored in store.records(run.id, RECORD_KINDS)]
+    # Stable: what one attempt said stays in the order it was said where times are equal.
+    return sorted(found, key=lambda event: event.at)
+
+
+def samples(store: Store, run: Run) -> list[SampleView]:
+    return [
+        SampleView(
+            step=record.step,
+            attempt=attempt,
+            prompt=record.prompt,
+            text=record.text,
+            at=record.time,
+        )
+        for attempt, record in store.records(run.id, {"sample"})
+        if isinstance(record, said.Sample)
+    ]
+
+
+def checkpoints(store: Store, run: Run) -> list[CheckpointView]:
+    """By step; those that were removed stay listed, with the time."""
+    rows = store.checkpoints(run.id, removed=True)
+    there = [row for row in rows if row.removed_at is None or row.copy_state == THERE]
+    newest = max(there, key=lambda row: (row.attempt, row.step), default=None)
+    scored = [row for row in there if row.val_loss is not None and row.val_loss == row.val_loss]
+    best = min(scored, key=lambda row: row.val_loss or 0.0, default=None)
+    nodes = {a.number: a.placement[0]["node"] for a in store.attempts(run.id) if a.placement}
+    policy = CheckpointConfig.model_validate(run.spec["train"]["checkpoint"])
+    needed = store.needed_by_forks(run.id)
+    return [
+        CheckpointView(
+            **row.model_dump(exclude={"id"}),
+            best=row is best,
+            latest=row is newest,
+            node=nodes.get(row.attempt),
+            kept=[
+                *(kept_because(row, there, policy) if row in there else []),
+                *(["a fork waits to begin from it"] if row.path in needed else []),
+            ],
+        )
+        for row in rows
+    ]
+
+
+def _moved(move: Transition) -> EventView:
+    what = f"{move.old} -> {move.new}" if move.old else move.new
+    why = move.message or move.cause.replace("_", " ")
+    return EventView(
+        at=move.at,
+        kind="transition",
+        message=f"{what}: {why}",
+        attempt=move.attempt,
+        data={"from": move.old, "to": move.new, "cause": move.cause, "actor": move.actor},
+    )
+
+
+def _asked(wish: RunRequest) -> EventView:
+    said_so = f": {wish.message}" if wish.message else ""
+    return EventView(
+        at=wish.at,
+        kind="wish",
+        message=f"{wish.actor} asked to {wish.wish}{said_so}",
+        attempt=wish.attempt,
+        data={"wish": wish.wish, "actor": wish.actor},
+    )
+
+
+def _told(stored: StoredRecord) -> EventView:
+    record = stored.record
+    # By way of JSON: there, numbers that are not finite become their names.
+    data: dict[str, Any] = json.loads(record.model_dump_json(exclude={"time", "kind"}))
+    return EventView(
+        at=record.time,
+        kind=record.kind,
+        message=_words(record),
+        attempt=stored.attempt,
+        step=getattr(record, "step", None),
+        data=data,
+    )
+
+
+def _words(record: said.AnyRecord) -> str:
+    match record:
+        case said.Started():
+            ranks = f"{record.world_size} rank{'' if record.world_size == 1 else 's'}"
+            return f"training started on {record.device}, {ranks}"
+        case said.Resumed():
+            skipped = (
+                f"; skipped {len(record.skipped)} that did not verify" if record.skipped else ""
+            )
+            return f"goes on from step {record.step:,} ({record.checkpoint}{skipped})"
+        case said.Checkpoint():
+            loss = f", val/loss {record.val_loss:.4g}" if record.val_loss is not None else ""
+            return f"checkpoint at step {record.step:,} ({record.reason}{loss})"
+        case said.CheckpointRemoved():
+            return f"checkpoint of step {record.step:,} removed ({record.reason})"
+        case said.Evaluation():
+            return _values(record.values)
+        case said.Warning_() | said.Notice():
+            return record.message
+        case said.Stopping():
+            return f"stops at step {record.step:,}: {record.reason}"
+        case said.Finished():
+            why = f": {record.message}" if record.message else ""
+            return f"{record.outcome} at step {record.step:,}{why}"
+        case _:
+            return record.kind
+
+
+def _values(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

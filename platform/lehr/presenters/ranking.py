@@ -1,0 +1,193 @@
+"""Which cell of a sweep leads. Pure: values in, verdict out.
+
+A loss at step 300 says nothing against a loss at step 1,000, so cells are compared at one step:
+the furthest that at least half of the cells that train or completed have reached. Cells that have
+not got there (yet) have no rank; a loss that is not finite has none either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lehr.analysis.held_out import HeldOut
+from lehr.presenters.seeds import Point
+from lehr.presenters.seeds import points as by_seeds
+
+Goal = Literal["minimize", "maximize"]
+GAVE_UP = frozenset({"failed", "cancelled", "pruned"})
+ValueAt = Callable[[str, int], float | None]
+"""(run id, step) -> the metric's value there, if it has one."""
+
+
+@dataclass(frozen=True)
+class CellStatus:
+    """Where a cell's run stands: its newest value of the sweep's metric."""
+
+    run_id: str
+    parameters: Mapping[str, Any]
+    state: str
+    value: float | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class SweepVerdict:
+    """``ranks`` and ``values`` (at ``step``) hold the ranked runs alone."""
+
+    step: int | None
+    ranks: Mapping[str, int]
+    values: Mapping[str, float]
+
+    points: Sequence[Point] = ()
+    """Where points have several seeds."""
+
+    held_out: HeldOut | None = None
+    """Of the runs with a value; None where the metric is not measured on a held-out set."""
+
+    @property
+    def best(self) -> str | None:
+        return next((run_id for run_id, rank in self.ranks.items() if rank == 1), None)
+
+
+def rank(
+    standings: Sequence[CellStatus],
+    goal: Goal,
+    value_at: ValueAt,
+    held_out: Mapping[str, str | None] | None = None,
+) -> SweepVerdict:
+    """Cells ranked at equal step; equal values share a rank, and the first of them leads.
+
+    Points with several seeds are ranked by their means: then each cell has its point's rank, and
+    the best cell of the best point leads. Values of different held-out sets are not ranked.
+
+    Args:
+        standings: of the cells, in the sweep's order.
+        goal: of the sweep's metric.
+        value_at: reads a value at another step.
+        held_out: by run, the digest of the set that the metric was measured on; None for a metric
+            that is not measured on a held-out set.
+    """
+    heard = [one for one in standings if one.step is not None]
+    # A cell that gave up early must not hold the others to its last step.
+    racing = [one for one in heard if one.state not in GAVE_UP] or heard
+    step = common_step([one.step for one in racing if one.step is not None])
+    if step is None:
+        return SweepVerdict(None, {}, {})
+    values: dict[str, float] = {}
+    for one in standings:
+        if one.step is None or one.step < step:
+            continue
+        value = one.value if one.step == step else value_at(one.run_id, step)
+        if value is not None and math.isfinite(value):
+            values[one.run_id] = value
+    sets = None
+    if held_out is not None:
+        sets = HeldOut.of({run_id: held_out.get(run_id) for run_id in values})
+        if sets.verdict == "different":
+            return SweepVerdict(step, {}, values, held_out=sets)
+    points = by_seeds([(one.run_id, one.parameters) for one in standings], values, goal)
+    if any(len(point.run_ids) > 1 for point in points):
+        return SweepVerdict(step, _ranks_of_points(points, values, goal), values, points, sets)
+    sign = 1 if goal == "minimize" else -1
+    ordered = sorted(values, key=lambda run_id: sign * values[run_id])
+    ranks: dict[str, int] = {}
+    for place, run_id in enumerate(ordered, start=1):
+        before = ordered[place - 2] if place > 1 else None
+        tied = before is not None and values[before] == values[run_id]
+        ranks[run_id] = ranks[before] if tied and before is not None else place
+    return SweepVerdict(step, ranks, values, held_out=sets)
+
+
+def _ranks_of_points(
+    points: Sequence[Point], values: Mapping[str, float], goal: Goal
+) -> dict[str, int]:
+    sign = 1 if goal == "minimize" else -1
+    ranked = [
+        (point.rank, sign * values[run_id], run_id)
+        for point in points
+        if point.rank is not None
+        for run_id in point.run_ids
+    ]
+    return {run_id: place for place, _, run_id in sorted(ranked, key=lambda one: one[:2])}
+
+
+def common_step(steps: Sequence[int]) -> int | None:
+    """The furthest step that at least half of them have reached."""
+    if not steps:
+        return None
+    return sorted(steps, reverse=True)[(len(steps) + 1) // 2 - 1]
+
+
+def notes(
+    standings: Sequence[CellStatus],
+    verdict: SweepVerdict,
+    *,
+    metric: str,
+    tried: Mapping[str, Sequence[Any]],
+    unit: str = "step",
+) -> list[str]:
+    """What to know of the result, in words. ``tried``: each parameter's values."""
+    found: list[str] = []
+    best = next((one for one in standings if one.run_id == verdict.best), None)
+    if best is not None:
+        found += _edges(best, tried)
+    if verdict.step is not None:
+        behind = [
+            one
+            for one in standings
+            if one.run_id not in verdict.ranks and _lives(one) and (one.step or 0) < verdict.step
+        ]
+        if behind:
+            where = f"step {verdict.step:,}" if unit == "step" else f"{verdict.step:,} tokens"
+            found.append(f"Ranked at {where}; {_cells(len(behind))} not there yet.")
+    diverged = [one for one in standings if one.value is not None and not math.isfinite(one.value)]
+    if diverged:
+        found.append(f"{metric} is not finite in {_cells(len(diverged))}: {_named(diverged)}.")
+    failed = [one for one in standings if one.state == "failed"]
+    if failed:
+        found.append(f"{_cells(len(failed))} failed: {_named(failed)}.")
+    if len(verdict.ranks) == 1 < len(standings):
+        found.append("Only one cell has a rank, so there is nothing to compare it with yet.")
+    return found
+
+
+def _edges(best: CellStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
+    """For each number whose best value is the smallest or largest that was tried."""
+    found = []
+    for path, values in tried.items():
+        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            continue
+        numbers = sorted(set(values))
+        value = best.parameters.get(path)
+        if len(numbers) < 3 or value not in {numbers[0], numbers[-1]}:
+            continue
+        side, further = ("smallest", "smaller") if value == numbers[0] else ("largest", "larger")
+        found.append(
+            f"The best is at the edge of the grid: {path} {_short(value)} is the {side} value "
+            f"tried; a {further} one may be better."
+        )
+    return found
+
+
+def _lives(one: CellStatus) -> bool:
+    return one.state != "completed" and one.state not in GAVE_UP
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'' if count == 1 else 's'}"
+
+
+def _named(standings: Sequence[CellStatus], limit: int = 3) -> str:
+    named = [
+        ", ".join(f"{path.rpartition('.')[2]} {_short(v)}" for path, v in one.parameters.items())
+        for one in standings[:limit]
+    ]
+    more = len(standings) - limit
+    return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,228 @@
+"""Rollouts as people see them: their stages, each gate with what was expected and what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from lehr.analysis.gates import TITLES, Expected, expected
+from lehr.analysis.plan import model_name
+from lehr.control.lifecycle import RunState
+from lehr.schemas import (
+    GateState,
+    GateView,
+    RolloutDetail,
+    RolloutState,
+    RolloutView,
+    RunView,
+    StageRunView,
+    StageState,
+    StageView,
+)
+from lehr.specs.rollout import RolloutSpec
+from lehr.specs.stages import PlannedStage, left_out, stages
+
+if TYPE_CHECKING:
+    from lehr.presenters.runs import Runs
+    from lehr.specs.gates import GateName
+    from lehr.store import Store
+    from lehr.store.tables import GateVerdict, Rollout, RolloutRun, RolloutStage, Run
+
+
+class Rollouts:
+    """Makes views of rollouts."""
+
+    def __init__(self, store: Store, runs: Runs) -> None:
+        self._store = store
+        self._runs = runs
+
+    def views(self, rollouts: Sequence[Rollout]) -> list[RolloutView]:
+        """In the same order."""
+        return [
+            RolloutView(
+                **_fields(
+                    one,
+                    self._store.rollout_stages(one.id),
+                    self._store.rollout_runs(one.id),
+                )
+            )
+            for one in rollouts
+        ]
+
+    def detail(self, rollout: Rollout) -> RolloutDetail:
+        store = self._store
+        rows, links = store.rollout_stages(rollout.id), store.rollout_runs(rollout.id)
+        verdicts = store.gate_verdicts(rollout.id)
+        views = dict(
+            zip(
+                [run.id for _, run in links],
+                self._runs.views([run for _, run in links]),
+                strict=True,
+            )
+        )
+        spec = RolloutSpec.model_validate(rollout.spec)
+        made = [
+            _stage(
+                stage,
+                row,
+                rollout,
+                [
+                    (link.role, run, views[run.id])
+                    for link, run in links
+                    if link.stage == row.number
+                ],
+                {verdict.gate: verdict for verdict in verdicts if verdict.stage == row.number},
+                store.clock(),
+            )
+            for stage, row in zip(stages(spec), rows, strict=True)
+        ]
+        return RolloutDetail(
+            **_fields(rollout, rows, links),
+            spec=rollout.spec,
+            stages=made,
+            notes=[
+                *(f"Stage {name} is left out: {why}." for name, why in left_out(spec).items()),
+                *_not_judged(made),
+            ],
+        )
+
+
+def _not_judged(stages: Sequence[StageView]) -> Iterator[str]:
+    """A line a gate and reason: on a CPU the same two would be said of every stage."""
+    found: dict[tuple[str, str | None], list[str]] = {}
+    for stage in stages:
+        for gate in stage.gates:
+            if gate.state == "not_judged":
+                found.setdefault((gate.title, gate.seen), []).append(stage.name)
+    for (title, seen), names in found.items():
+        yield f"{title[:1].upper()}{title[1:]} was not judged in {', '.join(names)}: {seen}."
+
+
+def _fields(
+    rollout: Rollout, rows: Sequence[RolloutStage], links: Sequence[tuple[RolloutRun, Run]]
+) -> dict[str, Any]:
+    states = {row.name: _stage_state(row, rollout) for row in rows}
+    ended = [row for row in rows if row.outcome is not None]
+    at = next((row for row in rows if row.outcome is None), None)
+    if rollout.outcome is not None and ended:
+        at = ended[-1]
+    last = rows[-1].number if rows else 0
+    return {
+        "id": rollout.id,
+        "name": rollout.name,
+        "project": rollout.project,
+        "tags": rollout.tags,
+        "state": cast("RolloutState", rollout.outcome or "running"),
+        "reason": rollout.reason,
+        "stage": at.name if at is not None else None,
+        "progress": states,
+        "run_id": next((link.run_id for link, _ in links if link.stage == last), None),
+        "created_at": rollout.created_at,
+        "ended_at": rollout.ended_at,
+        "archived": rollout.archived,
+    }
+
+
+def _stage_state(row: RolloutStage, rollout: Rollout) -> StageState:
+    if row.outcome is not None:
+        return cast("StageState", row.outcome)
+    if rollout.outcome is not None:
+        return "skipped"
+    return "running" if row.started_at is not None else "waiting"
+
+
+def _stage(
+    stage: PlannedStage,
+    row: RolloutStage,
+    rollout: Rollout,
+    runs: Sequence[tuple[str, Run, RunView]],
+    verdicts: dict[str, GateVerdict],
+    now: float,
+) -> StageView:
+    spec = stage.train
+    state = _stage_state(row, rollout)
+    return StageView(
+        number=row.number,
+        name=stage.name,
+        title=stage.title,
+        state=state,
+        reason=row.reason or (_doing(runs) if state == "running" else None),
+        gpus=spec.resources.gpus,
+        nodes=spec.resources.nodes,
+        gpu_type=spec.resources.gpu_type,
+        model=model_name(spec.train),
+        steps=spec.train.steps,
+        tokens_per_step=spec.train.tokens_per_step,
+        judged_at_step=stage.judge_after,
+        changes=stage.changes,
+        gates=[
+            _gate(name, stage, verdicts.get(name), over=rollout.outcome is not None)
+            for name in stage.gates
+        ],
+        runs=[StageRunView(role=cast("Any", role), run=view) for role, _, view in runs],
+        gpu_seconds=_gpu_seconds([run for _, run, _ in runs], now),
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def _gate(
+    name: GateName, stage: PlannedStage, verdict: GateVerdict | None, *, over: bool
+) -> GateView:
+    if verdict is not None:
+        return GateView(
+            name=name,
+            title=TITLES[name],
+            state=cast("Any", verdict.verdict),
+            expected=verdict.expected,
+            seen=verdict.seen,
+            value=verdict.value,
+            at_least=verdict.at_least,
+            at_most=verdict.at_most,
+            unit=verdict.unit,
+            run_id=verdict.run_id,
+            step=verdict.step,
+            judged_at=verdict.at,
+        )
+    wanted: Expected = expected(name, stage)
+    state: GateState = "skipped" if over else "waiting"
+    return GateView(
+        name=name,
+        title=TITLES[name],
+        state=state if stage.gates[name].enabled else "off",
+        expected=wanted.text,
+        at_least=wanted.at_least,
+        at_most=wanted.at_most,
+        unit=wanted.unit,
+    )
+
+
+def _doing(runs: Sequence[tuple[str, Run, RunView]]) -> str | None:
+    """What the stage's newest run does, in words."""
+    if not runs:
+        return None
+    role, _, view = runs[-1]
+    what = {
+        "train": "trains",
+        "whole": "trains for the resume check",
+        "resumed": "goes on from the middle, for the resume check",
+    }[role]
+    if view.state == "queued":
+        return f"{view.name} {view.pending_reason or 'waits'}"
+    if view.state == "paused":
+        return f"{view.name} is paused"
+    return f"{view.name} {what}: step {view.step or 0:,} of {view.total_steps:,}"
+
+
+def _gpu_seconds(runs: Sequence[Run], now: float) -> float | None:
+    began = [run for run in runs if run.started_at is not None]
+    if not began:
+        return None
+    held = [(_end(run, now) - (run.started_at or 0.0), run) for run in began]
+    return sum(max(seconds, 0.0) * int(run.spec["resources"]["gpus"]) for seconds, run in held)
+
+
+def _end(run: Run, now: float) -> float:
+    if RunState(run.state).active or run.ended_at is None:
+        return now
+    return run.ended_at

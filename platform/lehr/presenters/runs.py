@@ -1,0 +1,278 @@
+"""Runs as people see them. Everything is read for many runs at once."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lehr.control.lifecycle import RunState
+from lehr.control.liveness import Liveness
+from lehr.presenters.alerts import Alerts
+from lehr.presenters.flops import flops_per_token
+from lehr.schemas import AttemptView, GpuRef, Latest, RunDetail, RunView
+from lehr.wandb_mirror import state_files as mirror_notes
+from lehr_trainer.contract.records import Notice, Started, Warning_
+
+if TYPE_CHECKING:
+    from lehr.analysis.diagnosis import Alert
+    from lehr.store import Store
+    from lehr.store.tables import Attempt, Run
+
+CORE_METRICS = (
+    "train/loss",
+    "val/loss",
+    "val/bits_per_byte",
+    "train/lr",
+    "train/grad_norm",
+    "tokens_per_s",
+    "mfu",
+    "step_time_s",
+    "data_wait_s",
+    "memory/allocated_bytes",
+    "memory/peak_bytes",
+    "memory/rss_bytes",
+)
+"""What a list of runs shows; ``/metrics`` has them all."""
+TREND_POINTS = 24
+_REMEMBERED = 20_000
+Silences = Callable[[], Mapping[str, Liveness]]
+
+
+@dataclass(frozen=True)
+class TrainerSummary:
+    """What a run's trainer said of itself, as far as a list shows it."""
+
+    device: str | None = None
+    parameters: int | None = None
+    warnings: tuple[str, ...] = ()
+    """One a kind of warning, the newest."""
+    notice: str | None = None
+    """What it does before its first step: prepares data, compiles."""
+
+
+class Runs:
+    """Makes views of runs. Keeps what the trainers of ended runs said: that changes no more."""
+
+    def __init__(self, store: Store, silences: Silences) -> None:
+        self._store = store
+        self._silences = silences
+        self._said: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
+        self._alarms = Alerts(store)
+
+    def views(self, runs: Sequence[Run]) -> list[RunView]:
+        """In the same order."""
+        return [RunView(**fields) for fields in self._fields(runs)]
+
+    def detail(self, run: Run) -> RunDetail:
+        [fields] = self._fields([run], look=True)
+        attempts = self._store.attempts(run.id)
+        sizes = {attempt.number: self._store.stream_sizes(attempt.id) for attempt in attempts}
+        return RunDetail(
+            **fields,
+            spec=run.spec,
+            provenance=run.provenance,
+            attempts=[attempt_view(attempt, sizes[attempt.number]) for attempt in attempts],
+            wandb=mirror_notes.view(self._store.home, run.id, sizes),
+        )
+
+    def look(self, run: Run) -> bool:
+        """Diagnose a run by its curves, for all views to come; whether that found anything new."""
+        [before] = self._fields([run])
+        [after] = self._fields([run], look=True)
+        return bool(before["alarms"] != after["alarms"])
+
+    def alarms(self, run: Run) -> tuple[Alert, ...]:
+        """What its curves show to be wrong, with the step since when."""
+        [fields] = self._fields([run])
+        return self._alarms.of(run, fields["step"], look=True)
+
+    def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
+        return self._store.latest(list(run_ids), CORE_METRICS)
+
+    def _fields(self, runs: Sequence[Run], *, look: bool = False) -> list[dict[str, Any]]:
+        store = self._store
+        tried = [run.id for run in runs if run.attempt]
+        live = [run.id for run in runs if RunState(run.state).active]
+        attempts = store.newest_attempts(tried)
+        latest = store.latest(tried, CORE_METRICS)
+        trends = store.trend(tried, "train/loss", TREND_POINTS)
+        silences = self._silences() if live else {}
+        step_times = store.trend(live, "step_time_s", TREND_POINTS)
+        cells = store.cells_of_runs([run.id for run in runs if run.sweep_id is not None])
+        rollouts = store.rollouts_of_runs([run.id for run in runs if run.sweep_id is None])
+        said = {run.id: self._listen(run) for run in runs if run.attempt}
+        return [
+            _run_fields(
+                run,
+                attempts.get(run.id),
+                latest.get(run.id, {}),
+                trends.get(run.id, []),
+                _median(step_times.get(run.id, [])),
+                cells[run.id].parameters if run.id in cells else {},
+                rollouts.get(run.id),
+                said.get(run.id, TrainerSummary()),
+                silences.get(run.id, Liveness.NONE),
+                self._diagnosed(run, attempts.get(run.id), latest.get(run.id, {}), look=look),
+            )
+            for run in runs
+        ]
+
+    def _diagnosed(
+        self, run: Run, attempt: Attempt | None, latest: dict[str, Latest], *, look: bool
+    ) -> list[str]:
+        step = _step(attempt, latest) if latest else None
+        look = look or RunState(run.state).active
+        return [alarm.message for alarm in self._alarms.of(run, step, look=look)]
+
+    def _listen(self, run: Run) -> TrainerSummary:
+        key = (run.id, run.attempt)
+        known = self._said.get(key)
+        if known is not None:
+            return known
+        said = _understand(
+            [
+                stored.record
+                for stored in self._store.records(run.id, {"started", "warning", "notice"})
+                if stored.attempt == run.attempt
+            ]
+        )
+        if RunState(run.state).ended:
+            self._said[key] = said
+            if len(self._said) > _REMEMBERED:
+                self._said.popitem(last=False)
+        return said
+
+
+def attempt_view(attempt: Attempt, sizes: dict[str, int]) -> AttemptView:
+    finished, exited = attempt.finished or {}, attempt.exit or {}
+    return AttemptView(
+        id=attempt.id,
+        number=attempt.number,
+        placement=_gpus(attempt),
+        resume_from=attempt.resume_from,
+        open=attempt.open,
+        created_at=attempt.created_at,
+        dispatched_at=attempt.dispatched_at,
+        last_beat_at=attempt.last_beat_at,
+        exited_at=attempt.exited_at,
+        exit_code=exited.get("code"),
+        outcome=finished.get("outcome"),
+        cause=finished.get("cause") or exited.get("reason"),
+        message=finished.get("message") or exited.get("detail"),
+        streams=sizes,
+    )
+
+
+def _run_fields(
+    run: Run,
+    attempt: Attempt | None,
+    latest: dict[str, Latest],
+    trend: list[float],
+    step_time_s: float | None,
+    parameters: dict[str, Any],
+    rollout_id: str | None,
+    said: TrainerSummary,
+    silence: Liveness,
+    diagnosed: list[str],
+) -> dict[str, Any]:
+    state = RunState(run.state)
+    train, resources = run.spec["train"], run.spec["resources"]
+    step = _step(attempt, latest)
+    moving = (
+        state is RunState.RUNNING
+        and silence is Liveness.NONE
+        and step_time_s is not None
+        and step is not None
+    )
+    before_first_step = state.active and (attempt is None or attempt.last_step is None)
+    return {
+        "id": run.id,
+        "name": run.name,
+        "project": run.project,
+        "sweep_id": run.sweep_id,
+        "rollout_id": rollout_id,
+        "tags": run.tags,
+        "state": run.state,
+        "desired": run.desired,
+        "reason": run.reason or (said.notice if before_first_step else None),
+        "cause": run.cause,
+        "pending_reason": run.pending_reason,
+        "attempt": run.attempt,
+        "priority": run.priority,
+        "gpus": resources["gpus"],
+        "nodes": resources["nodes"],
+        "gpu_type": resources["gpu_type"],
+        "device": _device(said.device, resources["gpus"]),
+        "placement": _gpus(attempt) if attempt else [],
+        "step": step,
+        "total_steps": train["steps"],
+        "tokens_per_step": train["batch"]["sequences"] * train["batch"]["sequence_length"],
+        "parameters": said.parameters,
+        "flops_per_token": flops_per_token(train),
+        "latest": latest,
+        "trend": trend,
+        "parameters_varied": parameters,
+        "eta_s": (train["steps"] - step) * step_time_s if moving else None,
+        "silence": (silence if state.active else Liveness.NONE).value,
+        "alarms": _alarms(latest, said, diagnosed),
+        "created_at": run.created_at,
+        "queued_at": run.queued_at,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "archived": run.archived,
+        "forked_from": run.forked_from,
+        "submitted_by": run.submitted_by,
+    }
+
+
+def _device(said: str | None, gpus: int) -> str | None:
+    """A rank that runs on a CPU holds a logical GPU, unless its run asks for none."""
+    return "cpu (logical GPU)" if said == "cpu" and gpus else said
+
+
+def _step(attempt: Attempt | None, latest: dict[str, Latest]) -> int | None:
+    """Of the newest attempt; before it has one, where the run was when it last spoke."""
+    if attempt is not None and attempt.last_step is not None:
+        return attempt.last_step
+    return max((value.step for value in latest.values()), default=None)
+
+
+def _gpus(attempt: Attempt) -> list[GpuRef]:
+    return [
+        GpuRef(node=share["node"], gpu=gpu) for share in attempt.placement for gpu in share["gpus"]
+    ]
+
+
+def _alarms(latest: dict[str, Latest], said: TrainerSummary, diagnosed: list[str]) -> list[str]:
+    """What a person should look at, in words."""
+    loss = latest.get("val/loss")
+    alarms = list(diagnosed)
+    if loss is not None and not math.isfinite(loss.value):
+        alarms.append(f"val/loss is {loss.value} at step {loss.step:,}")
+    return [*alarms, *said.warnings]
+
+
+def _understand(records: Iterable[Any]) -> TrainerSummary:
+    device: str | None = None
+    parameters: int | None = None
+    warnings: dict[str, str] = {}
+    notice: str | None = None
+    for record in records:
+        if isinstance(record, Started):
+            device = record.device
+            parameters = record.parameters or None
+        elif isinstance(record, Warning_):
+            warnings[record.code] = record.message
+        elif isinstance(record, Notice):
+            share = f" ({record.done:.0%})" if record.done is not None else ""
+            notice = f"{record.message}{share}"
+    return TrainerSummary(device, parameters, tuple(warnings.values()), notice)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    finite = [value for value in values if math.isfinite(value)]
+    return statistics.median(finite) if finite else None

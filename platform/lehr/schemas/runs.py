@@ -1,0 +1,136 @@
+"""Runs: as lists show them, in full, their attempts, and what deleting one frees."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from lehr.schemas.base import View
+
+
+class GpuRef(View):
+    node: str
+    gpu: int
+
+
+class Latest(View):
+    """A metric's newest value."""
+
+    value: float
+    step: int
+
+
+class LatestOfRun(View):
+    """What the event stream tells when a run's metrics grew."""
+
+    run_id: str
+    latest: dict[str, Latest]
+
+
+class RunView(View):
+    id: str
+    name: str
+    project: str
+    sweep_id: str | None = None
+    rollout_id: str | None = None
+    """The rollout of which it is a stage's run."""
+    tags: list[str] = []
+    state: str
+    desired: str = "run"
+    reason: str | None = None
+    """Why it is in this state, in words."""
+    cause: str | None = None
+    pending_reason: str | None = None
+    attempt: int = 0
+    priority: int = 0
+    gpus: int = 1
+    nodes: int = 1
+    gpu_type: str | None = None
+    device: str | None = None
+    """What the trainer runs on, e.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
+    placement: list[GpuRef] = []
+    step: int | None = None
+    total_steps: int
+    tokens_per_step: int
+    parameters: int | None = None
+    flops_per_token: float | None = None
+    """To train on one token; null when the sequence length changes during the run."""
+    latest: dict[str, Latest] = {}
+    """Newest values of the core metrics: train/loss, val/loss, tokens_per_s, mfu, ..."""
+    trend: list[float] = []
+    """At most 24 values of train/loss over the run so far, for a sparkline."""
+    parameters_varied: dict[str, Any] = {}
+    """For a cell of a sweep: the values of its point."""
+    eta_s: float | None = None
+    silence: Literal["none", "unreachable", "stalled"] = "none"
+    alarms: list[str] = []
+    created_at: float
+    queued_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    archived: bool = False
+    forked_from: str | None = None
+    submitted_by: str = "user"
+
+
+class WandbView(View):
+    """A run's mirror in Weights & Biases."""
+
+    mode: Literal["online", "offline"]
+    state: Literal["waiting", "mirroring", "done", "failed"]
+    """waiting: not begun; done: all that the run has said; failed: tried again in a while."""
+    records: int
+    """Events mirrored."""
+    behind_bytes: int
+    """Of the run's events, not mirrored yet."""
+    url: str | None = None
+    """The run's page in W&B."""
+    folder: str | None = None
+    """Offline: the files on the server's machine, for `wandb sync`."""
+    error: str | None = None
+    text: str
+    """All of it in a line."""
+
+
+class AttemptView(View):
+    id: str
+    number: int
+    placement: list[GpuRef] = []
+    resume_from: str | None = None
+    open: bool
+    created_at: float
+    dispatched_at: float | None = None
+    last_beat_at: float | None = None
+    exited_at: float | None = None
+    exit_code: int | None = None
+    outcome: str | None = None
+    cause: str | None = None
+    message: str | None = None
+    streams: dict[str, int] = {}
+    """Bytes replicated, by stream name."""
+
+
+class RunDetail(RunView):
+    spec: dict[str, Any]
+    provenance: dict[str, Any] = {}
+    attempts: list[AttemptView] = []
+    wandb: WandbView | None = None
+    """Its mirror in Weights & Biases; null when it has none."""
+
+
+class Deletion(View):
+    """What deleting a run frees, or has freed. Its record stays: spec, provenance, moves."""
+
+    run_id: str
+    name: str
+    deleted: bool
+    bytes: int
+    """In all: on the server's machine, and where checkpoints were copied to."""
+    run_directory_bytes: int
+    """Checkpoints, logs and profiles as the trainer wrote them."""
+    streams_bytes: int
+    """The replica of metrics and logs."""
+    copies_bytes: int = 0
+    """Copies of checkpoints elsewhere."""
+    checkpoints: int
+    notes: list[str] = []
+    """What to know before, in words."""

@@ -1,0 +1,94 @@
+"""What runs have said: metrics, logs, events, samples."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from lehr.schemas.base import View
+
+
+class MetricInfo(View):
+    name: str
+    points: int
+    last: float
+    last_step: int
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class Series(View):
+    """One metric of one run, reduced to at most ``points`` buckets unless ``exact``.
+
+    ``x`` is by ``x_axis``: step, tokens, or seconds since the run's first point. In a reduced
+    series each bucket has its last point in ``x``/``y`` and its range in ``low``/``high``.
+    """
+
+    run_id: str
+    name: str
+    x_axis: Literal["step", "tokens", "time"] = "step"
+    exact: bool
+    total_points: int
+    step: list[int]
+    x: list[float]
+    y: list[float]
+    low: list[float] | None = None
+    high: list[float] | None = None
+    nonfinite: list[int] = []
+    """Steps whose value is NaN or infinite (the first 1,000), also where a bucket hides them."""
+    superseded: list[Series] = []
+    """Points of earlier attempts past where a later one resumed, when asked for."""
+
+
+class LogStream(View):
+    name: str
+    attempt: int
+    size_bytes: int
+    cut: bool = False
+
+
+class LogChunk(View):
+    name: str
+    attempt: int
+    offset: int
+    next_offset: int
+    size_bytes: int
+    text: str
+    ended: bool
+    """Nothing more will come: the attempt is closed."""
+
+
+class LogHit(View):
+    """A line of a log that contains what was searched for."""
+
+    offset: int
+    """Of its first byte: where to read on from."""
+    text: str
+
+
+class LogHits(View):
+    name: str
+    attempt: int
+    lines: list[LogHit]
+    next_offset: int | None = None
+    """Search on from here: there may be more; null once the log was searched to its end."""
+
+
+class EventView(View):
+    """A move of the run, or something its trainer said, in order of time."""
+
+    at: float
+    kind: str
+    """transition, wish, started, resumed, checkpoint, checkpoint_removed, evaluation, warning,
+    notice, stopping, finished."""
+    message: str
+    attempt: int
+    step: int | None = None
+    data: dict[str, Any] = {}
+
+
+class SampleView(View):
+    step: int
+    attempt: int
+    prompt: str
+    text: str
+    at: float

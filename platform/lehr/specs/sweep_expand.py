@@ -1,0 +1,227 @@
+"""A sweep's cells: each of its points as a run of its own, validated."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from lehr.errors import Problem, SpecError
+from lehr.specs.comparability import budget_problems, metric_problems
+from lehr.specs.fields import nearest_path, place
+from lehr.specs.methods import method_problems
+from lehr.specs.overrides import set_path
+from lehr.specs.problems import Origin, show, translate
+from lehr.specs.run import RunSpec
+from lehr.specs.search import Range
+from lehr.specs.sweep import SEED, SweepSpec, Values
+from lehr.specs.yaml12 import Document
+
+MAX_CELLS = 10_000
+_NOT_SWEPT = {
+    "kind": "it is the type of the spec",
+    "name": "each cell is named after the sweep",
+    "project": "a sweep belongs to one project",
+}
+
+
+@dataclass(frozen=True)
+class _Cell:
+    number: int
+    """Counts from 1, in the sweep's order."""
+    parameters: dict[str, Any]
+    data: dict[str, Any]
+
+
+def expand(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
+    """Each cell's parameter values and its run, named ``<sweep>-<n>`` from 1.
+
+    Of a TPE sweep, the cells that do not depend on results: its first ones.
+
+    Raises:
+        SpecError: a path is not in the spec, a value does not fit there, or two cells are one.
+    """
+    problems = cell_problems(sweep, Origin(Document(data=None)))
+    if problems:
+        raise SpecError(problems)
+    return cells_at(sweep, list(sweep.points()))
+
+
+def cells_at(
+    sweep: SweepSpec, points: Sequence[dict[str, Any]], *, first: int = 1
+) -> list[tuple[dict[str, Any], RunSpec]]:
+    """The cells of these points, their runs numbered from ``first``.
+
+    Raises:
+        SpecError: a value does not fit with the others of its point.
+    """
+    found = []
+    for cell in _cells(sweep, points, first):
+        try:
+            found.append((cell.parameters, RunSpec.model_validate(cell.data)))
+        except ValidationError as error:
+            problems = _in_cell(error, cell, sweep, Origin(Document(data=None)))
+            raise SpecError(list(dict.fromkeys(problems))) from None
+    return found
+
+
+def cell_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
+    """What is wrong with a sweep's parameters, each said once, at the value that is to blame."""
+    problems = [
+        *_path_problems(sweep, origin),
+        *method_problems(sweep, origin),
+        *metric_problems(sweep, origin),
+    ]
+    if problems:
+        return problems
+    count = sweep.cell_count
+    if count > MAX_CELLS:
+        message = f"the parameters make {count:,} cells; at most {MAX_CELLS:,}."
+        return [origin.problem("parameters" if sweep.parameters else "cells", message)]
+    problems = _repeated_values(sweep, origin)
+    seen: dict[str, _Cell] = {}
+    made: list[tuple[dict[str, Any], RunSpec]] = []
+    points = list(sweep.points())
+    for cell in _cells(sweep, points):
+        try:
+            run = RunSpec.model_validate(cell.data)
+        except ValidationError as error:
+            problems += _in_cell(error, cell, sweep, origin)
+            continue
+        made.append((cell.parameters, run))
+        digest = run.model_dump_json(exclude={"name"})
+        if digest in seen and not problems:
+            first = seen[digest]
+            problems.append(
+                origin.problem(
+                    "parameters"
+                    if sweep.parameters
+                    else f"cells.{(cell.number - 1) // sweep.seed_count}",
+                    f"cells {first.number} and {cell.number} are the same run: "
+                    f"{_point(first.parameters)} and {_point(cell.parameters)}.",
+                )
+            )
+        seen.setdefault(digest, cell)
+    for cell in _cells(sweep, list(_bounds(sweep, points))):
+        try:
+            RunSpec.model_validate(cell.data)
+        except ValidationError as error:
+            problems += _in_cell(error, cell, sweep, origin)
+    if not problems:
+        problems += budget_problems(sweep, made, origin)
+    return list(dict.fromkeys(problems))
+
+
+def _bounds(sweep: SweepSpec, points: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Both ends of each range: what was not drawn now may be drawn later."""
+    for path, parameter in sweep.parameters.items():
+        if isinstance(parameter, Range):
+            for share in (0.0, 1.0):
+                yield {**points[0], path: parameter.at(share)}
+
+
+def _cells(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) -> Iterator[_Cell]:
+    # What was written, without defaults: another arm of a union need not have these fields.
+    base = sweep.run.model_dump(mode="json", exclude_unset=True)
+    base["project"] = sweep.project
+    base["tags"] = list(dict.fromkeys([*sweep.tags, *sweep.run.tags]))
+    for number, parameters in enumerate(points, start=first):
+        data = copy.deepcopy(base)
+        # `train.model` before `train.model.num_hidden_layers`, which changes a part of it.
+        for path in sorted(parameters, key=lambda path: path.count(".")):
+            set_path(data, path, copy.deepcopy(parameters[path]))
+        data["name"] = f"{sweep.name}-{number}"
+        yield _Cell(number, parameters, data)
+
+
+def _path_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
+    for path in sweep.parameters:
+        yield from _path_problem(path, f"parameters.{path}", origin)
+    for index, cell in enumerate(sweep.cells or []):
+        for path in cell:
+            yield from _path_problem(path, f"cells.{index}.{path}", origin)
+
+
+def _path_problem(path: str, at: str, origin: Origin) -> Iterator[Problem]:
+    if path in _NOT_SWEPT:
+        yield origin.problem(at, f"{path} cannot be swept: {_NOT_SWEPT[path]}.", at_key=True)
+    elif path.endswith("model.preset"):
+        yield origin.problem(
+            at,
+            f"{path} cannot be swept: a preset is the whole model.",
+            "Sweep train.model, with the presets' names as values.",
+            at_key=True,
+        )
+    elif place(RunSpec, path) is None:
+        near = nearest_path(RunSpec, path.removeprefix("run."))
+        if near is None:
+            hint = (
+                "Paths begin with train, resources, retries, priority, time_limit_s, env "
+                "or tracking."
+            )
+        else:
+            hint = f"Did you mean {near}?"
+        yield origin.problem(at, f"{path} is not in the spec of a run.", hint, at_key=True)
+
+
+def _repeated_values(sweep: SweepSpec, origin: Origin) -> list[Problem]:
+    lists = {
+        f"parameters.{path}.values": parameter.values
+        for path, parameter in sweep.parameters.items()
+        if isinstance(parameter, Values)
+    }
+    lists["seeds"] = sweep.seeds or []
+    problems: list[Problem] = []
+    for at, values in lists.items():
+        seen: set[str] = set()
+        for index, value in enumerate(values):
+            # 1 and 1.0 are one value; true and 1 are not.
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            key = json.dumps(float(value) if number else value, sort_keys=True, default=repr)
+            if key in seen:
+                problems.append(origin.problem(f"{at}.{index}", f"{at} has {show(value)} twice."))
+            seen.add(key)
+    return problems
+
+
+def _in_cell(
+    error: ValidationError, cell: _Cell, sweep: SweepSpec, origin: Origin
+) -> Iterator[Problem]:
+    """A cell's problems, placed at the values that made it so."""
+    for problem in translate(error, RunSpec, Origin(Document(data=None))):
+        blamed = [path for path in cell.parameters if path == problem.path] or [
+            path
+            for path in cell.parameters
+            if problem.path.startswith(f"{path}.") or path.startswith(f"{problem.path}.")
+        ]
+        if len(blamed) == 1:
+            at = _place_of(blamed[0], cell, sweep)
+            yield origin.problem(at, problem.message, problem.hint)
+        else:
+            at = (
+                f"cells.{(cell.number - 1) // sweep.seed_count}"
+                if sweep.method == "list"
+                else "parameters"
+            )
+            yield origin.problem(at, f"{_point(cell.parameters)}: {problem.message}", problem.hint)
+
+
+def _place_of(path: str, cell: _Cell, sweep: SweepSpec) -> str:
+    """Where a cell's value was written."""
+    value = cell.parameters[path]
+    parameter = sweep.parameters.get(path)
+    if isinstance(parameter, Values):
+        return f"parameters.{path}.values.{parameter.values.index(value)}"
+    if isinstance(parameter, Range):
+        return f"parameters.{path}"
+    if path == SEED and sweep.seeds is not None:
+        return f"seeds.{sweep.seeds.index(value)}"
+    return f"cells.{(cell.number - 1) // sweep.seed_count}.{path}"
+
+
+def _point(parameters: dict[str, Any]) -> str:
+    return ", ".join(f"{path}={show(value)}" for path, value in parameters.items())

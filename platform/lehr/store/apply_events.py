@@ -1,0 +1,177 @@
+"""What an attempt's events mean for its run, carried out once.
+
+The index lives in another file, so no transaction spans both. Instead ``lehr.db`` keeps how far
+it has applied each attempt's events, and commits that with what they caused: after a crash the
+rest is applied, and nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+from sqlmodel import Session
+
+from lehr.control.lifecycle import RunState
+from lehr.store import index
+from lehr.store.attempts import get_attempt, mark_removed, put_checkpoint
+from lehr.store.base import StoreBase
+from lehr.store.runs import get_run
+from lehr.store.tables import Attempt, Checkpoint, Run
+from lehr.store.transitions import transition_run
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.layout import EVENTS
+from lehr_trainer.contract.records import (
+    AnyRecord,
+    CheckpointRemoved,
+    Finished,
+    Started,
+    record_adapter,
+)
+from lehr_trainer.contract.records import Checkpoint as CheckpointRecord
+
+_log = logging.getLogger("lehr.store")
+_KINDS = ("started", "checkpoint", "checkpoint_removed", "finished")
+
+
+@dataclass(frozen=True)
+class AppliedEvents:
+    """Something that an event caused in ``lehr.db``."""
+
+    kind: str
+    """running, checkpoint, checkpoint_removed or finished."""
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class _News:
+    """What the index holds of an attempt past what was applied."""
+
+    records: list[AnyRecord]
+    step: int | None
+    upto: int
+
+
+class EventApplier(StoreBase):
+    def apply_events(self, attempt_id: str) -> list[AppliedEvents]:
+        """Carries out what the attempt said since the last time, in one transaction.
+
+        The first ``started`` makes the run running, checkpoints are registered or noted as gone,
+        and ``finished`` is put into the attempt's row; its last step too. The records of an
+        attempt that was superseded stay history: they change its own row alone.
+        """
+        while True:
+            applied = self._attempt_row(attempt_id).events_applied
+            news = self._news(attempt_id, applied)
+            if news is None:
+                return []
+            # A step alone is applied again after a power cut: not worth a flush to disk.
+            with self.db.write(durable=bool(news.records), what="apply_events") as session:
+                attempt = get_attempt(session, attempt_id)
+                if attempt.events_applied != applied:
+                    continue  # Another thread was faster.
+                return self._apply(session, attempt, news)
+
+    def _news(self, attempt_id: str, applied: int) -> _News | None:
+        run_id, _, number = attempt_id.rpartition("-")
+        with self.index.read() as connection:
+            row = connection.execute(
+                "SELECT runs.id, indexed FROM streams JOIN runs ON runs.id = streams.run"
+                " WHERE runs.run=? AND attempt=? AND name=?",
+                (run_id, int(number), EVENTS),
+            ).fetchone()
+            if row is None or row[1] <= applied:
+                return None
+            run, upto = row
+            rows = connection.execute(
+                "SELECT kind, body FROM records WHERE run=? AND attempt=? AND offset>=?"
+                " ORDER BY offset",
+                (run, int(number), applied),
+            ).fetchall()
+            newest = connection.execute(
+                "SELECT step FROM latest WHERE run=? AND metric=? AND attempt=?",
+                (run, index.TIME, int(number)),
+            ).fetchone()
+        records = [record for kind, body in rows if kind in _KINDS and (record := _read(body))]
+        return _News(records, newest[0] if newest else None, upto)
+
+    def _apply(self, session: Session, attempt: Attempt, news: _News) -> list[AppliedEvents]:
+        run = get_run(session, attempt.run_id)
+        stepped = news.step is not None and (
+            attempt.last_step is None or news.step > attempt.last_step
+        )
+        if stepped:
+            attempt.last_step, attempt.last_step_at = news.step, self.clock()
+        attempt.events_applied = news.upto
+        session.add(attempt)
+        done: list[AppliedEvents] = []
+        for record in news.records:
+            done += self._apply_one(session, run, attempt, record)
+        session.flush()
+        if done or stepped:
+            self._run_changed(run)
+        return done
+
+    def _apply_one(
+        self, session: Session, run: Run, attempt: Attempt, record: AnyRecord
+    ) -> list[AppliedEvents]:
+        if isinstance(record, Finished):
+            attempt.finished = record.model_dump(mode="json")
+            return [AppliedEvents("finished", record.step)]
+        if run.attempt != attempt.number:
+            return []
+        if isinstance(record, Started) and run.state == RunState.STARTING.value:
+            moved = transition_run(
+                session,
+                self,
+                run.id,
+                old=RunState.STARTING,
+                new=RunState.RUNNING,
+                attempt=attempt.number,
+                cause="started",
+                message=None,
+                actor="trainer",
+                at=self.clock(),
+            )
+            return [AppliedEvents("running")] if moved else []
+        if isinstance(record, CheckpointRecord):
+            at = layout.checkpoint_at(record.path)
+            if at is None or at[0] > attempt.number or at[1] != record.step:
+                _log.warning("%s: %r is no checkpoint of its", attempt.id, record.path[:200])
+                return []
+            put_checkpoint(session, _checkpoint(run, attempt, record))
+            return [AppliedEvents("checkpoint", record.step)]
+        if isinstance(record, CheckpointRemoved):
+            number = _attempt_in(record.path, attempt.number)
+            removed = mark_removed(session, run.id, number, record.step, record.time)
+            return [AppliedEvents("checkpoint_removed", record.step)] if removed else []
+        return []
+
+
+def _read(body: bytes) -> AnyRecord | None:
+    """None for what an older version took for a record."""
+    try:
+        return record_adapter.validate_json(body)
+    except ValidationError:
+        return None
+
+
+def _checkpoint(run: Run, attempt: Attempt, record: CheckpointRecord) -> Checkpoint:
+    return Checkpoint(
+        run_id=run.id,
+        attempt=attempt.number,
+        step=record.step,
+        path=record.path,
+        size_bytes=record.size_bytes,
+        digest=record.digest,
+        reason=record.reason,
+        val_loss=record.val_loss,
+        created_at=record.time,
+    )
+
+
+def _attempt_in(path: str, default: int) -> int:
+    """An attempt's retention may remove checkpoints of the attempts before it."""
+    return layout.attempt_number(Path(path.partition("/")[0])) or default

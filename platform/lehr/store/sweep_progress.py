@@ -1,0 +1,271 @@
+"""How a sweep goes on: cells added, given up, run again; each act fenced by what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, update
+from sqlalchemy import select as sql_select
+from sqlmodel import Session, col, select
+
+from lehr.control.lifecycle import ENDED, Desired, RunState
+from lehr.errors import Conflict, NotFound
+from lehr.specs.run import RunSpec
+from lehr.specs.sweep import SweepSpec
+from lehr.store.base import StoreBase
+from lehr.store.changes import Change
+from lehr.store.runs import get_run, insert_run, is_deleted
+from lehr.store.tables import Cell, Run, RunRequest, Sweep
+from lehr.store.transitions import transition_run
+
+SWEEP_STOPPED = "sweep_stopped"
+"""The cause of a run that never started because its sweep was stopped."""
+_ENDED = [state.value for state in ENDED]
+
+
+class CellStanding(NamedTuple):
+    """A cell and what decides on it, without the run's spec."""
+
+    number: int
+    parameters: dict[str, Any]
+    run_id: str
+    state: str
+    attempt: int
+    desired: str
+    cause: str | None
+    reason: str | None
+    started_at: float | None
+    ended_at: float | None
+    total_steps: int
+
+
+class SweepProgress(StoreBase):
+    def standing(self, sweep_id: str) -> list[CellStanding]:
+        """The sweep's cells in order, each with where its run stands."""
+        with self.db.read() as session:
+            rows = session.execute(
+                sql_select(
+                    col(Cell.number),
+                    col(Cell.parameters),
+                    col(Run.id),
+                    col(Run.state),
+                    col(Run.attempt),
+                    col(Run.desired),
+                    col(Run.cause),
+                    col(Run.reason),
+                    col(Run.started_at),
+                    col(Run.ended_at),
+                    func.json_extract(Run.spec, "$.train.steps"),
+                )
+                .join(Run, col(Run.id) == col(Cell.run_id))
+                .where(col(Cell.sweep_id) == sweep_id)
+                .order_by(col(Cell.number))
+            )
+            return [CellStanding(*row) for row in rows.all()]
+
+    def unended_sweeps(self) -> list[str]:
+        """Ids of the sweeps that may yet do something: a run has not ended, or TPE chooses."""
+        with self.db.read() as session:
+            live = select(Run.sweep_id).where(
+                col(Run.sweep_id).is_not(None), col(Run.state).not_in(_ENDED)
+            )
+            searching = func.json_extract(Sweep.spec, "$.method") == "tpe"
+            rows = session.exec(
+                select(Sweep.id).where(
+                    col(Sweep.id).in_(live) | (searching & col(Sweep.stopped).is_(None))
+                )
+            )
+            return list(rows.all())
+
+    def add_cells(
+        self,
+        sweep_id: str,
+        cells: Sequence[tuple[dict[str, Any], RunSpec]],
+        *,
+        known: int,
+        actor: str,
+        provenance: Mapping[str, Any] | None = None,
+        spec: SweepSpec | None = None,
+    ) -> bool:
+        """Adds cells, numbered on; False when the sweep no longer has ``known`` of them.
+
+        ``spec``: the sweep's spec from now on, when people extended it; that reopens the sweep.
+        """
+        at = self.clock()
+        with self.db.write(what="add_cells") as session:
+            sweep = _sweep(session, sweep_id)
+            count = session.exec(
+                select(func.count()).select_from(Cell).where(Cell.sweep_id == sweep_id)
+            ).one()
+            if count != known or (spec is None and sweep.stopped is not None):
+                return False
+            if spec is not None:
+                sweep.spec = spec.model_dump(mode="json")
+                _reopen(session, sweep, at)
+            if provenance is None:
+                provenance = session.exec(
+                    select(Run.provenance).where(Run.sweep_id == sweep_id).order_by(col(Run.number))
+                ).first()
+            for number, (parameters, run_spec) in enumerate(cells, start=known + 1):
+                run = insert_run(
+                    session,
+                    run_spec,
+                    at=at,
+                    actor=actor,
+                    provenance=provenance,
+                    sweep_id=sweep_id,
+                )
+                session.add(
+                    Cell(sweep_id=sweep_id, number=number, parameters=parameters, run_id=run.id)
+                )
+                self._run_changed(run)
+            session.flush()
+            self.db.changed(Change("sweep", sweep_id))
+            return True
+
+    def stop_sweep(self, sweep_id: str, why: str, *, actor: str, waiting_too: bool = True) -> bool:
+        """No further cell starts: those that wait are cancelled. What runs goes on to its end.
+
+        ``waiting_too=False`` leaves those that wait alone, and only makes no more of them.
+        False if it was stopped before.
+        """
+        at = self.clock()
+        with self.db.write(what="stop_sweep") as session:
+            sweep = _sweep(session, sweep_id)
+            if sweep.stopped is not None:
+                return False
+            sweep.stopped = why
+            session.add(sweep)
+            states = [RunState.QUEUED.value, RunState.PAUSED.value] if waiting_too else []
+            waiting = session.exec(
+                select(Run).where(Run.sweep_id == sweep_id, col(Run.state).in_(states))
+            ).all()
+            for run in waiting:
+                transition_run(
+                    session,
+                    self,
+                    run.id,
+                    old=RunState(run.state),
+                    new=RunState.CANCELLED,
+                    attempt=run.attempt,
+                    cause=SWEEP_STOPPED,
+                    message=f"its sweep was stopped: {why}",
+                    actor=actor,
+                    at=at,
+                )
+            self.db.changed(Change("sweep", sweep_id))
+            return True
+
+    def prune_run(self, run_id: str, attempt: int, message: str) -> bool:
+        """Wishes that a running cell ends now; False if it is no longer that attempt that runs."""
+        with self.db.write(what="prune_run") as session:
+            wished = session.connection().execute(
+                update(Run)
+                .where(
+                    col(Run.id) == run_id,
+                    col(Run.state) == RunState.RUNNING.value,
+                    col(Run.attempt) == attempt,
+                    col(Run.desired) == Desired.RUN.value,
+                )
+                .values(desired=Desired.PRUNE.value)
+            )
+            if wished.rowcount != 1:
+                return False
+            session.add(
+                RunRequest(
+                    run_id=run_id,
+                    attempt=attempt,
+                    wish=Desired.PRUNE.value,
+                    message=message,
+                    actor="sweep",
+                    at=self.clock(),
+                )
+            )
+            session.flush()
+            run = get_run(session, run_id)
+            session.refresh(run)
+            self._run_changed(run)
+            return True
+
+    def retry_cells(self, sweep_id: str, *, actor: str) -> list[str]:
+        """Runs exactly the failed cells again, and those that never ran as the sweep was stopped.
+
+        A failed run goes on from its last checkpoint, its retry budgets whole. A cell whose run
+        never started gets a new run: a cancelled one is over; so does a failed one whose data was
+        deleted. Returns the runs' ids.
+
+        Raises:
+            Conflict: no cell failed.
+        """
+        at = self.clock()
+        with self.db.write() as session:
+            sweep = _sweep(session, sweep_id)
+            rows = session.exec(
+                select(Cell, Run)
+                .join(Run, col(Run.id) == col(Cell.run_id))
+                .where(Cell.sweep_id == sweep_id)
+                .order_by(col(Cell.number))
+            ).all()
+            again: list[str] = []
+            for cell, run in rows:
+                stopped = run.state == RunState.CANCELLED.value and run.cause == SWEEP_STOPPED
+                failed = run.state == RunState.FAILED.value
+                if failed and not is_deleted(session, run.id):
+                    self._queue_again(session, run, actor, at)
+                    again.append(run.id)
+                elif failed or stopped:
+                    again.append(self._replace(session, cell, run, actor, at))
+            if not again:
+                raise Conflict(f"{sweep.name} ({sweep.id}) has no failed cell.")
+            _reopen(session, sweep, at)
+            self.db.changed(Change("sweep", sweep_id))
+            return again
+
+    def _queue_again(self, session: Session, run: Run, actor: str, at: float) -> None:
+        transition_run(
+            session,
+            self,
+            run.id,
+            old=RunState.FAILED,
+            new=RunState.QUEUED,
+            attempt=run.attempt,
+            cause="retry",
+            message="retried with its sweep's failed cells",
+            actor=actor,
+            at=at,
+            changes={
+                "desired": Desired.RUN.value,
+                "user_failures": 0,
+                "infrastructure_failures": 0,
+                "preemptions": 0,
+            },
+        )
+
+    def _replace(self, session: Session, cell: Cell, run: Run, actor: str, at: float) -> str:
+        new = insert_run(
+            session,
+            RunSpec.model_validate(run.spec),
+            at=at,
+            actor=actor,
+            provenance=run.provenance,
+            sweep_id=run.sweep_id,
+        )
+        cell.run_id = new.id
+        session.add(cell)
+        session.flush()
+        self._run_changed(new)
+        return new.id
+
+
+def _sweep(session: Session, sweep_id: str) -> Sweep:
+    found = session.exec(select(Sweep).where(Sweep.id == sweep_id)).one_or_none()
+    if found is None:
+        raise NotFound(f"There is no sweep {sweep_id!r}.")
+    return found
+
+
+def _reopen(session: Session, sweep: Sweep, at: float) -> None:
+    sweep.stopped = None
+    sweep.reopened_at = at
+    session.add(sweep)

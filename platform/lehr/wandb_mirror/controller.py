@@ -1,0 +1,252 @@
+"""The server's side of the mirror: which runs want one, a child process that does it, its feed.
+
+A thread of its own. It reads the store and writes to a pipe; whatever becomes of the child, a
+request of the API or a training does not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lehr import home as homes
+from lehr.control.lifecycle import RunState
+from lehr.errors import NotFound
+from lehr.specs.tracking import Tracking, WandbTracking
+from lehr.wandb_mirror import preflight
+from lehr.wandb_mirror.run_facts import run_feed
+from lehr.wandb_mirror.state_files import MirrorRequest, Notes, Progress, known
+from lehr.wandb_mirror.worker import note_error
+
+if TYPE_CHECKING:
+    from lehr.presenters import Presenter
+    from lehr.store import Store
+    from lehr.store.changes import Change
+    from lehr.store.tables import Run
+
+log = logging.getLogger(__name__)
+
+_RESTART_S = (1.0, 60.0)
+"""Pause before another child: doubled with each that ended soon."""
+_SETTLED_S = 60.0
+_IDLE_S = 30.0
+"""Without a run to mirror for so long, the child is let go."""
+_GRACE_S = 12.0
+_OF_ONE_RUN = frozenset(
+    f"WANDB_{name}"
+    for name in (
+        *("RUN_ID", "NAME", "NOTES", "TAGS", "JOB_TYPE", "RUN_GROUP", "PROJECT", "SWEEP_ID"),
+        *("RESUME", "MODE", "DISABLED", "DIR", "PROGRAM"),
+    )
+)
+"""Variables that say what a process's W&B run is: the mirror's are many, each from its spec."""
+
+
+class MirrorController:
+    """Keeps the wishes of ``tracking.wandb`` and of ``lehr wandb mirror`` carried out.
+
+    Args:
+        store: read only.
+        presenter: for what is said of a run at its end.
+        home: Lehr's home.
+        every_s: how often runs that move are looked at.
+    """
+
+    def __init__(
+        self, store: Store, presenter: Presenter, home: Path, *, every_s: float = 3.0
+    ) -> None:
+        self._store = store
+        self._presenter = presenter
+        self._home = home
+        self._every_s = every_s
+        self._guard = threading.Lock()
+        self._changed: set[str] = set()
+        self._judged: set[str] = set()
+        self._wished: set[str] = set()
+        """Runs whose mirror is not done."""
+        self._child: subprocess.Popen[str] | None = None
+        self._began = self._wanted_at = 0.0
+        self._pause = _RESTART_S[0]
+        self._not_before = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="wandb-mirror", daemon=True)
+
+    def start(self) -> None:
+        self._unsubscribe = self._store.subscribe(self._on_change)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Open mirrors are finished as they stand; the next start goes on with them."""
+        self._unsubscribe()
+        self._stopping.set()
+        child = self._child
+        if child is not None:
+            threading.Thread(target=self._end, args=(child,), daemon=True).start()
+        self._thread.join(timeout=_GRACE_S + 5)
+
+    @property
+    def pid(self) -> int | None:
+        child = self._child
+        return child.pid if child is not None and child.poll() is None else None
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind in {"run", "metrics"}:
+            with self._guard:
+                self._changed.add(change.id)
+
+    # ------------------------------------------------------------------------------ the thread
+
+    def _keep(self) -> None:
+        began = False
+        while not self._stopping.is_set():
+            try:
+                if not began:
+                    self._changed |= {run.id for run in self._store.tracked_runs()}
+                    self._changed |= {notes.run_id for notes in known(self._home)}
+                    began = True
+                self._look()
+            except Exception:
+                log.exception("the W&B mirror could not check for new events")
+            self._stopping.wait(self._every_s)
+        if self._child is not None:
+            self._end(self._child)
+
+    def _look(self) -> None:
+        with self._guard:
+            changed, self._changed = self._changed, set()
+        for run_id in changed:
+            self._judge(run_id)
+        if not self._wished:
+            if self._child is not None and time.monotonic() - self._wanted_at > _IDLE_S:
+                child, self._child = self._child, None
+                self._end(child)
+            return
+        self._wanted_at = time.monotonic()
+        fresh = self._ensure_child()
+        if self._child is None:
+            return
+        for run_id in sorted(self._wished if fresh else self._wished & changed):
+            self._tell(run_id)
+        for run_id in sorted(self._wished):
+            if self._is_done(self._store.run(run_id)):
+                self._wished.discard(run_id)
+
+    def _judge(self, run_id: str) -> None:
+        """Whether a run that changed wants a mirror."""
+        notes = Notes(self._home, run_id)
+        try:
+            run = self._store.run(run_id)
+        except NotFound:
+            return
+        wish = notes.wish()
+        if wish is None and run_id not in self._judged:
+            settings = Tracking.model_validate(run.spec.get("tracking") or {}).wandb
+            if settings is not None and settings.mode != "off":
+                wish = MirrorRequest(settings=settings, at=run.created_at)
+                notes.write(wish)
+        self._judged.add(run_id)
+        if wish is None:
+            return
+        if run.archived and run_id in self._store.deleted_runs():
+            self._wished.discard(run_id)
+            notes.forget()
+        elif wish.settings.mode != "off" and not self._is_done(run):
+            self._wished.add(run_id)
+        else:
+            self._wished.discard(run_id)
+
+    def _is_done(self, run: Run) -> bool:
+        progress = Notes(self._home, run.id).progress()
+        if progress is not None and progress.state == "done":
+            return progress.run_state == run.state
+        return RunState(run.state).ended and run.attempt == 0
+
+    def _ensure_child(self) -> bool:
+        """Whether a child was started just now."""
+        if self._child is not None:
+            code = self._child.poll()
+            if code is None:
+                return False
+            self._child = None
+            message = f"the mirror's process ended (exit {code}); restarting it"
+            log.warning(message)
+            self._say(message)
+            lived = time.monotonic() - self._began
+            self._pause = (
+                _RESTART_S[0] if lived > _SETTLED_S else min(self._pause * 2, _RESTART_S[1])
+            )
+            self._not_before = time.monotonic() + self._pause
+        if time.monotonic() < self._not_before:
+            return False
+        lack = preflight.lack("offline")
+        if lack is not None:
+            self._say(". ".join(lack))
+            self._not_before = time.monotonic() + _RESTART_S[1]
+            return False
+        logs = homes.logs_dir(self._home)
+        logs.mkdir(parents=True, exist_ok=True)
+        self._began = time.monotonic()
+        with (logs / "wandb.log").open("ab") as output:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "lehr.wandb_mirror.worker", str(self._home)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                text=True,
+                env=_environment(self._home),
+                start_new_session=True,  # Ctrl-C at the server's terminal is the server's alone.
+            )
+        return True
+
+    def _say(self, message: str) -> None:
+        for run_id in self._wished:
+            note_error(Notes(self._home, run_id), message)
+
+    def _tell(self, run_id: str) -> None:
+        child = self._child
+        if child is None or child.stdin is None:
+            return
+        try:
+            feed = run_feed(self._store, self._presenter, self._home, run_id)
+            child.stdin.write(feed.model_dump_json() + "\n")
+            child.stdin.flush()
+        except OSError:
+            pass  # It has ended: the next look finds out.
+        except Exception:
+            # One run that cannot be read must not keep the others from being told of.
+            log.exception("run %s cannot be read for its mirror", run_id)
+            with self._guard:
+                self._changed.add(run_id)
+
+    def _end(self, child: subprocess.Popen[str]) -> None:
+        if child.stdin is not None:
+            with contextlib.suppress(OSError):
+                child.stdin.close()
+        try:
+            child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """The server's own, but for what would make of every run the same; W&B's caches in the home."""
+    folders = {
+        "WANDB_DATA_DIR": str(home / "wandb" / ".data"),
+        "WANDB_CACHE_DIR": str(home / "wandb" / ".cache"),
+    }
+    return folders | {k: v for k, v in os.environ.items() if k not in _OF_ONE_RUN}
+
+
+def wish_for(home: Path, run_id: str, settings: WandbTracking, *, at: float) -> None:
+    """Record that a run be mirrored, or mirrored otherwise than so far."""
+    notes = Notes(home, run_id)
+    notes.write(MirrorRequest(settings=settings, at=at))
+    notes.write(Progress(wish_at=at))

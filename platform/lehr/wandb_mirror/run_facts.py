@@ -1,0 +1,108 @@
+"""What of a run becomes what in W&B: config, tags, summary, exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lehr import home as homes
+from lehr.control.lifecycle import RunState
+from lehr.presenters import checkpoints
+from lehr.wandb_mirror.run_feed import AttemptFeed, CheckpointFeed, Closing, RunFeed
+from lehr_trainer.contract.layout import EVENTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lehr.presenters import Presenter
+    from lehr.schemas import RunDetail
+    from lehr.store import Store
+    from lehr.store.tables import Run
+
+_INTERRUPTED = 130
+"""What a shell says of a program that was stopped by hand."""
+
+
+def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> RunFeed:
+    """All that the mirror needs of a run besides its streams."""
+    run = store.run(run_id)
+    attempts = [
+        AttemptFeed(
+            number=attempt.number,
+            size=store.stream_sizes(attempt.id).get(EVENTS, 0),
+            open=attempt.open,
+        )
+        for attempt in store.attempts(run_id)
+    ]
+    sweep = store.find_sweep(run.sweep_id).name if run.sweep_id else None
+    feed = RunFeed(
+        run_id=run.id,
+        name=run.name,
+        project=run.project,
+        sweep=sweep,
+        tags=run.tags,
+        notes=run.spec.get("notes") or "",
+        state=run.state,
+        config=_config(run, sweep),
+        attempts=attempts,
+        # After the sizes: what is read up to those is then never newer than this.
+        spans={span.attempt: span.limit for span in store.spans(run_id)},
+    )
+    if not feed.resting:
+        return feed
+    detail = presenter.runs.detail(run)
+    return feed.model_copy(update={"closing": _closing(store, home, run, detail)})
+
+
+def _config(run: Run, sweep: str | None) -> dict[str, Any]:
+    """The training's config, and where it belongs. Not ``env``: that may hold secrets."""
+    git = run.provenance.get("git") or {}
+    lehr = {
+        "run": run.id,
+        "sweep": sweep,
+        "project": run.project,
+        "submitted_by": run.submitted_by,
+        "forked_from": run.forked_from,
+        "commit": git.get("commit"),
+    }
+    return {"train": run.spec["train"], "resources": run.spec["resources"], "lehr": lehr}
+
+
+def _closing(store: Store, home: Path, run: Run, detail: RunDetail) -> Closing:
+    summary: dict[str, Any] = {info.name: info.last for info in store.metric_names(run.id)}
+    summary |= {
+        "lehr/state": run.state,
+        "lehr/reason": run.reason,
+        "lehr/attempts": run.attempt,
+        "lehr/alarms": detail.alarms,
+        "lehr/device": detail.device,
+        "lehr/parameters": detail.parameters,
+    }
+    return Closing(
+        summary={name: value for name, value in summary.items() if value is not None},
+        checkpoints=[
+            CheckpointFeed(
+                step=point.step,
+                path=point.path,
+                copy_url=point.copy_url if point.copy_state == "there" else None,
+                size_bytes=point.size_bytes,
+                digest=point.digest,
+                val_loss=point.val_loss,
+                best=point.best,
+                latest=point.latest,
+            )
+            for point in checkpoints(store, run)
+            if point.removed_at is None or point.copy_state == "there"
+        ],
+        run_directory=str(homes.runs_dir(home) / run.id),
+        exit_code=_exit_code(run, detail),
+    )
+
+
+def _exit_code(run: Run, detail: RunDetail) -> int:
+    """0 where the result stands: completed, pruned, paused so far."""
+    if run.state == RunState.CANCELLED:
+        return _INTERRUPTED
+    if run.state != RunState.FAILED:
+        return 0
+    code = detail.attempts[-1].exit_code if detail.attempts else None
+    return code if code and 0 < code < 256 else 1

@@ -1,0 +1,141 @@
+"""What is known of a mirror: ``<home>/wandb/<run id>/wish.json`` and ``progress.json``.
+
+The server writes the wish, the mirror's process the progress; each is replaced whole, so a reader
+never sees half of one. Neither holds a key.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lehr.schemas import WandbView
+from lehr.specs.tracking import WandbTracking
+from lehr_trainer.contract.layout import EVENTS
+
+State = Literal["waiting", "mirroring", "done", "failed"]
+
+
+class MirrorRequest(BaseModel):
+    """That a run be mirrored, and how."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    settings: WandbTracking
+    at: float
+    """When it was asked for: a later wish begins anew."""
+
+
+class Progress(BaseModel):
+    """How far a mirror has come."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    wish_at: float
+    """The wish that it carries out."""
+    state: State = "waiting"
+    offsets: dict[int, int] = {}
+    """Bytes of each attempt's events that have been taken up."""
+    limits: dict[int, int] = {}
+    """The last step of each attempt that counts; an attempt that is not here counts whole."""
+    ends: dict[int, int] = {}
+    """Where the events of attempts end that are behind us: what comes later is too late."""
+    records: int = 0
+    """Lines of events taken up."""
+    rows: int = 0
+    """Rows of history given to W&B."""
+    run_state: str | None = None
+    """The state that the run had when its mirror was closed."""
+    url: str | None = None
+    folder: str | None = None
+    """The offline files, for ``wandb sync``."""
+    error: str | None = None
+
+
+class Notes:
+    """One run's notes."""
+
+    def __init__(self, home: Path, run_id: str) -> None:
+        self.run_id = run_id
+        self.folder = root(home) / run_id
+
+    def wish(self) -> MirrorRequest | None:
+        return _read(self.folder / "wish.json", MirrorRequest)
+
+    def progress(self) -> Progress | None:
+        """None before the mirror has begun with the wish that stands."""
+        wish, found = self.wish(), _read(self.folder / "progress.json", Progress)
+        return found if wish and found and found.wish_at == wish.at else None
+
+    def write(self, note: MirrorRequest | Progress) -> None:
+        name = "wish.json" if isinstance(note, MirrorRequest) else "progress.json"
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self.folder / f".{name}.{os.getpid()}"
+        draft.write_text(note.model_dump_json(), "utf-8")
+        draft.replace(self.folder / name)
+
+    def forget(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+N = TypeVar("N", MirrorRequest, Progress)
+
+
+def root(home: Path) -> Path:
+    return home / "wandb"
+
+
+def known(home: Path) -> Iterator[Notes]:
+    """Of all runs that have a wish."""
+    if root(home).is_dir():
+        for folder in sorted(root(home).iterdir()):
+            if (folder / "wish.json").is_file():
+                yield Notes(home, folder.name)
+
+
+def view(home: Path, run_id: str, sizes: dict[int, dict[str, int]]) -> WandbView | None:
+    """What the API tells of a run's mirror; None when it has none.
+
+    ``sizes`` are the replica's streams by attempt and name.
+    """
+    notes = Notes(home, run_id)
+    wish = notes.wish()
+    if wish is None or wish.settings.mode == "off":
+        return None
+    progress = notes.progress() or Progress(wish_at=wish.at)
+    behind = sum(
+        max(0, progress.ends.get(number, streams.get(EVENTS, 0)) - progress.offsets.get(number, 0))
+        for number, streams in sizes.items()
+    )
+    return WandbView(
+        mode=wish.settings.mode,
+        state=progress.state,
+        records=progress.records,
+        behind_bytes=behind,
+        url=progress.url,
+        folder=progress.folder,
+        error=progress.error,
+        text=_text(wish.settings.mode, progress, behind),
+    )
+
+
+def _text(mode: str, progress: Progress, behind: int) -> str:
+    if progress.error:
+        return f"{mode}, {progress.records:,} records; {progress.error}"
+    if progress.state == "waiting" and not progress.records:
+        return f"{mode}, not begun"
+    if behind:
+        return f"{mode}, {progress.records:,} records, {behind:,} bytes to go"
+    return f"{mode}, {progress.records:,} of {progress.records:,} records"
+
+
+def _read(path: Path, kind: type[N]) -> N | None:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None

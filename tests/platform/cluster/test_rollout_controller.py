@@ -1,0 +1,389 @@
+"""A rollout by the record and its keeper: each seeded bug is stopped at its own stage and gate."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from lehr.cluster.rollout_controller import RolloutController
+from lehr.control.lifecycle import RunState
+from lehr.errors import NotFound
+from lehr.specs import stages
+from lehr.store import Store
+from lehr.store.integrity import check
+from lehr_testing.rollouts import Bug, World, create, spec, states, submitted
+from lehr_testing.stores import crashed_copy, fresh_store
+
+
+@pytest.fixture
+def store(tmp_path):
+    with fresh_store(tmp_path / "home") as store:
+        yield store
+
+
+@pytest.fixture
+def world(store):
+    return World(store)
+
+
+ALL_RUNS = [
+    (1, "train", "r-cpu"),
+    (1, "resumed", "r-cpu-resumed"),
+    (2, "train", "r-one-gpu"),
+    (2, "whole", "r-one-gpu-whole"),
+    (2, "resumed", "r-one-gpu-resumed"),
+    (3, "train", "r-two-gpus"),
+    (3, "whole", "r-two-gpus-whole"),
+    (3, "resumed", "r-two-gpus-resumed"),
+    (4, "train", "r-all"),
+]
+
+
+def verdicts(store, rollout):
+    names = {row.number: row.name for row in store.rollout_stages(rollout.id)}
+    return {(names[one.stage], one.gate): one for one in store.gate_verdicts(rollout.id)}
+
+
+def test_a_sound_run_goes_through_all_four_stages(store, world):
+    rollout = create(store, spec())
+    world.play()
+    found = store.rollout(rollout.id)
+    assert (found.outcome, found.reason) == ("passed", None)
+    assert set(states(store, rollout).values()) == {"passed"}
+    assert submitted(store, rollout) == ALL_RUNS
+    gpus = [run.spec["resources"]["gpus"] for _, run in store.rollout_runs(rollout.id)]
+    assert gpus == [0, 0, 1, 1, 1, 2, 2, 2, 4]
+    told = {key: one.verdict for key, one in verdicts(store, rollout).items()}
+    assert told.pop(("cpu", "memory")) == "not_judged"
+    assert told.pop(("cpu", "mfu")) == "not_judged"
+    assert set(told.values()) == {"passed"}
+    assert len(told) == 3 * 6 + 5 - 2
+    last = next(run for link, run in store.rollout_runs(rollout.id) if link.stage == 4)
+    assert last.spec["train"]["steps"] == 200
+
+
+BUGS = {
+    # The bug, where it shows first, and what is said of it.
+    "a learning rate far too high": (
+        {"r-cpu": Bug(loss=lambda step, loss: loss + 0.4 * max(0, step - 3))},
+        ("cpu", "falling_loss"),
+        "over the first",
+    ),
+    "a loss that becomes NaN": (
+        {"r-cpu": Bug(loss=lambda step, loss: math.nan if step > 20 else loss)},
+        ("cpu", "falling_loss"),
+        "the loss became nan at step 21",
+    ),
+    "a loss summed where it should be averaged": (
+        {"r-cpu": Bug(loss=lambda step, loss: 8 * loss)},
+        ("cpu", "first_loss"),
+        "nats at step 1",
+    ),
+    "a resume that forgets": (
+        {"r-cpu-resumed": Bug(weights="other")},
+        ("cpu", "exact_resume"),
+        "2 of 2 files differ: model.safetensors, optimizer.safetensors",
+    ),
+    "a resume that forgets on a GPU only": (
+        {"r-one-gpu-resumed": Bug(weights="other")},
+        ("one_gpu", "exact_resume"),
+        "2 of 2 files differ",
+    ),
+    "a resume that crashes": (
+        {"r-one-gpu-resumed": Bug(fails_with="exception")},
+        ("one_gpu", "exact_resume"),
+        "r-one-gpu-resumed failed",
+    ),
+    "memory far over the plan": (
+        {"r-one-gpu": Bug(peak_gb=30.0)},
+        ("one_gpu", "memory"),
+        "peak 30.0 GB",
+    ),
+    "memory over the card's": (
+        {"r-one-gpu": Bug(peak_gb=79.0)},
+        ("one_gpu", "memory"),
+        "79.0 GB",
+    ),
+    "out of memory": (
+        {"r-one-gpu": Bug(fails_with="out_of_memory")},
+        ("one_gpu", "memory"),
+        "the GPU ran out of memory",
+    ),
+    "a GPU that idles": (
+        {"r-one-gpu": Bug(mfu=0.04)},
+        ("one_gpu", "mfu"),
+        "4.0 %, the median of steps",
+    ),
+    "a loss that is wrong between two ranks only": (
+        {"r-two-gpus": Bug(loss=lambda step, loss: 2 * loss)},
+        ("two_gpus", "first_loss"),
+        "nats at step 1",
+    ),
+    "a bug that shows in the whole run only": (
+        {"r-all": Bug(loss=lambda step, loss: 4 * loss)},
+        ("all", "first_loss"),
+        "nats at step 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_seeded_bug_is_stopped_at_its_own_stage_and_gate(store, world, name):
+    bugs, (stage, gate), said = BUGS[name]
+    rollout = create(store, spec())
+    trained = world.play(bugs)
+    found = store.rollout(rollout.id)
+    assert found.outcome == "failed"
+    failed = {key for key, one in verdicts(store, rollout).items() if one.verdict == "failed"}
+    assert (stage, gate) in failed
+    assert {at for at, _ in failed} == {stage}
+    assert said in verdicts(store, rollout)[stage, gate].seen
+    assert found.reason is not None
+    outcomes = list(states(store, rollout).values())
+    number = next(r.number for r in store.rollout_stages(rollout.id) if r.name == stage)
+    assert outcomes == ["passed"] * (number - 1) + ["failed"] + [None] * (4 - number)
+    # Nothing of the later stages was started, nor anything after the gate.
+    assert [name for _, _, name in submitted(store, rollout)] == trained
+    assert {at for at, _, _ in submitted(store, rollout)} == set(range(1, number + 1))
+    if gate != "exact_resume":
+        assert not any(
+            at == number and role != "train" for at, role, _ in submitted(store, rollout)
+        )
+
+
+def test_a_run_that_fails_by_itself_stops_the_rollout_with_its_reason(store, world):
+    rollout = create(store, spec())
+    world.play({"r-two-gpus": Bug(fails_with="exception")})
+    found = store.rollout(rollout.id)
+    assert (found.outcome, found.reason) == (
+        "failed",
+        "stage two_gpus, its run failed: r-two-gpus: exception",
+    )
+    assert states(store, rollout) == {
+        "cpu": "passed",
+        "one_gpu": "passed",
+        "two_gpus": "failed",
+        "all": None,
+    }
+
+
+def test_what_is_wrong_at_once_stops_a_run_that_still_trains(store, world):
+    rollout = create(store, spec())
+    [run] = world.waiting()
+    world.train(run, Bug(loss=lambda step, loss: 3 * loss), upto=2)
+    world.keeper.tick()
+    assert store.rollout(rollout.id).outcome == "failed"
+    assert store.run(run.id).desired == "cancel"
+    assert "its rollout failed: first loss" in (store.wishes(run.id)[-1].message or "")
+
+
+def test_the_whole_run_is_judged_while_it_goes_on(store, world):
+    rollout = create(store, spec(stages={"all": {"judge_after": 50}}))
+    for _ in range(8):
+        [run] = world.waiting()
+        world.train(run)
+    [last] = world.waiting()
+    assert last.name == "r-all"
+    world.train(last, upto=49)
+    world.keeper.tick()
+    judged = {gate for at, gate in verdicts(store, rollout) if at == "all"}
+    assert judged == {"first_loss"}
+
+
+def test_gates_of_the_whole_run_pass_early_and_it_goes_on_to_its_end(store, world):
+    rollout = create(store, spec(stages={"all": {"judge_after": 50}}))
+    for _ in range(8):
+        [run] = world.waiting()
+        world.train(run)
+    [last] = world.waiting()
+    world.train(last, upto=60)
+    world.keeper.tick()
+    told = {gate: one for (at, gate), one in verdicts(store, rollout).items() if at == "all"}
+    assert {one.verdict for one in told.values()} == {"passed"}
+    assert set(told) == {"first_loss", "falling_loss", "no_alarm", "memory", "mfu"}
+    assert told["falling_loss"].step == 50
+    assert store.rollout(rollout.id).outcome is None
+    world.end(last.id)
+    world.keeper.tick()
+    assert store.rollout(rollout.id).outcome == "passed"
+
+
+def test_the_end_is_judged_only_when_everything_was_delivered(store, world):
+    rollout = create(store, spec())
+    [run] = world.waiting()
+    attempt = world.train(run, upto=60)
+    store.move(
+        run.id,
+        old=RunState.RUNNING,
+        new=RunState.COMPLETED,
+        attempt=1,
+        cause="completed",
+        actor="test",
+    )
+    world.keeper.tick()
+    assert "falling_loss" not in {gate for _, gate in verdicts(store, rollout)}
+    store.close_attempt(attempt)
+    world.keeper.tick()
+    assert "falling_loss" in {gate for _, gate in verdicts(store, rollout)}
+
+
+def test_a_gate_that_is_switched_off_is_not_judged(store, world):
+    off = {"exact_resume": {"enabled": False}, "mfu": {"enabled": False}}
+    of = spec(stages={name: {"gates": off} for name in ("cpu", "one_gpu", "two_gpus")})
+    rollout = create(store, of)
+    trained = world.play({"r-one-gpu": Bug(mfu=0.01)})
+    assert trained == ["r-cpu", "r-one-gpu", "r-two-gpus", "r-all"]
+    assert store.rollout(rollout.id).outcome == "passed"
+
+
+def test_stages_that_want_more_gpus_than_the_run_are_left_out(store, world):
+    rollout = create(store, spec(gpus=1))
+    assert world.play() == [
+        "r-cpu",
+        "r-cpu-resumed",
+        "r-one-gpu",
+        "r-one-gpu-whole",
+        "r-one-gpu-resumed",
+        "r-all",
+    ]
+    assert list(states(store, rollout)) == ["cpu", "one_gpu", "all"]
+
+
+# ------------------------------------------------------------------------------ exactly once
+
+
+@pytest.mark.parametrize("crash_before", range(9))
+def test_a_keeper_that_begins_anew_anywhere_submits_nothing_twice(store, world, crash_before):
+    rollout = create(store, spec())
+    for number in range(9):
+        if number == crash_before:
+            world.restart()
+            world.keeper.look_at_all()
+            world.keeper.tick()
+        [run] = world.waiting()
+        world.train(run)
+        RolloutController(store, world.runs_dir).tick()
+    assert world.play() == []
+    assert submitted(store, rollout) == ALL_RUNS
+    assert store.rollout(rollout.id).outcome == "passed"
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+ACTS = ["submit_stage_run", "record_verdicts", "pass_stage", "end_rollout"]
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_keeper_killed_at_any_act_is_carried_on_from_the_record(tmp_path, monkeypatch, act, when):
+    """Each time the act is done the process dies around it, once; the next one goes on."""
+    home = tmp_path / "home"
+    bugs = {"r-all": Bug(mfu=0.0)} if act == "end_rollout" else {}
+    store = fresh_store(home)
+    rollout = create(store, spec())
+    real = getattr(Store, act)
+    due = True
+
+    def dies(self, *args, **options):
+        nonlocal due
+        due = not due
+        if due:
+            return real(self, *args, **options)
+        if when == "after":
+            real(self, *args, **options)
+        raise Killed
+
+    monkeypatch.setattr(Store, act, dies)
+    number = kills = 0
+    while True:
+        world = World(store)
+        world.keeper.look_at_all()
+        try:
+            world.play(bugs)
+        except Killed:
+            kills += 1
+            number += 1
+            copy = crashed_copy(store, tmp_path / f"copy-{number}")
+            store.close()
+            store = Store.open(copy)
+            continue
+        break
+    assert kills
+    assert [name for _, _, name in submitted(store, rollout)] == [name for *_, name in ALL_RUNS]
+    assert store.rollout(rollout.id).outcome == ("failed" if bugs else "passed")
+    gates = [(one.stage, one.gate) for one in store.gate_verdicts(rollout.id)]
+    assert len(gates) == len(set(gates)) == 3 * 6 + 5
+    store.close()
+
+
+def test_the_record_refuses_a_stage_before_its_turn_and_a_run_twice(store):
+    of = spec()
+    rollout = create(store, of)
+    planned = stages(of)
+    assert store.submit_stage_run(rollout.id, 2, "train", planned[1].train) is None
+    assert store.submit_stage_run(rollout.id, 1, "train", planned[0].train) is not None
+    assert store.submit_stage_run(rollout.id, 1, "train", planned[0].train) is None
+    assert not store.pass_stage(rollout.id, 2)
+    assert store.end_rollout(rollout.id, "cancelled", "cancelled", actor="ada")
+    assert not store.end_rollout(rollout.id, "failed", "late")
+    assert not store.pass_stage(rollout.id, 1)
+    assert store.submit_stage_run(rollout.id, 1, "resumed", planned[0].train) is None
+    found = store.rollout(rollout.id)
+    assert (found.outcome, found.reason) == ("cancelled", "cancelled")
+
+
+def test_a_cancelled_rollout_cancels_what_runs_and_starts_nothing_more(store, world):
+    rollout = create(store, spec())
+    [run] = world.waiting()
+    world.train(run, upto=5)
+    store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
+    assert store.run(run.id).desired == "cancel"
+    assert (store.wishes(run.id)[-1].actor, store.wishes(run.id)[-1].message) == (
+        "user",
+        "rollout cancelled",
+    )
+    world.end(run.id)
+    assert world.waiting() == []
+    assert states(store, rollout) == {
+        "cpu": "cancelled",
+        "one_gpu": None,
+        "two_gpus": None,
+        "all": None,
+    }
+
+
+def test_a_stage_that_began_before_its_turn_is_found_by_the_check(tmp_path):
+    home = tmp_path / "home"
+    with fresh_store(home) as store:
+        world = World(store)
+        rollout = create(store, spec())
+        [run] = world.waiting()
+        world.train(run)
+        world.keeper.tick()
+        assert check(home) == []
+    with closing(sqlite3.connect(home / "lehr.db")) as connection:
+        connection.execute("UPDATE rollout_stages SET outcome='passed' WHERE name='two_gpus'")
+        connection.commit()
+    [found] = check(home)
+    assert (found.level, found.where, found.message) == (
+        "error",
+        f"rollout {rollout.id}",
+        "stage two_gpus has begun, though cpu before it has not passed",
+    )
+
+
+def test_a_rollout_is_found_by_name_id_and_beginning(store):
+    one = create(store, spec())
+    other = create(store, spec(name="other"))
+    assert store.find_rollout("r").id == one.id
+    assert store.find_rollout(other.id[:6]).id == other.id
+    with pytest.raises(NotFound, match="no rollout 'othr'") as error:
+        store.find_rollout("othr")
+    assert error.value.hint == "Did you mean other?"
+    assert [row.name for row in store.list_rollouts().items] == ["other", "r"]
+    assert store.list_rollouts(search="oth").total == 1

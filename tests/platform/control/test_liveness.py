@@ -1,0 +1,53 @@
+"""Unreachable, stalled, or merely slow."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s
+
+LIMITS = Thresholds(unreachable_s=20, stalled_factor=10, stalled_floor_s=180)
+
+
+def look(contact, step, median):
+    return liveness(
+        since_contact_s=contact, since_step_s=step, median_step_s=median, thresholds=LIMITS
+    )
+
+
+def test_no_beat_is_unreachable_whatever_the_steps_did():
+    assert look(21, 1, 1) is Liveness.UNREACHABLE
+    assert look(21, None, None) is Liveness.UNREACHABLE
+
+
+def test_without_limits_of_its_own_the_usual_ones_hold():
+    def usual(contact, step):
+        return liveness(since_contact_s=contact, since_step_s=step, median_step_s=1.0)
+
+    assert [usual(1, 1), usual(60, 1), usual(1, 600)] == ["none", "unreachable", "stalled"]
+
+
+def test_a_limit_that_is_just_reached_is_kept():
+    assert look(20, 180, 1.0) is Liveness.NONE
+
+
+def test_beats_without_steps_are_stalled_by_the_runs_own_pace():
+    assert look(1, 181, 1.0) is Liveness.STALLED
+    assert look(1, 181, 60.0) is Liveness.NONE
+    assert look(1, 601, 60.0) is Liveness.STALLED
+
+
+def test_a_run_before_its_first_steps_is_not_stalled():
+    assert look(1, None, None) is Liveness.NONE
+    assert look(1, 10_000, None) is Liveness.NONE
+
+
+def test_the_pace_is_the_median_so_one_long_save_does_not_hide_a_stall():
+    history = [(0.0, 0), (10.0, 10), (20.0, 20), (320.0, 21), (330.0, 31), (340.0, 41)]
+    assert median_step_s(history) == pytest.approx(1.0)
+    assert median_step_s(history[:2]) is None
+
+
+def test_three_points_make_a_pace_and_a_step_that_is_told_twice_counts_once():
+    assert median_step_s([(0.0, 0), (10.0, 10), (20.0, 20)]) == pytest.approx(1.0)
+    assert median_step_s([(0.0, 0), (10.0, 10), (15.0, 10), (25.0, 20)]) == pytest.approx(1.0)

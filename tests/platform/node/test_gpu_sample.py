@@ -1,0 +1,170 @@
+"""What GPUs do now: from NVML, through the agent's report, to what people are shown."""
+
+# ruff: noqa: N802, N815 - the names are NVML's.
+from __future__ import annotations
+
+import sys
+import threading
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from lehr.cluster.membership import Cluster
+from lehr.cluster.view import cluster_view
+from lehr.node import agent as agents
+from lehr.node.gpu_inventory import LOGICAL, GpuInfo
+from lehr.node.gpu_sample import FRESH_S, GpuSampler, sample
+from lehr.store import Store
+from lehr_testing.waiting import until
+
+GPUS = [
+    GpuInfo(0, "NVIDIA H100 80GB HBM3", 85_520_809_984, "GPU-aaaa"),
+    GpuInfo(1, "NVIDIA H100 80GB HBM3", 85_520_809_984, "GPU-bbbb"),
+]
+
+
+class Nvml(ModuleType):
+    """NVML's module: GPU-aaaa works, GPU-bbbb tells its memory alone, others are lost."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_TEMPERATURE_GPU = 0
+    nvmlMemory_v2 = 0x02000028
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.utilization = 97
+        self.hangs = threading.Event()
+        self.hangs.set()
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        self.hangs.wait()
+        if uuid not in {"GPU-aaaa", "GPU-bbbb"}:
+            raise self.NVMLError("GPU is lost")
+        return uuid
+
+    def nvmlDeviceGetUtilizationRates(self, device: str) -> SimpleNamespace:
+        if device == "GPU-bbbb":
+            raise self.NVMLError("Not Supported")
+        return SimpleNamespace(gpu=self.utilization, memory=3)
+
+    def nvmlDeviceGetMemoryInfo(self, device: str, version: int) -> SimpleNamespace:
+        assert version == self.nvmlMemory_v2
+        return SimpleNamespace(total=85_520_809_984, used=61_316_530_176, free=1)
+
+    def nvmlDeviceGetTemperature(self, device: str, sensor: int) -> int:
+        if device == "GPU-bbbb":
+            raise self.NVMLError("Not Supported")
+        assert sensor == self.NVML_TEMPERATURE_GPU
+        return 64
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    made = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    return made
+
+
+def test_what_a_driver_does_not_tell_is_unknown_and_never_zero(nvml):
+    lost = GpuInfo(2, "NVIDIA H100 80GB HBM3", 85_520_809_984, "GPU-cccc")
+    assert sample(nvml, [*GPUS, lost]) == [
+        {
+            "index": 0,
+            "utilization": 0.97,
+            "memory_used_bytes": 61_316_530_176,
+            "temperature_celsius": 64,
+        },
+        {
+            "index": 1,
+            "utilization": None,
+            "memory_used_bytes": 61_316_530_176,
+            "temperature_celsius": None,
+        },
+        {
+            "index": 2,
+            "utilization": None,
+            "memory_used_bytes": None,
+            "temperature_celsius": None,
+        },
+    ]
+
+
+def test_an_idle_gpu_is_zero_which_is_something_else_than_unknown(nvml):
+    nvml.utilization = 0
+    assert sample(nvml, GPUS[:1])[0]["utilization"] == 0
+
+
+def test_a_driver_that_hangs_leaves_the_agent_answering_and_old_figures_go(nvml):
+    now = [0.0]
+    sampler = GpuSampler(GPUS, every_s=0.01, clock=lambda: now[0])
+    until(sampler.newest, within_s=20, what="the first sample")
+    nvml.hangs.clear()
+    now[0] = 2 * FRESH_S
+    # One that was under way when the driver stopped may still arrive.
+    until(lambda: not _moved(sampler, now), within_s=20, what="the old figures to go")
+    assert not sampler.close(within_s=0)
+    nvml.hangs.set()
+    assert sampler.close(within_s=20)
+
+
+def test_a_closed_sampler_asks_no_more(nvml):
+    sampler = GpuSampler(GPUS, every_s=3600)
+    until(sampler.newest, within_s=20, what="the first sample")
+    assert sampler.close(within_s=20)
+
+
+def _moved(sampler, now):
+    now[0] += 2 * FRESH_S
+    return sampler.newest()
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_logical_gpus_and_nodes_without_the_package_have_no_figures(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    sampler = GpuSampler(GPUS if missing else [GpuInfo(0, LOGICAL)])
+    # Its thread ends by itself, or was never started.
+    if sampler._thread is not None:
+        sampler._thread.join(timeout=20)
+        assert not sampler._thread.is_alive()
+    assert sampler.newest() == []
+
+
+def test_the_agents_report_reaches_the_cluster_and_a_lost_nodes_figures_do_not(
+    nvml, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(agents, "node_gpus", lambda granted: GPUS[:granted])
+    agent = agents.Agent("n1", 2, str(tmp_path / "node"))
+    until(lambda: agent.report()["gpus_now"], within_s=20, what="the first sample")
+    assert agent.samples.close(within_s=20)
+    cluster = Cluster({})
+    node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "gpus": 2, "alive": True}
+    cluster.set_state("up", None)
+    cluster.hear({"news": "members", "nodes": [node]})
+    cluster.hear({"news": "node", "name": "n1", "hello": agent.hello("s", "http://server")})
+    with Store.open(tmp_path / "home") as store:
+        [before] = cluster_view(cluster, store).nodes
+        assert [gpu.utilization for gpu in before.gpus] == [None, None]
+        cluster.hear({"news": "node", "name": "n1", **agent.report()})
+        [told] = cluster_view(cluster, store).nodes
+        assert [gpu.utilization for gpu in told.gpus] == [0.97, None]
+        assert [gpu.memory_used_bytes for gpu in told.gpus] == [61_316_530_176] * 2
+        assert [gpu.temperature_celsius for gpu in told.gpus] == [64, None]
+        cluster.hear({"news": "members", "nodes": [{**node, "alive": False}]})
+        [gone] = cluster_view(cluster, store).nodes
+        assert [gpu.utilization for gpu in gone.gpus] == [None, None]
+
+
+def test_an_agent_of_an_earlier_release_tells_its_attempts_alone(tmp_path):
+    cluster = Cluster({})
+    cluster.hear(
+        {
+            "news": "members",
+            "nodes": [{"name": "n1", "address": "a", "ray_id": "r", "gpus": 1, "alive": True}],
+        }
+    )
+    cluster.hear({"news": "node", "name": "n1", "attempts": {}})
+    assert cluster.members()["n1"].gpus_now == {}

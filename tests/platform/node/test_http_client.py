@@ -1,0 +1,184 @@
+"""The shipper's own HTTP client, against whatever a server, a proxy or a fault may answer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from lehr.node.http_client import Outage, Server
+
+
+class Scripted:
+    """A server of one thread that answers each connection's requests with prepared bytes."""
+
+    def __init__(self, *connections: list[bytes], family: int = socket.AF_INET) -> None:
+        self.requests: list[bytes] = []
+        self.closed = threading.Semaphore(0)
+        """Released for each connection that the server has closed."""
+        self.connections = connections
+        self.listener = socket.socket(family)
+        self.listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        self.listener.listen()
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self) -> None:
+        for answers in self.connections:
+            with contextlib.suppress(OSError):
+                connection, _ = self.listener.accept()
+                with connection:
+                    for answer in answers:
+                        self.requests.append(read_request(connection))
+                        for piece in answer.split(b"|"):  # Arrives in pieces, as it may.
+                            connection.sendall(piece)
+            self.closed.release()
+
+    def client(self, host: str = "127.0.0.1", prefix: str = "") -> Server:
+        return Server(lambda: f"http://{host}:{self.port}{prefix}", "secret", "run-1")
+
+
+def read_request(connection: socket.socket) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = connection.recv(65536)
+        if not piece:
+            raise OSError("closed")
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    [length] = [
+        int(ln.split(b":")[1]) for ln in head.split(b"\r\n") if ln.startswith(b"Content-Length")
+    ]
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def reply(body: bytes, status: bytes = b"200 OK", *headers: bytes) -> bytes:
+    lines = [b"HTTP/1.1 " + status, b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+@pytest.fixture
+def scripted() -> Iterator[type[Scripted]]:
+    made: list[Scripted] = []
+
+    class Remembered(Scripted):
+        def __init__(self, *connections: list[bytes], **more: int) -> None:
+            super().__init__(*connections, **more)
+            made.append(self)
+
+    yield Remembered
+    for server in made:
+        server.listener.close()
+
+
+def test_requests_carry_token_protocol_and_body_on_one_kept_connection(scripted):
+    server = scripted([reply(b'{"offset": 5}'), reply(b'{"closed": true}')])
+    client = server.client(prefix="/lehr")
+    assert client.put("streams/events.jsonl?offset=0", b"hello").json() == {"offset": 5}
+    assert client.post("exit", {"exit": {}}).json() == {"closed": True}
+    first, second = server.requests
+    assert first.startswith(
+        b"PUT /lehr/api/v1/attempts/run-1/streams/events.jsonl?offset=0 HTTP/1.1\r\n"
+    )
+    assert b"\r\nAuthorization: Bearer secret\r\n" in first
+    assert b"\r\nLehr-Protocol: 1\r\n" in first
+    assert first.endswith(b"\r\n\r\nhello")
+    assert b"Content-Type: application/json" in second
+
+
+def test_a_proxys_chunked_answer_is_put_together(scripted):
+    chunked = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b'9;x=y\r\n{"offset"|\r\n4\r\n: 5}\r\n0\r\nTrailer: x\r\n\r\n'
+    )
+    server = scripted([chunked, reply(b'{"offset": 6}')])
+    client = server.client()
+    assert client.get("streams").json() == {"offset": 5}
+    assert client.get("streams").json() == {"offset": 6}
+
+
+def test_a_connection_that_was_closed_meanwhile_is_made_anew_once(scripted):
+    server = scripted([reply(b"{}")], [reply(b'{"again": 1}')])
+    client = server.client()
+    client.get("streams")
+    assert server.closed.acquire(timeout=20)
+    assert client.get("streams").json() == {"again": 1}
+    assert len(server.requests) == 2
+
+
+def test_a_server_that_asks_to_be_left_alone_is(scripted):
+    server = scripted([reply(b"{}", b"429 Too Many Requests", b"Retry-After: 7")])
+    with pytest.raises(Outage) as caught:
+        server.client().put("streams/x?offset=0", b"data")
+    assert caught.value.wait_s == 7.0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"detail": "The disk is full."}', "answered 503 The disk is full."),
+        (b"<html>", "answered 503"),
+    ],
+)
+def test_a_server_that_cannot_take_it_is_quoted(scripted, body, said):
+    server = scripted([reply(body, b"503 Service Unavailable")])
+    with pytest.raises(Outage) as caught:
+        server.client().put("streams/events.jsonl?offset=0", b"x")
+    assert str(caught.value).endswith(said)
+
+
+def test_connection_close_is_respected(scripted):
+    server = scripted([reply(b"{}", b"200 OK", b"Connection: close")], [reply(b'{"n": 2}')])
+    client = server.client()
+    client.get("streams")
+    assert client.get("streams").json() == {"n": 2}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: lots\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnope",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"",
+    ],
+)
+def test_whatever_is_no_answer_is_an_outage_and_never_a_crash(scripted, answer):
+    server = scripted([answer])
+    with pytest.raises(Outage):
+        server.client().get("streams").json()
+
+
+def test_nobody_there_is_an_outage():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    client = Server(lambda: f"http://127.0.0.1:{port}", "t", "run-1")
+    with pytest.raises(Outage, match="ConnectionRefusedError"):
+        client.get("streams")
+
+
+def test_an_address_may_be_ipv6_and_may_change_between_connections(scripted):
+    old = scripted([reply(b'{"who": "old"}', b"200 OK", b"Connection: close")])
+    new = scripted([reply(b'{"who": "new"}')], family=socket.AF_INET6)
+    addresses = iter([f"http://127.0.0.1:{old.port}", f"http://[::1]:{new.port}"])
+    client = Server(lambda: next(addresses), "t", "run-1")
+    assert client.get("streams").json() == {"who": "old"}
+    assert client.get("streams").json() == {"who": "new"}
+
+
+def test_an_answer_that_was_not_hoped_for_says_what_it_was(scripted):
+    server = scripted([reply(b'{"detail": "no such attempt"}', b"404 Not Found")])
+    with pytest.raises(Outage, match=r"404 .*no such attempt"):
+        server.client().get("streams")

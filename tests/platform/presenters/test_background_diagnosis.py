@@ -1,0 +1,80 @@
+"""The rounds look at each run that has ended, and remember a run once however often it changes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr.presenters.background_diagnosis import BackgroundDiagnosis
+from lehr.store import Change
+from lehr_testing.api import RUN_SPEC, api_client, begin, end, metrics, say, started
+from lehr_testing.waiting import until
+
+
+class Looks:
+    """Stands in for the presenter: notes who was looked at, one at a time, when it is let."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.entered = threading.Semaphore(0)
+        self.let = threading.Event()
+
+    def look(self, run):
+        self.seen.append(run.id)
+        self.entered.release()
+        assert self.let.wait(20)
+        return False
+
+
+@pytest.fixture
+def scene(tmp_path):
+    with api_client(tmp_path) as (api, client):
+        looks = Looks()
+        rounds = BackgroundDiagnosis(api.store, looks)
+        yield api, client, looks, rounds
+        looks.let.set()
+        rounds.stop()
+
+
+def ended(api, client) -> str:
+    run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+    say(api.store, begin(api.store, run), started() + metrics(1, 3))
+    end(api.store, run, RunState.FAILED)
+    return run
+
+
+def test_runs_that_have_ended_are_looked_at_at_the_start_and_as_they_end(scene):
+    api, client, looks, rounds = scene
+    first = ended(api, client)
+    looks.let.set()
+    rounds.start()
+    until(lambda: looks.seen == [first], within_s=20, what="the first look")
+    second = ended(api, client)
+    until(lambda: second in looks.seen, within_s=20, what="the look at the second")
+
+
+def test_many_changes_of_a_run_are_one_look(scene):
+    api, client, looks, rounds = scene
+    busy, other = ended(api, client), ended(api, client)
+    rounds.start()
+    assert looks.entered.acquire(timeout=20)  # It is looking, and changes pile up meanwhile.
+    for _ in range(1000):
+        api.store.notify(Change("run", busy))
+    assert len(rounds._due) <= 2
+    looks.let.set()
+    until(lambda: other in looks.seen and not rounds._due, within_s=20, what="the rest")
+    assert looks.seen.count(busy) <= 2
+    assert looks.seen.count(other) == 1
+
+
+def test_a_stop_waits_for_nothing_that_is_due(scene):
+    api, client, looks, rounds = scene
+    for _ in range(3):
+        ended(api, client)
+    rounds.start()
+    assert looks.entered.acquire(timeout=20)
+    looks.let.set()
+    rounds.stop()
+    assert not rounds._thread.is_alive()

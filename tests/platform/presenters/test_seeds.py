@@ -1,0 +1,96 @@
+"""Points over several seeds: means, the noise between seeds, and what it allows to say."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+
+from lehr.analysis.figures import sweep_figure_data
+from lehr.presenters.ranking import CellStatus, rank
+from lehr.presenters.seeds import noise, notes, points
+from lehr_testing.api import api_client, begin, line, say
+
+LR = "train.optimizer.lr"
+LOSSES = {
+    1e-3: [3.00, 3.10, 3.20],
+    1e-2: [2.00, 2.30, 2.15],
+    1e-1: [2.10, 2.20, 2.11],
+}
+
+
+def standings(losses=LOSSES, step: int = 100) -> list[CellStatus]:
+    return [
+        CellStatus(f"{lr}-{seed}", {LR: lr, "train.seed": seed}, "completed", loss, step)
+        for lr, found in losses.items()
+        for seed, loss in enumerate(found)
+    ]
+
+
+def judged(losses=LOSSES):
+    return rank(standings(losses), "minimize", lambda _run, _step: None)
+
+
+def test_points_are_ranked_by_their_mean_and_not_by_their_luckiest_seed():
+    verdict = judged()
+    assert verdict.best == "0.1-0"
+    assert verdict.ranks["0.01-0"] == 2  # 2.00 is the lowest single value.
+    means = {point.parameters[LR]: point.mean for point in verdict.points}
+    assert means == {lr: pytest.approx(statistics.fmean(found)) for lr, found in LOSSES.items()}
+    spreads = {point.parameters[LR]: point.spread for point in verdict.points}
+    assert spreads == {lr: pytest.approx(statistics.stdev(found)) for lr, found in LOSSES.items()}
+
+
+def test_a_point_of_which_a_seed_diverged_or_is_missing_has_no_rank():
+    losses = {**LOSSES, 1e-1: [2.0, math.nan, 2.0]}
+    verdict = judged(losses)
+    assert verdict.best == "0.01-0"
+    assert not any(run.startswith("0.1-") for run in verdict.ranks)
+
+
+def test_without_several_seeds_cells_are_ranked_as_ever():
+    verdict = judged({lr: found[:1] for lr, found in LOSSES.items()})
+    assert verdict.best == "0.01-0"
+    assert not verdict.points
+
+
+def test_the_noise_is_pooled_over_the_points_and_says_whether_a_lead_means_anything():
+    found = judged().points
+    told = noise(found)
+    assert told is not None
+    pooled = math.sqrt(statistics.fmean(statistics.variance(v) for v in LOSSES.values()))
+    assert told.deviation == pytest.approx(pooled)
+    assert told.band == pytest.approx(2 * pooled * math.sqrt(2 / 3))
+    [said] = notes(found, told, "val/loss")
+    assert "may be chance" in said
+    clear = judged({1e-3: [3.0, 3.01], 1e-2: [2.0, 2.01]}).points
+    [said] = notes(clear, noise(clear), "val/loss")
+    assert "leads by 1, more than" in said
+    assert notes(points([], {}, "minimize"), None, "val/loss") == []
+
+
+def test_the_sweep_shows_means_and_draws_the_band(tmp_path):
+    from lehr_testing.api import SWEEP_SPEC
+
+    with api_client(tmp_path / "home") as (api, client):
+        spec = {**SWEEP_SPEC, "seeds": [0, 1], "parameters": {LR: {"values": [1e-3, 1e-2]}}}
+        sweep = client.post("/api/v1/sweeps", json={"spec": spec}).json()
+        for cell, loss in zip(sweep["cells"], (3.0, 3.2, 2.0, 2.4), strict=True):
+            attempt = begin(api.store, cell["run"]["id"])
+            say(api.store, attempt, line("evaluation", step=9, tokens=1, values={"val/loss": loss}))
+        found = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
+        assert [point["mean"] for point in found["points"]] == [
+            pytest.approx(3.1),
+            pytest.approx(2.2),
+        ]
+        assert found["best_value"] == pytest.approx(2.2)
+        assert found["best_parameters"] == {LR: 1e-2}
+        assert found["noise"] == pytest.approx(math.sqrt((0.02 + 0.08) / 2))
+        detail = api.services.presenter.sweeps.detail(api.store.sweep(sweep["id"]))
+        [band] = [
+            trace
+            for trace in sweep_figure_data(detail, LR)["data"]
+            if trace["meta"]["role"] == "noise"
+        ]
+        assert max(band["y"]) - min(band["y"]) == pytest.approx(0.9 + found["noise_band"])

@@ -1,0 +1,105 @@
+"""A sweep with more in it: what each method takes, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.errors import SpecError, UserError
+from lehr.specs import SweepSpec, expand, load_spec, read_yaml
+from lehr.specs.sweep_extend import extended
+from lehr_testing.paths import DATA
+
+LR = "train.optimizer.lr"
+DATA_OF_GRID = read_yaml((DATA / "sweep.yaml").read_text()).data
+RANGE = {LR: {"min": 1e-4, "max": 1e-2}}
+
+
+def sweep(**changes) -> SweepSpec:
+    spec = load_spec({**DATA_OF_GRID, **changes})
+    assert isinstance(spec, SweepSpec)
+    return spec
+
+
+def listed() -> SweepSpec:
+    data = {name: value for name, value in DATA_OF_GRID.items() if name != "parameters"}
+    spec = load_spec({**data, "method": "list", "cells": [{LR: 1e-3}]})
+    assert isinstance(spec, SweepSpec)
+    return spec
+
+
+def points(spec: SweepSpec) -> list[dict]:
+    return [parameters for parameters, _ in expand(spec)]
+
+
+def test_a_grid_takes_values_a_list_takes_cells_a_search_takes_trials():
+    grid = extended(sweep(), parameters={LR: [1e-2]})
+    assert [point[LR] for point in points(grid)] == [1e-4, 1e-3, 1e-2]
+    cells = extended(listed(), cells=[{LR: 1e-2, "train.seed": 3}])
+    assert points(cells) == [{LR: 1e-3}, {LR: 1e-2, "train.seed": 3}]
+    drawn = sweep(method="random", trials=2, parameters=RANGE)
+    more = extended(drawn, trials=3)
+    assert more.trials == 5
+    assert points(more)[:2] == points(drawn)
+    assert extended(drawn, trials=1).trials == 3
+
+
+def test_all_else_of_the_spec_stays_as_it_was_written():
+    spec = sweep(seeds=[1, 2], max_concurrent=3)
+    more = extended(spec, parameters={LR: [1e-2]})
+    whole, before = (s.model_dump(exclude={"parameters"}) for s in (more, spec))
+    assert whole == before
+    assert more.model_fields_set == spec.model_fields_set
+
+
+def search() -> SweepSpec:
+    return sweep(method="tpe", trials=2, parameters=RANGE)
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "wanted"),
+    [
+        (sweep, {"cells": [{LR: 1e-2}]}, "parameters"),
+        (sweep, {"trials": 2}, "parameters"),
+        (listed, {"parameters": {LR: [1e-2]}}, "cells"),
+        (search, {"parameters": {LR: [1e-2]}}, "trials"),
+    ],
+)
+def test_what_the_method_has_no_use_for_is_refused_with_what_it_takes(made, given, wanted):
+    [name] = given
+    spec = made()
+    with pytest.raises(UserError) as caught:
+        extended(spec, **given)
+    assert caught.value.message == (f"{name} cannot be added to grid: its method is {spec.method}.")
+    assert caught.value.hint == f"Give {wanted}."
+
+
+@pytest.mark.parametrize("given", [{}, {"parameters": {}}])
+def test_nothing_is_no_extension(given):
+    with pytest.raises(UserError) as caught:
+        extended(sweep(), **given)
+    assert caught.value.message == "nothing to add to grid."
+    assert caught.value.hint == "Give parameters."
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("train.optimizer.lrr", f"Did you mean {LR}?"),
+        ("zzz", f"Its parameters: {LR}, train.seed."),
+    ],
+)
+def test_a_path_that_does_not_vary_is_refused_with_those_that_do(path, hint):
+    parameters = {**DATA_OF_GRID["parameters"], "train.seed": {"values": [1]}}
+    with pytest.raises(UserError) as caught:
+        extended(sweep(parameters=parameters), parameters={path: [1]})
+    assert caught.value.message == f"{path} does not vary in grid."
+    assert caught.value.hint == hint
+
+
+def test_trials_are_at_least_one_and_values_must_fit():
+    with pytest.raises(UserError, match="trials is -1; it must be at least 1"):
+        extended(search(), trials=-1)
+    with pytest.raises(SpecError, match="greater than 0"):
+        extended(sweep(), parameters={LR: [-1.0]})
+    with pytest.raises(SpecError, match="twice"):
+        extended(sweep(), parameters={LR: [1e-3]})

@@ -1,0 +1,211 @@
+"""Sweeps that go on: cells made, given up and run again by the record and its keeper."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.cluster.sweep_controller import SweepController
+from lehr.control.lifecycle import RunState
+from lehr.errors import Conflict
+from lehr.specs import SweepSpec, expand, load_spec
+from lehr_testing.stores import begin, fresh_store, line, metrics, run_spec, say
+
+LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with fresh_store(tmp_path / "home") as store:
+        yield store
+
+
+@pytest.fixture
+def keeper(store):
+    keeper = SweepController(store)
+    store.subscribe(keeper.changed)
+    return keeper
+
+
+def made(store, **fields):
+    spec = load_spec(
+        {
+            "kind": "sweep",
+            "name": "s",
+            "parameters": {"train.seed": {"values": [0, 1, 2, 3, 4]}},
+            "metric": {"name": "train/loss"},
+            "run": {"train": run_spec().model_dump(mode="json")["train"]},
+            **fields,
+        }
+    )
+    assert isinstance(spec, SweepSpec)
+    return store.create_sweep(spec, expand(spec))
+
+
+def start(store, run_id):
+    attempt = begin(store, run_id)
+    say(store, attempt.id, line("started", attempt=attempt.number, device="cpu", total_steps=10))
+    store.apply_events(attempt.id)
+    assert store.run(run_id).state == "running"
+    return attempt
+
+
+def end(store, run_id, new, cause="exception", message="boom"):
+    run = store.run(run_id)
+    assert store.move(
+        run_id,
+        old=RunState(run.state),
+        new=new,
+        attempt=run.attempt,
+        cause=cause,
+        message=message,
+        actor="dispatcher",
+    )
+
+
+def runs(store, sweep):
+    return [store.run(cell.run_id) for cell in store.cells(sweep.id)]
+
+
+def states(store, sweep):
+    return [run.state for run in runs(store, sweep)]
+
+
+def fail_three(store, sweep):
+    for run in runs(store, sweep)[:3]:
+        start(store, run.id)
+        end(store, run.id, RunState.FAILED)
+
+
+def test_a_sweep_whose_cells_fail_alike_does_not_burn_its_grid(store, keeper):
+    sweep = made(store)
+    fail_three(store, sweep)
+    keeper.tick()
+    assert states(store, sweep) == ["failed"] * 3 + ["cancelled"] * 2
+    why = "all 3 cells that ended failed in the same way: exception: boom"
+    assert store.sweep(sweep.id).stopped == why
+    assert runs(store, sweep)[4].reason == f"its sweep was stopped: {why}"
+    keeper.tick()
+    assert store.sweep(sweep.id).stopped == why
+
+
+def test_retry_runs_exactly_the_cells_that_failed_or_never_ran(store, keeper):
+    sweep = made(store)
+    fail_three(store, sweep)
+    keeper.tick()
+    before = [run.id for run in runs(store, sweep)]
+    again = store.retry_cells(sweep.id, actor="user")
+    after = runs(store, sweep)
+    assert [run.state for run in after] == ["queued"] * 5
+    assert [run.id for run in after[:3]] == before[:3]
+    assert [run.attempt for run in after] == [1, 1, 1, 0, 0]
+    assert not {run.id for run in after[3:]} & set(before)
+    assert again == [run.id for run in after]
+    assert store.sweep(sweep.id).stopped is None
+    keeper.tick()
+    assert states(store, sweep) == ["queued"] * 5
+
+
+def test_retry_leaves_what_did_not_fail_alone(store):
+    sweep = made(store)
+    first, second, third, *_ = runs(store, sweep)
+    start(store, first.id)
+    end(store, first.id, RunState.COMPLETED, "completed", None)
+    start(store, second.id)
+    end(store, second.id, RunState.FAILED)
+    end(store, third.id, RunState.CANCELLED, "cancel", None)
+    assert store.retry_cells(sweep.id, actor="user") == [second.id]
+    assert states(store, sweep) == ["completed", "queued", "cancelled", "queued", "queued"]
+    with pytest.raises(Conflict, match="has no failed cell"):
+        store.retry_cells(sweep.id, actor="user")
+
+
+def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, keeper):
+    sweep = made(store, method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
+    assert len(store.cells(sweep.id)) == 10
+
+    def finish_all():
+        for run in runs(store, sweep):
+            if run.state == "queued":
+                attempt = start(store, run.id)
+                say(store, attempt.id, metrics(10, train_loss=run.spec["train"]["optimizer"]["lr"]))
+                end(store, run.id, RunState.COMPLETED, "completed", None)
+
+    keeper.tick()
+    assert len(store.cells(sweep.id)) == 10
+    finish_all()
+    keeper.tick()
+    assert len(store.cells(sweep.id)) == 11
+    keeper.tick()
+    assert len(store.cells(sweep.id)) == 11
+    finish_all()
+    another = SweepController(store)  # A restarted server: nothing told it of any change.
+    another.tick()
+    assert len(store.cells(sweep.id)) == 11
+    another.look_at_all()
+    another.tick()
+    assert len(store.cells(sweep.id)) == 12
+    finish_all()
+    keeper.tick()
+    names = [run.name for run in runs(store, sweep)]
+    assert names == [f"s-{n}" for n in range(1, 13)]
+    assert runs(store, sweep)[11].submitted_by == "sweep"
+
+
+def test_cells_are_added_once_to_a_sweep_as_it_was_seen(store):
+    sweep = made(store)
+    cells = [({"train.seed": 9}, run_spec("s-6"))]
+    assert store.add_cells(sweep.id, cells, known=5, actor="sweep")
+    assert not store.add_cells(sweep.id, cells, known=5, actor="sweep")
+    assert store.stop_sweep(sweep.id, "enough", actor="sweep")
+    assert not store.stop_sweep(sweep.id, "again", actor="sweep")
+    assert not store.add_cells(sweep.id, cells, known=6, actor="sweep")
+    assert states(store, sweep) == ["cancelled"] * 6
+
+
+def test_a_pruner_gives_up_what_runs_and_only_that_attempt(store, keeper):
+    sweep = made(store, pruning={"name": "asha", "min_steps": 2, "reduction": 2})
+    *good, bad = runs(store, sweep)
+    for at, run in enumerate(good):
+        attempt = start(store, run.id)
+        say(store, attempt.id, metrics(2, train_loss=1.0 + at / 10), metrics(4, train_loss=1.0))
+        end(store, run.id, RunState.COMPLETED, "completed", None)
+    keeper.tick()
+    attempt = start(store, bad.id)
+    keeper.tick()
+    assert store.run(bad.id).desired == "run"
+    say(store, attempt.id, metrics(2, train_loss=9.0))
+    keeper.tick()
+    assert store.run(bad.id).desired == "prune"
+    wish = store.wishes(bad.id)[-1]
+    assert (wish.actor, wish.attempt) == ("sweep", 1)
+    assert wish.message == ("train/loss, asha: 9 at step 2 is not among the best 1/2 at this rung")
+    assert not store.prune_run(bad.id, 1, "twice")
+    assert len(store.wishes(bad.id)) == 1
+
+
+def test_a_sweep_that_cannot_be_looked_at_does_not_hold_the_others(store, keeper, caplog):
+    broken, sweep = made(store), made(store)
+    with store.db.write() as session:
+        row = store.sweep(broken.id)
+        row.spec = {**row.spec, "method": "of a newer version"}
+        session.add(row)
+    fail_three(store, sweep)
+    keeper.tick()
+    assert store.sweep(sweep.id).stopped is not None
+    assert f"sweep {broken.id} could not be updated" in caplog.text
+
+
+@pytest.mark.parametrize(("metric", "stops"), [("val/loss", True), ("train/loss", False)])
+def test_a_search_over_cells_of_different_held_out_sets_stops(store, keeper, metric, stops):
+    space = {"train.optimizer.lr": LR}
+    sweep = made(store, method="tpe", parameters=space, trials=12, metric={"name": metric})
+    for run in runs(store, sweep):
+        attempt = start(store, run.id)
+        values, digest = {metric: 2.0}, f"{run.number % 2}" * 64
+        said = line("evaluation", step=10, tokens=1, values=values, validation_digest=digest)
+        say(store, attempt.id, said)
+        end(store, run.id, RunState.COMPLETED, "completed", None)
+    keeper.tick()
+    why = store.sweep(sweep.id).stopped
+    assert ("different held-out sets" in (why or "")) == stops
+    assert len(store.cells(sweep.id)) == (10 if stops else 11)

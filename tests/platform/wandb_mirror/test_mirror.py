@@ -1,0 +1,319 @@
+"""The mirror in W&B, offline: what its files hold is what the run said, once each."""
+
+import os
+import signal
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr.errors import SpecError
+from lehr.specs.tracking import Tracking
+from lehr.wandb_mirror.state_files import Notes
+from lehr_testing import mirrors, seeding
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, line, say, started
+from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
+from lehr_testing.specs import lr_sweep
+from lehr_testing.waiting import until
+from lehr_testing.wandb_files import offline_runs
+
+OFFLINE = {"tracking": {"wandb": {"mode": "offline", "tags": ["extra"], "job_type": "train"}}}
+
+OFFLINE_TRACKING = Tracking.model_validate(OFFLINE["tracking"])
+
+
+@pytest.fixture(scope="module")
+def mirrored_api(tmp_path_factory):
+    """A server whose mirror runs all the while: its process takes seconds to start."""
+    home = tmp_path_factory.mktemp("home")
+    with mirrored_home(home, WANDB_API_KEY=None) as api, mirroring(api):
+        yield api
+
+
+@pytest.fixture
+def api(tmp_path):
+    with mirrored_home(tmp_path / "home", WANDB_API_KEY=None) as api:
+        yield api
+
+
+def submitted(api, **changes):
+    return mirrors.submitted(api, OFFLINE, **changes)
+
+
+def steps(first, last, **values):
+    return b"".join(
+        line(
+            "metrics",
+            step=step,
+            tokens=step * 256,
+            values={"train/loss": 10.0 / step, **{k: v(step) for k, v in values.items()}},
+        )
+        for step in range(first, last + 1)
+    )
+
+
+def files(api, run_id):
+    return offline_runs(Notes(api.settings.home, run_id).folder)
+
+
+def test_history_config_summary_samples_and_checkpoints_are_the_runs_own(mirrored_api):
+    api = mirrored_api
+    run_id = submitted(api, tags=["mine"], project="baseline", notes="why")
+    attempt = begin(api.store, run_id)
+    say(api.store, attempt, started())
+    say(api.store, attempt, line("warning", code="loss_spike", message="it rose", step=3))
+    begun = Notes(api.settings.home, run_id).progress
+    until(begun, within_s=60, what="the mirror to begin")
+    say(api.store, attempt, steps(1, 10, odd=lambda s: "NaN" if s == 4 else "Infinity"))
+    say(api.store, attempt, line("evaluation", step=10, tokens=9, values={"val/loss": 1.25}))
+    say(api.store, attempt, line("sample", step=10, prompt="I am", text="told"))
+    say(
+        api.store,
+        attempt,
+        line(
+            "checkpoint",
+            step=10,
+            path="attempt-1/checkpoints/step-00000010",
+            size_bytes=7,
+            digest="d" * 64,
+            val_loss=1.25,
+        ),
+    )
+    say(api.store, attempt, line("sample", step=10, prompt="You", text="are"))
+    say(api.store, attempt, finished(10))
+    end(api.store, run_id)
+    told = until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert_equal_series(api, run_id, mirrored.series)
+    assert told["text"] == f"offline, {told['records']} of {told['records']} records"
+    assert told["records"] == len(api.store.read_stream(attempt, "events.jsonl").splitlines())
+    assert told["folder"] == str(mirrored.path.parent)
+    run = mirrored.run
+    assert (run.run_id, run.display_name, run.project) == (run_id, "one", "baseline")
+    assert (run.notes, run.job_type, list(run.tags)) == ("why", "train", ["mine", "extra"])
+    assert mirrored.config["train"]["optimizer"]["lr"] == 3e-4
+    assert mirrored.config["lehr"]["run"] == run_id
+    assert mirrored.summary["val/loss"] == 1.25
+    assert mirrored.summary["odd"] == "Infinity"
+    assert mirrored.summary["lehr/state"] == "completed"
+    assert mirrored.table("samples") == {
+        "columns": ["step", "attempt", "prompt", "text"],
+        "data": [[10, 1, "I am", "told"], [10, 1, "You", "are"]],
+    }
+    [checkpoint] = [a for a in mirrored.artifacts if a.type == "model"]
+    [entry] = checkpoint.manifest.contents
+    assert entry.ref == f"lehr://{run_id}/attempt-1/checkpoints/step-00000010"
+    assert not entry.local_path
+    assert set(checkpoint.aliases) == {"step-10", "best", "latest"}
+    assert [alert.text for alert in mirrored.alerts] == ["it rose"]
+    assert mirrored.exit_code == 0
+    axis = {metric.glob_name: metric.step_metric for metric in mirrored.metrics}
+    assert axis["*"] == "step"
+
+
+def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api):
+    api = mirrored_api
+    run_id = submitted(api)
+    first = begin(api.store, run_id)
+    say(api.store, first, started() + steps(1, 8))
+    until(
+        lambda: (p := Notes(api.settings.home, run_id).progress()) and p.rows == 8,
+        within_s=60,
+        what="eight rows",
+    )
+    assert api.store.move(
+        run_id,
+        old=RunState.RUNNING,
+        new=RunState.QUEUED,
+        attempt=1,
+        cause="node_lost",
+        actor="dispatcher",
+    )
+    api.store.close_attempt(first)
+    second = begin(api.store, run_id, 2)
+    say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
+    say(api.store, second, steps(6, 12, other=lambda s: s * 0.5) + finished(12))
+    end(api.store, run_id)
+    until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert mirrored.run.run_id == run_id
+    assert_equal_series(api, run_id, mirrored.series)
+    assert [row["attempt"] for row in mirrored.rows] == [1] * 5 + [2] * 7
+
+
+def test_a_mirror_that_is_killed_goes_on_exactly(api):
+    run_id = submitted(api)
+    attempt = begin(api.store, run_id)
+    say(api.store, attempt, started() + steps(1, 50))
+    with mirroring(api) as keeper:
+        until(
+            lambda: (p := Notes(api.settings.home, run_id).progress()) and p.rows == 50,
+            within_s=60,
+            what="fifty rows",
+        )
+        killed = keeper.pid
+        os.kill(killed, signal.SIGKILL)
+        say(api.store, attempt, steps(51, 90))
+        # Neither the run nor the API notices.
+        assert api.client.get(f"/api/v1/runs/{run_id}").json()["state"] == "running"
+        until(lambda: keeper.pid not in {None, killed}, within_s=60, what="another process")
+        say(api.store, attempt, finished(90))
+        end(api.store, run_id)
+        until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert len(mirrored.rows) == 90
+    assert_equal_series(api, run_id, mirrored.series)
+
+
+def test_what_ended_long_ago_is_mirrored_when_asked_and_grouped_by_sweep(mirrored_api):
+    api = mirrored_api
+    answer = api.client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC})
+    run_id = answer.json()["cells"][1]["run"]["id"]
+    attempt = begin(api.store, run_id)
+    say(api.store, attempt, started() + steps(1, 4))
+    say(api.store, attempt, line("warning", code="x", message="long ago"))
+    say(api.store, attempt, finished(4, "failed", cause="nan_loss", message="NaN at 4"))
+    end(api.store, run_id, RunState.FAILED, "NaN at 4")
+    assert api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"] is None
+    wish = {"mode": "offline", "project": "elsewhere"}
+    answer = api.client.post(f"/api/v1/runs/{run_id}/wandb", json=wish)
+    assert answer.json()["wandb"]["text"] == "offline, not begun"
+    until_mirrored(api, run_id)
+    again = {"mode": "offline", "project": "again"}
+    api.client.post(f"/api/v1/runs/{run_id}/wandb", json=again)
+    until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert (mirrored.run.project, mirrored.run.run_group) == ("again", "grid")
+    assert mirrored.alerts == []
+    assert mirrored.exit_code == 1
+    assert mirrored.summary["lehr/reason"] == "NaN at 4"
+    assert_equal_series(api, run_id, mirrored.series)
+
+
+def test_several_runs_at_once_and_a_long_one(mirrored_api):
+    api = mirrored_api
+    spec = seeding.run_spec("long", steps=700)
+    run = api.store.create_run(spec.model_copy(update={"tracking": OFFLINE_TRACKING}))
+    attempt = seeding.start(api.store, run)
+    attempt.train(range(1, 701))
+    attempt.end(RunState.COMPLETED, 700)
+    others = [submitted(api, name=f"n{n}") for n in range(3)]
+    for other in others:
+        begun = begin(api.store, other)
+        say(api.store, begun, started() + steps(1, 5) + finished(5))
+        end(api.store, other)
+    for run_id in [run.id, *others]:
+        until_mirrored(api, run_id)
+    for run_id in [run.id, *others]:
+        [mirrored] = files(api, run_id)
+        assert_equal_series(api, run_id, mirrored.series)
+
+
+def test_a_server_without_the_package_or_a_key_says_so_before_anything_is_recorded(
+    api, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    online = {**RUN_SPEC, "tracking": {"wandb": {}}}
+    answer = api.client.post("/api/v1/runs", json={"spec": online}).json()
+    assert answer["problems"][0]["path"] == "tracking.wandb.mode"
+    assert "the server has no W&B API key for api.wandb.ai" in answer["detail"]
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password " + "0" * 40)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert api.client.post("/api/v1/runs", json={"spec": online}).status_code == 201
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    sweep = {**SWEEP_SPEC, "run": {**SWEEP_SPEC["run"], **OFFLINE}}
+    for path, spec in (("runs", {**RUN_SPEC, **OFFLINE}), ("sweeps", sweep)):
+        answer = api.client.post(f"/api/v1/{path}", json={"spec": spec})
+        assert answer.status_code == 422
+        assert "the package wandb is not installed" in answer.text
+        assert "pip install 'lehr[wandb]'" in answer.text
+    assert len(api.store.list_runs().items) == 1
+
+
+def test_a_mirror_that_fails_shows_why_and_the_run_goes_on(api, monkeypatch):
+    # A W&B server that is not there: the port is closed.
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "5")
+    run_id = submitted(api, tracking={"wandb": {"mode": "online"}})
+    attempt = begin(api.store, run_id)
+    say(api.store, attempt, started() + steps(1, 3))
+    with mirroring(api):
+        told = until(
+            lambda: (
+                (w := api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]) and w["error"] and w
+            ),
+            within_s=120,
+            what="an error",
+        )
+        # What the training says is taken as before, while the mirror fails.
+        assert api.store.run(run_id).state == "running"
+        say(api.store, attempt, steps(4, 6) + finished(6))
+        exit_ = {"exit": {"code": 0}, "sizes": api.store.stream_sizes(attempt), "node_rank": 0}
+        assert api.dispatcher.on_exit(attempt, exit_)["closed"]
+        shown = api.client.get(f"/api/v1/runs/{run_id}/series", params={"name": "train/loss"})
+        assert shown.json()[0]["step"] == [1, 2, 3, 4, 5, 6]
+    assert told["state"] == "failed"
+    assert told["error"] in told["text"]
+    assert "0" * 40 not in api.client.get(f"/api/v1/runs/{run_id}").text
+    assert api.store.run(run_id).state == "completed"
+
+
+def test_deleting_a_run_deletes_its_offline_files(mirrored_api):
+    api = mirrored_api
+    run_id = submitted(api)
+    attempt = begin(api.store, run_id)
+    say(api.store, attempt, started() + steps(1, 2) + finished(2))
+    end(api.store, run_id)
+    until_mirrored(api, run_id)
+    assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
+    folder = Notes(api.settings.home, run_id).folder
+    until(lambda: not folder.exists(), within_s=30, what="the files to go")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_real_training_is_mirrored_by_the_server_that_runs_it(server, corpus):
+    client = server.client()
+    spec = lr_sweep(corpus, "mirrored", [1e-3, 2e-3])
+    spec["run"] |= OFFLINE
+    sweep = client.sweep(spec).wait(timeout_s=300)
+    for run in sweep.runs():
+        until(
+            lambda run=run: (w := run.refresh().detail.wandb) and w.state == "done",
+            within_s=120,
+            what=f"the mirror of {run.name}",
+        )
+        [found] = offline_runs(server.home / "wandb" / run.id)
+        assert found.run.run_group == "mirrored"
+        frame = run.history("train/loss")
+        assert found.series("train/loss") == (frame["step"].tolist(), frame["train/loss"].tolist())
+        checkpoints = [made for made in found.artifacts if made.type == "model"]
+        refs = [entry.ref for made in checkpoints for entry in made.manifest.contents]
+        assert any(ref.startswith("file://") for ref in refs)
+
+
+def test_the_key_does_not_reach_a_trainer(monkeypatch):
+    from lehr.node.agent import clean_environment
+
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("HF_HOME", "/data")
+    environment = clean_environment()
+    assert environment["HF_HOME"] == "/data"
+    assert "WANDB_API_KEY" not in environment
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"tracking": {"wandb": {"api_key": "hush"}}}, "tracking.wandb: api_key"),
+        ({"tracking": {"wandb": {"entity": "a1" * 20}}}, "looks like a W&B key"),
+        ({"env": {"WANDB_API_KEY": "hush"}}, "env: WANDB_API_KEY"),
+    ],
+)
+def test_a_key_in_a_spec_is_refused_and_not_repeated(change, told):
+    from lehr.specs import parse_spec
+
+    with pytest.raises(SpecError, match=told) as caught:
+        parse_spec({**RUN_SPEC, **change})
+    assert "hush" not in str(caught.value)
+    assert "a1a1" not in str(caught.value)

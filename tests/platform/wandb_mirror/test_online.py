@@ -1,0 +1,177 @@
+"""The mirror against a W&B server: wandb's own client and core speak, a server of ours listens.
+
+Only W&B's server is a stand-in: the internet is not there.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr.wandb_mirror.state_files import Notes
+from lehr_testing import mirrors
+from lehr_testing.api import begin, end, finished, line, metrics, say, started
+from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
+from lehr_testing.waiting import until
+from lehr_testing.wandb_server import KEY, WandbServer
+
+pytestmark = pytest.mark.slow
+ONLINE = {"tracking": {"wandb": {"mode": "online", "project": "p"}}}
+
+
+@pytest.fixture(scope="module")
+def wandb_server():
+    server = WandbServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def environment(wandb_server):
+    # The last two are of another run, which the server's own environment may name.
+    return {
+        "WANDB_API_KEY": KEY,
+        "WANDB_BASE_URL": wandb_server.url,
+        "WANDB_RUN_ID": "stray",
+        "WANDB_MODE": "disabled",
+    }
+
+
+@pytest.fixture
+def api(environment, tmp_path):
+    with mirrored_home(tmp_path / "home", **environment) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def mirrored_api(environment, tmp_path_factory):
+    """A server whose mirror runs all the while: its process takes seconds to start."""
+    home = tmp_path_factory.mktemp("home")
+    with mirrored_home(home, **environment) as api, mirroring(api):
+        yield api
+
+
+def submitted(api, **changes):
+    return mirrors.submitted(api, ONLINE, **changes)
+
+
+def rows_sent(server, run_id, count):
+    def look():
+        with server.guard:
+            return run_id in server.runs and len(server.runs[run_id].lines) >= count
+
+    return until(look, within_s=120, what=f"{count} rows at W&B")
+
+
+def test_a_mirror_that_is_killed_and_started_again_sends_each_row_once(api, wandb_server):
+    run_id = submitted(api, tags=["mine"])
+    attempt = begin(api.store, run_id)
+    say(api.store, attempt, started() + metrics(1, 20, odd="NaN"))
+    with mirroring(api) as keeper:
+        rows_sent(wandb_server, run_id, 20)
+        killed = keeper.pid
+        os.kill(killed, signal.SIGKILL)
+        say(api.store, attempt, metrics(21, 40, odd="Infinity"))
+        rows_sent(wandb_server, run_id, 40)
+        assert keeper.pid != killed
+    # The server stops and starts: a third W&B session of the same run.
+    say(api.store, attempt, metrics(41, 50, odd=1.0))
+    say(
+        api.store,
+        attempt,
+        line(
+            "checkpoint",
+            step=50,
+            path="attempt-1/checkpoints/step-00000050",
+            size_bytes=7,
+            digest="d" * 64,
+        ),
+    )
+    say(api.store, attempt, line("sample", step=50, prompt="I", text="am") + finished(50))
+    end(api.store, run_id)
+    with mirroring(api):
+        told = until_mirrored(api, run_id)
+    remote = wandb_server.runs[run_id]
+    assert_equal_series(api, run_id, remote.series)
+    assert [row["_step"] for row in remote.rows] == list(range(50))
+    assert told["url"] == f"{wandb_server.url}/me/p/runs/{run_id}"
+    assert remote.exit_code == 0
+    assert remote.summary["train/loss"] == 0.2
+    assert remote.summary["lehr/state"] == "completed"
+    assert remote.summary["samples"]["nrows"] == 1
+    assert remote.config["train"]["value"]["steps"] == 100
+    assert remote.settings["tags"] == ["mine"]
+    kinds = {made["artifactCollectionName"] for made in wandb_server.artifacts}
+    assert f"checkpoint-{run_id}" in kinds
+    stored = (api.settings.home / "wandb" / run_id).rglob("*.json")
+    assert not [path for path in stored if KEY in path.read_text(errors="replace")]
+
+
+def test_steps_that_are_trained_again_stand_beside_the_first_by_attempt(mirrored_api, wandb_server):
+    api = mirrored_api
+    run_id = submitted(api)
+    first = begin(api.store, run_id)
+    say(api.store, first, started() + metrics(1, 8))
+    rows_sent(wandb_server, run_id, 8)
+    assert api.store.move(
+        run_id,
+        old=RunState.RUNNING,
+        new=RunState.QUEUED,
+        attempt=1,
+        cause="node_lost",
+        actor="dispatcher",
+    )
+    api.store.close_attempt(first)
+    second = begin(api.store, run_id, 2)
+    say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
+    say(api.store, second, metrics(6, 12, **{"train/loss": 0.5}) + finished(12))
+    end(api.store, run_id)
+    until_mirrored(api, run_id)
+    remote = wandb_server.runs[run_id]
+    assert [(row["attempt"], row["step"]) for row in remote.rows] == [
+        *((1, step) for step in range(1, 9)),
+        *((2, step) for step in range(6, 13)),
+    ]
+    assert remote.summary["train/loss"] == 0.5
+
+
+def test_an_outage_of_wandb_only_delays(mirrored_api, wandb_server):
+    api = mirrored_api
+    run_id = submitted(api)
+    attempt = begin(api.store, run_id)
+    say(api.store, attempt, started() + metrics(1, 5))
+    rows_sent(wandb_server, run_id, 5)
+    wandb_server.down = True
+    say(api.store, attempt, metrics(6, 9) + finished(9))
+    end(api.store, run_id)
+    until(lambda: wandb_server.refused, within_s=120, what="a request that W&B refuses")
+    assert api.client.get(f"/api/v1/runs/{run_id}").json()["state"] == "completed"
+    wandb_server.down = False
+    until_mirrored(api, run_id)
+    assert_equal_series(api, run_id, wandb_server.runs[run_id].series)
+
+
+def test_offline_files_are_what_wandb_sync_reads(mirrored_api, wandb_server):
+    api = mirrored_api
+    run_id = submitted(api, tracking={"wandb": {"mode": "offline", "project": "p"}})
+    attempt = begin(api.store, run_id)
+    say(api.store, attempt, started() + metrics(1, 30, odd="-Infinity") + finished(30))
+    end(api.store, run_id)
+    folder = until_mirrored(api, run_id)["folder"]
+    wandb = Path(sys.executable).with_name("wandb")
+    done = subprocess.run(
+        [wandb, "sync", folder],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=api.settings.home,
+        env={**os.environ, "WANDB_API_KEY": KEY, "WANDB_BASE_URL": wandb_server.url},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_equal_series(api, run_id, wandb_server.runs[run_id].series)
+    assert Notes(api.settings.home, run_id).progress().rows == 30

@@ -1,0 +1,358 @@
+"""Saves beside the steps: what they hold, when they are told, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from lehr_testing.specs import train as train_values
+from lehr_trainer.checkpointing import checkpoint, staging
+from lehr_trainer.checkpointing import checkpointer as saving
+from lehr_trainer.checkpointing.checkpoint import read_manifest, verify
+from lehr_trainer.checkpointing.checkpointer import Checkpointer
+from lehr_trainer.checkpointing.staging import HostCopy, TooLittleMemory, layout_of
+from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.errors import DiskFull
+from lehr_trainer.models import build_model
+from lehr_trainer.optim import build_optimizer
+from lehr_trainer.planning.memory import training_memory
+from lehr_trainer.runtime.context import RunContext
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.launch import RunPaths
+from lehr_trainer.step_control import StepControl, StepDecision
+from lehr_trainer.update_step import UpdateStep
+
+CPU = torch.device("cpu")
+PATIENCE_S = 60.0
+
+
+class Run:
+    """What a saver needs of a training, and steps that change all state."""
+
+    def __init__(
+        self, folder: Path, optimizer: dict[str, Any] | None = None, **policy: Any
+    ) -> None:
+        values = train_values(folder, checkpoint={"every": 1, **policy})
+        config = TrainConfig.model_validate({**values, "optimizer": optimizer or {"lr": 1e-3}})
+        self.attempt = layout.attempt_dir(folder, 1)
+        self.attempt.mkdir(parents=True)
+        self.said: list[str] = []
+        data: Any = SimpleNamespace(digest="d", validation_digest="v")
+        none: Any = None
+        session = RunContext(
+            config=config,
+            place=RunPaths(folder, self.attempt, LaunchNote(), standalone=True),
+            ranks=Ranks(rank=0, world_size=1, device=CPU),
+            events=EventStream(self.attempt / layout.EVENTS),
+            signals=none,
+            timeline=none,
+            say=self.said.append,
+        )
+        self.model = build_model(config.model, device="cpu", seed=0)
+        self.optimizer = build_optimizer(self.model, config.optimizer)
+        self.saver = Checkpointer(session, data, self.model, self.optimizer, UpdateStep(CPU))
+        self.config, self.steps = config, 0
+
+    def step(self) -> None:
+        generator = torch.Generator().manual_seed(self.steps)
+        for parameter in self.model.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        self.optimizer.step()
+        self.steps += 1
+
+    def save(self, val_loss: float | None = None, *, final: bool = False) -> None:
+        progress = Progress(step=self.steps, tokens=self.steps)
+        self.saver.save(progress, "interval", val_loss, final=final)
+
+    def records(self, kind: str = "checkpoint") -> list[dict[str, Any]]:
+        lines = (self.attempt / layout.EVENTS).read_text().splitlines()
+        return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+    def folder(self, step: int) -> Path:
+        return layout.checkpoint_dir(self.attempt, step)
+
+    def digests(self, step: int) -> dict[str, str]:
+        files = read_manifest(self.folder(step)).files
+        return {name: file.sha256 for name, file in files.items() if name != "state.json"}
+
+    def state(self, step: int) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.folder(step) / "state.json").read_text())
+        for own in ("checkpoint", "data"):  # How it saves, and the run's own folder.
+            document["config"].pop(own)
+        return document
+
+
+class Gate:
+    """Stands before ``write_checkpoint``: nothing is written until it opens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self.error: Exception | None = None
+        whole = checkpoint.write_checkpoint
+
+        def write(*args: Any, **kwargs: Any) -> Any:
+            self.reached.set()
+            assert self.opened.wait(PATIENCE_S)
+            if self.error is not None:
+                raise self.error
+            return whole(*args, **kwargs)
+
+        monkeypatch.setattr(checkpoint, "write_checkpoint", write)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [{"name": "adamw"}, {"name": "muon"}, {"name": "adamw8bit", "library": "bitsandbytes"}],
+    ids=lambda one: one["name"],
+)
+def test_what_is_written_is_the_state_when_it_was_asked_for_to_the_byte(
+    optimizer: dict[str, Any], tmp_path: Path, gate: Gate
+) -> None:
+    if optimizer["name"] == "adamw8bit":
+        pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    beside = Run(tmp_path / "beside", optimizer, asynchronous=True)
+    blocking = Run(tmp_path / "blocking", optimizer, asynchronous=False)
+    for run in (beside, blocking):
+        run.step()
+        run.saver.attend()
+        run.step()
+    beside.save()
+    assert gate.reached.wait(PATIENCE_S)
+    beside.step()  # Everything changes before a byte is written.
+    beside.step()
+    gate.opened.set()
+    beside.saver.wait()
+    blocking.save()
+    assert beside.digests(2) == blocking.digests(2)
+    assert beside.state(2) == blocking.state(2)
+    verify(beside.folder(2))
+
+
+def test_the_record_comes_when_the_checkpoint_is_whole_and_says_who_waited(
+    tmp_path: Path, gate: Gate
+) -> None:
+    run = Run(tmp_path)
+    run.step()
+    run.save()
+    assert gate.reached.wait(PATIENCE_S)
+    assert run.records() == []
+    assert not run.folder(1).exists()
+    gate.opened.set()
+    run.saver.wait()
+    (record,) = run.records()
+    assert verify(run.folder(1)).step == record["step"] == 1
+    assert 0 < record["blocked_s"] < record["seconds"]
+    assert record["waited_s"] <= record["blocked_s"]
+
+
+def test_while_saves_block_the_loop_waits_for_all_of_each(tmp_path: Path) -> None:
+    run = Run(tmp_path, asynchronous=False)
+    run.step()
+    run.save()
+    (record,) = run.records()
+    assert record["blocked_s"] == record["seconds"] > 0
+    assert run.folder(1).exists()
+
+
+def test_a_second_save_waits_for_the_first(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    run.step()
+    run.save()
+    assert gate.reached.wait(PATIENCE_S)
+    run.step()
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(
+        saving, "time", SimpleNamespace(perf_counter=lambda: clock.now, time=time.time)
+    )
+    wait = run.saver._background.wait
+
+    def wait_seven_seconds() -> None:
+        if run.saver.saving:
+            gate.opened.set()
+            wait()
+            clock.now += 7
+        assert [record["step"] for record in run.records()] == [1]
+
+    monkeypatch.setattr(run.saver._background, "wait", wait_seven_seconds)
+    run.save()
+    wait()
+    first, after = run.records()
+    assert (first["step"], after["step"]) == (1, 2)
+    assert (after["waited_s"], after["blocked_s"]) == (7, 7)
+
+
+def test_the_final_save_waits_for_both(tmp_path: Path, gate: Gate) -> None:
+    run = Run(tmp_path)
+    run.step()
+    run.save()
+    run.step()
+    gate.opened.set()
+    run.save(final=True)
+    assert [record["step"] for record in run.records()] == [1, 2]
+    assert run.records()[1]["blocked_s"] == run.records()[1]["seconds"]
+
+
+def test_the_last_the_best_and_every_mth_are_kept_all_the_same(tmp_path: Path) -> None:
+    run = Run(tmp_path, keep_last=2, keep_best=True, keep_every=4)
+    for val_loss in (3.0, 2.0, 2.5, None, 2.2, 2.6, None):
+        run.step()
+        run.save(val_loss)
+    run.saver.wait()
+    kept = [layout.checkpoint_step(path) for path in layout.checkpoints(run.attempt)]
+    assert kept == [2, 4, 6, 7]
+    assert [record["step"] for record in run.records("checkpoint_removed")] == [1, 3, 5]
+
+
+# --- errors ----------------------------------------------------------------------------------
+
+
+def test_an_error_is_raised_once_at_the_next_boundary_and_earlier_checkpoints_stay(
+    tmp_path: Path, gate: Gate
+) -> None:
+    run = Run(tmp_path)
+    gate.opened.set()
+    run.step()
+    run.save()
+    run.saver.wait()
+    gate.error = DiskFull("no space left for checkpoint step-00000002")
+    run.step()
+    run.save()
+    with pytest.raises(DiskFull, match="step-00000002"):
+        _boundaries(run.saver.attend, run.saver.wait)
+    assert not run.saver.attend(), "it has been told"
+    run.saver.wait()
+    verify(run.folder(1))
+    assert [record["step"] for record in run.records()] == [1]
+
+
+def _boundaries(attend: Callable[[], bool], wait: Callable[[], None]) -> None:
+    """What the loop does between steps, until something has failed."""
+    ended = threading.Event()
+    for _ in range(int(PATIENCE_S * 100)):
+        if attend():
+            wait()
+        ended.wait(0.01)
+
+
+def test_the_next_save_raises_the_error_of_the_one_before(tmp_path: Path, gate: Gate) -> None:
+    run = Run(tmp_path)
+    gate.error = DiskFull("full")
+    gate.opened.set()
+    run.step()
+    run.save()
+    run.step()
+    with pytest.raises(DiskFull, match="full"):
+        run.save()
+
+
+def test_a_run_that_fails_of_something_else_lets_the_save_end_and_says_how(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    run.step()
+    run.save()
+    monkeypatch.setattr(saving, "WAIT_WHEN_FAILING_S", 0.05)
+    run.saver.end()
+    assert "not done within 0.05 s" in run.said[-1]
+    gate.opened.set()
+    monkeypatch.setattr(saving, "WAIT_WHEN_FAILING_S", PATIENCE_S)
+    run.saver.end()
+    assert [record["step"] for record in run.records()] == [1]
+    gate.error = DiskFull("full")
+    run.step()
+    run.save()
+    run.saver.end()
+    assert run.said[-1] == "warning: the save in progress failed: full"
+
+
+def test_ranks_agree_that_a_save_failed() -> None:
+    signals: Any = SimpleNamespace(received=True)
+    boundary = StepControl(Path("nowhere"), signals, 0)
+    alone = Ranks(rank=0, world_size=1, device=CPU)
+    # Before a stop: the checkpoint that a stop would write is in doubt, too.
+    assert boundary.agree(alone, save_failed=True) == StepDecision(save_failed=True)
+    assert boundary.agree(alone).stop is not None
+
+
+# --- memory ----------------------------------------------------------------------------------
+
+
+def test_without_room_for_a_copy_saves_block_and_a_warning_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "free_memory", lambda: 100_000)
+    run = Run(tmp_path)
+    run.step()
+    run.saver.attend()
+    run.save()
+    assert run.folder(1).exists(), "it is whole when save returns"
+    run.step()
+    run.save()
+    (warning,) = run.records("warning")
+    assert warning["code"] == "saves_block"
+    assert (
+        "a copy of the state takes 0.00 GB of host memory, and 0.00 GB are free"
+        in (warning["message"])
+    )
+    assert "checkpoint.asynchronous: false" in warning["message"]
+    assert all(r["blocked_s"] == r["seconds"] for r in run.records())
+
+
+def test_the_copy_takes_what_the_plan_says(tmp_path: Path) -> None:
+    run = Run(tmp_path, {"name": "adamw"})
+    run.step()
+    run.saver.attend()
+    run.saver.wait()
+    planned = training_memory(run.config).checkpoint_copy
+    assert run.saver.copy_bytes == pytest.approx(planned, rel=0.02)
+
+
+def test_a_copy_is_taken_into_the_same_memory_each_time() -> None:
+    copy = HostCopy(CPU)
+    tensors = {
+        "model": {"a": torch.randn(3, 5).t(), "b": torch.tensor(2), "none": torch.empty(0, 4)},
+        "optimizer": {"a/codes": torch.arange(7, dtype=torch.uint8), "a/on": torch.tensor(True)},
+    }
+    first = copy.take(tensors)
+    places = {name: view.data_ptr() for name, view in first["model"].items()}
+    for kind, named in tensors.items():
+        assert first[kind].keys() == named.keys()
+        for name, tensor in named.items():
+            assert torch.equal(first[kind][name], tensor), name
+            assert first[kind][name].dtype == tensor.dtype
+    tensors["model"]["a"].add_(1)
+    second = copy.take(tensors)
+    assert torch.equal(second["model"]["a"], tensors["model"]["a"])
+    assert {name: view.data_ptr() for name, view in second["model"].items()} == places
+    wider = {"model": {"a": torch.randn(300)}}
+    assert torch.equal(copy.take(wider)["model"]["a"], wider["model"]["a"])
+    assert copy.nbytes == 1216
+
+
+def test_a_copy_that_is_too_large_is_refused_with_both_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(staging, "free_memory", lambda: 2 * 10**9)
+    wanted = layout_of({"model": {"a": torch.empty(1)}})
+    huge = tuple((*one[:4], 19 * 10**8) for one in wanted)
+    with pytest.raises(TooLittleMemory, match=r"takes 1\.90 GB of host memory, and 2\.00 GB"):
+        HostCopy(CPU).reserve(huge)

@@ -1,0 +1,183 @@
+"""A22: each metric against a direct computation, and none of them disturbs the training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lehr_trainer.configs.diagnostics import SampleConfig
+from lehr_trainer.configs.fp8 import Fp8Config
+from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
+from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.models.fp8 import convert_to_fp8
+from lehr_trainer.models.gpt2 import GPT2
+from lehr_trainer.models.init import initialise
+from lehr_trainer.models.llama import Llama
+
+
+def build(kind: str = "llama", **changes):
+    if kind == "gpt2":
+        model = GPT2(GPT2Config(**{**GPT2_TINY, **changes}))
+    else:
+        model = Llama(LlamaConfig(**{**MODEL_PRESETS["tiny"].values, **changes}))
+    initialise(model, seed=0)
+    return model.train()
+
+
+def batch(seed: int = 0):
+    tokens = torch.randint(0, 512, (4, 65), generator=torch.Generator().manual_seed(seed))
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def flat(tensors) -> torch.Tensor:
+    return torch.cat([t.detach().flatten() for t in tensors]).double()
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_norms_and_ratios_of_parts_are_those_computed_directly(kind: str, tied: bool) -> None:
+    model = build(kind, tie_embeddings=tied)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    watch = ParameterStats(model)
+    inputs, targets = batch()
+    cross_entropy(model(inputs), model.head_weight, targets).backward()
+    layers = model.layers if kind == "llama" else model.h
+    embedding = model.embed_tokens if kind == "llama" else model.wte
+    parts = {
+        "embedding": [embedding.weight],
+        "first_layer": list(layers[0].parameters()),
+        "last_layer": list(layers[3].parameters()),
+    }
+    if not tied:
+        parts["head"] = [model.head_weight]
+    gradients = {name: flat(p.grad for p in members) for name, members in parts.items()}
+    before = {name: flat(members) for name, members in parts.items()}
+    watch.before_update()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+    optimizer.step()
+    values = watch.after_update()
+    after = {name: flat(members) for name, members in parts.items()}
+    assert len(values) == 3 * len(parts)
+    for name in parts:
+        assert values[f"params/{name}/grad_norm"].item() == pytest.approx(
+            gradients[name].norm().item(), rel=1e-5
+        )
+        assert values[f"params/{name}/norm"].item() == pytest.approx(
+            after[name].norm().item(), rel=1e-5
+        )
+        ratio = (after[name] - before[name]).norm() / before[name].norm()
+        assert values[f"params/{name}/update_ratio"].item() == pytest.approx(ratio.item(), rel=1e-4)
+
+
+def test_gradient_norms_are_told_without_the_loss_scale() -> None:
+    plain, scaled = build(), build()
+    inputs, targets = batch()
+    found = []
+    for model, scale in ((plain, 1.0), (scaled, 4096.0)):
+        (cross_entropy(model(inputs), model.head_weight, targets) * scale).backward()
+        watch = ParameterStats(model)
+        watch.before_update(torch.tensor(scale))
+        found.append(watch.after_update()["params/first_layer/grad_norm"].item())
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+def test_quality_is_the_fp32_loss_and_accuracy_on_the_first_tokens() -> None:
+    model = build()
+    inputs, targets = batch()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        values = quality(model, inputs, targets, tokens=130)
+    with torch.no_grad():
+        logits = (model(inputs[:2]) @ model.head_weight.T).flatten(0, 1).double()
+    wanted = targets[:2].flatten()
+    assert values["raw_ce_fp32"].item() == pytest.approx(
+        F.cross_entropy(logits, wanted).item(), abs=1e-6
+    )
+    assert values["top1_acc"].item() == pytest.approx(
+        (logits.argmax(-1) == wanted).double().mean().item()
+    )
+
+
+def test_a_loss_that_lies_shows_beside_the_raw_one() -> None:
+    model = build()
+    inputs, targets = batch()
+
+    def lying(x, y):
+        return cross_entropy(model(x), model.head_weight, y) * 0.5
+
+    values = quality(model, inputs, targets, tokens=64, unwrapped_loss=lying)
+    assert values["loss_same_tokens"].item() == pytest.approx(
+        values["raw_ce_fp32"].item() / 2, rel=1e-5
+    )
+
+
+def test_quality_uses_no_fp8() -> None:
+    pytest.importorskip("torchao", reason="torchao is not installed")
+    plain, fp8 = build(), build()
+    convert_to_fp8(fp8, Fp8Config(recipe="tensorwise", emulate=True))
+    inputs, targets = batch()
+    assert quality(plain, inputs, targets, tokens=64) == quality(fp8, inputs, targets, tokens=64)
+
+
+def test_a_long_vocabulary_is_looked_at_in_pieces_and_sums_up_the_same() -> None:
+    model = build()
+    inputs = torch.randint(0, 512, (3, 200), generator=torch.Generator().manual_seed(1))
+    values = quality(model, inputs, inputs, tokens=600)  # 600 rows: three pieces
+    with torch.no_grad():
+        logits = (model(inputs) @ model.head_weight.T).flatten(0, 1)
+    assert values["raw_ce_fp32"].item() == pytest.approx(
+        F.cross_entropy(logits, inputs.flatten()).item(), abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_greedy_sample_is_the_argmax_of_each_forward(kind: str) -> None:
+    model = build(kind)
+    written = sample(model, [1, 2, 3], tokens=6, temperature=0, seed=0, longest=64).tolist()
+    so_far = [1, 2, 3]
+    for token in written:
+        with torch.no_grad():
+            logits = model(torch.tensor([so_far]))[0, -1] @ model.head_weight.T
+        assert token == int(logits.argmax())
+        so_far.append(token)
+
+
+def test_a_sample_longer_than_the_model_reads_its_end() -> None:
+    model = build("gpt2", max_sequence_length=8)
+    assert len(sample(model, list(range(7)), tokens=20, temperature=1.0, seed=0, longest=8)) == 20
+
+
+def test_a_sample_repeats_for_its_seed() -> None:
+    model = build()
+
+    def write(seed: int) -> list[int]:
+        return sample(model, [1], tokens=20, temperature=1.0, seed=seed, longest=64).tolist()
+
+    assert write(1) == write(1)
+    assert write(1) != write(2)
+
+
+def test_looking_disturbs_neither_modes_nor_gradients_nor_random_numbers() -> None:
+    model = build()
+    inputs, targets = batch()
+    cross_entropy(model(inputs), model.head_weight, targets).backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    random, precision = torch.get_rng_state(), torch.get_float32_matmul_precision()
+    quality(model, inputs, targets, tokens=64)
+    sample(model, [1], tokens=3, temperature=1.0, seed=0, longest=64)
+    watch = ParameterStats(model)
+    watch.before_update()
+    watch.after_update()
+    assert model.training
+    assert all(m.training for m in model.modules())
+    assert torch.equal(random, torch.get_rng_state())
+    assert torch.get_float32_matmul_precision() == precision
+    assert all(torch.equal(a, p.grad) for a, p in zip(gradients, model.parameters(), strict=True))
+
+
+def test_the_prompt_is_p2s() -> None:
+    assert SampleConfig().prompt == "The meaning of life is "
+    assert SampleConfig().tokens == 50

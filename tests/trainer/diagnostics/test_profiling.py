@@ -1,0 +1,140 @@
+"""A23: a trace that opens and names the phases, and a summary that adds up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from lehr_trainer.configs.profile import ProfileConfig
+from lehr_trainer.diagnostics.profiling import Profiler, nsys_command, training_command
+from lehr_trainer.diagnostics.trace_summary import kind_of, summarise
+
+CPU = torch.device("cpu")
+
+
+def train(profiler: Profiler, steps: int) -> None:
+    weight = torch.nn.Parameter(torch.randn(256, 256))
+    optimizer = torch.optim.AdamW([weight], lr=1e-3)
+    for _ in range(steps):
+        with profiler.phase("forward"):
+            loss = (torch.randn(512, 256) @ weight).sin().sum()
+        with profiler.phase("backward"):
+            loss.backward()
+        with profiler.phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        profiler.step()
+
+
+def test_the_trace_opens_names_the_phases_and_holds_the_active_steps_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = tmp_path / "profiles"
+    profiler = Profiler(ProfileConfig(tool="torch"), folder, rank=0, device=CPU, say=said.append)
+    train(profiler, 12)
+    profiler.close()
+    trace = json.loads(gzip.decompress((folder / "trace-rank-0.json.gz").read_bytes()))
+    names = [e.get("name") for e in trace["traceEvents"]]
+    for phase in ("forward", "backward", "optimizer"):
+        assert names.count(phase) == 3
+    assert {n for n in names if str(n).startswith("ProfilerStep#")} == {
+        "ProfilerStep#5", "ProfilerStep#6", "ProfilerStep#7",
+    }  # fmt: skip
+    summary = json.loads((folder / "summary-rank-0.json").read_text())
+    assert summary["steps"] == 3
+    assert summary["device"] == "cpu"
+    shares = [v for k, v in summary.items() if k not in {"device", "steps", "step_ms"}]
+    assert sum(shares) == pytest.approx(1.0)
+    assert summary["matmul"] > 0
+    assert "matrix products" in said[-1]
+
+
+def test_a_run_shorter_than_the_profile_still_ends_cleanly(tmp_path: Path) -> None:
+    profiler = Profiler(ProfileConfig(tool="torch"), tmp_path, rank=0, device=CPU, say=print)
+    train(profiler, 2)
+    profiler.close()
+    profiler.close()
+
+
+def test_no_profile_writes_nothing_and_phases_are_free(tmp_path: Path) -> None:
+    folder = tmp_path / "profiles"
+    profiler = Profiler(ProfileConfig(), folder, rank=0, device=CPU, say=print)
+    train(profiler, 10)
+    profiler.close()
+    assert not folder.exists()
+
+
+def test_nsys_on_a_cpu_says_that_it_sees_nothing(tmp_path: Path) -> None:
+    said: list[str] = []
+    profiler = Profiler(ProfileConfig(tool="nsys"), tmp_path, rank=0, device=CPU, say=said.append)
+    train(profiler, 8)
+    assert "looks at CUDA only" in said[0]
+
+
+def test_the_nsys_command_captures_the_steady_steps() -> None:
+    command = nsys_command(["torchrun", "-m", "lehr_trainer", "a run"], Path("profile"))
+    assert command.startswith("nsys profile --output=profile --capture-range=cudaProfilerApi")
+    assert command.endswith("torchrun -m lehr_trainer 'a run'")
+
+
+def test_a_run_that_nsys_did_not_start_says_how_to_start_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    folder = tmp_path / "run" / "attempt-1" / "profiles"
+    told: list[str] = []
+    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, say=told.append)
+    command = told[-1].partition("itself: ")[2]
+    assert command == nsys_command(training_command(tmp_path / "run"), folder / "nsys")
+    assert command.endswith(f"--nproc-per-node 2 -m lehr_trainer {tmp_path / 'run'}")
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    told.clear()
+    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, say=told.append)
+    assert not any("itself" in line for line in told)
+
+
+def span(name: str, start: float, stop: float, cat: str = "kernel") -> dict:
+    return {"ph": "X", "name": name, "ts": start, "dur": stop - start, "cat": cat}
+
+
+def test_shares_are_those_of_a_trace_made_by_hand() -> None:
+    events = [
+        span("ProfilerStep#5", 0, 500, "user_annotation"),
+        span("ProfilerStep#6", 500, 1000, "user_annotation"),
+        span("before any step", -200, -100),
+        span("sm90_xmma_gemm_bf16", 0, 400),
+        span("ncclDevKernel_AllReduce", 300, 600),  # 100 behind the product, 200 exposed
+        span("elementwise_kernel", 600, 700),
+        span("Memcpy HtoD", 650, 800, "gpu_memcpy"),  # 50 behind the kernel, 100 of its own
+        span("aten::mm", 0, 1000, "cpu_op"),  # the host does not count where there is a device
+        {"ph": "i", "name": "instant", "ts": 5},
+    ]
+    summary = summarise(events)
+    assert summary.as_dict() == {
+        "device": "gpu", "steps": 2, "step_ms": 0.5, "matmul": 0.4, "other_kernels": 0.1,
+        "copies": pytest.approx(0.1), "exposed_communication": pytest.approx(0.2),
+        "idle": pytest.approx(0.2),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("nvjet_tst_128x256_64x4_1x2_h_bz_TNT", "matmul"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm>", "matmul"),
+        ("pytorch_flash::flash_fwd_kernel", "matmul"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "communication"),
+        ("triton_poi_fused_add_0", "other"),
+        ("aten::addmm", "matmul"),
+        ("aten::add", "other"),
+        ("aten::copy_", "copy"),
+        ("Memset (Device)", "copy"),
+    ],
+)
+def test_kernels_are_told_by_their_names(name: str, kind: str) -> None:
+    assert kind_of({"name": name, "cat": "kernel"}) == kind
+
+
+def test_an_empty_trace_has_no_shares() -> None:
+    assert summarise([]).steps == 0

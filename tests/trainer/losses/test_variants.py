@@ -1,0 +1,149 @@
+"""A12, A13: every cross entropy against float64, in its value and in both gradients."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+
+from lehr_trainer.configs.loss import LossConfig
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.losses.variants import build_loss, torch_chunked
+
+CPU = torch.device("cpu")
+ROWS, WIDTH, WORDS = 96, 64, 1500
+newer_torch = pytest.mark.skipif(
+    not hasattr(torch.nn, "LinearCrossEntropyOptions"), reason="torch 2.13's own chunked loss"
+)
+EXACT = ["chunked", "standard", pytest.param("torch_chunked", marks=newer_torch)]
+
+
+def operands(dtype: torch.dtype = torch.float32):
+    """States and a head of an initialised model's size, representable in ``dtype``."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(4, ROWS // 4, WIDTH, generator=generator).to(dtype).float()
+    weight = (torch.randn(WORDS, WIDTH, generator=generator) * 0.4).to(dtype).float()
+    targets = torch.randint(0, WORDS, (4, ROWS // 4), generator=generator)
+    return hidden.requires_grad_(), weight.requires_grad_(), targets
+
+
+def in_float64(hidden, weight, targets):
+    wide = hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
+    loss = F.cross_entropy((wide[0] @ wide[1].T).flatten(0, 1), targets.flatten())
+    return loss.detach(), torch.autograd.grad(loss, wide)
+
+
+def gap(got: torch.Tensor, want: torch.Tensor) -> float:
+    return float((got.double() - want).norm() / want.norm())
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_in_fp32_value_and_gradients_equal_float64(name: str) -> None:
+    hidden, weight, targets = operands()
+    want, gradients = in_float64(hidden, weight, targets)
+    loss = build_loss(LossConfig(name=name), torch.float32, CPU)(hidden, weight, targets)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(want.item(), rel=1e-6)
+    for got, wanted in zip(torch.autograd.grad(loss, (hidden, weight)), gradients, strict=True):
+        assert gap(got, wanted) < 1e-6
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_on_bf16_operands_the_scalar_is_fp32_and_within_1e3_of_float64(name: str) -> None:
+    hidden, weight, targets = operands(torch.bfloat16)
+    want, gradients = in_float64(hidden, weight, targets)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = build_loss(LossConfig(name=name), torch.bfloat16, CPU)(hidden, weight, targets)
+    assert loss.dtype == torch.float32
+    assert abs(loss.item() - want.item()) < 1e-5
+    for got, wanted in zip(torch.autograd.grad(loss, (hidden, weight)), gradients, strict=True):
+        assert got.dtype == torch.float32
+        assert gap(got, wanted) < 3e-3  # the slope's own rounding to bf16
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_scaled_loss_scales_its_gradients(name: str) -> None:
+    hidden, weight, targets = operands()
+    loss = build_loss(LossConfig(name=name), torch.float32, CPU)
+    once = torch.autograd.grad(loss(hidden, weight, targets), (hidden, weight))
+    part = torch.autograd.grad(loss(hidden, weight, targets) * 0.25, (hidden, weight))
+    for whole, quarter in zip(once, part, strict=True):
+        assert torch.allclose(whole * 0.25, quarter, rtol=1e-5, atol=1e-9)
+
+
+def test_the_study_variants_show_what_each_rounds() -> None:
+    """Autocast rounds the logits alone; a bf16 softmax loses the value itself."""
+    hidden, weight, targets = operands(torch.bfloat16)
+    want, _ = in_float64(hidden, weight, targets)
+    printed = build_loss(LossConfig(name="in_autocast"), torch.bfloat16, CPU)
+    feared = build_loss(LossConfig(name="bf16_softmax"), torch.bfloat16, CPU)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        as_printed, as_feared = printed(hidden, weight, targets), feared(hidden, weight, targets)
+    assert as_printed.dtype == torch.float32
+    assert as_feared.dtype == torch.bfloat16
+    assert 0 < abs(as_printed.item() - want.item()) < 1e-2
+    assert abs(as_feared.item() - want.item()) > abs(as_printed.item() - want.item())
+
+
+@newer_torch
+def test_torch_chunked_never_sees_bf16_and_never_falls_back() -> None:
+    hidden, weight, targets = operands()
+    loss = torch_chunked(hidden.bfloat16(), weight.bfloat16(), targets)
+    assert loss.dtype == torch.float32
+    with pytest.raises(UserWarning, match=r"options.* ignored"):
+        torch_chunked(hidden, weight, targets.int())
+
+
+@newer_torch
+def test_torch_chunked_holds_less_than_all_logits() -> None:
+    hidden, weight, targets = operands()
+
+    def largest(loss) -> int:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profile:
+            loss(hidden, weight, targets).backward()
+        sizes = [e.cpu_memory_usage for e in profile.events() if e.name == "aten::empty_strided"]
+        sizes += [e.cpu_memory_usage for e in profile.events() if e.name == "[memory]"]
+        sizes += [e.cpu_memory_usage for e in profile.events() if e.name == "aten::mm"]
+        return max(sizes)
+
+    all_logits = ROWS * WORDS * 4
+    assert largest(build_loss(LossConfig(name="standard"), torch.float32, CPU)) >= all_logits
+    assert largest(torch_chunked) < all_logits
+
+
+@pytest.mark.parametrize("name", ["liger", "cce", "cce_fp32", "cce_kahan"])
+def test_a_kernel_of_another_package_is_refused_without_a_gpu(name: str) -> None:
+    with pytest.raises(BadConfig, match=f"loss.name: {name} needs a CUDA GPU"):
+        build_loss(LossConfig(name=name), torch.bfloat16, CPU)
+
+
+@pytest.mark.parametrize("name", ["liger", "cce"])
+def test_a_missing_package_is_named_with_its_cure(name: str, monkeypatch) -> None:
+    for module in ("liger_kernel", "cut_cross_entropy"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(BadConfig, match=r"pip install 'lehr\[gpu\]'"):
+        build_loss(LossConfig(name=name), torch.bfloat16, torch.device("cuda"))
+
+
+def test_cut_cross_entropy_refuses_fp32_which_it_cannot_differentiate() -> None:
+    with pytest.raises(BadConfig, match=r"precision\.compute to bf16"):
+        build_loss(LossConfig(name="cce_kahan"), torch.float32, torch.device("cuda"))
+
+
+def test_a_loss_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValidationError, match="chunked"):
+        LossConfig(name="fused")
+
+
+def test_an_older_torch_is_named_by_the_loss_that_needs_a_newer(monkeypatch) -> None:
+    """torch 2.11 and 2.12 have no ``LinearCrossEntropyOptions``."""
+    monkeypatch.delattr(torch.nn, "LinearCrossEntropyOptions", raising=False)
+    with pytest.raises(BadConfig, match=r"torch_chunked needs torch 2\.13") as refused:
+        build_loss(LossConfig(name="torch_chunked"), torch.float32, torch.device("cpu"))
+    assert "Use chunked" in str(refused.value)
+    build_loss(LossConfig(name="chunked"), torch.float32, torch.device("cpu"))

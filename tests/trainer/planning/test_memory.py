@@ -1,0 +1,185 @@
+"""The plan of memory against what autograd keeps, and the table of GPUs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig, TrainConfig
+from lehr_trainer.losses.variants import build_loss
+from lehr_trainer.models import build_model
+from lehr_trainer.planning.hardware import GPUS, find_gpu, peak_flops
+from lehr_trainer.planning.memory import activation_bytes_per_token, training_memory
+from lehr_trainer.planning.memory_parts import loss_bytes
+
+
+def config(model: str, sequences: int, length: int, **changes: object) -> TrainConfig:
+    return TrainConfig.model_validate(
+        {
+            "model": model,
+            "data": {"corpus": {"kind": "stdlib"}},
+            "batch": {"sequences": sequences, "sequence_length": length},
+            "steps": 1,
+            **changes,
+        }
+    )
+
+
+def kept_bytes(model: torch.nn.Module, tokens: torch.Tensor, *, half: bool) -> int:
+    """Bytes of distinct storages that autograd keeps, parameters and their copies apart."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    shapes = {tuple(p.shape) for p in model.parameters()}
+    shapes |= {tuple(reversed(shape)) for shape in shapes}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights and tuple(tensor.shape) not in shapes:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=half),
+    ):
+        hidden = model(tokens)
+    assert hidden.requires_grad
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("kv_heads", [2, 4])
+def test_planned_activations_are_those_that_autograd_keeps(half: bool, kv_heads: int) -> None:
+    values = {**MODEL_PRESETS["tiny"].values, "num_key_value_heads": kv_heads}
+    model_config = LlamaConfig.model_validate({**values, "max_sequence_length": 128})
+    model = build_model(model_config, device="cpu", seed=0)
+    tokens = torch.randint(0, 512, (3, 96))
+    measured = kept_bytes(model, tokens, half=half) / tokens.numel()
+    # A CPU has no fused norm: each keeps the normalised values in fp32 besides.
+    norms = 2 * model_config.num_hidden_layers + 1
+    unfused = norms * 4 * model_config.hidden_size
+    planned = activation_bytes_per_token(model_config, half=half)
+    assert measured == pytest.approx(planned + unfused, rel=0.05)
+
+
+def most_held(act: Callable[[], None]) -> int:
+    """Bytes that ``act`` allocates at most at a time, by the allocator's own account."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        act()
+    assert seen.profiler is not None
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(itertools.accumulate(sizes))
+
+
+@pytest.mark.parametrize(
+    ("loss", "half"),
+    [
+        ({"name": "chunked", "chunk_mb": 2}, False),
+        ({"name": "standard"}, False),
+        ({"name": "standard"}, True),
+        ({"name": "in_autocast"}, False),
+    ],
+    ids=str,
+)
+def test_the_planned_loss_is_what_it_holds_at_its_largest(loss: dict[str, Any], half: bool) -> None:
+    """Where a CPU computes as a GPU does: its 16-bit products make fp32 copies besides."""
+    words, width, tokens = 4096, 64, 512
+    changes = {"loss": loss, "precision": {"compute": "bf16" if half else "fp32"}, "device": "cpu"}
+    asked = config("tiny", 8, 64, **changes)
+    model = asked.model.model_copy(update={"vocab_size": words, "hidden_size": width})
+    planned = loss_bytes(asked.model_copy(update={"model": model}), tokens, half=half)
+
+    operands = torch.bfloat16 if half else torch.float32
+    loss_of = build_loss(asked.loss, operands, torch.device("cpu"))
+    hidden = torch.randn(tokens, width, dtype=operands).requires_grad_()
+    weight = (torch.randn(words, width) * 0.1).requires_grad_()
+    targets = torch.randint(0, words, (tokens,))
+    loss_of(hidden, weight, targets).backward()  # what is made once and kept
+    hidden.grad = weight.grad = None
+    measured = most_held(lambda: loss_of(hidden, weight, targets).backward())
+    assert measured == pytest.approx(planned, rel=0.05)
+
+
+def test_the_optimizer_step_peaks_where_p1_measured_it() -> None:
+    plan = training_memory(config("llama-1b", 16, 2048, device="cpu"))
+    assert plan.optimizer_step == pytest.approx(19.87e9, rel=1e-3)
+    assert plan.weights + plan.optimizer == pytest.approx(14.90e9, rel=1e-3)
+
+
+def test_fp32_activations_are_within_a_tenth_of_p1s_6_2_gb() -> None:
+    plan = training_memory(config("llama-1b", 1, 2048, device="cpu"))
+    assert plan.activations == pytest.approx(6.2e9, rel=0.1)
+
+
+def test_smaller_micro_batches_and_more_ranks_take_less() -> None:
+    whole = training_memory(config("llama-1b", 64, 2048))
+    halves = training_memory(
+        config(
+            "llama-1b", 64, 2048, batch={"sequences": 64, "sequence_length": 2048, "micro_batch": 8}
+        )
+    )
+    spread = training_memory(config("llama-1b", 64, 2048), world_size=8)
+    assert halves.activations * 8 == whole.activations
+    assert spread.activations == halves.activations
+    assert halves.keeps_gradients
+    assert spread.keeps_gradients
+    assert not whole.keeps_gradients
+    assert max(whole.stages.values()) == whole.peak
+
+
+# --- GPUs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "bf16", "memory_gb"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100", 989.4e12, 80),
+        ("NVIDIA H100 PCIe", "H100", 756e12, 80),
+        ("NVIDIA H100 NVL", "H100", 835.5e12, 94),
+        ("NVIDIA H200", "H200", 989.4e12, 141),
+        ("NVIDIA A100-SXM4-80GB", "A100", 312e12, 80),
+        ("NVIDIA A100-SXM4-40GB", "A100", 312e12, 40),
+        ("NVIDIA A10", "A10", 125e12, 24),
+        ("NVIDIA A10G", "A10G", 70e12, 24),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090", 165.2e12, 24),
+    ],
+)
+def test_a_driver_name_finds_its_gpu(name: str, kind: str, bf16: float, memory_gb: int) -> None:
+    gpu = find_gpu(name)
+    assert gpu is not None
+    assert (gpu.kind, gpu.memory_bytes) == (kind, memory_gb * 10**9)
+    assert peak_flops(name, "bf16") == bf16
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cpu",
+        "NVIDIA A1000",
+        "NVIDIA H300",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "",
+    ],
+)
+def test_an_unknown_device_has_no_peak_and_so_no_mfu(name: str) -> None:
+    assert find_gpu(name) is None
+    assert peak_flops(name, "bf16") is None
+
+
+def test_no_arithmetic_that_a_gpu_lacks() -> None:
+    assert peak_flops("Tesla V100-SXM2-16GB", "bf16") is None
+    assert peak_flops("NVIDIA A100-SXM4-80GB", "fp8") is None
+
+
+def test_peaks_are_dense() -> None:
+    for gpu in GPUS:
+        if "fp8" in gpu.peak_flops:
+            assert gpu.peak_flops["fp8"] == pytest.approx(2 * gpu.peak_flops["bf16"], rel=0.03)

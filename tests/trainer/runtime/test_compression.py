@@ -1,0 +1,68 @@
+"""A20: what fp16 compression loses is counted, and told as a metric."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from lehr_trainer.configs.parallel import ParallelConfig
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig, TrainConfig
+from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
+from lehr_trainer.models import build_model
+from lehr_trainer.models.documents import reading
+from lehr_trainer.runtime.compression import compress_gradients, overflow_count
+from lehr_trainer.runtime.precision import Precision
+from lehr_trainer.update_step import UpdateStep
+
+
+@pytest.fixture
+def alone(tmp_path: Path):
+    """A group of one rank."""
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)  # fmt: skip
+    yield
+    dist.destroy_process_group()
+
+
+def test_values_that_overflow_fp16_are_counted_over_steps(alone) -> None:
+    model = DistributedDataParallel(torch.nn.Linear(4, 1, bias=False))
+    assert overflow_count(model) is None
+    compress_gradients(model, ParallelConfig(compression="fp16", compression_scale=1024.0))
+    for expected in (2, 4):
+        model(torch.tensor([[1e3, 1e3, 1.0, 0.0]])).sum().backward()
+        assert int(overflow_count(model)) == expected
+
+
+@pytest.mark.parametrize(("step", "told"), [(1, False), (2, True)])
+def test_the_count_is_a_metric_of_the_steps_that_are_logged(step: int, told: bool) -> None:
+    config = TrainConfig.model_validate(
+        {
+            "model": "tiny",
+            "data": {"corpus": {"kind": "stdlib"}},
+            "batch": {"sequences": 1, "sequence_length": 8},
+            "steps": 10,
+            "diagnostics": {"log_every": 2, "quality_every": 0},
+        }
+    )
+    cpu = torch.device("cpu")
+    model = build_model(LlamaConfig(**MODEL_PRESETS["tiny"].values), device=cpu, seed=0)
+    count = torch.tensor(7)
+    insight = DiagnosticsLogger(
+        config,
+        model,
+        read=reading(None),
+        precision=Precision.choose(config.precision, cpu),
+        is_rank0=True,
+        compression_overflows=count,
+    )
+    tokens = torch.zeros(1, 8, dtype=torch.int64)
+    values = insight.after_update(
+        step, UpdateStep(cpu), (tokens, tokens), lambda *_: torch.zeros(())
+    )
+    assert ("train/compression_overflows" in values) is told
+    count += 1
+    assert not told or int(values["train/compression_overflows"]) == 7

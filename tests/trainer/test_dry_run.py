@@ -1,0 +1,185 @@
+"""The rehearsal before step 1: every shape, beside the optimizer's state, and nothing stays of it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from lehr_testing.specs import train as train_values
+from lehr_trainer.checkpointing.state import optimizer_tensors, save_generators
+from lehr_trainer.configs.train import ParallelConfig, PrecisionConfig, TrainConfig
+from lehr_trainer.dry_run import DryRun
+from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.models import build_model
+from lehr_trainer.optim import build_optimizer, set_lr_factor
+from lehr_trainer.planning.memory import training_memory
+from lehr_trainer.runtime.compiling import Accumulation
+from lehr_trainer.runtime.compression import overflow_count
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.precision import Precision
+
+CPU = torch.device("cpu")
+P1 = {
+    "sequences": 32,
+    "sequence_length": 16,
+    "micro_batch": 8,
+    "stages": [{"after": 0.9, "sequence_length": 32}],
+}
+WIDE = {"preset": "tiny", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1}
+OPTIMIZERS = {
+    "adamw": {"name": "adamw"},
+    "plain adamw": {"name": "adamw", "fused": False},
+    "muon": {"name": "muon"},
+    "bitsandbytes": {"name": "adamw8bit", "library": "bitsandbytes"},
+    "torchao": {"name": "adamw8bit", "library": "torchao"},
+}
+
+
+def config(**changes: Any) -> TrainConfig:
+    values = {"model": WIDE, "batch": P1, "steps": 10, **changes}
+    return TrainConfig.model_validate(train_values(Path("unused"), **values))
+
+
+def test_each_shape_that_is_still_to_come_is_met_once() -> None:
+    batch = config().batch
+    assert batch.shapes_ahead(10) == [(8, 16), (4, 32)]
+    assert batch.shapes_ahead(10, taken=8) == [(8, 16), (4, 32)]
+    assert batch.shapes_ahead(10, taken=9) == [(4, 32)]
+    assert batch.shapes_ahead(10, taken=10) == []
+    plain = {"sequences": 32, "sequence_length": 16}
+    assert config(batch=plain).batch.shapes_ahead(10, 4, taken=3) == [(8, 16)]
+    back = [{"after": 0.5, "sequence_length": 32}, {"after": 0.9, "sequence_length": 16}]
+    again = config(batch={**plain, "stages": back}).batch
+    assert again.shapes_ahead(10, 2) == [(16, 16), (8, 32)]
+
+
+def test_the_plan_of_memory_has_the_stage_that_needs_most() -> None:
+    whole = {**P1, "micro_batch": 1}
+    before = training_memory(config(batch={**whole, "stages": []}))
+    after = training_memory(config(batch=whole))
+    # One sequence is the least: at twice the length it keeps twice as much.
+    assert after.activations == 2 * before.activations
+    assert training_memory(config()).activations == 8 * before.activations
+
+
+class Trained:
+    """A model and its optimizer, and what training them needs."""
+
+    def __init__(self, optimizer: str) -> None:
+        if optimizer in {"bitsandbytes", "torchao"}:
+            pytest.importorskip(optimizer, reason=f"{optimizer} is not installed")
+        self.config = config(optimizer=OPTIMIZERS[optimizer])
+        self.model = build_model(self.config.model, device="cpu", seed=0)
+        self.optimizer = build_optimizer(self.model, self.config.optimizer)
+
+    def rehearse(self, wrapped: nn.Module | None = None) -> None:
+        rehearsal = DryRun(
+            self.model,
+            self.optimizer,
+            Accumulation(self.model, self.config.compile),
+            Precision.choose(PrecisionConfig(compute="fp32"), CPU),
+            cross_entropy,
+            lambda tokens: (tokens,),
+        )
+        rehearsal.act(self.config.batch.shapes_ahead(self.config.steps), wrapped)
+
+    def step(self, seed: int) -> None:
+        tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(seed))
+        set_lr_factor(self.optimizer, 0.5)
+        loss = cross_entropy(self.model(tokens[:, :-1]), self.model.head_weight, tokens[:, 1:])
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        state = optimizer_tensors(self.model, self.optimizer)
+        weights = self.model.state_dict()
+        return {name: tensor.clone() for name, tensor in {**state, **weights}.items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_it_leaves_everything_as_it_was_to_the_bit(optimizer: str) -> None:
+    rehearsed, plain = Trained(optimizer), Trained(optimizer)
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002 - the generator that a checkpoint holds
+    torch.manual_seed(1)
+    before, generators = rehearsed.tensors(), save_generators()
+    rates = [float(group["lr"]) for group in rehearsed.optimizer.param_groups]
+    rehearsed.rehearse()
+    assert same(rehearsed.tensors(), before)
+    assert save_generators() == generators
+    assert [float(group["lr"]) for group in rehearsed.optimizer.param_groups] == rates
+    assert all(parameter.grad is None for parameter in rehearsed.model.parameters())
+    for seed in range(2):
+        rehearsed.step(seed)
+        plain.step(seed)
+    assert same(rehearsed.tensors(), plain.tensors())
+
+
+def test_state_that_was_taken_up_is_not_touched() -> None:
+    trained = Trained("adamw")
+    trained.step(0)
+    before = trained.tensors()
+    trained.rehearse()
+    assert same(trained.tensors(), before)
+
+
+def test_among_ranks_the_buckets_are_cut_and_held_before_the_first_step(tmp_path: Path) -> None:
+    """As they stay: a resumed run's first step else sums in other places than the others did."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        trained, plain = Trained("adamw"), Trained("adamw")
+        ranks = Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
+        sharing = ParallelConfig(bucket_mb=0.05, compression="bf16")
+        wrapped = ranks.wrap_ddp(trained.model, sharing)
+        overflows = overflow_count(wrapped)
+        assert overflows is not None
+        overflows.fill_(3)
+        sent: list[list[int]] = []
+        reduce = wrapped.lehr_compression.reduce
+
+        def note(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            sent[-1].append(bucket.buffer().numel())
+            return reduce(bucket)
+
+        wrapped.lehr_compression.reduce = note
+        sent.append([])
+        trained.rehearse(wrapped)
+        assert int(overflows) == 3
+        assert same(trained.tensors(), plain.tensors())
+        for seed in range(2):
+            sent.append([])
+            tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(seed))
+            hidden = wrapped(tokens[:, :-1])
+            cross_entropy(hidden, trained.model.head_weight, tokens[:, 1:]).backward()
+            trained.optimizer.zero_grad()
+        assert len(sent[0]) > 2, "several buckets, or there is nothing to see"
+        assert sent[1] == sent[2]
+    finally:
+        dist.destroy_process_group()
+
+
+def test_every_shape_is_computed_while_the_optimizers_state_takes_its_memory() -> None:
+    trained = Trained("adamw")
+    seen: list[tuple[tuple[int, ...], bool]] = []
+
+    def look(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        parameters = list(trained.model.parameters())
+        complete = all("exp_avg_sq" in trained.optimizer.state.get(p, {}) for p in parameters)
+        seen.append((tuple(inputs[0].shape), complete))
+
+    trained.model.register_forward_pre_hook(look)
+    trained.rehearse()
+    assert seen == [((8, 16), True), ((4, 32), True)]

@@ -1,0 +1,207 @@
+"""A11: loss scaling as GradScaler's, steps that are not taken, and their state in checkpoints."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from lehr_trainer.configs.optimizer import EightBitAdamWConfig, MuonConfig
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
+from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.models.init import initialise
+from lehr_trainer.models.llama import Llama
+from lehr_trainer.optim.muon import build_muon
+from lehr_trainer.update_step import LossScale, UpdateStep
+
+CPU = torch.device("cpu")
+
+
+def llama() -> Llama:
+    model = Llama(LlamaConfig(**{**MODEL_PRESETS["tiny"].values, "num_hidden_layers": 1}))
+    initialise(model, seed=0)
+    return model
+
+
+def optimizer_of(name: str, model) -> torch.optim.Optimizer:
+    if name == "muon":
+        return build_muon(model, MuonConfig())
+    if name == "adamw8bit":
+        pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+        from lehr_trainer.optim.eight_bit import build_eight_bit
+
+        return build_eight_bit(model, EightBitAdamWConfig())
+    return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=name == "fused")
+
+
+def backward(model, updates: UpdateStep, seed: int = 0, dtype=torch.float32) -> torch.Tensor:
+    tokens = torch.randint(0, 512, (2, 33), generator=torch.Generator().manual_seed(seed))
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16, enabled=dtype == torch.float16):
+        hidden = model(tokens[:, :-1])
+    loss = cross_entropy(hidden, model.head_weight, tokens[:, 1:], operands=dtype)
+    updates.scaled(loss).backward()
+    return loss.detach()
+
+
+def snapshot(model, optimizer) -> list[torch.Tensor]:
+    states = [v for p in model.parameters() for v in optimizer.state.get(p, {}).values()]
+    tensors = [*model.parameters(), *(v for v in states if isinstance(v, torch.Tensor))]
+    return [t.detach().clone() for t in tensors]
+
+
+def same(a, b) -> bool:
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("most", [0.0, 0.5, 100.0])
+def test_clipping_is_torchs(most: float) -> None:
+    ours, theirs = llama(), llama()
+    updates = UpdateStep(CPU)
+    backward(ours, updates)
+    backward(theirs, updates)
+    norm = updates.clip(ours.parameters(), most)
+    want = torch.nn.utils.clip_grad_norm_(theirs.parameters(), most or float("inf"))
+    assert torch.equal(norm, want)
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fused", "plain", "muon", "adamw8bit"])
+def test_a_gradient_that_is_not_finite_moves_nothing(name: str) -> None:
+    model = llama()
+    optimizer, updates = optimizer_of(name, model), UpdateStep(CPU)
+    loss = backward(model, updates)
+    assert updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0)) == 0
+    before = snapshot(model, optimizer)
+    loss = backward(model, updates, seed=1)
+    model.layers[0].mlp.up_proj.weight.grad[3, 5] = float("nan")
+    assert updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0)) == 1
+    assert same(before, snapshot(model, optimizer))
+    loss = backward(model, updates, seed=2)
+    assert updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0)) == 0
+    after = snapshot(model, optimizer)
+    assert not same(before, after)
+    assert all(torch.isfinite(t).all() for t in after if t.is_floating_point())
+    assert int(updates.skipped) == 1
+
+
+@pytest.mark.parametrize("name", ["fused", "muon"])
+def test_a_step_that_is_taken_is_the_plain_step(name: str) -> None:
+    guarded, plain = llama(), llama()
+    one, two = optimizer_of(name, guarded), optimizer_of(name, plain)
+    updates = UpdateStep(CPU)
+    for seed in range(2):
+        loss = backward(guarded, updates, seed)
+        updates.step(one, loss, updates.clip(guarded.parameters(), 1.0))
+        backward(plain, updates, seed)
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        two.step()
+    for a, b in zip(guarded.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_the_scale_goes_as_gradscalers() -> None:
+    theirs = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+    ours = LossScale(LossScaleConfig(initial=1024.0, growth_interval=3), CPU)
+    weight = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    overflows = [False, False, False, False, True, True, False, False, False, True, False]
+    for overflow in overflows:
+        theirs.scale(weight * (float("inf") if overflow else 1.0)).backward()
+        theirs.step(optimizer)
+        theirs.update()
+        optimizer.zero_grad()
+        ours.update(torch.tensor(overflow))
+        assert float(ours.scale) == theirs.get_scale()
+
+
+def test_fp16_overflow_skips_halves_the_scale_and_recovers() -> None:
+    model = llama()
+    optimizer = optimizer_of("fused", model)
+    updates = UpdateStep(CPU, loss_scale=LossScaleConfig(initial=2.0**40))
+    start = snapshot(model, optimizer)
+    refused, losses = [], []
+    for _ in range(60):
+        loss = backward(model, updates, dtype=torch.float16)
+        norm = updates.clip(model.parameters(), 1.0)
+        refused.append(int(updates.step(optimizer, loss, norm)))
+        losses.append(float(loss))
+        if len(refused) == 1:
+            assert same(start, snapshot(model, optimizer)[: len(start)])
+    count = sum(refused)
+    assert refused == [1] * count + [0] * (60 - count)
+    assert 0 < count < 40
+    assert float(updates.loss_scale) == 2.0 ** (40 - count)
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_fp16_gradients_unscaled_are_those_of_fp32() -> None:
+    half, full = llama(), llama()
+    scaled, plain = UpdateStep(CPU, loss_scale=LossScaleConfig()), UpdateStep(CPU)
+    backward(half, scaled, dtype=torch.float16)
+    backward(full, plain)
+    norm, want = scaled.clip(half.parameters(), 0.0), plain.clip(full.parameters(), 0.0)
+    assert float(norm) == pytest.approx(float(want), rel=1e-2)
+    for (name, a), b in zip(half.named_parameters(), full.parameters(), strict=True):
+        assert (a.grad - b.grad).norm() < 2e-2 * b.grad.norm(), name
+
+
+def judged(updates: UpdateStep, loss: float, norm: float = 1.0) -> int:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.zeros(1)
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    return int(updates.step(optimizer, torch.tensor(loss), torch.tensor(norm)))
+
+
+def wavering(step: int) -> float:
+    return 3.0 + 0.01 * (step % 5)
+
+
+def test_a_leap_of_loss_or_norm_is_skipped_and_an_ordinary_step_is_not() -> None:
+    updates = UpdateStep(CPU, skip_step=SkipStepConfig(enabled=True, window=16))
+    assert [judged(updates, wavering(s), 1 + 0.01 * (s % 3)) for s in range(40)] == [0] * 40
+    assert judged(updates, 3.5) == 1
+    assert judged(updates, wavering(0)) == 0
+    assert judged(updates, 3.0, 5.0) == 1
+
+
+def test_nothing_is_judged_before_half_a_window_stands_nor_unless_enabled() -> None:
+    updates = UpdateStep(CPU, skip_step=SkipStepConfig(enabled=True, window=16))
+    assert [judged(updates, loss) for loss in (3.0, 3.01, 9.0, 3.0)] == [0, 0, 0, 0]
+    for config in (None, SkipStepConfig()):
+        off = UpdateStep(CPU, skip_step=config)
+        assert not off.judges_loss
+        assert [judged(off, loss) for loss in (3.0,) * 20 + (100.0,)] == [0] * 21
+
+
+def test_state_restored_decides_as_the_undisturbed_run() -> None:
+    def fresh() -> UpdateStep:
+        return UpdateStep(
+            CPU,
+            loss_scale=LossScaleConfig(growth_interval=5),
+            skip_step=SkipStepConfig(enabled=True, window=16),
+        )
+
+    straight = fresh()
+    for step in range(12):
+        judged(straight, wavering(step), 1 + 0.01 * step)
+    judged(straight, 3.0, float("inf"))
+    resumed = fresh()
+    resumed.load({k: v.clone() for k, v in straight.state().items()})
+    ahead = copy.deepcopy(straight)
+    for loss, norm in ((3.0, 1.1), (4.5, 1.1), (3.02, 9.0), (3.01, float("nan"))):
+        assert judged(ahead, loss, norm) == judged(resumed, loss, norm)
+    for name, value in ahead.state().items():
+        assert torch.equal(value, resumed.state()[name]), name
+    assert int(resumed.skipped) == 4
+
+
+def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
+    whole = UpdateStep(CPU, loss_scale=LossScaleConfig(), skip_step=SkipStepConfig(enabled=True))
+    names = {"skipped", "loss_scale", "loss_scale_calm", "spike_window", "spike_seen"}
+    assert set(whole.state()) == names
+    assert set(UpdateStep(CPU).state()) == {"skipped"}

@@ -1,0 +1,1 @@
+"""Saving, loading, retaining and resuming from checkpoints."""

@@ -1,0 +1,300 @@
+"""A checkpoint is a folder that is whole or not there: tensors in safetensors, all else JSON.
+
+Writing: ``step-N.tmp/``; each file written, hashed and fsynced; ``manifest.json`` (size and
+SHA-256 of each file) last; rename; fsync of the parent. Nothing is ever overwritten, and
+nothing that is read is unpickled, so a planted pickle is bytes that do not parse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.manifest import FileEntry, Manifest, read_manifest
+from lehr_trainer.errors import BadCheckpoint, DiskFull
+from lehr_trainer.runtime.event_stream import NO_SPACE
+
+__all__ = [
+    "FileEntry",
+    "Manifest",
+    "Written",
+    "open_tensors",
+    "read_document",
+    "read_json",
+    "read_manifest",
+    "read_tensors",
+    "verify",
+    "write_checkpoint",
+]
+
+FILE_BYTES = 2 * 10**9
+"""Tensors of one kind are spread over files of about this size, written side by side."""
+
+_WRITERS = 8
+
+_DTYPES: dict[torch.dtype, str] = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    directory: Path
+    manifest: Manifest
+    digest: str
+    """SHA-256 of manifest.json, and so of everything that it lists."""
+
+
+# --- writing -------------------------------------------------------------------------------
+
+
+def write_checkpoint(
+    directory: Path,
+    *,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    documents: Mapping[str, Any],
+    manifest: Manifest,
+) -> Written:
+    """Write a checkpoint folder, atomically.
+
+    Args:
+        directory: its final name, which must not exist.
+        tensors: for each kind (``model``, ``optimizer``) its tensors by name.
+        documents: for each name a JSON document, written as ``<name>.json``.
+        manifest: what it says of itself; ``files`` is filled in here.
+
+    Raises:
+        DiskFull: there was no space; what had been written is gone again.
+    """
+    temporary = directory.with_name(directory.name + ".tmp")
+    try:
+        _make_directory(temporary)
+        files = _write_tensors(temporary, tensors)
+        for name, document in documents.items():
+            text = json.dumps(document, indent=1).encode()
+            files[f"{name}.json"] = _write_bytes(temporary / f"{name}.json", text)
+        complete = manifest.model_copy(update={"files": dict(sorted(files.items()))})
+        listing = complete.model_dump_json(indent=1).encode()
+        entry = _write_bytes(temporary / layout.MANIFEST, listing)
+        _fsync_directory(temporary)
+        temporary.rename(directory)
+        _fsync_directory(directory.parent)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        free = shutil.disk_usage(directory.parent).free
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise DiskFull(
+            f"no space left for checkpoint {directory.name} in {directory.parent} "
+            f"({free / 1e9:.2f} GB were free when it failed); earlier checkpoints are intact. "
+            "Make space, then retry the run: it resumes from its last checkpoint"
+        ) from error
+    return Written(directory, complete, entry.sha256)
+
+
+def _make_directory(directory: Path) -> None:
+    parent_is_new = not directory.parent.exists()
+    directory.mkdir(parents=True)
+    if parent_is_new:
+        _fsync_directory(directory.parent.parent)
+
+
+def _write_tensors(
+    directory: Path, tensors: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, FileEntry]:
+    files: dict[str, dict[str, Tensor]] = {}
+    for kind, named in tensors.items():
+        parts = _parts(named)
+        for index, part in enumerate(parts, start=1):
+            place = f"-{index:05d}-of-{len(parts):05d}" if len(parts) > 1 else ""
+            files[f"{kind}{place}.safetensors"] = part
+    # Hashing and writing let go of the interpreter lock.
+    with ThreadPoolExecutor(max_workers=_WRITERS) as pool:
+        entries = pool.map(
+            lambda name: _write_safetensors(directory / name, files[name]), list(files)
+        )
+        return dict(zip(files, entries, strict=True))
+
+
+def _parts(named: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    parts: list[dict[str, Tensor]] = [{}]
+    size = 0
+    # In one order whatever made the state, so that equal states have equal digests (a resumed
+    # optimizer holds its tensors in another order); wide types first, as safetensors aligns them.
+    for name, tensor in sorted(named.items(), key=lambda item: (-item[1].element_size(), item[0])):
+        if parts[-1] and size + tensor.nbytes > FILE_BYTES:
+            parts.append({})
+            size = 0
+        parts[-1][name] = tensor
+        size += tensor.nbytes
+    return parts
+
+
+def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
+    """The safetensors format, written by hand.
+
+    That way the digest is of what was meant, not of what came back from a disk; no second copy
+    of everything is held; and a full disk is an ``OSError`` with its number.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        header[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with _HashedFile(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            file.write(_bytes_of(tensor))
+    return file.entry
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data
+
+
+def _write_bytes(path: Path, content: bytes) -> FileEntry:
+    with _HashedFile(path) as file:
+        file.write(content)
+    return file.entry
+
+
+class _HashedFile:
+    """A new file, hashed as it is written and on the disk when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb", buffering=0)
+        self._hash = hashlib.sha256()
+        self._size = 0
+
+    def write(self, content: bytes | memoryview) -> None:
+        rest = memoryview(content)
+        self._hash.update(rest)
+        self._size += rest.nbytes
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    @property
+    def entry(self) -> FileEntry:
+        return FileEntry(size=self._size, sha256=self._hash.hexdigest())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        with self._file:
+            if kind is None:
+                os.fsync(self._file.fileno())
+
+
+def _fsync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- reading -------------------------------------------------------------------------------
+
+
+def verify(directory: Path) -> Manifest:
+    """Check that every file is what the manifest says and parses as what it should be.
+
+    Raises:
+        BadCheckpoint: the first thing that is wrong.
+    """
+    manifest = read_manifest(directory)
+    with ThreadPoolExecutor(max_workers=_WRITERS) as pool:
+        checks = [
+            pool.submit(_verify_file, directory / name, entry)
+            for name, entry in manifest.files.items()
+        ]
+        for check in checks:
+            check.result()
+    return manifest
+
+
+def _verify_file(path: Path, entry: FileEntry) -> None:
+    try:
+        size = path.stat().st_size
+        if size != entry.size:
+            raise BadCheckpoint(f"{path} has {size:,} bytes, its manifest says {entry.size:,}")
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
+    if digest != entry.sha256:
+        raise BadCheckpoint(
+            f"{path} is damaged: its SHA-256 is {digest[:12]}, its manifest says "
+            f"{entry.sha256[:12]}"
+        )
+    if path.suffix == ".safetensors":
+        with open_tensors(path):
+            pass
+    elif path.suffix == ".json":
+        read_json(path)
+
+
+def open_tensors(path: Path) -> Any:
+    """An open safetensors file.
+
+    Raises:
+        BadCheckpoint: it is something else, such as a pickle.
+    """
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except (SafetensorError, OSError) as error:
+        raise BadCheckpoint(f"{path} is not a safetensors file: {error}") from error
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadCheckpoint(f"{path} is not JSON: {error}") from error
+
+
+def read_tensors(directory: Path, manifest: Manifest, kind: str) -> dict[str, Tensor]:
+    """All tensors of one kind, mapped from disk rather than read."""
+    tensors: dict[str, Tensor] = {}
+    for name in manifest.files:
+        if name == f"{kind}.safetensors" or name.startswith(f"{kind}-"):
+            with open_tensors(directory / name) as file:
+                tensors.update({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
+    if not tensors:
+        raise BadCheckpoint(f"{directory} holds no {kind} tensors")
+    return tensors
+
+
+def read_document(directory: Path, name: str) -> Any:
+    return read_json(directory / f"{name}.json")

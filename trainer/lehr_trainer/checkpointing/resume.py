@@ -1,0 +1,60 @@
+"""Which checkpoint an attempt goes on from: the newest that verifies, and what was passed over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lehr_trainer.checkpointing.checkpoint import verify
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.errors import BadCheckpoint
+
+
+@dataclass(frozen=True)
+class ResumeChoice:
+    directory: Path | None
+    """None: start at step 0."""
+    skipped: tuple[str, ...] = ()
+    """Newer checkpoints that did not verify, each with the reason."""
+
+
+def choose_checkpoint(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> ResumeChoice:
+    """The first candidate that verifies.
+
+    Raises:
+        BadCheckpoint: one was pinned, and neither it nor an older one verifies.
+    """
+    skipped: list[str] = []
+    for path in _candidates(run_dir, attempt_dir, note):
+        try:
+            verify(path)
+        except BadCheckpoint as error:
+            skipped.append(str(error).replace(f"{run_dir}/", ""))
+        else:
+            return ResumeChoice(path, tuple(skipped))
+    if note.resume == "pinned" and note.resume_from is not None:
+        raise BadCheckpoint(
+            f"cannot resume from {note.resume_from}, nor from an older checkpoint of this run: "
+            + "; ".join(skipped)
+        )
+    return ResumeChoice(None, tuple(skipped))
+
+
+def _candidates(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> list[Path]:
+    """Newest first: by attempt, then by step."""
+    if note.resume == "never" or (note.resume == "pinned" and note.resume_from is None):
+        return []
+    this = layout.attempt_number(attempt_dir) or 0
+    earlier = [
+        path
+        for folder in layout.attempts(run_dir)
+        if (layout.attempt_number(folder) or 0) < this
+        for path in layout.checkpoints(folder)
+    ][::-1]
+    if note.resume == "auto" or note.resume_from is None:
+        return earlier
+    pinned = (run_dir / note.resume_from).resolve()
+    places = [path.resolve() for path in earlier]
+    older = earlier[places.index(pinned) + 1 :] if pinned in places else earlier
+    return [pinned, *older]

@@ -1,0 +1,82 @@
+"""Which checkpoints are kept, and how the others go."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lehr_trainer.configs.train import CheckpointConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.manifest import read_manifest
+from lehr_trainer.errors import BadCheckpoint
+
+
+@dataclass(frozen=True)
+class Held:
+    """A checkpoint on disk."""
+
+    path: Path
+    step: int
+    val_loss: float | None
+
+
+def held_checkpoints(run_dir: Path, attempt: int) -> list[Held]:
+    """Those of ``attempt`` and of earlier ones, oldest first: by attempt, then by step."""
+    held = []
+    for folder in layout.attempts(run_dir):
+        if (layout.attempt_number(folder) or 0) > attempt:
+            break
+        for path in layout.checkpoints(folder):
+            try:
+                val_loss = read_manifest(path).val_loss
+            except BadCheckpoint:
+                val_loss = None
+            held.append(Held(path, layout.checkpoint_step(path) or 0, val_loss))
+    return held
+
+
+def superfluous(held: Sequence[Held], policy: CheckpointConfig) -> list[Held]:
+    """What the policy does not keep of ``held`` (oldest first)."""
+    kept = set(held[-policy.keep_last :])
+    scored = [one for one in held if one.val_loss is not None]
+    if policy.keep_best and scored:
+        kept.add(min(scored, key=lambda one: one.val_loss or 0.0))
+    if policy.keep_every:
+        kept.update(one for one in held if one.step % policy.keep_every == 0)
+    return [one for one in held if one not in kept]
+
+
+def prune(
+    run_dir: Path, attempt: int, policy: CheckpointConfig, *, spare: Collection[str] = ()
+) -> list[Held]:
+    """Remove what the policy does not keep; returns what went.
+
+    ``spare`` are folders, relative to the run directory, that stay all the same.
+
+    Nothing goes when a later attempt exists: this one has been replaced, and the later one may
+    be reading any of these.
+    """
+    newest = max((layout.attempt_number(p) or 0 for p in layout.attempts(run_dir)), default=0)
+    if newest > attempt:
+        return []
+    spared = {run_dir / path for path in spare}
+    held = held_checkpoints(run_dir, attempt)
+    gone = [one for one in superfluous(held, policy) if one.path not in spared]
+    for one in gone:
+        # Without its manifest it is no checkpoint any more, so a crash leaves none that is half.
+        (one.path / layout.MANIFEST).unlink()
+        shutil.rmtree(one.path)
+    _remove_leftovers(run_dir, attempt)
+    return gone
+
+
+def _remove_leftovers(run_dir: Path, attempt: int) -> None:
+    """What earlier attempts were writing or removing when they died."""
+    for folder in layout.attempts(run_dir):
+        if (layout.attempt_number(folder) or 0) >= attempt:
+            return
+        for path in (folder / layout.CHECKPOINTS).glob("step-*"):
+            if not (path / layout.MANIFEST).is_file() or path.suffix == ".tmp":
+                shutil.rmtree(path)

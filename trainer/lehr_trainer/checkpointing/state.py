@@ -1,0 +1,235 @@
+"""What a checkpoint holds of a run, and how a run takes it up again.
+
+It has model, optimizer, schedule, data, every random generator, step, best loss, config and
+versions. Schedule and data need no state beyond the step, since both are functions of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lehr_trainer.checkpointing import checkpoint
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.data import PreparedData
+from lehr_trainer.errors import BadCheckpoint
+from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
+from lehr_trainer.optim.eight_bit import flat_state, own_state
+from lehr_trainer.update_step import UpdateStep
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0
+    """Optimizer steps taken; also the whole state of the data order."""
+    tokens: int = 0
+    best_val_loss: float | None = None
+
+    def is_new_best(self, val_loss: float | None) -> bool:
+        """Whether it is the lowest so far, which is remembered; None where nothing was measured."""
+        best = self.best_val_loss
+        is_best = val_loss is not None and (best is None or val_loss < best)
+        if is_best:
+            self.best_val_loss = val_loss
+        return is_best
+
+
+def describe(
+    progress: Progress,
+    config: TrainConfig,
+    data: PreparedData,
+    versions: dict[str, str],
+    generators: list[str],
+) -> dict[str, Any]:
+    """The JSON part of a checkpoint; ``generators`` are those of each rank."""
+    return {
+        "format": 1,
+        "step": progress.step,
+        "tokens": progress.tokens,
+        "best_val_loss": progress.best_val_loss,
+        "schedule": {**config.schedule.model_dump(), "steps_taken": progress.step},
+        "data": {
+            "next_step": progress.step,
+            "seed": config.seed,
+            "digest": data.digest,
+            "validation_digest": data.validation_digest,
+        },
+        "generators": [json.loads(one) for one in generators],
+        "config": config.model_dump(mode="json"),
+        "versions": versions,
+    }
+
+
+def restore(
+    directory: Path,
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    updates: UpdateStep | None = None,
+    rank: int,
+) -> tuple[Progress, dict[str, Any]]:
+    """Put a verified checkpoint's state into ``model``, ``optimizer`` and the generators.
+
+    Returns:
+        How far it had come, and its JSON part.
+
+    Raises:
+        BadCheckpoint: it is of another model or optimizer.
+    """
+    manifest = checkpoint.read_manifest(directory)
+    document = checkpoint.read_document(directory, "state")
+    _load_model(directory, model, checkpoint.read_tensors(directory, manifest, "model"))
+    _load_optimizer(
+        directory, model, optimizer, checkpoint.read_tensors(directory, manifest, "optimizer")
+    )
+    if "fp8.safetensors" in manifest.files:
+        load_fp8_state(model, checkpoint.read_tensors(directory, manifest, "fp8"))
+    if updates is not None and "updates.safetensors" in manifest.files:
+        updates.load(checkpoint.read_tensors(directory, manifest, "updates"))
+    try:
+        progress = Progress(
+            step=int(document["step"]),
+            tokens=int(document["tokens"]),
+            best_val_loss=document["best_val_loss"],
+        )
+        generators = document["generators"]
+        # A rank that was not there when it was saved keeps the generators that its seed gave it.
+        if rank < len(generators):
+            restore_generators(generators[rank])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadCheckpoint(f"{directory}/state.json lacks a valid {error}") from error
+    return progress, document
+
+
+def all_tensors(
+    model: nn.Module, optimizer: torch.optim.Optimizer, updates: UpdateStep
+) -> dict[str, dict[str, Tensor]]:
+    """Every tensor that a checkpoint holds, by kind and name; not copied."""
+    tensors = {
+        "model": model_tensors(model),
+        "optimizer": optimizer_tensors(model, optimizer),
+        "updates": updates.state(),
+    }
+    fp8 = fp8_state(model)
+    return {**tensors, "fp8": fp8} if fp8 else tensors
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers by name, without what a library may add: Transformer Engine's pickles."""
+    return {
+        name: value
+        for name, value in model.state_dict().items()
+        if not name.endswith("._extra_state")
+    }
+
+
+def _load_model(directory: Path, model: nn.Module, saved: dict[str, Tensor]) -> None:
+    state = model_tensors(model)
+    _require_same_names(directory, "model", set(state), set(saved))
+    for name, own in state.items():
+        if own.shape != saved[name].shape:
+            raise BadCheckpoint(
+                f"{directory} is of another model: its {name} has shape "
+                f"{tuple(saved[name].shape)}, this model's has {tuple(own.shape)}"
+            )
+        own.copy_(saved[name])
+
+
+# --- optimizer -----------------------------------------------------------------------------
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state, by ``<parameter>/<what>``: independent of group order."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        # Sorted: a state that was loaded holds them in another order, but files should be equal.
+        for what, value in sorted(flat_state(optimizer.state.get(parameter, {})).items()):
+            tensors[f"{name}/{what}"] = value
+    return tensors
+
+
+def _load_optimizer(
+    directory: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    saved: dict[str, Tensor],
+) -> None:
+    """Through ``load_state_dict``, which knows where each kind of state has to live.
+
+    Group options such as the learning rate stay as the config says them.
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    own = optimizer.state_dict()
+    ordered = [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
+    by_parameter: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in saved.items():
+        name, _, what = key.rpartition("/")
+        by_parameter.setdefault(name, {})[what] = tensor
+    _require_same_names(directory, "optimizer", set(ordered), set(by_parameter))
+    state = {index: own_state(by_parameter[name]) for index, name in enumerate(ordered)}
+    optimizer.load_state_dict({"state": state, "param_groups": own["param_groups"]})
+
+
+def _require_same_names(directory: Path, kind: str, own: set[str], saved: set[str]) -> None:
+    if own == saved:
+        return
+    missing, unknown = sorted(own - saved), sorted(saved - own)
+    raise BadCheckpoint(
+        f"{directory} does not fit this run's {kind}: "
+        f"it lacks {_some(missing)} and has {_some(unknown)} besides"
+    )
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:3]) or "nothing"
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+# --- random generators ---------------------------------------------------------------------
+
+
+def save_generators() -> str:
+    """Every random generator of this process, as JSON."""
+    version, numbers, gauss = random.getstate()
+    legacy: Any = np.random.get_state()  # noqa: NPY002 - a checkpoint keeps numpy's global generator
+    kind, keys, position, has_gauss, cached = legacy
+    # This rank's device only: asking the others would open a context on each of them.
+    cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []
+    return json.dumps(
+        {
+            "python": [version, list(numbers), gauss],
+            "numpy": [kind, keys.tolist(), position, has_gauss, cached],
+            "torch": _to_text(torch.get_rng_state()),
+            "cuda": [_to_text(state) for state in cuda],
+        }
+    )
+
+
+def restore_generators(saved: dict[str, Any]) -> None:
+    version, numbers, gauss = saved["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    kind, keys, position, has_gauss, cached = saved["numpy"]
+    np.random.set_state(  # noqa: NPY002 - the generator that get_state reads
+        (kind, np.asarray(keys, dtype=np.uint32), position, has_gauss, cached)
+    )
+    torch.set_rng_state(_from_text(saved["torch"]))
+    if torch.cuda.is_available() and saved["cuda"]:
+        torch.cuda.set_rng_state(_from_text(saved["cuda"][0]))
+
+
+def _to_text(state: Tensor) -> str:
+    return base64.b64encode(state.cpu().numpy().tobytes()).decode()
+
+
+def _from_text(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

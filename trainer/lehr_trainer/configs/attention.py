@@ -1,0 +1,29 @@
+"""Which attention kernel runs, and whether packed documents see each other."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from lehr_trainer.configs.base import Config
+
+
+class AttentionConfig(Config):
+    """How attention is computed; the result is the same but for rounding."""
+
+    backend: Literal["auto", "flash", "efficient", "cudnn", "math", "fa3", "fa4"] = "auto"
+    """auto: PyTorch's own choice. flash, efficient, cudnn, math: that SDPA kernel and no other.
+    fa3, fa4: FlashAttention 3 or 4, from their own packages, in place of PyTorch's flash kernel."""
+    document_masking: bool = False
+    """A token sees only its own document of a packed sequence."""
+
+    @field_validator("backend", mode="before")
+    @classmethod
+    def _fp8_cannot_train(cls, value: Any) -> Any:
+        if isinstance(value, str) and "fp8" in value.lower():
+            raise ValueError(
+                f"{value!r} cannot train: FP8 attention has no backward pass (FlashAttention's "
+                "takes fp16 and bf16 only). Use auto; FP8 is for the linear layers (precision.fp8)"
+            )
+        return value

@@ -1,0 +1,37 @@
+"""Diagnostic metrics that a run logs besides its loss."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lehr_trainer.configs.base import Config, NonNegativeInt, PositiveInt
+
+
+class SampleConfig(Config):
+    """A text that the model writes, to be read by people."""
+
+    every: NonNegativeInt = 500
+    """Steps between samples; 0 writes none."""
+    prompt: Annotated[str, Field(min_length=1)] = "The meaning of life is "
+    """What each sample goes on from."""
+    tokens: PositiveInt = 50
+    """How many are sampled."""
+    temperature: Annotated[float, Field(ge=0)] = 0.8
+    """0 takes the likeliest token each time. The generator is the sample's own, so that writing
+    one changes nothing in the training."""
+
+
+class DiagnosticsConfig(Config):
+    log_every: PositiveInt = 1
+    """Steps between metrics records."""
+    stop_on_nan: bool = True
+    """A loss that is not finite ends the run, naming the last good checkpoint."""
+    parts_every: NonNegativeInt = 50
+    """Steps between norms, gradient norms and update ratios of the model's parts; 0 for none."""
+    quality_every: NonNegativeInt = 100
+    """Steps between top1_acc and raw_ce_fp32; 0 for none."""
+    quality_tokens: PositiveInt = 2048
+    """How many tokens of the batch those look at (whole sequences, at least one)."""
+    sample: SampleConfig = SampleConfig()

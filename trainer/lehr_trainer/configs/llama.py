@@ -1,0 +1,61 @@
+"""The shape of a Llama."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from lehr_trainer.configs.base import Config, PositiveInt
+
+
+class LlamaConfig(Config):
+    """A Llama-3-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
+
+    kind: Literal["llama"] = "llama"
+    vocab_size: PositiveInt
+    """Rows of the embedding: at least the tokenizer's tokens."""
+    hidden_size: PositiveInt
+    """Width of the residual stream."""
+    intermediate_size: PositiveInt
+    """Width of the SwiGLU. Often 4 x hidden_size."""
+    num_hidden_layers: PositiveInt
+    """Transformer blocks."""
+    num_attention_heads: PositiveInt
+    """Query heads; must divide hidden_size."""
+    num_key_value_heads: PositiveInt
+    """Key and value heads; must divide the query heads (grouped-query attention)."""
+    rope_theta: Annotated[float, Field(gt=0)] = 500_000.0
+    """Base of the rotary position embedding's frequencies."""
+    norm_eps: Annotated[float, Field(gt=0)] = 1e-5
+    """Added under the root of RMSNorm."""
+    tie_embeddings: bool = True
+    """The head's matrix is the embedding's."""
+    attention_bias: bool = False
+    """Biases in the attention's projections."""
+    mlp_bias: bool = False
+    """Biases in the feed-forward's projections."""
+    max_sequence_length: PositiveInt = 8192
+    """The longest sequence that positions are made for."""
+    stable_embedding: bool = False
+    """bitsandbytes' StableEmbedding: a LayerNorm after the look-up, Xavier's first weights."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"num_attention_heads {self.num_attention_heads} does not divide "
+                f"hidden_size {self.hidden_size}"
+            )
+        head_size = self.hidden_size // self.num_attention_heads
+        if head_size % 2:
+            raise ValueError(
+                f"hidden_size / num_attention_heads is {head_size}; "
+                "rotary positions need an even head size"
+            )
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads {self.num_key_value_heads} does not divide "
+                f"num_attention_heads {self.num_attention_heads}"
+            )
+        return self

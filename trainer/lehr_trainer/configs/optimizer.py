@@ -1,0 +1,112 @@
+"""The optimizers, and what they cannot do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from lehr_trainer.configs.base import Config, PositiveInt, must_name, tagged
+
+Rate = Annotated[float, Field(gt=0)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class AdamWConfig(Config):
+    """AdamW (Loshchilov and Hutter 2019), moments in fp32."""
+
+    name: Literal["adamw"] = "adamw"
+    lr: Rate = 3e-4
+    """Peak learning rate."""
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    """Decay of the first and second moments' averages."""
+    eps: Rate = 1e-8
+    """Added to the denominator of the update."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    """On matrices only; norms, biases and embeddings are not decayed."""
+    fused: bool = True
+    """One kernel for all parameters, where the device has it."""
+
+
+class EightBitAdamWConfig(Config):
+    """AdamW whose two moments are kept in 8 bits, quantised by blocks (Dettmers et al. 2021).
+
+    Embeddings keep theirs in 32 bits, as the paper found necessary;
+    ``model.stable_embedding`` is the other half of its advice.
+    """
+
+    model_config = ConfigDict(json_schema_extra=must_name("name"))
+
+    name: Literal["adamw8bit"] = "adamw8bit"
+    library: Literal["bitsandbytes", "torchao"] = "bitsandbytes"
+    """Whose kernels."""
+    lr: Rate = 3e-4
+    """Peak learning rate."""
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    """Decay of the first and second moments' averages."""
+    eps: Rate = 1e-8
+    """Added to the denominator of the update."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    """On matrices only; norms, biases and embeddings are not decayed."""
+
+
+class MuonConfig(Config):
+    """Muon for the matrices of the blocks, AdamW for embedding, head, norms and biases.
+
+    Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal
+    matrix, so each matrix moves by about the same amount in every direction.
+    """
+
+    model_config = ConfigDict(json_schema_extra=must_name("name"))
+
+    name: Literal["muon"] = "muon"
+    lr: Rate = 0.02
+    """Peak learning rate of Muon, that is of the blocks' matrices: what a sweep over
+    ``optimizer.lr`` changes. The AdamW groups have their own below."""
+    momentum: Beta = 0.95
+    """Decay of the momentum of the blocks' matrices."""
+    nesterov: bool = True
+    """Look ahead by the momentum."""
+    newton_schulz_steps: Annotated[int, Field(ge=1, lt=100)] = 5
+    """Iterations of the orthogonalisation."""
+    adjust_lr: Literal["original", "match_rms_adamw"] = "original"
+    """How a matrix's shape enters its rate: original is Jordan's sqrt(max(1, rows/columns));
+    match_rms_adamw is Moonshot's 0.2 sqrt(max(rows, columns)), under which ``lr`` means what it
+    means to AdamW (arXiv:2502.16982)."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    """On the matrices only."""
+    embedding_lr: Rate = 3e-4
+    """Of the embeddings, positions included; of the head too when it is tied."""
+    head_lr: Rate | None = None
+    """Of an untied head; embedding_lr if not given. A tied head is the embedding: then it is an
+    error to give another."""
+    norm_lr: Rate | None = None
+    """Of norms and biases; embedding_lr if not given."""
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    """Of the AdamW groups."""
+    eps: Rate = 1e-8
+    """Added to the denominator of the update."""
+    fused: bool = True
+    """AdamW as one kernel."""
+    batch_mb: PositiveInt = 256
+    """Matrices of one shape are orthogonalised together, up to this many MiB of bf16."""
+
+    def check_tied(self, *, tie_embeddings: bool) -> None:
+        """One weight cannot have two learning rates.
+
+        Raises:
+            ValueError: embedding and head are tied, yet their rates differ.
+        """
+        if tie_embeddings and self.head_lr not in {None, self.embedding_lr}:
+            raise ValueError(
+                f"optimizer.head_lr {self.head_lr:g} differs from optimizer.embedding_lr "
+                f"{self.embedding_lr:g}, but model.tie_embeddings makes head and embedding one "
+                "weight, which has one rate. Drop head_lr, or set model.tie_embeddings: false"
+            )
+
+
+OptimizerConfig = Annotated[
+    AdamWConfig | EightBitAdamWConfig | MuonConfig,
+    Field(discriminator="name"),
+    BeforeValidator(tagged("name", "adamw")),
+]

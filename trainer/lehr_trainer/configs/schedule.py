@@ -1,0 +1,71 @@
+"""How the learning rate goes over a run: cosine, constant, or warmup-stable-decay."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from lehr_trainer.configs.base import Config, NonNegativeInt, Share
+
+
+class ScheduleConfig(Config):
+    """LR at step s (the first is 1), as a factor of the peak.
+
+    To go on from a checkpoint under another schedule, fork the run with
+    ``starts_after`` at the checkpoint's step: the new schedule, its warmup
+    included, spans the steps that remain.
+    """
+
+    name: Literal["cosine", "constant", "wsd"] = "cosine"
+    """cosine: down to ``min_lr_ratio`` at the last step. constant: the peak to the end.
+    wsd: warmup, stable, decay (MiniCPM, arXiv:2404.06395): the peak, then down at the end."""
+    warmup_steps: NonNegativeInt | None = None
+    """Linear warmup; give this or ``warmup_ratio``."""
+    warmup_ratio: Share | None = None
+    """Warmup as a share of the schedule's steps; 0.02 when neither is given."""
+    warmup_from: Share = 0.0
+    """Where warmup begins, as a share of the peak: for a restart, where the old schedule was."""
+    min_lr_ratio: Share = 0.1
+    """Where cosine and wsd end, as a share of the peak."""
+    decay_steps: NonNegativeInt | None = None
+    """wsd: steps of the decay; give this or ``decay_ratio``."""
+    decay_ratio: Share | None = None
+    """wsd: the decay as a share of the schedule's steps; 0.1 when neither is given."""
+    decay_shape: Literal["linear", "sqrt"] = "linear"
+    """wsd: linear, or 1 - sqrt of the share done (arXiv:2405.18392), which falls faster first."""
+    starts_after: NonNegativeInt = 0
+    """Step after which this schedule begins; 0 unless the run was forked to change it."""
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if self.warmup_steps is not None and self.warmup_ratio is not None:
+            raise ValueError("give warmup_steps or warmup_ratio, not both")
+        if self.decay_steps is not None and self.decay_ratio is not None:
+            raise ValueError("give decay_steps or decay_ratio, not both")
+        return self
+
+    def warmup(self, steps: int) -> int:
+        """Warmup steps for a schedule of ``steps`` steps."""
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        return round(steps * (0.02 if self.warmup_ratio is None else self.warmup_ratio))
+
+    def decay(self, steps: int) -> int:
+        """Steps of wsd's decay for a schedule of ``steps`` steps."""
+        if self.decay_steps is not None:
+            return self.decay_steps
+        return round(steps * (0.1 if self.decay_ratio is None else self.decay_ratio))
+
+    def check_fits(self, steps: int) -> None:
+        """Raises ValueError where warmup, decay or the start leave no room in ``steps``."""
+        if self.starts_after >= steps:
+            raise ValueError(
+                f"schedule.starts_after {self.starts_after} is not before the run's last step, "
+                f"{steps}"
+            )
+        span = steps - self.starts_after
+        parts = self.warmup(span) + (self.decay(span) if self.name == "wsd" else 0)
+        if parts > span:
+            what = "warmup and decay take" if self.name == "wsd" else "warmup takes"
+            raise ValueError(f"schedule: {what} {parts} steps, but it has only {span}")

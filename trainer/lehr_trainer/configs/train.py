@@ -1,0 +1,334 @@
+"""What a training run is: the resolved config, pure Pydantic, no torch.
+
+The platform validates a spec with these classes on a machine without torch;
+the trainer builds itself from them. ``TrainConfig`` dumped to YAML is enough
+to repeat a run. Every field has a unit in its name or its description.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.attention import AttentionConfig
+from lehr_trainer.configs.base import (
+    Config,
+    NonNegativeInt,
+    PositiveInt,
+    Share,
+    tagged,
+)
+from lehr_trainer.configs.compile import CompileConfig
+from lehr_trainer.configs.diagnostics import DiagnosticsConfig
+from lehr_trainer.configs.fp8 import Fp8Config
+from lehr_trainer.configs.gpt2 import GPT2Config
+from lehr_trainer.configs.llama import LlamaConfig
+from lehr_trainer.configs.loss import LossConfig
+from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
+from lehr_trainer.configs.parallel import ParallelConfig
+from lehr_trainer.configs.presets import expand_model_preset
+from lehr_trainer.configs.profile import ProfileConfig
+from lehr_trainer.configs.schedule import ScheduleConfig
+from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
+
+__all__ = [
+    "AdamWConfig",
+    "BatchConfig",
+    "CheckpointConfig",
+    "Config",
+    "Corpus",
+    "DataConfig",
+    "DiagnosticsConfig",
+    "FilesCorpus",
+    "GPT2Config",
+    "HubCorpus",
+    "LengthStage",
+    "LlamaConfig",
+    "ModelConfig",
+    "NonNegativeInt",
+    "ParallelConfig",
+    "PositiveInt",
+    "PrecisionConfig",
+    "ScheduleConfig",
+    "Share",
+    "StdlibCorpus",
+    "TrainConfig",
+    "ValidationConfig",
+]
+
+ModelConfig = Annotated[
+    LlamaConfig | GPT2Config,
+    Field(discriminator="kind"),
+    BeforeValidator(tagged("kind", "llama")),
+]
+
+
+# --- data ----------------------------------------------------------------------------------
+
+
+class StdlibCorpus(Config):
+    """The Python standard library's sources: real text that every machine has."""
+
+    kind: Literal["stdlib"] = "stdlib"
+
+
+class FilesCorpus(Config):
+    """Local files, UTF-8; a document is a line (jsonl), a row (parquet) or a file (text)."""
+
+    kind: Literal["text", "jsonl", "parquet"]
+    paths: Annotated[list[str], Field(min_length=1)]
+    """Files, folders or globs."""
+    text_field: str = "text"
+    """The column or key that holds the document (jsonl, parquet)."""
+    document: Literal["file", "paragraph", "line"] = "file"
+    """What a document of a text file is: all of it, what stands between blank lines, or a line.
+    Documents are held out whole, so a single file needs one of the latter two."""
+
+
+class HubCorpus(Config):
+    """A dataset of the Hugging Face hub, by ``datasets``."""
+
+    kind: Literal["hub"] = "hub"
+    id: str
+    """E.g. ``HuggingFaceFW/fineweb-edu``."""
+    name: str | None = None
+    """The dataset's configuration, e.g. sample-10BT."""
+    split: str = "train"
+    """Which part of the dataset."""
+    text_field: str = "text"
+    """The column that holds the document."""
+    revision: str | None = None
+    """Commit or tag to pin; a branch may move on."""
+
+
+Corpus = Annotated[StdlibCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
+
+
+class ValidationConfig(Config):
+    """The held-out set: fixed documents (by hash), tokens and order for every run of a corpus."""
+
+    tokens: PositiveInt = 1_048_576
+    """How many tokens each evaluation scores, as far as so many are held out."""
+    share: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.01
+    """Share of documents held out, chosen by document hash."""
+    every: NonNegativeInt = 250
+    """Steps between evaluations; 0 evaluates only after the last step."""
+    micro_batch: PositiveInt | None = None
+    """Sequences a forward pass; the training micro-batch if not given."""
+
+
+class DataConfig(Config):
+    corpus: Corpus
+    tokenizer: str = "tekken"
+    """tekken (131,072 tokens, offline), byte, a path to a tokenizers JSON, or a hub id."""
+    max_tokens: PositiveInt | None = None
+    """Prepare at most this many training tokens of the corpus."""
+    loading: Literal["auto", "memmap", "preload"] = "auto"
+    """auto preloads when the shards fit in half of the free memory."""
+    workers: NonNegativeInt = 1
+    """Threads that make batches ahead of time; 0 makes each when it is needed."""
+    prefetch: PositiveInt = 4
+    """Batches that each worker keeps ready."""
+
+
+class LengthStage(Config):
+    """A later part of training with sequences of another length."""
+
+    after: Annotated[float, Field(gt=0.0, lt=1.0)]
+    """Share of all steps before this stage. A common value is 0.9."""
+    sequence_length: PositiveInt
+    """Tokens of a sequence in this stage."""
+
+
+class BatchConfig(Config):
+    sequences: PositiveInt
+    """Sequences an optimizer step, over all ranks and accumulation: [512, 2048] has 512."""
+    sequence_length: PositiveInt
+    """Tokens of a sequence."""
+    micro_batch: PositiveInt | None = None
+    """Sequences a forward pass on one rank; by default all of a rank's share at once."""
+    stages: list[LengthStage] = []
+    """Changes of sequence length in the course of training, at the same tokens per step."""
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> Self:
+        starts = [stage.after for stage in self.stages]
+        if starts != sorted(set(starts)):
+            raise ValueError(f"batch.stages must begin one after another, but `after` is {starts}")
+        longest = self.longest_sequence
+        for length in (self.sequence_length, *(stage.sequence_length for stage in self.stages)):
+            if longest % length:
+                raise ValueError(
+                    f"sequence length {length} does not divide the longest, {longest}: batches of "
+                    "each length are cut from blocks of the longest"
+                )
+            if self.tokens_per_step % length:
+                raise ValueError(
+                    f"sequence length {length} does not divide the {self.tokens_per_step} tokens "
+                    "of a step"
+                )
+        return self
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.sequences * self.sequence_length
+
+    @property
+    def longest_sequence(self) -> int:
+        return max([self.sequence_length, *(stage.sequence_length for stage in self.stages)])
+
+    def sharing_problem(self, world_size: int) -> str | None:
+        """Why ``world_size`` ranks cannot take equal parts of every step; None if they can."""
+        for stage in (None, *self.stages):
+            shape = self if stage is None else self._with_length(stage.sequence_length)
+            if shape.sequences % world_size:
+                return (
+                    f"{shape.sequences} sequences a step cannot be shared by {world_size} ranks "
+                    "evenly; make batch.sequences a multiple"
+                )
+            share = shape.sequences // world_size
+            if share % (shape.micro_batch or share):
+                return (
+                    f"batch.micro_batch {shape.micro_batch} does not divide the {share} sequences "
+                    f"of {shape.sequence_length} tokens that each of {world_size} ranks takes"
+                )
+        return None
+
+    def at(self, step: int, steps: int) -> BatchConfig:
+        """The shape of a step (0 is the first of ``steps``); tokens per step stay the same.
+
+        A micro-batch keeps its tokens too, as far as whole sequences allow.
+        """
+        length = self.sequence_length
+        for stage in self.stages:
+            if step >= round(stage.after * steps):
+                length = stage.sequence_length
+        return self._with_length(length)
+
+    def shapes_ahead(
+        self, steps: int, world_size: int = 1, *, taken: int = 0
+    ) -> list[tuple[int, int]]:
+        """Shapes [B, T] of a rank's forward passes in the steps after ``taken``, each once, in
+        the order in which training meets them.
+        """
+        starts = [round(stage.after * steps) for stage in self.stages]
+        shapes: list[tuple[int, int]] = []
+        for first in (taken, *(start for start in starts if start > taken)):
+            if first < steps:
+                at = self.at(first, steps)
+                shape = (at.micro_batch or at.sequences // world_size, at.sequence_length)
+                shapes += [shape] * (shape not in shapes)
+        return shapes
+
+    def most_micro_steps(self, steps: int, world_size: int = 1) -> int:
+        """Forward passes of a rank in the step that has most of them."""
+        share = self.tokens_per_step // world_size
+        return max(share // (b * t) for b, t in self.shapes_ahead(steps, world_size))
+
+    def _with_length(self, length: int) -> BatchConfig:
+        if length == self.sequence_length:
+            return self
+        micro_batch = self.micro_batch
+        if micro_batch is not None:
+            micro_batch = max(1, micro_batch * self.sequence_length // length)
+        return self.model_copy(
+            update={
+                "sequences": self.tokens_per_step // length,
+                "sequence_length": length,
+                "micro_batch": micro_batch,
+            }
+        )
+
+
+# --- precision, checkpoints ----------------------------------------------------------------
+
+
+class PrecisionConfig(Config):
+    compute: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """bf16: autocast with fp32 master weights. fp16: the same, with a loss scale. auto: bf16 on
+    CUDA, fp32 on CPU."""
+    tf32: bool = True
+    """Let fp32 matmuls run as TF32 where the GPU can."""
+    loss_scale: LossScaleConfig = LossScaleConfig()
+    """Of fp16 alone."""
+    fp8: Fp8Config = Fp8Config()
+
+
+class CheckpointConfig(Config):
+    every: NonNegativeInt = 2500
+    """Steps between checkpoints; 0 saves only at the end and when stopped."""
+    keep_last: Annotated[int, Field(ge=2)] = 2
+    """How many of the newest stay on disk; two, since the newest may be damaged."""
+    keep_best: bool = True
+    """Also keep the one with the lowest val/loss."""
+    keep_every: NonNegativeInt = 0
+    """Also keep each checkpoint whose step is a multiple of this; 0 keeps none more."""
+    save_last: bool = True
+    """Save after the last step."""
+    asynchronous: bool = True
+    """Training waits only until rank 0 has copied the state to host memory; that is written
+    beside the next steps. The copy takes as much memory as a checkpoint has bytes. False waits
+    until the checkpoint is whole."""
+
+
+class TrainConfig(Config):
+    """One training run, complete."""
+
+    model: Annotated[ModelConfig, BeforeValidator(expand_model_preset)]
+    """A preset's name, or the shape; ``{preset: NAME, ...}`` changes part of a preset."""
+    data: DataConfig
+    batch: BatchConfig
+    steps: PositiveInt
+    """Optimizer steps."""
+    seed: NonNegativeInt = 0
+    """Of initialisation and data order."""
+    optimizer: OptimizerConfig = AdamWConfig()
+    """By ``name``: adamw, adamw8bit or muon; adamw if not given."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    loss: LossConfig = LossConfig()
+    grad_clip: Annotated[float, Field(ge=0)] = 1.0
+    """Largest global gradient norm; 0 does not clip."""
+    skip_step: SkipStepConfig = SkipStepConfig()
+    precision: PrecisionConfig = PrecisionConfig()
+    attention: AttentionConfig = AttentionConfig()
+    recompute: RecomputeConfig = RecomputeConfig()
+    compile: CompileConfig = CompileConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    validation: ValidationConfig = ValidationConfig()
+    diagnostics: DiagnosticsConfig = DiagnosticsConfig()
+    profile: ProfileConfig = ProfileConfig()
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes CUDA where there is one."""
+    deterministic: bool = False
+    """Deterministic kernels: bitwise the same run every time, somewhat slower."""
+    threads: PositiveInt | None = None
+    """CPU threads of each rank; None leaves it to torchrun and torch."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        batch = self.batch
+        if batch.micro_batch is not None and batch.sequences % batch.micro_batch:
+            raise ValueError(
+                f"batch.micro_batch {batch.micro_batch} does not divide "
+                f"batch.sequences {batch.sequences}"
+            )
+        if batch.longest_sequence > self.model.max_sequence_length:
+            raise ValueError(
+                f"batch.sequence_length {batch.longest_sequence} is longer than "
+                f"model.max_sequence_length {self.model.max_sequence_length}"
+            )
+        self.schedule.check_fits(self.steps)
+        if isinstance(self.optimizer, MuonConfig):
+            self.optimizer.check_tied(tie_embeddings=self.model.tie_embeddings)
+        return self
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch.tokens_per_step
+
+    @property
+    def total_tokens(self) -> int:
+        return self.steps * self.tokens_per_step

@@ -1,0 +1,69 @@
+"""``manifest.json``: what a checkpoint consists of. Pure, so that the platform reads it too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lehr_trainer.contract import layout
+from lehr_trainer.errors import BadCheckpoint
+
+
+class FileEntry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """Written last: a folder without one is not a checkpoint."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    format: Literal[1] = 1
+    step: int
+    tokens: int
+    val_loss: float | None = Field(default=None, allow_inf_nan=False)
+    """Of these very weights, when they were evaluated."""
+    reason: str
+    files: dict[str, FileEntry] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(entry.size for entry in self.files.values())
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest, its file names checked to be plain names.
+
+    Raises:
+        BadCheckpoint: it is missing or not a manifest.
+    """
+    path = directory / layout.MANIFEST
+    try:
+        return parse_manifest(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        raise BadCheckpoint(f"{directory} has no {layout.MANIFEST}, so it is incomplete") from None
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise BadCheckpoint(f"{path} cannot be read: {reason}") from error
+
+
+def parse_manifest(content: bytes, where: str) -> Manifest:
+    """The same from a manifest's bytes; ``where`` is what a complaint calls it.
+
+    Raises:
+        BadCheckpoint: they are not a manifest.
+    """
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        reason = str(error).splitlines()[0]
+        raise BadCheckpoint(f"{where} cannot be read: {reason}") from error
+    for name in manifest.files:
+        if Path(name).name != name or name in {"", ".", "..", layout.MANIFEST}:
+            raise BadCheckpoint(f"{where} lists {name!r}, which is not a plain file name")
+    return manifest

@@ -1,0 +1,279 @@
+"""Corpus to token shards, once: read, tokenize on all cores, hold out, write, publish.
+
+Reading is one stream in a fixed order; batches of documents are tokenized by a pool of
+threads (the tokenizers are native code that lets go of the interpreter lock) and written in
+the order of reading. So the shards do not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from lehr_trainer.configs.train import DataConfig, ValidationConfig
+from lehr_trainer.data.checks import check_vocabulary
+from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
+from lehr_trainer.data.lock import PreparationLock, preparation_lock
+from lehr_trainer.data.progress import PHASE, Meter, Notify
+from lehr_trainer.data.shards import STATE, HeldOut, Position, ShardWriter, TokenBatch, sync_folder
+from lehr_trainer.data.token_dataset import (
+    MANIFEST,
+    Manifest,
+    PreparedData,
+    open_prepared,
+)
+from lehr_trainer.data.tokenizers import TokenArray, Tokenizer, load_tokenizer
+from lehr_trainer.errors import BadData, DiskFull
+
+__all__ = ["Notify", "prepare"]
+
+SHARD_TOKENS = 2**26
+"""128 MiB of uint16; a preparation that is interrupted loses at most this much."""
+_BATCH_BYTES = 2**20
+"""Text that one thread tokenizes at a time."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def prepare(
+    data: DataConfig,
+    validation: ValidationConfig,
+    vocab_size: int,
+    root: Path,
+    notify: Notify,
+    *,
+    started_by: str = "",
+    hash_everything: bool = False,
+) -> PreparedData:
+    """The token shards of a corpus, made if they are not there yet.
+
+    May be called by any number of processes at once: one prepares, the others wait.
+
+    Args:
+        data: corpus, tokenizer and how much of it.
+        validation: what is held out.
+        vocab_size: the model's.
+        root: folder of all prepared corpora.
+        notify: told of progress, several times a second at most; if it raises, preparation (or
+            waiting) stops there, and what is finished is reused next time.
+        started_by: who asks, for those who wait; by default the platform's attempt, if it is one.
+        hash_everything: read all shards to check their digests, however large.
+
+    Raises:
+        BadData: the corpus or tokenizer cannot be used.
+        BadConfig: the tokenizer does not fit the model's vocabulary.
+        DiskFull: no room for the shards.
+    """
+    if not started_by and (attempt := os.environ.get("LEHR_ATTEMPT")):
+        started_by = f"attempt {attempt}"
+    tokenizer = load_tokenizer(data.tokenizer)
+    check_vocabulary(data.tokenizer, tokenizer.vocab_size, vocab_size)
+    corpus = open_corpus(data.corpus)
+    directory = root / cache_key(corpus, tokenizer, data, validation)
+    finished = (directory / MANIFEST).is_file
+    if not finished():
+        with preparation_lock(
+            directory.with_suffix(".lock"), notify, started_by=started_by
+        ) as lock:
+            if not finished():
+                job = _Preparation(corpus, tokenizer, data, validation, directory, notify, lock)
+                job.run()
+    return open_prepared(directory, validation.tokens, vocab_size, hash_everything=hash_everything)
+
+
+def cache_key(
+    corpus: CorpusReader, tokenizer: Tokenizer, data: DataConfig, validation: ValidationConfig
+) -> str:
+    """Name of the folder that holds exactly this corpus, tokenized and split like this."""
+    identity = {
+        "format": 1,
+        "corpus": corpus.identity(),
+        "tokenizer": tokenizer.identity(),
+        "max_tokens": data.max_tokens,
+        "held_out": validation.share,
+    }
+    return identity_digest(identity)[:24]
+
+
+@dataclass
+class _Preparation:
+    """One run of the work, by the process that holds the lock."""
+
+    corpus: CorpusReader
+    tokenizer: Tokenizer
+    data: DataConfig
+    validation: ValidationConfig
+    directory: Path
+    notify: Notify
+    lock: PreparationLock
+
+    def run(self) -> None:
+        building = self.directory.with_suffix(".partial")
+        dtype: Literal["uint16", "uint32"] = (
+            "uint16" if self.tokenizer.vocab_size <= 2**16 else "uint32"
+        )
+        try:
+            writer = ShardWriter(building, dtype, shard_tokens=SHARD_TOKENS)
+            try:
+                self._write(writer)
+                train, held_out, documents_sha256 = writer.finish()
+            finally:
+                writer.close()
+            self._check_not_empty(writer, building)
+            manifest = Manifest(
+                corpus=self.corpus.description(),
+                tokenizer=self.data.tokenizer,
+                dtype=dtype,
+                vocab_size=self.tokenizer.vocab_size,
+                eos_id=self.tokenizer.eos_id,
+                train=train,
+                validation=held_out,
+                validation_documents_sha256=documents_sha256,
+                duplicates_removed=writer.duplicates,
+            )
+            self._publish(building, manifest)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise DiskFull(
+                    f"no room for the token shards in {building}: {error.strerror}; free some "
+                    "space or set LEHR_DATA to another disk, what is finished is reused"
+                ) from None
+            raise
+
+    def _write(self, writer: ShardWriter) -> None:
+        meter = Meter(self.corpus, self.data.max_tokens, self.notify, self.lock.tell)
+        if writer.reused:
+            self.notify(PHASE, f"goes on after {writer.reused} finished shards", None)
+        limit = self.data.max_tokens
+        left = None if limit is None else limit - writer.train_tokens
+        for batch, then in self._tokenized(writer.position) if left != 0 else ():
+            if left is not None and batch.train.size >= left:
+                writer.append(_cut(batch, left, self.tokenizer.eos_id), then)
+                break
+            writer.append(batch, then)
+            left = None if left is None else left - batch.train.size
+            meter.count(batch.train.size, batch.text_bytes, then, writer.train_tokens)
+        meter.summary(writer.train_tokens, writer.validation_tokens)
+
+    def _tokenized(self, start: Position) -> Iterator[tuple[TokenBatch, Position]]:
+        """Batches in reading order, tokenized by all cores a little ahead of the writer."""
+        cores = len(os.sched_getaffinity(0))
+        pending: deque[tuple[Future[TokenBatch], Position]] = deque()
+        with ThreadPoolExecutor(cores, "tokenize") as pool:
+            try:
+                for texts, then in self._batches(start):
+                    pending.append((pool.submit(self._tokenize, texts), then))
+                    if len(pending) > 2 * cores:
+                        future, position = pending.popleft()
+                        yield future.result(), position
+                while pending:
+                    future, position = pending.popleft()
+                    yield future.result(), position
+            finally:
+                for future, _ in pending:
+                    future.cancel()
+
+    def _batches(self, start: Position) -> Iterator[tuple[list[str], Position]]:
+        """About a mebibyte of documents of one source each, and where reading then stands."""
+        for source in range(start.source, self.corpus.sources()):
+            read = start.document if source == start.source else 0
+            texts: list[str] = []
+            size = 0
+            for text in self.corpus.documents(source, read):
+                texts.append(text)
+                size += len(text)
+                if size >= _BATCH_BYTES:
+                    read += len(texts)
+                    yield texts, Position(source, read)
+                    texts, size = [], 0
+            # Also when empty: reading stands at the next source now.
+            yield texts, Position(source + 1, 0)
+
+    def _tokenize(self, texts: list[str]) -> TokenBatch:
+        eos = self.tokenizer.eos_id
+        kept = [_encodable(text) for text in texts if text and not text.isspace()]
+        raw = [text.encode() for text in kept]
+        hashes = [document_hash(data) for data in raw]
+        train: list[TokenArray] = []
+        held_out: list[HeldOut] = []
+        train_documents = 0
+        end = np.array([eos], dtype=np.uint32)
+        for data, name, tokens in zip(raw, hashes, self.tokenizer.encode_all(kept), strict=True):
+            if is_held_out(name, self.validation.share):
+                held_out.append(HeldOut(name, np.concatenate([tokens, end]), len(data)))
+            else:
+                train += [tokens, end]
+                train_documents += 1
+        return TokenBatch(
+            documents=len(texts),
+            train=np.concatenate(train) if train else np.empty(0, dtype=np.uint32),
+            train_documents=train_documents,
+            held_out=held_out,
+            text_bytes=sum(map(len, raw)),
+        )
+
+    def _check_not_empty(self, writer: ShardWriter, building: Path) -> None:
+        if writer.train_tokens and writer.validation_tokens > 1:
+            return
+        shutil.rmtree(building)
+        if writer.train_tokens == writer.validation_tokens == 0:
+            raise BadData(f"the corpus holds no text: {self.corpus.description()}")
+        if writer.train_tokens == 0:
+            raise BadData(
+                "every document of the corpus was held out for validation: it has too few; take "
+                "a larger corpus, or for text files set data.corpus.document to paragraph"
+            )
+        limited = " or data.max_tokens" if self.data.max_tokens else ""
+        raise BadData(
+            f"no document fell into the {self.validation.share:.1%} that is held out: too few were "
+            f"read; raise validation.share{limited}, or for text files set data.corpus.document to "
+            "paragraph"
+        )
+
+    def _publish(self, building: Path, manifest: Manifest) -> None:
+        with (building / MANIFEST).open("w", encoding="utf-8") as file:
+            file.write(manifest.model_dump_json(indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(building)
+        if self.directory.exists():  # Without a manifest, or it would have been used.
+            shutil.rmtree(self.directory)
+        building.rename(self.directory)
+        sync_folder(self.directory.parent)
+        (self.directory / STATE).unlink()
+
+
+def document_hash(text: bytes) -> bytes:
+    """Equal for texts that are the same but for white space around them."""
+    return hashlib.sha256(text.strip()).digest()[:16]
+
+
+def is_held_out(name: bytes, share: float) -> bool:
+    """By hash alone, so a copy of a held-out document is never trained on."""
+    return int.from_bytes(name[:8], "big") < share * 2**64
+
+
+def _encodable(text: str) -> str:
+    """JSON may hold lone surrogates, which are no characters: they become question marks."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
+
+
+def _cut(batch: TokenBatch, tokens: int, eos: int) -> TokenBatch:
+    """The first training tokens of a batch, ended properly."""
+    train = batch.train[:tokens].copy()
+    train[-1] = eos
+    documents = int(np.count_nonzero(train == eos))
+    return TokenBatch(batch.documents, train, documents, batch.held_out, batch.text_bytes)

@@ -1,0 +1,108 @@
+"""The order of training data: a pure function of (seed, epoch, index), with nothing to store.
+
+A shuffled list of a corpus's blocks would be gigabytes, and state to save. A permutation
+that is computed instead needs neither: a Feistel network over a rectangle that just holds
+``size`` points, walked again for the few points outside (Black and Rogaway, "Ciphers with
+Arbitrary Finite Domains", 2002). All of it is arithmetic on whole arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ROUNDS = 8
+"""Even, so that both halves are mixed equally often."""
+
+
+def shuffled(seed: int, epoch: int, size: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which of ``size`` blocks stand at ``indices`` of this epoch's order.
+
+    Over all indices from 0 to size - 1 each block appears exactly once.
+    """
+    width = isqrt(size - 1) + 1 if size > 1 else 1
+    height = -(-size // width)
+    keys = _round_keys(seed, epoch)
+    places = _encipher(indices.astype(np.uint64), width, height, keys)
+    # The rectangle has at most `width` points too many, so few points walk, and rarely twice.
+    outside = np.flatnonzero(places >= size)
+    while outside.size:
+        places[outside] = _encipher(places[outside], width, height, keys)
+        outside = outside[places[outside] >= size]
+    return places.astype(np.int64)
+
+
+class SampleOrder:
+    """All epochs' orders laid end to end: which block stands at a position, however far on.
+
+    A stretch of the order is computed at once and kept, since a few thousand blocks cost
+    little more than one.
+    """
+
+    def __init__(self, seed: int, blocks: int) -> None:
+        self._seed = seed
+        self._blocks = blocks
+        self._stretch = min(4096, max(64, blocks))
+        self._kept: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def blocks(self, first: int, last: int) -> NDArray[np.int64]:
+        """The blocks at positions ``first`` to ``last``, both included."""
+        numbers = range(first // self._stretch, last // self._stretch + 1)
+        stretches = [self._get(number) for number in numbers]
+        together = stretches[0] if len(stretches) == 1 else np.concatenate(stretches)
+        start = numbers[0] * self._stretch
+        return together[first - start : last - start + 1]
+
+    def _get(self, number: int) -> NDArray[np.int64]:
+        with self._lock:
+            if number not in self._kept:
+                self._kept[number] = self._compute(number)
+                if len(self._kept) > 8:
+                    self._kept.popitem(last=False)
+            return self._kept[number]
+
+    def _compute(self, number: int) -> NDArray[np.int64]:
+        first = number * self._stretch
+        positions = np.arange(first, first + self._stretch, dtype=np.int64)
+        epochs, indices = np.divmod(positions, self._blocks)
+        found = np.empty_like(positions)
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
+            here = epochs == epoch
+            found[here] = shuffled(self._seed, epoch, self._blocks, indices[here])
+        return found
+
+
+def _encipher(
+    points: NDArray[np.uint64], width: int, height: int, keys: tuple[np.uint64, ...]
+) -> NDArray[np.uint64]:
+    """A bijection of the rectangle: each round adds a hash of one coordinate to the other."""
+    across, down = np.divmod(points, np.uint64(height))
+    for number, key in enumerate(keys):
+        if number % 2 == 0:
+            across = (across + _mix(down ^ key) % np.uint64(width)) % np.uint64(width)
+        else:
+            down = (down + _mix(across ^ key) % np.uint64(height)) % np.uint64(height)
+    result: NDArray[np.uint64] = across * np.uint64(height) + down
+    return result
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finalizer (Steele, Lea, Flood, 2014); it wraps around on purpose."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray[np.uint64] = values ^ (values >> np.uint64(31))
+    return mixed
+
+
+@lru_cache(maxsize=64)
+def _round_keys(seed: int, epoch: int) -> tuple[np.uint64, ...]:
+    digest = hashlib.blake2b(f"lehr order/{seed}/{epoch}".encode(), digest_size=8 * _ROUNDS)
+    keys = np.frombuffer(digest.digest(), dtype="<u8")
+    return tuple(np.uint64(key) for key in keys)

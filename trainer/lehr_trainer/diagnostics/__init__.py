@@ -1,0 +1,1 @@
+"""Metrics about the training itself: parameter statistics, memory by layer, profiles."""

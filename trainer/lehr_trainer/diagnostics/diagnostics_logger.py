@@ -1,0 +1,115 @@
+"""What a run tells about itself beside its loss, at the config's intervals.
+
+Formulas are in diagnostics.py; here is when, and for whom. All of it stays on the device until
+the step log fetches it, but for the sample, which people read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract.records import Sample
+from lehr_trainer.data import load_tokenizer
+from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
+from lehr_trainer.models.documents import Read
+from lehr_trainer.models.fp8 import unmoved_fp8_state
+from lehr_trainer.runtime.precision import Precision
+from lehr_trainer.update_step import UpdateStep
+
+Batch = tuple[Tensor, Tensor]
+OwnLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+def every(interval: int, step: int) -> bool:
+    return interval > 0 and step % interval == 0
+
+
+class DiagnosticsLogger:
+    """Rank 0's view of its model; other ranks hold the same weights and stay silent."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: nn.Module,
+        *,
+        read: Read,
+        precision: Precision,
+        is_rank0: bool,
+        compression_overflows: Tensor | None = None,
+    ) -> None:
+        self._config, self._model, self._read = config, model, read
+        self._precision, self._speaks = precision, is_rank0
+        self._parts = ParameterStats(model)
+        self._watching = False
+        self._overflows = compression_overflows
+
+    def before_update(self, step: int, updates: UpdateStep) -> None:
+        """Between backward and clipping of ``step`` (the first is 1)."""
+        self._watching = self._speaks and every(self._config.diagnostics.parts_every, step)
+        if self._watching:
+            self._parts.before_update(updates.loss_scale)
+
+    def after_update(
+        self, step: int, updates: UpdateStep, batch: Batch, unwrapped_loss: OwnLoss
+    ) -> dict[str, Tensor]:
+        """The step's further metrics, as 0-d tensors on the device."""
+        policy = self._config.diagnostics
+        values: dict[str, Tensor] = {}
+        if self._config.skip_step.enabled or updates.loss_scale is not None:
+            # A copy: the count goes on while the step log has not yet read it.
+            values["train/skipped_steps"] = updates.skipped.clone()
+        if updates.loss_scale is not None:
+            values["train/loss_scale"] = updates.loss_scale.clone()
+        if self._overflows is not None and every(policy.log_every, step):
+            values["train/compression_overflows"] = self._overflows.clone()
+        if self._watching:
+            values |= self._parts.after_update()
+        if self._speaks and every(policy.quality_every, step):
+            values |= quality(
+                self._model,
+                *batch,
+                tokens=policy.quality_tokens,
+                unwrapped_loss=self._at_no_cost(unwrapped_loss),
+                read=self._read,
+            )
+        return values
+
+    def _at_no_cost(self, unwrapped_loss: OwnLoss) -> OwnLoss:
+        """Eagerly: a few sequences now and then are not worth a graph of their own shape.
+
+        And beside FP8's histories, which would otherwise hold what was only looked at.
+        """
+
+        def run(inputs: Tensor, targets: Tensor) -> Tensor:
+            with torch.compiler.set_stance("force_eager"), unmoved_fp8_state(self._model):
+                return unwrapped_loss(inputs, targets)
+
+        return run
+
+    def write_sample(self, step: int) -> Sample | None:
+        """A text by the model, if one is due."""
+        policy = self._config.diagnostics.sample
+        if not self._speaks or not every(policy.every, step):
+            return None
+        tokenizer = load_tokenizer(self._config.data.tokenizer)
+        with self._precision.autocast():
+            tokens = sample(
+                self._model,
+                [int(token) for token in tokenizer.encode(policy.prompt)],
+                tokens=policy.tokens,
+                temperature=policy.temperature,
+                seed=self._config.seed,
+                longest=min(
+                    self._config.model.max_sequence_length, self._config.batch.longest_sequence
+                ),
+            )
+        # A vocabulary may be larger than its tokenizer's: such tokens mean nothing.
+        known = [token for token in tokens.tolist() if token < tokenizer.vocab_size]
+        return Sample(
+            time=time.time(), step=step, prompt=policy.prompt, text=tokenizer.decode(known)
+        )

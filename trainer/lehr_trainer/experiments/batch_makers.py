@@ -1,0 +1,124 @@
+"""Ways to make a batch out of token shards: the usual first attempts, and the loader.
+
+All give the same windows at the same step, so that trainings over them see the same tokens.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lehr_trainer.configs.train import BatchConfig, TrainConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.data import Loader, PreparedData, prepare
+from lehr_trainer.data.shuffle import SampleOrder
+from lehr_trainer.data.tokens import TrainTokens
+
+Make = Callable[[int], Any]
+"""From a step to its batch."""
+
+
+def prepared_text(config: TrainConfig, root: Path | None = None) -> PreparedData:
+    """The config's corpus as shards; at once when it has been prepared before."""
+    return prepare(
+        config.data,
+        config.validation,
+        config.model.vocab_size,
+        root or layout.data_root(),
+        lambda _phase, _message, _done: None,
+    )
+
+
+def naive(tokens: NDArray[Any], starts: Callable[[int], NDArray[np.int64]], length: int) -> Make:
+    """Build a Python list of slices and pass it to ``torch.tensor``."""
+    warnings.filterwarnings("ignore", message="Creating a tensor from a list")
+
+    def make(step: int) -> Tensor:
+        batch = []
+        for start in starts(step):
+            batch.append(tokens[start : start + length])  # noqa: PERF401 - the naive loop is the subject
+        return torch.tensor(batch)
+
+    return make
+
+
+def stacked(tokens: NDArray[Any], starts: Callable[[int], NDArray[np.int64]], length: int) -> Make:
+    """Stack slices with ``np.stack``, without a second copy."""
+
+    def make(step: int) -> Tensor:
+        return torch.from_numpy(np.stack([tokens[s : s + length] for s in starts(step)]))
+
+    return make
+
+
+class Windows:
+    """Where the loader's sequences begin in the only shard of a small corpus."""
+
+    def __init__(self, prepared: PreparedData, batch: BatchConfig, seed: int) -> None:
+        data = TrainTokens.open(prepared, "memmap", batch.sequence_length)
+        if len(data.shards) != 1:
+            raise ValueError(f"this comparison wants one shard; there are {len(data.shards)}")
+        self.mapped: NDArray[Any] = np.memmap(data.names[0], dtype=prepared.dtype, mode="r")
+        self.path = Path(data.names[0])
+        self._order = SampleOrder(seed, data.blocks)
+        self._batch = batch
+
+    def starts(self, step: int) -> NDArray[np.int64]:
+        count = self._batch.sequences
+        blocks = self._order.blocks(step * count, (step + 1) * count - 1)
+        return blocks * self._batch.sequence_length
+
+    def in_memory(self) -> NDArray[Any]:
+        return np.fromfile(self.path, dtype=self.mapped.dtype)
+
+
+def maker(kind: str, prepared: PreparedData, batch: BatchConfig, seed: int) -> Make:
+    """``kind`` is one of ``naive_memmap``, ``naive_preload``, ``stack``: one tensor [B, T + 1]."""
+    windows = Windows(prepared, batch, seed)
+    tokens = windows.mapped if kind == "naive_memmap" else windows.in_memory()
+    make = stacked if kind == "stack" else naive
+    return make(tokens, windows.starts, batch.sequence_length + 1)
+
+
+def step_batches(
+    kind: str, config: TrainConfig, device: torch.device
+) -> Callable[[int], list[tuple[Tensor, Tensor]]]:
+    """A whole step's micro-batches as (inputs, targets) on the device."""
+    batch = config.batch
+    micro = batch.micro_batch or batch.sequences
+    if kind == "random":
+        generator = torch.Generator(device).manual_seed(config.seed)
+        shape = (batch.sequences, batch.sequence_length)
+
+        def draw(_step: int) -> list[tuple[Tensor, Tensor]]:
+            high = config.model.vocab_size
+            tokens = torch.randint(0, high, shape, generator=generator, device=device)
+            return [(part, part) for part in torch.split(tokens, micro)]
+
+        return draw
+    prepared = prepared_text(config)
+    if kind == "loader":
+        loader = Loader(
+            prepared,
+            batch,
+            seed=config.seed,
+            device=device,
+            workers=config.data.workers,
+            loading="preload",
+        )
+        count = loader.micro_steps()
+        return lambda step: [loader.batch(step, each) for each in range(count)]
+    make = maker(kind, prepared, batch, config.seed)
+
+    def cut(step: int) -> list[tuple[Tensor, Tensor]]:
+        rows = make(step).long().to(device)
+        return [(part[:, :-1], part[:, 1:]) for part in torch.split(rows, micro)]
+
+    return cut

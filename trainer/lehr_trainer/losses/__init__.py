@@ -1,0 +1,1 @@
+"""Losses over chunks of the logits, and variants of them for comparison."""

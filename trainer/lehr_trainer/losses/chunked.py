@@ -1,0 +1,135 @@
+"""The cross entropy of the head, in fp32, without ever holding all logits.
+
+Softmax, sum and scalar are always fp32, also while the model runs in autocast; the
+head's product takes operands in the compute dtype and gives fp32 results. Logits live in
+chunks of rows: [64, 2048] against 131,072 tokens would be 69 GB of fp32 at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lehr_trainer.planning.memory import CHUNK_BYTES
+
+_LIFT = 2.0**15
+"""What a slope is multiplied by before it is rounded to fp16. Without, most of the 131,072 words'
+probabilities are under fp16's smallest number (6e-8) and their rows' gradients off by up to 44 %.
+A slope is at most 1, so nothing overflows, and a power of two rounds nothing."""
+
+
+def cross_entropy(
+    hidden: Tensor,
+    head_weight: Tensor,
+    targets: Tensor,
+    *,
+    operands: torch.dtype = torch.float32,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Tensor:
+    """Mean negative log-likelihood of ``targets`` in nats: an fp32 scalar.
+
+    Args:
+        hidden: [..., H], the model's last states.
+        head_weight: [V, H].
+        targets: [...], token ids.
+        operands: what the head's product rounds its operands to; its sums are fp32.
+        chunk_bytes: bound on the fp32 logits that exist at once.
+    """
+    rows, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+    total: Tensor = _SummedCrossEntropy.apply(rows, head_weight, flat, operands, chunk_bytes)  # type: ignore[no-untyped-call]
+    return total / flat.numel()
+
+
+class _SummedCrossEntropy(torch.autograd.Function):
+    """Sum over rows; both gradients are made beside the loss, while a chunk's logits exist.
+
+    That spares the backward pass one product out of four against recomputing them. The
+    gradients are those of the sum, so backward has only to scale by what comes from above.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        operands: torch.dtype,
+        chunk_bytes: int,
+    ) -> Tensor:
+        needs_hidden, needs_weight = ctx.needs_input_grad[:2]
+        with torch.autocast(hidden.device.type, enabled=False):
+            w = weight.to(operands)
+            ctx.lift = _LIFT if operands == torch.float16 else 1.0
+            ctx.hidden_kind = hidden.dtype
+            # fp16's range holds this gradient only once it is scaled, which is in backward.
+            wide = torch.float32 if hidden.dtype == torch.float16 else hidden.dtype
+            grad_hidden = torch.empty_like(hidden, dtype=wide) if needs_hidden else None
+            grad_weight = torch.zeros_like(weight) if needs_weight else None
+            total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+            for rows in _chunks(hidden.shape[0], weight.shape[0], chunk_bytes):
+                x, target = hidden[rows].to(operands), targets[rows, None]
+                log_probs = F.log_softmax(_product(x, w.t()), dim=-1)
+                right = log_probs.gather(-1, target)
+                total -= right.sum()
+                if not needs_hidden and not needs_weight:
+                    continue
+                # d(sum of losses)/d(logits) = softmax - onehot(target), in the logits' place.
+                slope = log_probs.exp_().scatter_(-1, target, right.exp() - 1.0)
+                if ctx.lift != 1.0:
+                    slope.mul_(ctx.lift)
+                slope = slope.to(operands)
+                if grad_hidden is not None:
+                    grad_hidden[rows] = _product(slope, w) / ctx.lift
+                if grad_weight is not None:
+                    _add_product(grad_weight, slope.t(), x)
+                # Else they would live until the next chunk's logits exist beside them.
+                del log_probs, slope
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.spent = False
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *from_above: Tensor) -> tuple[Tensor | None, ...]:
+        (scale,) = from_above
+        # Scaled in place, since a copy of the weight's gradient would be 1 GB at the moment
+        # when memory is scarcest; so it can be done once.
+        if ctx.spent:
+            raise RuntimeError("the head's cross entropy cannot be differentiated twice")
+        ctx.spent = True
+        grad_hidden, grad_weight = ctx.saved_tensors
+        if grad_hidden is not None:
+            grad_hidden = grad_hidden.mul_(scale).to(ctx.hidden_kind)
+        if grad_weight is not None:
+            grad_weight.mul_(scale / ctx.lift)
+        return grad_hidden, grad_weight, None, None, None
+
+
+def _chunks(rows: int, vocabulary: int, chunk_bytes: int) -> list[slice]:
+    """Equal runs of rows, as few as the bound allows."""
+    most = max(1, chunk_bytes // (4 * vocabulary))
+    count = -(-rows // most)
+    size = -(-rows // max(1, count))
+    return [slice(first, min(first + size, rows)) for first in range(0, rows, max(1, size))]
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` with fp32 sums and an fp32 result."""
+    if a.dtype == torch.float32:
+        return a @ b
+    if a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    # No such kernel on a CPU; products of 16-bit numbers are exact in fp32, so this is the same.
+    return a.float() @ b.float()
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """``total += a @ b`` in fp32."""
+    if a.dtype == torch.float32:
+        total.addmm_(a, b)
+    elif a.is_cuda:
+        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+    else:
+        total.addmm_(a.float(), b.float())

@@ -1,0 +1,229 @@
+"""The other cross entropies, each with the meaning of ``losses.cross_entropy``.
+
+All take the last hidden states, the head's weight and the targets and give the
+mean negative log-likelihood in nats. ``operands`` is what the head's product
+rounds its operands to. All but the two study variants give an fp32 scalar with
+fp32 softmax and sums, and are called outside autocast.
+
+A package is imported only by the loss that needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lehr_trainer.configs.loss import LossConfig
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.losses.chunked import cross_entropy
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
+
+INSIDE_AUTOCAST = frozenset({"in_autocast", "bf16_softmax"})
+"""Losses that the training loop must call inside autocast. They exist for comparison only."""
+
+
+def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) -> Loss:
+    """The config's loss.
+
+    Raises:
+        BadConfig: it cannot run on this device or in this precision, or its package is missing.
+    """
+    match config.name:
+        case "chunked":
+            return partial(cross_entropy, operands=operands, chunk_bytes=config.chunk_mb * 2**20)
+        case "standard":
+            return partial(standard, operands=operands)
+        case "torch_chunked":
+            _torch_options()
+            return torch_chunked
+        case "liger":
+            return partial(_liger_loss(device), operands=operands)
+        case "cce" | "cce_fp32" | "cce_kahan":
+            if operands == torch.float32:
+                raise BadConfig(
+                    f"loss.name: {config.name} has no backward pass for fp32 operands; set "
+                    "precision.compute to bf16 or fp16, or use chunked"
+                )
+            return partial(_cut_loss(config.name, device), operands=operands)
+        case "in_autocast":
+            return partial(in_autocast, operands=operands)
+        case "bf16_softmax":
+            return bf16_softmax
+
+
+def _rows(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    return hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+
+
+# --- standard ------------------------------------------------------------------------------
+
+
+def standard(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.float32
+) -> Tensor:
+    """All logits at once, in fp32: the plain formula, and the most memory."""
+    rows, flat = _rows(hidden, targets)
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits: Tensor = _HeadProduct.apply(rows, weight, operands)  # type: ignore[no-untyped-call]
+        return F.cross_entropy(logits, flat)
+
+
+class _HeadProduct(torch.autograd.Function):
+    """``hidden @ weight.T`` with rounded operands, fp32 sums and an fp32 result."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, operands: torch.dtype) -> Tensor:
+        ctx.kinds = hidden.dtype, weight.dtype
+        x, w = hidden.to(operands), weight.to(operands)
+        ctx.save_for_backward(x, w)
+        return _product(x, w.t())
+
+    @staticmethod
+    def backward(ctx: Any, *from_above: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, w = ctx.saved_tensors
+        slope = from_above[0].to(x.dtype)
+        hidden_kind, weight_kind = ctx.kinds
+        return (
+            _product(slope, w).to(hidden_kind),
+            _product(slope.t(), x).to(weight_kind),
+            None,
+        )
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b``, fp32 sums and result; exact on CPU, where 16-bit operands are widened."""
+    if a.is_cuda and a.dtype != torch.float32:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a.float() @ b.float()
+
+
+# --- PyTorch's own chunked loss ------------------------------------------------------------
+
+
+def torch_chunked(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """``F.linear_cross_entropy`` in chunks, always on fp32 operands.
+
+    With bf16 operands it returns a bf16 loss, whatever its accumulation dtype (10.69 to 11.00 by
+    chunk size, against 11.029 in float64), so it never gets any. Where it would fall back to
+    all logits at once it only warns: here that is an error.
+    """
+    rows, flat = _rows(hidden, targets)
+    with torch.autocast(hidden.device.type, enabled=False), warnings.catch_warnings():
+        warnings.filterwarnings("error", message="linear_cross_entropy: ``options`` ignored")
+        loss: Tensor = F.linear_cross_entropy(
+            rows.float(), weight.float(), flat, options=_torch_options()
+        )
+        return loss
+
+
+def _torch_options() -> Any:
+    options = getattr(torch.nn, "LinearCrossEntropyOptions", None)
+    if options is None:
+        raise BadConfig(
+            f"loss.name: torch_chunked needs torch 2.13's linear_cross_entropy; this is torch "
+            f"{torch.__version__}. Use chunked"
+        )
+    return options(chunking_method="aspect_ratio:2", acc_policy="accurate")
+
+
+# --- fused kernels from other packages -----------------------------------------------------
+
+
+def _liger_loss(device: torch.device) -> Callable[..., Tensor]:
+    """Liger's fused linear cross entropy, its gradients summed in fp32."""
+    module = _package(
+        "loss.name: liger", "liger_kernel.transformers.fused_linear_cross_entropy", device
+    )
+    fused = module.LigerFusedLinearCrossEntropyLoss(accum_dtype=torch.float32)
+
+    def liger(
+        hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.float32
+    ) -> Tensor:
+        rows, flat = _rows(hidden, targets)
+        with torch.autocast(hidden.device.type, enabled=False):
+            loss: Tensor = fused(weight.to(operands), rows.to(operands), flat)
+            return loss.float()
+
+    return liger
+
+
+_CUT_SUMS: dict[str, dict[str, Any]] = {
+    "cce": {},
+    "cce_fp32": {"accum_e_fp32": True, "accum_c_fp32": True},
+    # By default gradients under an epsilon are dropped; for pretraining the head's are kept.
+    "cce_kahan": {"impl": "cce_kahan_full_c"},
+}
+
+
+def _cut_loss(name: str, device: torch.device) -> Callable[..., Tensor]:
+    """Apple's Cut Cross Entropy (arXiv:2411.09009) in one of its three accuracies."""
+    module = _package(f"loss.name: {name}", "cut_cross_entropy", device)
+    cut, options = module.linear_cross_entropy, _CUT_SUMS[name]
+    known = inspect.signature(cut).parameters
+    if name != "cce" and "accum_e_fp32" not in known:
+        raise BadConfig(
+            f"loss.name: {name} needs a newer cut-cross-entropy than the one installed, which has "
+            'neither fp32 nor Kahan sums: pip install "cut-cross-entropy @ '
+            'git+https://github.com/apple/ml-cross-entropy.git". Or use cce or chunked'
+        )
+
+    def cut_cross_entropy(
+        hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.float32
+    ) -> Tensor:
+        rows, flat = _rows(hidden, targets)
+        with torch.autocast(hidden.device.type, enabled=False):
+            # Token losses are averaged here: its own mean would be rounded to the operands' dtype.
+            each: Tensor = cut(
+                rows.to(operands), weight.to(operands), flat, reduction="none", **options
+            )
+            return each.float().mean()
+
+    return cut_cross_entropy
+
+
+def _package(field: str, module: str, device: torch.device) -> ModuleType:
+    """The module of an optional package; its kernels are Triton's, for a CUDA GPU."""
+    if device.type != "cuda":
+        raise BadConfig(f"{field} needs a CUDA GPU, not {device.type}; use chunked or standard")
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BadConfig(
+            f"{field} needs a package that cannot be imported ({error}): "
+            "pip install 'lehr[gpu]', or use chunked"
+        ) from error
+
+
+# --- for comparison only: losses with known numerical errors --------------------------------
+
+
+def in_autocast(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.bfloat16
+) -> Tensor:
+    """Compute the head and ``cross_entropy`` under autocast, as in docs/reference-runs.md.
+
+    Autocast itself promotes cross entropy to fp32, so only the logits are rounded.
+    """
+    rows, flat = _rows(hidden, targets)
+    mixed = operands != torch.float32
+    with torch.autocast(hidden.device.type, dtype=operands if mixed else None, enabled=mixed):
+        return F.cross_entropy(F.linear(rows, weight), flat)
+
+
+def bf16_softmax(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Compute logits, softmax and loss in bf16. Never train with it."""
+    rows, flat = _rows(hidden, targets)
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = F.linear(rows.bfloat16(), weight.bfloat16())
+        return F.nll_loss(logits.log_softmax(-1), flat)

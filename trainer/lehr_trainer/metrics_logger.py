@@ -1,0 +1,205 @@
+"""A step's figures, from tensors on the device to a ``metrics`` record.
+
+On a GPU the loss of a step is not known when the next one is launched; asking for it would stop
+the device until the host has caught up. So its figures are copied aside without waiting and
+read one logged step later, or before whatever has to wait anyway.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract.records import Metrics
+from lehr_trainer.errors import NanLoss
+from lehr_trainer.runtime.environment import memory_values
+from lehr_trainer.runtime.event_stream import EventStream
+
+_SAY_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class _Pending:
+    step: int
+    lr: float
+    values: Tensor
+    """Loss and gradient norm, in host memory once ``ready`` has happened."""
+    ready: torch.cuda.Event | None
+    data_wait_s: float
+    extra: tuple[str, ...]
+    """Names of the values that follow those two."""
+
+
+class MetricsLogger:
+    """Writes ``metrics`` records and progress lines; raises when the loss is not finite."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        events: EventStream,
+        device: torch.device,
+        *,
+        peak_flops: float | None,
+        flops_per_token: Callable[[int], float],
+        say: Callable[[str], None],
+        gradients_may_overflow: bool = False,
+    ) -> None:
+        """Start the clock.
+
+        Args:
+            config: the run's.
+            events: where records go; on ranks other than 0 nowhere.
+            device: where losses live.
+            peak_flops: the dense peak of all ranks' devices, if known.
+            flops_per_token: the model's in a step, the first of which is 0: a sequence-length
+                schedule changes it.
+            say: prints a line of progress.
+            gradients_may_overflow: fp16's do now and then; such a step is skipped, no more.
+        """
+        self._may_overflow = gradients_may_overflow
+        self._config, self._events, self._device, self._say = config, events, device, say
+        self._peak, self._flops_per_token = peak_flops, flops_per_token
+        self._pending: _Pending | None = None
+        self._latest: tuple[int, Tensor] | None = None
+        self._settled_step = 0
+        self._settled_at = time.perf_counter()
+        self._said_at = 0.0
+
+    def start_at(self, step: int) -> None:
+        """The clock starts now, with ``step`` steps taken."""
+        self._settled_step, self._settled_at = step, time.perf_counter()
+
+    def due(self, step: int) -> bool:
+        """Whether ``step`` gets a record."""
+        return step % self._config.diagnostics.log_every == 0 or step == self._config.steps
+
+    def note(
+        self,
+        step: int,
+        loss: Tensor,
+        grad_norm: Tensor,
+        lr: float,
+        waited_s: float,
+        extra: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Take a step's figures, all ranks the same; writes those of the step before.
+
+        Args:
+            step: steps taken, this one included.
+            loss: its mean over all ranks.
+            grad_norm: the global gradient norm before clipping.
+            lr: that it used.
+            waited_s: how long it waited for data.
+            extra: further values by metric name, 0-d; a step that has some is always logged.
+        """
+        extra = extra or {}
+        values = torch.stack([loss.detach(), grad_norm.detach(), *map(_fp32, extra.values())])
+        self._latest = (step, values)
+        if not self.due(step) and not extra:
+            return
+        ready = None
+        if self._device.type == "cuda":
+            aside = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            aside.copy_(values, non_blocking=True)
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record()
+            values = aside
+        before, self._pending = (
+            self._pending,
+            _Pending(step, lr, values, ready, waited_s, tuple(extra)),
+        )
+        if before is not None:
+            self._settle(before)
+        if ready is None:
+            self.settle()
+
+    def settle(self) -> None:
+        """Write what is still pending, waiting for the device if need be.
+
+        Raises:
+            NanLoss: the last step's loss or gradient is not finite.
+        """
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._settle(pending)
+        if self._latest is not None and self._config.diagnostics.stop_on_nan:
+            step, values = self._latest
+            loss, grad_norm = values[:2].tolist()
+            if self._is_lost(loss, grad_norm):
+                self._stop_on(step, loss, grad_norm)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """For what is no training step: its time counts for none."""
+        self.settle()
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._settled_at += time.perf_counter() - began
+
+    # --- one record --------------------------------------------------------------------------
+
+    def _settle(self, pending: _Pending) -> None:
+        if pending.ready is not None:
+            pending.ready.synchronize()
+        loss, grad_norm, *extra = pending.values.tolist()
+        now = time.perf_counter()
+        steps = max(1, pending.step - self._settled_step)
+        step_time = (now - self._settled_at) / steps
+        self._settled_step, self._settled_at = pending.step, now
+
+        tokens_per_step = self._config.tokens_per_step
+        values = {
+            "train/loss": loss,
+            "train/lr": pending.lr,
+            "train/grad_norm": grad_norm,
+            "tokens_per_s": tokens_per_step / step_time,
+            "step_time_s": step_time,
+            "data_wait_s": pending.data_wait_s,
+            **memory_values(self._device),
+            **dict(zip(pending.extra, extra, strict=True)),
+        }
+        if self._peak is not None:
+            flops_per_token = self._mean_flops(pending.step - steps, pending.step)
+            values["mfu"] = values["tokens_per_s"] * flops_per_token / self._peak
+        self._events.write(
+            Metrics(
+                time=time.time(),
+                step=pending.step,
+                tokens=pending.step * tokens_per_step,
+                values=values,
+            )
+        )
+        if now - self._said_at >= _SAY_EVERY_S or pending.step == self._config.steps:
+            self._said_at = now
+            mfu = f"  mfu {values['mfu']:.1%}" if "mfu" in values else ""
+            self._say(
+                f"step {pending.step}/{self._config.steps}  loss {loss:.4f}  lr {pending.lr:.3g}  "
+                f"grad norm {grad_norm:.3f}  {values['tokens_per_s']:,.0f} tokens/s{mfu}"
+            )
+        if self._config.diagnostics.stop_on_nan and self._is_lost(loss, grad_norm):
+            self._stop_on(pending.step, loss, grad_norm)
+
+    def _mean_flops(self, first: int, end: int) -> float:
+        """Of a token of the steps from ``first`` on, as those lasted whose time was taken."""
+        return sum(map(self._flops_per_token, range(first, end))) / (end - first)
+
+    def _is_lost(self, loss: float, grad_norm: float) -> bool:
+        return not math.isfinite(loss if self._may_overflow else loss + grad_norm)
+
+    def _stop_on(self, step: int, loss: float, grad_norm: float) -> None:
+        kind = "NaN" if math.isnan(loss) or math.isnan(grad_norm) else "infinite"
+        what = "the loss" if not math.isfinite(loss) else "the gradient norm"
+        raise NanLoss(f"{what} became {kind} at step {step}")
+
+
+def _fp32(value: Tensor) -> Tensor:
+    return value.detach().float()

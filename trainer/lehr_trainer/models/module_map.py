@@ -1,0 +1,75 @@
+"""Where a decoder's parts are, whatever its family calls them.
+
+Techniques that work on parts (checkpointing, compile, FP8, diagnostics) ask
+here, so that a new family is added in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from lehr_trainer.models.gpt2 import GPT2
+from lehr_trainer.models.llama import Llama
+
+Decoder = Llama | GPT2
+
+
+@dataclass(frozen=True)
+class ModuleMap:
+    """Attribute names: of the model, and of each of its blocks."""
+
+    embedding: str
+    blocks: str
+    attention: str
+    mlp: str
+    norms: tuple[str, str]
+    final_norm: str
+
+
+_LLAMA = ModuleMap(
+    embedding="embed_tokens",
+    blocks="layers",
+    attention="self_attn",
+    mlp="mlp",
+    norms=("input_layernorm", "post_attention_layernorm"),
+    final_norm="norm",
+)
+_GPT2 = ModuleMap(
+    embedding="wte",
+    blocks="h",
+    attention="attn",
+    mlp="mlp",
+    norms=("ln_1", "ln_2"),
+    final_norm="ln_f",
+)
+
+
+def module_map(model: nn.Module) -> ModuleMap:
+    if isinstance(model, Llama):
+        return _LLAMA
+    if isinstance(model, GPT2):
+        return _GPT2
+    raise TypeError(f"{type(model).__name__} is no model of lehr_trainer.models")
+
+
+def blocks(model: nn.Module) -> nn.ModuleList:
+    found = model.get_submodule(module_map(model).blocks)
+    assert isinstance(found, nn.ModuleList)
+    return found
+
+
+def token_embedding(model: nn.Module) -> nn.Embedding:
+    found = model.get_submodule(module_map(model).embedding)
+    assert isinstance(found, nn.Embedding)
+    return found
+
+
+def block_linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
+    """Each linear of the blocks, by its path in the model; neither head nor embedding."""
+    prefix = module_map(model).blocks
+    for name, module in blocks(model).named_modules(prefix=prefix):
+        if isinstance(module, nn.Linear):
+            yield name, module

@@ -1,0 +1,1 @@
+"""Arithmetic without torch: parameter and FLOP counts, memory plans, GPU data, expected first loss."""

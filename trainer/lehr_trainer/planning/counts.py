@@ -1,0 +1,87 @@
+"""How many parameters and FLOPs a model has, from its config alone: no torch needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lehr_trainer.configs.train import GPT2Config, LlamaConfig, ModelConfig
+
+
+@dataclass(frozen=True)
+class ParameterCounts:
+    """Parameters by where they sit; each is counted once, a tied embedding as ``embedding``."""
+
+    embedding: int
+    """GPT-2's positions too."""
+    head: int
+    """0 when the head is tied to the embedding."""
+    attention: int
+    """Of all layers."""
+    mlp: int
+    """Of all layers."""
+    norms: int
+    """Of all layers, and the last one."""
+
+    @property
+    def total(self) -> int:
+        return self.embedding + self.head + self.attention + self.mlp + self.norms
+
+    @property
+    def non_embedding(self) -> int:
+        return self.total - self.embedding - self.head
+
+    @property
+    def layers(self) -> int:
+        """The linear layers of all blocks."""
+        return self.attention + self.mlp
+
+
+def parameter_counts(model: ModelConfig) -> ParameterCounts:
+    counts = _gpt2_counts(model) if isinstance(model, GPT2Config) else _llama_counts(model)
+    if model.stable_embedding:  # its LayerNorm
+        counts = replace(counts, norms=counts.norms + 2 * model.hidden_size)
+    return counts
+
+
+def _gpt2_counts(model: GPT2Config) -> ParameterCounts:
+    d, f, layers = model.hidden_size, model.mlp_size, model.num_hidden_layers
+    return ParameterCounts(
+        embedding=(model.vocab_size + model.max_sequence_length) * d,
+        head=0 if model.tie_embeddings else model.vocab_size * d,
+        attention=layers * (4 * d * d + 4 * d),
+        mlp=layers * (2 * d * f + f + d),
+        norms=(2 * layers + 1) * 2 * d,
+    )
+
+
+def _llama_counts(model: LlamaConfig) -> ParameterCounts:
+    hidden, layers = model.hidden_size, model.num_hidden_layers
+    # Each key-value head has the size of a query head, however many query heads share it.
+    kv_size = model.num_key_value_heads * (hidden // model.num_attention_heads)
+    attention = 2 * hidden * hidden + 2 * hidden * kv_size
+    if model.attention_bias:
+        attention += 2 * hidden + 2 * kv_size
+    mlp = 3 * hidden * model.intermediate_size
+    if model.mlp_bias:
+        mlp += 2 * model.intermediate_size + hidden
+    return ParameterCounts(
+        embedding=model.vocab_size * hidden,
+        head=0 if model.tie_embeddings else model.vocab_size * hidden,
+        attention=layers * attention,
+        mlp=layers * mlp,
+        norms=(2 * layers + 1) * hidden,
+    )
+
+
+def flops_per_token(model: ModelConfig, sequence_length: int) -> float:
+    """FLOPs to train on one token: forward and backward, attention counted in full.
+
+    6 for each weight that a token is multiplied with (2 forward, 4 backward), the head
+    included and the embedding look-up not; 12 x layers x hidden x length for the scores and
+    the weighted sums. Full attention is the convention of PaLM's MFU, although a causal kernel
+    does half of it. Recomputed activations do not count.
+    """
+    counts = parameter_counts(model)
+    multiplied = counts.non_embedding + model.vocab_size * model.hidden_size
+    attention = 12 * model.num_hidden_layers * model.hidden_size * sequence_length
+    return float(6 * multiplied + attention)

@@ -1,0 +1,30 @@
+"""The loss that a model has before it has learnt anything. Pure: planning needs no torch."""
+
+from __future__ import annotations
+
+import math
+
+from lehr_trainer.configs.train import ModelConfig
+
+EMBEDDING_STD = 0.02
+"""Standard deviation of the initial embeddings."""
+
+
+def predicted_first_loss(model: ModelConfig) -> float:
+    """Mean cross entropy in nats of freshly initialised weights, whatever the text.
+
+    The last norm leaves a vector of root mean square 1, so that logits are normal with variance
+    ``hidden_size * std^2`` of the head's weights; for such logits the expected cross entropy is
+    ln(vocabulary) + variance / 2. The 1.2B Llama run of
+    docs/reference-runs.md started at 12.26; this gives 12.19, and ln(V) alone 11.78.
+    A tied ``stable_embedding`` over a few hundred tokens starts up to 0.4 higher: the token that is
+    read has a large logit of its own, which counts only among few.
+    """
+    std: float
+    if not model.tie_embeddings:
+        std = 1 / math.sqrt(model.hidden_size)
+    elif model.stable_embedding:  # Xavier's
+        std = math.sqrt(2 / (model.vocab_size + model.hidden_size))
+    else:
+        std = EMBEDDING_STD
+    return math.log(model.vocab_size) + model.hidden_size * std**2 / 2

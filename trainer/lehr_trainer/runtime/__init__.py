@@ -1,0 +1,1 @@
+"""The process around the training: launch, distributed set-up, compilation, precision, failures."""

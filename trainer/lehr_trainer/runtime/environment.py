@@ -1,0 +1,99 @@
+"""What a run runs on: its name, its versions, its determinism, its memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from lehr_trainer.configs.train import TrainConfig
+
+
+def prepare_process(config: TrainConfig) -> None:
+    """Threads and determinism, before anything is computed."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if config.deterministic:
+        # cuBLAS reads its workspace when it is first used; NCCL its algorithm when it starts.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        os.environ.setdefault("NCCL_ALGO", "Ring")
+        torch.use_deterministic_algorithms(mode=True)
+        # Filling empty tensors guards against reading them; it costs and changes no result.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.backends.cudnn.benchmark = False
+
+
+def seed_generators(seed: int, rank: int) -> None:
+    """Give each rank its own generators; first weights and data order do not use them."""
+    import random
+
+    random.seed(seed * 1_000_003 + rank)
+    np.random.seed((seed * 1_000_003 + rank) % 2**32)  # noqa: NPY002 - checkpoints keep this generator
+    torch.manual_seed(seed * 1_000_003 + rank)
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def versions() -> dict[str, str]:
+    return {
+        "lehr": metadata.version("lehr"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "none",
+        "numpy": np.__version__,
+    }
+
+
+def host(device: torch.device) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "hostname": platform.node(),
+        "pid": os.getpid(),
+        "command": sys.orig_argv,
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+    if device.type == "cuda":
+        found = torch.cuda.get_device_properties(device)
+        facts["gpu_memory_bytes"] = found.total_memory
+        facts["compute_capability"] = f"{found.major}.{found.minor}"
+    return facts
+
+
+def memory_values(device: torch.device) -> dict[str, float]:
+    """Bytes in use; the peak is since the last call."""
+    if device.type != "cuda":
+        return {"memory/rss_bytes": float(psutil.Process().memory_info().rss)}
+    values = {
+        "memory/allocated_bytes": float(torch.cuda.memory_allocated(device)),
+        "memory/peak_bytes": float(torch.cuda.max_memory_allocated(device)),
+        "memory/reserved_bytes": float(torch.cuda.memory_reserved(device)),
+    }
+    torch.cuda.reset_peak_memory_stats(device)
+    return values
+
+
+class Timeline:
+    """Seconds from the start of the process to each phase's end, phase by phase."""
+
+    def __init__(self) -> None:
+        import time
+
+        self._clock = time.time
+        self._last = psutil.Process().create_time()
+        self.phases: dict[str, float] = {}
+
+    def mark(self, phase: str) -> None:
+        """What passed since the last mark was ``phase``."""
+        now = self._clock()
+        self.phases[phase] = round(now - self._last, 3)
+        self._last = now

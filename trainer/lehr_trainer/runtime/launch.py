@@ -1,0 +1,175 @@
+"""Before torch is imported: which attempt this is, where output goes.
+
+Standard library and Pydantic only, so that a wrong path or config is said at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.errors import BadConfig
+
+_RANK_0_SPEAKS_WITHIN_S = 60
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The folders that this process writes in."""
+
+    run_dir: Path
+    attempt_dir: Path
+    note: LaunchNote
+    standalone: bool
+    """Without the platform: rank 0 made the attempt's folder, and somebody watches a terminal."""
+
+    @property
+    def attempt(self) -> int:
+        return layout.attempt_number(self.attempt_dir) or 1
+
+
+def wait_for_rank0_report() -> None:
+    """Wait to be ended by torchrun, for a rank that failed before it met the others.
+
+    Rank 0 fails of the same and writes it down; if this one exited first, torchrun would end
+    rank 0 in the midst of that.
+    """
+    ending = {signal.SIGTERM, signal.SIGINT}
+    for number in ending:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    signal.sigtimedwait(ending, _RANK_0_SPEAKS_WITHIN_S)
+
+
+def find_place(path: Path, *, make_attempt: bool) -> RunPaths | None:
+    """The attempt's folder if ``path`` is one; else the next attempt of the run ``path``.
+
+    Args:
+        path: what the command line names.
+        make_attempt: whether this process is the one that makes the next attempt; another one
+            gets None and is told later.
+
+    Raises:
+        BadConfig: there is no run at ``path``, or its attempt was used before.
+    """
+    path = path.absolute()
+    if layout.attempt_number(path) is not None and (path.parent / layout.CONFIG).is_file():
+        if (path / layout.EVENTS).exists() and make_attempt:
+            raise BadConfig(f"{path} was already used; each launch needs its own attempt directory")
+        return RunPaths(path.parent, path, _read_note(path / layout.LAUNCH), standalone=False)
+    if not (path / layout.CONFIG).is_file():
+        raise BadConfig(
+            f"{path} is not a run directory: it has no {layout.CONFIG}. Write one there, or choose "
+            "a folder that has one"
+        )
+    if not make_attempt:
+        return None
+    number = max((layout.attempt_number(p) or 0 for p in layout.attempts(path)), default=0) + 1
+    attempt_dir = layout.attempt_dir(path, number)
+    attempt_dir.mkdir()
+    return RunPaths(path, attempt_dir, LaunchNote(attempt=number), standalone=True)
+
+
+def _read_note(path: Path) -> LaunchNote:
+    if not path.is_file():
+        return LaunchNote()
+    try:
+        return LaunchNote.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise BadConfig(f"{path} is not a launch note: {error.errors()[0]['msg']}") from None
+
+
+def redirect_output(log: Path) -> int:
+    """Send this process's stdout and stderr to ``log``; returns the old stdout's descriptor."""
+    terminal = os.dup(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+    # A log is read while it grows.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)
+    return terminal
+
+
+# --- config.yaml ---------------------------------------------------------------------------
+
+
+def read_config(path: Path) -> TrainConfig:
+    """The run's config.
+
+    Raises:
+        BadConfig: every problem, with its field, its value and the nearest valid name.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise BadConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise BadConfig(f"{path} holds {type(raw).__name__}, not a mapping of fields")
+    try:
+        return TrainConfig.model_validate(raw)
+    except ValidationError as error:
+        problems = [_problem(dict(one)) for one in error.errors(include_url=False)]
+        raise BadConfig(f"{path}: " + "; ".join(problems)) from None
+
+
+def _problem(error: dict[str, Any]) -> str:
+    place, beside = _walk([str(part) for part in error["loc"]])
+    field = ".".join(place) or "the config"
+    if error["type"] == "extra_forbidden":
+        valid = sorted({name for model in beside for name in model.model_fields})
+        near = difflib.get_close_matches(place[-1], valid, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"{field} is not a field{hint} (there are: {', '.join(valid)})"
+    if error["type"] == "missing":
+        return f"{field} is missing"
+    return f"{field}: {error['msg'].removeprefix('Value error, ')} (it is {error['input']!r})"
+
+
+def _walk(place: list[str]) -> tuple[list[str], list[type[BaseModel]]]:
+    """The path as people wrote it, and the models that could stand before its last part.
+
+    Pydantic puts the kind of a field into the path where there are several kinds:
+    ``optimizer.adamw.lr``. That narrows the models down and is no field.
+    """
+    path: list[str] = []
+    models: list[type[BaseModel]] = [TrainConfig]
+    for depth, part in enumerate(place):
+        inside = [m.model_fields[part].annotation for m in models if part in m.model_fields]
+        of_that_kind = [model for model in models if _is_of_kind(model, part)]
+        last = depth == len(place) - 1
+        if not inside and of_that_kind and not last:
+            models = of_that_kind
+            continue
+        path.append(part)
+        if inside and not last:
+            models = [model for annotation in inside for model in _models_of(annotation)]
+    return path, models
+
+
+def _is_of_kind(model: type[BaseModel], kind: str) -> bool:
+    """Whether one of its fields, such as ``name`` or ``kind``, can only be told apart by that."""
+    return any(kind in get_args(field.annotation) for field in model.model_fields.values())
+
+
+def _models_of(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_of(part)]
