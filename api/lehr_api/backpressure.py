@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Intake:
     """Runs appends in threads of their own; refuses when too many wait.
 
-    A refused shipper keeps its bytes and sends them again, so pressure only delays.
+    A refused shipper keeps its bytes and sends them again, so stop_level only delays.
     """
 
     def __init__(self, *, at_once: int, waiting: int) -> None:

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from lehr import __version__
 from lehr.schemas import (
     AttemptView,
-    CellView,
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,
@@ -42,6 +41,7 @@ from lehr.schemas import (
     SweepDeletion,
     SweepDetail,
     SweepView,
+    TrialView,
 )
 from lehr_api.problems import MEDIA_TYPE, OffsetProblem
 
@@ -103,7 +103,7 @@ DETAIL = RunDetail(
             open=True,
             created_at=_AT + 10,
             dispatched_at=_AT + 11,
-            last_beat_at=_AT + 900,
+            last_heartbeat_at=_AT + 900,
             streams={"events.jsonl": 81_920, "rank-0.log": 10_240},
         )
     ],
@@ -129,8 +129,8 @@ SWEEP = SweepView(**_SWEEP_FIELDS)
 SWEEP_DETAIL = SweepDetail(
     **_SWEEP_FIELDS,
     spec=SWEEP_SPEC,
-    cells=[
-        CellView(
+    trials=[
+        TrialView(
             number=2,
             parameters={"train.optimizer.lr": 3e-4},
             run=RUN,
@@ -142,7 +142,7 @@ SWEEP_DETAIL = SweepDetail(
             held_out="6705cb68d0c2f8f7b1e04a4d5f3f6f0a4c0f0be1d6ce5be0a8f5f1f5f0b9a3c2",
         )
     ],
-    notes=["1 cell failed: lr 0.003."],
+    notes=["1 trial failed: lr 0.003."],
 )
 METRICS = [
     MetricInfo(
@@ -244,7 +244,7 @@ DELETION = Deletion(
     run_directory_bytes=18_121_015_296,
     streams_bytes=91_136,
     checkpoints=2,
-    notes=["it is a cell of a sweep, which keeps its place but loses its value"],
+    notes=["it is a trial of a sweep, which keeps its place but loses its value"],
 )
 LOG_HITS = LogHits(
     name="rank-0.log",

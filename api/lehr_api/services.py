@@ -34,7 +34,7 @@ class Dispatching(Protocol):
 
     def cluster(self) -> ClusterView: ...
     def queue(self) -> list[QueueEntry]: ...
-    def on_beat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+    def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """An attempt lives; the answer holds its orders."""
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:

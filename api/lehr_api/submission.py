@@ -26,7 +26,7 @@ from lehr.specs import (
 from lehr.specs.overrides import parse_overrides
 from lehr.specs.search import point_key
 from lehr.specs.storage_url import missing_package
-from lehr.specs.sweep_expand import cells_at
+from lehr.specs.sweep_expand import trials_at
 from lehr.specs.sweep_extend import extended
 from lehr.wandb_mirror import preflight
 from lehr_trainer.configs.train import FilesCorpus
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from lehr_api.services import Services
 
-Cells = list[tuple[dict[str, Any], RunSpec]]
+Trials = list[tuple[dict[str, Any], RunSpec]]
 
 
 def read_run(spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> RunSpec:
@@ -50,7 +50,7 @@ def read_run(spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str])
 
 def read_sweep(
     spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]
-) -> tuple[SweepSpec, Cells]:
+) -> tuple[SweepSpec, Trials]:
     loaded = _read(spec, overrides)
     if not isinstance(loaded, SweepSpec):
         raise _of_another_kind(loaded)
@@ -89,14 +89,14 @@ def read_extension(
     known: Sequence[dict[str, Any]],
     *,
     parameters: Mapping[str, Sequence[Any]] | None,
-    cells: Sequence[Mapping[str, Any]] | None,
+    points: Sequence[Mapping[str, Any]] | None,
     trials: int | None,
-) -> tuple[SweepSpec, Cells]:
-    """The sweep's spec with more in it, and the cells that it has and ``known`` does not."""
-    made = extended(spec, parameters=parameters, cells=cells, trials=trials)
+) -> tuple[SweepSpec, Trials]:
+    """The sweep's spec with more in it, and the trials that it has and ``known`` does not."""
+    made = extended(spec, parameters=parameters, points=points, trials=trials)
     there = {point_key(point) for point in known}
-    fresh = [point for point in made.points() if point_key(point) not in there]
-    return made, cells_at(made, fresh, first=len(known) + 1)
+    fresh = [point for point in made.all_points() if point_key(point) not in there]
+    return made, trials_at(made, fresh, first=len(known) + 1)
 
 
 def check_run(spec: RunSpec, services: Services) -> None:
@@ -104,9 +104,9 @@ def check_run(spec: RunSpec, services: Services) -> None:
     _refuse(_problems([spec], services, prefix=""))
 
 
-def check_sweep(cells: Cells, services: Services) -> None:
-    """The same for every cell; what several cells share is said once."""
-    _refuse(_problems([spec for _, spec in cells], services, prefix="run."))
+def check_sweep(trials: Trials, services: Services) -> None:
+    """The same for every trial; what several trials share is said once."""
+    _refuse(_problems([spec for _, spec in trials], services, prefix="run."))
 
 
 def check_rollout(planned: Sequence[PlannedStage], services: Services) -> None:

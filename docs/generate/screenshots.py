@@ -31,9 +31,11 @@ class Shot(NamedTuple):
 
 def shots(sweep: dict[str, Any], run: dict[str, Any], rollout: dict[str, Any]) -> list[Shot]:
     """Of the sweep, its best run beside its neighbours, one run and the rollout."""
-    cells = [cell["run"]["id"] for cell in sweep["cells"]]
-    best = cells.index(sweep["best_run_id"])
-    beside = ",".join([cells[best], *cells[max(0, best - 1) : best], *cells[best + 1 : best + 2]])
+    trials = [trial["run"]["id"] for trial in sweep["trials"]]
+    best = trials.index(sweep["best_run_id"])
+    beside = ",".join(
+        [trials[best], *trials[max(0, best - 1) : best], *trials[best + 1 : best + 2]]
+    )
     return [
         Shot("runs.png", "/", "light", "tbody tr:not(.spacer)"),
         Shot("sweep.png", f"/sweeps/{sweep['id']}", "light", DRAWN),

@@ -36,7 +36,7 @@ _UNITS = {
     "quality_every": "steps",
     "keep_every": "steps",
     "keep_last": "checkpoints",
-    "recompute.every": "layers",
+    "activation_checkpointing.every": "layers",
     "train.steps": "steps",
     "min_steps": "steps",
     "warmup_steps": "steps",
@@ -74,7 +74,7 @@ _UNITS = {
     "trials": "points",
     "startup_trials": "trials",
     "max_concurrent": "runs",
-    "max_failed": "cells",
+    "max_failed": "trials",
     "num_hidden_layers": "layers",
     "num_attention_heads": "heads",
     "num_key_value_heads": "heads",
@@ -204,8 +204,8 @@ def _table(model: type[BaseModel], path: str) -> list[str]:
     lines = ["| field | type | default | unit | meaning |", "|---|---|---|---|---|"]
     for name, field in model.model_fields.items():
         here = f"{path}.{name}" if path else name
-        cells = [f"`{name}`", _type(field), _default(field), _unit(here), meaning(model, name)]
-        lines.append(f"| {' | '.join(cells)} |")
+        trials = [f"`{name}`", _type(field), _default(field), _unit(here), meaning(model, name)]
+        lines.append(f"| {' | '.join(trials)} |")
     return [*lines, ""]
 
 
@@ -213,14 +213,14 @@ def meaning(model: type[BaseModel], name: str) -> str:
     """A field's description; of a group of fields what its class says; of a tag its task."""
     field = model.model_fields[name]
     if field.description:
-        return _cell(_prose(field.description))
+        return _trial(_prose(field.description))
     if get_origin(field.annotation) is Literal and name in {"kind", "name"}:
         return "Tells which of these it is."
     for kind in _inner(field.annotation):
         if kind.__doc__:
             first = re.split(r"(?<!al)[.] (?=[A-Z])", _prose(kind.__doc__))[0].rstrip(".")
             arms = len(_inner(field.annotation))
-            return "One of those below, by `kind` or `name`." if arms > 1 else _cell(f"{first}.")
+            return "One of those below, by `kind` or `name`." if arms > 1 else _trial(f"{first}.")
     if _inner(field.annotation):
         return "A group of fields, below."
     raise ValueError(f"{model.__name__}.{name} has no description")
@@ -240,7 +240,7 @@ def _type(field: FieldInfo) -> str:
     kinds = [_kind(kind) for kind in alternatives(field.annotation)]
     bounds = _bounds(field.metadata) or _bounds_within(field.annotation)
     text = " or ".join(dict.fromkeys(kinds))
-    return _cell(f"{text}{f', {bounds}' if bounds else ''}")
+    return _trial(f"{text}{f', {bounds}' if bounds else ''}")
 
 
 def _kind(kind: Any) -> str:
@@ -325,7 +325,7 @@ def _presets() -> list[str]:
         "",
     ]
     lines += ["| preset | what it is |", "|---|---|"]
-    lines += [f"| `{name}` | {_cell(preset.summary)} |" for name, preset in MODEL_PRESETS.items()]
+    lines += [f"| `{name}` | {_trial(preset.summary)} |" for name, preset in MODEL_PRESETS.items()]
     return [*lines, "", "`lehr presets` adds their parameter counts and FLOPs a token."]
 
 
@@ -333,5 +333,5 @@ def _prose(text: str) -> str:
     return re.sub(r"\bNone\b", "null", " ".join(text.replace("``", "`").split()))
 
 
-def _cell(text: str) -> str:
+def _trial(text: str) -> str:
     return text.replace("|", "\\|")

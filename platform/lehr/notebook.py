@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lehr.schemas import (
-        CellView,
         ComparisonView,
         GateView,
         RolloutDetail,
         RunView,
         StageView,
         SweepDetail,
+        TrialView,
     )
 
 NOTHING = "—"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "!"
-_CELL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
+_TRIAL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -90,9 +90,9 @@ def run_html(run: RunView, url: str) -> str:
 
 def sweep_html(sweep: SweepDetail, url: str) -> str:
     counts = " · ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
-    names = ["cell", *sweep.parameters, sweep.metric, "trend", "tok/s", "MFU", "state"]
+    names = ["trial", *sweep.parameters, sweep.metric, "trend", "tok/s", "MFU", "state"]
     head = _heads(*names)
-    body = "".join(_cell_row(cell, sweep.parameters) for cell in sweep.cells)
+    body = "".join(_trial_row(trial, sweep.parameters) for trial in sweep.trials)
     notes = "".join(
         f"<li>{escape(note)}</li>" for note in sweep.notes if note != sweep.held_out_note
     )
@@ -129,9 +129,9 @@ def comparison_html(found: ComparisonView) -> str:
         f"{_td(one.incomparable or number(one.delta), 'right')}"
         f"{_td(rate(one.tokens_per_s), 'right')}{_td(_share(one.mfu), 'right')}"
         f"{_td(one.state)}</tr>"
-        for one in found.standings
+        for one in found.results
     )
-    names = [one.name or one.run_id for one in found.standings]
+    names = [one.name or one.run_id for one in found.results]
     differences = "".join(
         f"<tr>{_td(one.path)}{''.join(_td(_parameter(v), 'right') for v in one.values)}</tr>"
         for one in found.differences
@@ -148,19 +148,19 @@ def comparison_html(found: ComparisonView) -> str:
 
 
 def live_run(url: str) -> Callable[[RunView], None] | None:
-    """Shows a run in one place under the cell; None outside a notebook."""
+    """Shows a run in one place under the trial; None outside a notebook."""
     show = _live_display()
     return None if show is None else lambda run: show(run_html(run, url))
 
 
 def live_sweep(url: str) -> Callable[[SweepDetail], None] | None:
-    """Shows a sweep in one place under the cell; None outside a notebook."""
+    """Shows a sweep in one place under the trial; None outside a notebook."""
     show = _live_display()
     return None if show is None else lambda sweep: show(sweep_html(sweep, url))
 
 
 def live_rollout(url: str) -> Callable[[RolloutDetail], None] | None:
-    """Shows a rollout in one place under the cell; None outside a notebook."""
+    """Shows a rollout in one place under the trial; None outside a notebook."""
     show = _live_display()
     return None if show is None else lambda rollout: show(rollout_html(rollout, url))
 
@@ -176,13 +176,13 @@ def _live_display() -> Callable[[str], None] | None:
     return lambda html: handle.update(display.HTML(html))
 
 
-def _cell_row(cell: CellView, parameters: list[str]) -> str:
-    run = cell.run
-    value = f"{number(cell.value)}{' best' if cell.best else ''}"
+def _trial_row(trial: TrialView, parameters: list[str]) -> str:
+    run = trial.run
+    value = f"{number(trial.value)}{' best' if trial.best else ''}"
     columns = [
-        _td(str(cell.number), "right"),
-        *(_td(_parameter(cell.parameters.get(path)), "right") for path in parameters),
-        _td(value, "right", bold=cell.best),
+        _td(str(trial.number), "right"),
+        *(_td(_parameter(trial.parameters.get(path)), "right") for path in parameters),
+        _td(value, "right", bold=trial.best),
         _td(sparkline(run.trend) or NOTHING),
         _td(rate(_latest(run, "tokens_per_s")), "right"),
         _td(_share(_latest(run, "mfu")), "right"),
@@ -203,7 +203,7 @@ def _gate_row(stage: StageView, gate: GateView, *, first: bool) -> str:
 
 
 def _heads(*names: str) -> str:
-    return "".join(f'<th style="{_CELL.format("left")}">{escape(name)}</th>' for name in names)
+    return "".join(f'<th style="{_TRIAL.format("left")}">{escape(name)}</th>' for name in names)
 
 
 def _title(name: str, url: str, beside: str) -> str:
@@ -217,7 +217,7 @@ def _first(note: str | None) -> str:
 
 def _td(text: str, align: str = "left", *, bold: bool = False) -> str:
     shown = f"<b>{escape(text)}</b>" if bold else escape(text)
-    return f'<td style="{_CELL.format(align)}">{shown}</td>'
+    return f'<td style="{_TRIAL.format(align)}">{shown}</td>'
 
 
 def _state(run: RunView) -> str:

@@ -1,4 +1,4 @@
-"""The attempt protocol: bytes by offset, never twice, never lost; beats; the exit."""
+"""The attempt protocol: bytes by offset, never twice, never lost; heartbeats; the exit."""
 
 import hashlib
 import json
@@ -52,8 +52,8 @@ class Worker:
             f"/api/v1/attempts/{self.id}/{what}", json=body, headers=self.headers
         )
 
-    def beat(self, **body):
-        answer = self.post("beat", {"boot_id": "b", "pid": 1, "sizes": {}, **body})
+    def heartbeat(self, **body):
+        answer = self.post("heartbeat", {"boot_id": "b", "pid": 1, "sizes": {}, **body})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -196,7 +196,7 @@ def test_a_worker_of_another_protocol_is_told_which_is_spoken(worker, version):
     assert worker.offsets() == {}
 
 
-def test_under_pressure_a_piece_is_sent_back_with_a_time_to_wait(tmp_path):
+def test_under_stop_level_a_piece_is_sent_back_with_a_time_to_wait(tmp_path):
     """Appends are held up in the store: the places fill, and the next one is told to wait."""
     with api_client(tmp_path, appends_at_once=1, appends_waiting=1) as (api_, client):
         run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
@@ -235,30 +235,30 @@ def test_under_pressure_a_piece_is_sent_back_with_a_time_to_wait(tmp_path):
         assert worker.put(b"x", 0, "rank-9.log").status_code == 200
 
 
-# ------------------------------------------------------------------------------- beats and exits
+# ------------------------------------------------------------------------------- heartbeats and exits
 
 
-def test_a_beat_brings_the_orders(api, worker):
+def test_a_heartbeat_brings_the_orders(api, worker):
     api_, client = api
     run = run_of(api_, worker).id
-    said = worker.beat(step=5)
+    said = worker.heartbeat(step=5)
     assert said["orders"] == {"desired": "run", "checkpoint_seq": 0, "reason": "", "keep": []}
     assert said["fenced"] is False
     assert said["interval_s"] > 0
-    assert client.get(f"/api/v1/runs/{run}").json()["attempts"][0]["last_beat_at"] is not None
+    assert client.get(f"/api/v1/runs/{run}").json()["attempts"][0]["last_heartbeat_at"] is not None
     client.post(f"/api/v1/runs/{run}/checkpoint")
-    assert worker.beat()["orders"]["checkpoint_seq"] == 1
+    assert worker.heartbeat()["orders"]["checkpoint_seq"] == 1
     client.post(f"/api/v1/runs/{run}/pause")
-    assert worker.beat()["orders"]["desired"] == "pause"
+    assert worker.heartbeat()["orders"]["desired"] == "pause"
     client.post(f"/api/v1/runs/{run}/cancel")
-    assert worker.beat()["orders"]["desired"] == "stop"
+    assert worker.heartbeat()["orders"]["desired"] == "stop"
 
 
 def test_a_superseded_attempt_is_told_so_but_its_bytes_are_kept(api, worker):
     api_, client = api
     store, run = api_.store, run_of(api_, worker)
     say(store, worker.id, started() + metrics(1, 5))
-    moved = store.move(
+    moved = store.transition(
         run.id,
         old=RunState.RUNNING,
         new=RunState.QUEUED,
@@ -270,10 +270,10 @@ def test_a_superseded_attempt_is_told_so_but_its_bytes_are_kept(api, worker):
     begin(store, run.id, 2)
     new = Worker(client, run.id, 2)
     say(store, new.id, started(2) + line("resumed", step=3, checkpoint="attempt-1/x"))
-    said = worker.beat(step=6)
+    said = worker.heartbeat(step=6)
     assert said["fenced"] is True
     assert said["orders"]["desired"] == "stop"
-    assert new.beat()["fenced"] is False
+    assert new.heartbeat()["fenced"] is False
     # Late bytes are history: stored, and of no consequence for the run.
     held = worker.offsets()["events.jsonl"]
     late = metrics(6, 8) + line(
@@ -308,7 +308,7 @@ def test_the_exit_closes_the_attempt_once_all_its_bytes_are_here(api, worker):
     assert view["state"] == "completed"
     assert view["attempts"][0]["open"] is False
     assert view["attempts"][0]["outcome"] == "completed"
-    assert worker.beat()["fenced"] is True
+    assert worker.heartbeat()["fenced"] is True
 
 
 def test_bytes_that_come_after_the_run_ended_are_still_stored(api, worker):

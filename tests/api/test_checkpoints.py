@@ -134,12 +134,12 @@ def test_retention_tells_the_node_which_copies_go_and_spares_what_a_fork_needs(a
         save(api_, run, step)
         answer = report(client, run, copy_at(api_, run, step))
     assert answer["remove"] == []
-    beat = client.post(
-        f"/api/v1/attempts/{run}-1/beat",
+    heartbeat = client.post(
+        f"/api/v1/attempts/{run}-1/heartbeat",
         json={},
         headers={"Authorization": f"Bearer {attempt_token(run)}", "Lehr-Protocol": "1"},
     ).json()
-    assert beat["orders"]["keep"] == [path_of(5)]
+    assert heartbeat["orders"]["keep"] == [path_of(5)]
     views = {one["step"]: one for one in client.get(f"/api/v1/runs/{run}/checkpoints").json()}
     assert views[5]["kept"] == ["a fork waits to begin from it"]
     assert views[15]["kept"] == ["one of the last 2"]
@@ -147,7 +147,7 @@ def test_retention_tells_the_node_which_copies_go_and_spares_what_a_fork_needs(a
     assert refused.status_code == 409
     assert fork["id"] in refused.json()["detail"]
     client.post(f"/api/v1/runs/{fork['id']}/cancel")
-    api_.store.move(
+    api_.store.transition(
         fork["id"],
         old=RunState.QUEUED,
         new=RunState.CANCELLED,

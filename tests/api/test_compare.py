@@ -38,22 +38,22 @@ def compare(client, *runs, **query):
     return answer.json()
 
 
-def grid(api, *cells):
-    """A sweep of cells with these losses and held-out sets, as the API answers it."""
+def grid(api, *trials):
+    """A sweep of trials with these losses and held-out sets, as the API answers it."""
     api_, client = api
     spec = copy.deepcopy(SWEEP_SPEC)
     answer = client.post("/api/v1/sweeps", json={"spec": spec})
     sweep = answer.json()
-    for cell, (loss, held_out) in zip(sweep["cells"], cells, strict=True):
-        train(api_.store, cell["run"]["id"], loss, held_out=held_out)
+    for trial, (loss, held_out) in zip(sweep["trials"], trials, strict=True):
+        train(api_.store, trial["run"]["id"], loss, held_out=held_out)
     return client.get(f"/api/v1/sweeps/{sweep['id']}").json()
 
 
 def test_runs_of_one_held_out_set_are_compared(api, trained):
     found = compare(api[1], trained("docs", 3.0, DOCS), trained("more", 2.5, DOCS))
-    assert [one["delta"] for one in found["standings"]] == [0.0, -0.5]
+    assert [one["delta"] for one in found["results"]] == [0.0, -0.5]
     assert (found["held_out"], found["held_out_note"]) == ("same", None)
-    assert [one["held_out"] for one in found["standings"]] == [DOCS, DOCS]
+    assert [one["held_out"] for one in found["results"]] == [DOCS, DOCS]
     assert found["notes"] == []
 
 
@@ -61,14 +61,14 @@ def test_runs_of_different_held_out_sets_have_no_delta(api, trained):
     ids = [trained("docs", 3.0, DOCS), trained("few-tokens", 2.5, FEW), trained("too", 2.0, DOCS)]
     found = compare(api[1], *ids)
     assert found["held_out"] == "different"
-    assert [one["value"] for one in found["standings"]] == [3.0, 2.5, 2.0]
-    assert [one["delta"] for one in found["standings"]] == [0.0, None, -1.0]
-    assert [one["incomparable"] for one in found["standings"]] == [
+    assert [one["value"] for one in found["results"]] == [3.0, 2.5, 2.0]
+    assert [one["delta"] for one in found["results"]] == [0.0, None, -1.0]
+    assert [one["incomparable"] for one in found["results"]] == [
         None,
         "another held-out set",
         None,
     ]
-    assert [one["held_out"] for one in found["standings"]] == [DOCS, FEW, DOCS]
+    assert [one["held_out"] for one in found["results"]] == [DOCS, FEW, DOCS]
     assert found["notes"][0] == found["held_out_note"]
     assert "6705cb68: docs, too; 6dc60039: few-tokens" in found["notes"][0]
 
@@ -76,7 +76,7 @@ def test_runs_of_different_held_out_sets_have_no_delta(api, trained):
 def test_training_metrics_of_such_runs_are_compared(api, trained):
     ids = [trained("docs", 3.0, DOCS), trained("few-tokens", 2.5, FEW)]
     found = compare(api[1], *ids, metric="train/loss")
-    assert [one["delta"] for one in found["standings"]] == [0.0, 0.0]
+    assert [one["delta"] for one in found["results"]] == [0.0, 0.0]
     assert (found["held_out"], found["held_out_note"]) == ("different", None)
     assert found["notes"] == []
 
@@ -85,7 +85,7 @@ def test_a_set_that_was_not_recorded_is_noted(api, trained):
     ids = [trained("docs", 3.0, DOCS), trained("old", 2.5, None)]
     found = compare(api[1], *ids)
     assert found["held_out"] == "unknown"
-    assert found["standings"][1]["delta"] == -0.5
+    assert found["results"][1]["delta"] == -0.5
     assert "old recorded no digest of the held-out set" in found["notes"][0]
 
 
@@ -99,17 +99,17 @@ def test_runs_that_were_not_evaluated_are_not_noted(api):
     assert (found["held_out"], found["notes"]) == ("same", [])
 
 
-def test_cells_of_different_held_out_sets_are_not_ranked(api):
+def test_trials_of_different_held_out_sets_are_not_ranked(api):
     sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
     assert sweep["held_out"] == "different"
-    assert [cell["rank"] for cell in sweep["cells"]] == [None] * 3
-    assert [cell["best"] for cell in sweep["cells"]] == [False] * 3
-    assert [cell["compared_value"] for cell in sweep["cells"]] == [3.0, 2.0, 2.5]
-    assert [cell["held_out"] for cell in sweep["cells"]] == [DOCS, FEW, DOCS]
+    assert [trial["rank"] for trial in sweep["trials"]] == [None] * 3
+    assert [trial["best"] for trial in sweep["trials"]] == [False] * 3
+    assert [trial["compared_value"] for trial in sweep["trials"]] == [3.0, 2.0, 2.5]
+    assert [trial["held_out"] for trial in sweep["trials"]] == [DOCS, FEW, DOCS]
     best = ("best_run_id", "best_value", "best_parameters", "noise", "noise_band")
     assert [sweep[name] for name in best] == [None] * 5
     assert sweep["notes"][0] == sweep["held_out_note"]
-    assert "6705cb68: cell 1, cell 3; 6dc60039: cell 2" in sweep["notes"][0]
+    assert "6705cb68: trial 1, trial 3; 6dc60039: trial 2" in sweep["notes"][0]
     assert not [note for note in sweep["notes"] if "Learning rates to try" in note]
     [listed] = api[1].get("/api/v1/sweeps").json()["items"]
     assert (listed["held_out"], listed["best_value"]) == ("different", None)
@@ -119,7 +119,7 @@ def test_cells_of_different_held_out_sets_are_not_ranked(api):
 def test_the_figure_of_such_a_sweep_has_no_best_no_fit_and_tells_why(api):
     sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
     figure = api[1].get(f"/api/v1/sweeps/{sweep['id']}/figure").json()
-    assert figure["verdict"] == f"No cell leads. {sweep['held_out_note']}"
+    assert figure["verdict"] == f"No trial leads. {sweep['held_out_note']}"
     assert sweep["held_out_note"] not in figure["notes"]
     [trace] = figure["figure"]["data"]
     assert (trace["meta"]["role"], trace["mode"]) == ("points", "markers")
@@ -127,17 +127,17 @@ def test_the_figure_of_such_a_sweep_has_no_best_no_fit_and_tells_why(api):
     assert figure["figure"]["layout"]["shapes"] == []
 
 
-def test_cells_of_one_held_out_set_are_ranked_without_a_note(api):
+def test_trials_of_one_held_out_set_are_ranked_without_a_note(api):
     sweep = grid(api, (3.0, DOCS), (2.0, DOCS), (2.5, DOCS))
-    assert [cell["rank"] for cell in sweep["cells"]] == [3, 1, 2]
+    assert [trial["rank"] for trial in sweep["trials"]] == [3, 1, 2]
     assert (sweep["held_out"], sweep["held_out_note"]) == ("same", None)
     assert not [note for note in sweep["notes"] if "held-out" in note]
 
 
-def test_cells_whose_held_out_set_was_not_recorded_are_ranked_with_a_note(api):
+def test_trials_whose_held_out_set_was_not_recorded_are_ranked_with_a_note(api):
     sweep = grid(api, (3.0, None), (2.0, None), (2.5, None))
-    assert [cell["rank"] for cell in sweep["cells"]] == [3, 1, 2]
+    assert [trial["rank"] for trial in sweep["trials"]] == [3, 1, 2]
     assert sweep["held_out"] == "unknown"
     assert sweep["notes"][0].startswith(
-        "val/loss may not be comparable: these cells recorded no digest"
+        "val/loss may not be comparable: these trials recorded no digest"
     )

@@ -7,7 +7,7 @@ import pytest
 from lehr_testing import hostile
 from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, finished, line, started
 
-PAGES = ("", "/metrics", "/checkpoints", "/alarms", "/events", "/samples", "/logs", "/export")
+PAGES = ("", "/metrics", "/checkpoints", "/alerts", "/events", "/samples", "/logs", "/export")
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)

@@ -172,18 +172,18 @@ def test_on_a_cluster_of_other_machines_the_corpus_is_not_looked_for_here(tmp_pa
 def test_a_sweep_is_recorded_with_all_its_runs_in_order(api):
     _, client = api
     sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
-    assert [cell["parameters"]["train.optimizer.lr"] for cell in sweep["cells"]] == [
+    assert [trial["parameters"]["train.optimizer.lr"] for trial in sweep["trials"]] == [
         1e-4,
         1e-3,
         1e-2,
     ]
-    assert [cell["run"]["name"] for cell in sweep["cells"]] == ["grid-1", "grid-2", "grid-3"]
+    assert [trial["run"]["name"] for trial in sweep["trials"]] == ["grid-1", "grid-2", "grid-3"]
     assert sweep["counts"] == {"queued": 3}
     assert sweep["state"] == "waiting"
     assert sweep["best_run_id"] is None
 
 
-def test_one_bad_cell_records_nothing_of_the_sweep(api):
+def test_one_bad_trial_records_nothing_of_the_sweep(api):
     api_, client = api
     spec = changed(SWEEP_SPEC, "parameters", {"train.optimizer.lr": {"values": [1e-3, -1]}})
     answer = client.post("/api/v1/sweeps", json={"spec": spec})
@@ -364,7 +364,7 @@ def test_a_live_run_shows_where_it_is_and_how_long_it_will_take(api):
     assert view["placement"] == [{"node": "n1", "gpu": 0}]
     assert view["device"] == "cpu (logical GPU)"
     assert view["parameters"] == 1000
-    assert view["alarms"] == []
+    assert view["alerts"] == []
     [listed] = client.get("/api/v1/runs").json()["items"]
     assert listed["latest"] == view["latest"]
     # Nothing is known of a run that is not heard of: nor how long it will take.
@@ -374,7 +374,7 @@ def test_a_live_run_shows_where_it_is_and_how_long_it_will_take(api):
         assert (view["silence"], view["eta_s"]) == (silence.value, None)
 
 
-def test_what_is_not_finite_travels_by_name_and_raises_an_alarm(api):
+def test_what_is_not_finite_travels_by_name_and_raises_an_alert(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
@@ -389,11 +389,11 @@ def test_what_is_not_finite_travels_by_name_and_raises_an_alarm(api):
     assert view["latest"]["val/loss"]["value"] == "NaN"
     assert view["latest"]["train/loss"]["value"] == "Infinity"
     assert view["trend"][-1] == "Infinity"
-    assert "val/loss is nan at step 3" in view["alarms"]
-    assert "the loss jumped" in view["alarms"]
-    assert any("the loss became inf at step 4" in alarm for alarm in view["alarms"])
+    assert "val/loss is nan at step 3" in view["alerts"]
+    assert "the loss jumped" in view["alerts"]
+    assert any("the loss became inf at step 4" in alert for alert in view["alerts"])
     [listed] = client.get("/api/v1/runs").json()["items"]
-    assert listed["alarms"] == view["alarms"]
+    assert listed["alerts"] == view["alerts"]
     [series] = client.get("/api/v1/runs/one/series", params={"name": "val/loss"}).json()
     assert series["y"] == ["NaN"]
     told = [e for e in client.get("/api/v1/runs/one/events").json() if e["kind"] == "evaluation"]
@@ -429,7 +429,7 @@ def test_events_merge_moves_wishes_and_what_the_trainer_said(api):
         "notice",
         "started",
         "transition",
-        "wish",
+        "request",
     ]
     assert events[0]["data"] == {
         "from": None,
@@ -489,7 +489,7 @@ def test_the_config_is_yaml_that_repeats_the_run(api):
 # --------------------------------------------------------------------------------------- acting
 
 
-def test_cancel_is_a_wish_that_may_be_repeated_and_wakes_the_dispatcher(api):
+def test_cancel_is_a_request_that_may_be_repeated_and_wakes_the_dispatcher(api):
     api_, client = api
     submit(client)
     for _ in range(2):
@@ -530,13 +530,13 @@ def test_a_failed_run_is_retried_by_hand_and_others_are_not(api):
 def test_a_sweep_is_cancelled_as_one(api):
     api_, client = api
     sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
-    first = sweep["cells"][0]["run"]["id"]
+    first = sweep["trials"][0]["run"]["id"]
     attempt = begin(api_.store, first)
     say(api_.store, attempt, started())
     end(api_.store, first)
     answer = client.post("/api/v1/sweeps/grid/cancel")
     assert answer.status_code == 200
-    desired = {cell["run"]["id"]: cell["run"]["desired"] for cell in answer.json()["cells"]}
+    desired = {trial["run"]["id"]: trial["run"]["desired"] for trial in answer.json()["trials"]}
     assert desired.pop(first) == "run"
     assert set(desired.values()) == {"cancel"}
 

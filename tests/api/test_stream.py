@@ -64,7 +64,7 @@ def test_what_changes_is_told_as_it_changes(server):
     ear = Ear(address)
     client = Client(address, TOKEN)
     sweep = client.sweep(SWEEP_SPEC)
-    run = sweep.cells[0].run.id
+    run = sweep.trials[0].run.id
     ear.wait_for("run", lambda data: data["id"] == run and data["state"] == "queued")
     ear.wait_for("sweep", lambda data: data["id"] == sweep.id)
     attempt = begin(api.store, run)

@@ -35,17 +35,17 @@ def act(client, sweep, verb, body=None, status=200):
 
 
 def rates(sweep):
-    return [cell["parameters"]["train.optimizer.lr"] for cell in sweep["cells"]]
+    return [trial["parameters"]["train.optimizer.lr"] for trial in sweep["trials"]]
 
 
 def finish(store, sweep, state=RunState.COMPLETED, cause="completed"):
-    for cell in sweep["cells"]:
-        run = store.run(cell["run"]["id"])
+    for trial in sweep["trials"]:
+        run = store.run(trial["run"]["id"])
         if run.state == "queued":
             begin(store, run.id, run.attempt + 1)
             steps = [(RunState.STARTING, RunState.RUNNING), (RunState.RUNNING, state)]
             for old, new in steps:
-                assert store.move(
+                assert store.transition(
                     run.id,
                     old=old,
                     new=new,
@@ -55,20 +55,20 @@ def finish(store, sweep, state=RunState.COMPLETED, cause="completed"):
                 )
 
 
-def test_random_cells_are_drawn_at_submission_and_can_be_added_to(api):
+def test_random_trials_are_drawn_at_submission_and_can_be_added_to(api):
     api_, client = api
     sweep = submit(client, method="random", trials=3, parameters={"train.optimizer.lr": LR})
-    assert (sweep["method"], len(sweep["cells"]), sweep["to_come"]) == ("random", 3, 0)
+    assert (sweep["method"], len(sweep["trials"]), sweep["trials_remaining"]) == ("random", 3, 0)
     finish(api_.store, sweep)
     more = act(client, sweep, "extend", {"trials": 2})
     assert rates(more)[:3] == rates(sweep)
-    assert [cell["run"]["name"] for cell in more["cells"]][3:] == ["grid-4", "grid-5"]
+    assert [trial["run"]["name"] for trial in more["trials"]][3:] == ["grid-4", "grid-5"]
     assert more["counts"] == {"completed": 3, "queued": 2}
     assert more["spec"]["trials"] == 5
     assert api_.dispatcher.woken
 
 
-def test_a_finished_grid_gets_the_cells_that_it_has_not(api):
+def test_a_finished_grid_gets_the_trials_that_it_has_not(api):
     api_, client = api
     sweep = submit(client, seeds=[0, 1])
     finish(api_.store, sweep)
@@ -78,12 +78,12 @@ def test_a_finished_grid_gets_the_cells_that_it_has_not(api):
     assert more["counts"] == {"completed": 6, "queued": 2}
 
 
-def test_a_list_gets_cells(api):
+def test_a_list_gets_trials(api):
     _, client = api
-    fields = spec(method="list", cells=[{"train.optimizer.lr": 1e-3}])
+    fields = spec(method="list", points=[{"train.optimizer.lr": 1e-3}])
     del fields["parameters"]
     sweep = client.post("/api/v1/sweeps", json={"spec": fields}).json()
-    more = act(client, sweep, "extend", {"cells": [{"train.optimizer.lr": 1e-2}]})
+    more = act(client, sweep, "extend", {"points": [{"train.optimizer.lr": 1e-2}]})
     assert rates(more) == [1e-3, 1e-2]
 
 
@@ -104,18 +104,18 @@ def test_what_cannot_be_added_is_refused_whole(api, body, status, says):
     answer = client.post(f"/api/v1/sweeps/{sweep['id']}/extend", json=body)
     assert answer.status_code == status, answer.text
     assert says in answer.text
-    assert len(client.get(f"/api/v1/sweeps/{sweep['id']}").json()["cells"]) == 3
+    assert len(client.get(f"/api/v1/sweeps/{sweep['id']}").json()["trials"]) == 3
 
 
-def test_retry_runs_the_failed_cells_again(api):
+def test_retry_runs_the_failed_trials_again(api):
     api_, client = api
     sweep = submit(client)
     act(client, sweep, "retry", status=409)
     finish(api_.store, sweep, RunState.FAILED, "exception")
     again = act(client, sweep, "retry")
     assert again["counts"] == {"queued": 3}
-    assert [cell["run"]["id"] for cell in again["cells"]] == [
-        cell["run"]["id"] for cell in sweep["cells"]
+    assert [trial["run"]["id"] for trial in again["trials"]] == [
+        trial["run"]["id"] for trial in sweep["trials"]
     ]
 
 
@@ -134,27 +134,27 @@ def test_a_stopped_sweep_says_why_and_goes_on_when_asked(api):
 def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(api):
     api_, client = api
     sweep = submit(client, method="tpe", trials=12, parameters={"train.optimizer.lr": LR})
-    assert (len(sweep["cells"]), sweep["to_come"]) == (10, 2)
+    assert (len(sweep["trials"]), sweep["trials_remaining"]) == (10, 2)
     finish(api_.store, sweep)
     seen = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert seen["state"] == "running"
     assert seen["notes"][0] == "TPE has yet to choose 2 of 12 points."
     cancelled = act(client, sweep, "cancel")
-    assert (cancelled["state"], cancelled["to_come"]) == ("finished", 0)
+    assert (cancelled["state"], cancelled["trials_remaining"]) == ("finished", 0)
     more = act(client, sweep, "extend", {"trials": 1})
-    assert (more["state"], more["to_come"]) == ("running", 3)
+    assert (more["state"], more["trials_remaining"]) == ("running", 3)
 
 
 def test_a_finished_sweep_with_seeds_tells_the_noise_and_the_next_grid(api):
     api_, client = api
     sweep = submit(client, seeds=[0, 1])
-    for cell in sweep["cells"]:
+    for trial in sweep["trials"]:
         # Lower is better throughout, so the best is at the edge; seeds differ by 0.02.
-        loss = 2 - cell["parameters"]["train.optimizer.lr"] + 0.02 * (cell["number"] % 2)
-        say(api_.store, begin(api_.store, cell["run"]["id"]), evaluation(100, loss))
+        loss = 2 - trial["parameters"]["train.optimizer.lr"] + 0.02 * (trial["number"] % 2)
+        say(api_.store, begin(api_.store, trial["run"]["id"]), evaluation(100, loss))
         for old, new in [("starting", "running"), ("running", "completed")]:
-            assert api_.store.move(
-                cell["run"]["id"],
+            assert api_.store.transition(
+                trial["run"]["id"],
                 old=RunState(old),
                 new=RunState(new),
                 attempt=1,

@@ -1,4 +1,4 @@
-"""Tags that change, presets to compare with, and alarms of runs that nobody has opened."""
+"""Tags that change, presets to compare with, and alerts of runs that nobody has opened."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +30,9 @@ def test_tags_are_replaced_and_runs_found_by_them(api):
     assert client.get("/api/v1/runs?tag=baseline").json()["total"] == 1
     assert client.get("/api/v1/runs?tag=omk").json()["total"] == 0
     client.put(path, json={"tags": ["fp8", "baseline"]})
-    told = [e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "wish"]
+    told = [
+        e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "request"
+    ]
     assert [event["message"] for event in told] == ["user asked to tag: fp8, baseline"]
 
 
@@ -43,7 +45,9 @@ def test_tags_are_added_and_removed_and_the_others_stay(api):
     assert answer.json()["tags"] == ["omk", "fp8"]
     again = client.post(path, json={"add": ["fp8", "omk"], "remove": ["old", "never-there"]})
     assert again.json()["tags"] == ["omk", "fp8"]
-    told = [e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "wish"]
+    told = [
+        e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "request"
+    ]
     assert len(told) == 1
     many = client.post(path, json={"add": [f"t{n}" for n in range(29)]})
     assert (many.status_code, many.json()["code"]) == (422, "invalid")
@@ -97,12 +101,12 @@ def test_a_run_is_diagnosed_when_it_has_ended_before_anybody_opened_it(api):
         say(api_.store, attempt, started() + climbing)
         end(api_.store, run["id"], RunState.COMPLETED)
         until(
-            lambda: client.get("/api/v1/runs").json()["items"][0]["alarms"],
+            lambda: client.get("/api/v1/runs").json()["items"][0]["alerts"],
             within_s=60,
-            what="the list to tell the alarm",
+            what="the list to tell the alert",
         )
-        alarms = client.get(f"/api/v1/runs/{run['id']}/alarms").json()
-        since = {alarm["code"]: alarm["step"] for alarm in alarms}
-        assert 20 <= since["diverging"] <= 40, alarms
+        alerts = client.get(f"/api/v1/runs/{run['id']}/alerts").json()
+        since = {alert["code"]: alert["step"] for alert in alerts}
+        assert 20 <= since["diverging"] <= 40, alerts
     finally:
         rounds.stop()

@@ -2,9 +2,9 @@
 
     python tests/bench/api_latency.py [--trials 8] [--tabs 0 20 100] [--seconds 15] [--runs 1000]
 
-One process serves, one streams as so many shippers do (a piece of metrics and a beat a second
+One process serves, one streams as so many shippers do (a piece of metrics and a heartbeat a second
 each), this one asks what people's pages ask, one request after the other. Prints JSON: for each
-number of open tabs the latencies of each question, of the beats, and the records taken in.
+number of open tabs the latencies of each question, of the heartbeats, and the records taken in.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def serve(home: Path, trials: int, runs: int, pipe: Any, done: Any) -> None:
 
 
 def ship(address: str, run: str, stop: Any, out: list[float], count: list[int]) -> None:
-    """As a shipper: a piece of the stream and a beat, each second."""
+    """As a shipper: a piece of the stream and a heartbeat, each second."""
     headers = {"Authorization": f"Bearer {attempt_token(run)}", "Lehr-Protocol": "1"}
     base = f"{address}/api/v1/attempts/{run}-1"
     step = HISTORY
@@ -76,23 +76,25 @@ def ship(address: str, run: str, stop: Any, out: list[float], count: list[int]) 
             answer = http.put(f"{base}/streams/events.jsonl?offset={offset}", content=data)
             offset = answer.raise_for_status().json()["offset"]
             count[0] += 10
-            beat_at = time.monotonic()
-            http.post(f"{base}/beat", json={"step": step}).raise_for_status()
-            out.append(time.monotonic() - beat_at)
+            heartbeat_at = time.monotonic()
+            http.post(f"{base}/heartbeat", json={"step": step}).raise_for_status()
+            out.append(time.monotonic() - heartbeat_at)
             stop.wait(max(0.0, 1.0 - (time.monotonic() - began)))
 
 
 def workers(address: str, runs: list[str], stop: Any, pipe: Any) -> None:
-    beats: list[float] = []
+    heartbeats: list[float] = []
     count = [0]
-    threads = [threading.Thread(target=ship, args=(address, r, stop, beats, count)) for r in runs]
+    threads = [
+        threading.Thread(target=ship, args=(address, r, stop, heartbeats, count)) for r in runs
+    ]
     for thread in threads:
         thread.start()
-    until(lambda: len(beats) >= len(runs), within_s=120, what="a beat of each worker")
+    until(lambda: len(heartbeats) >= len(runs), within_s=120, what="a heartbeat of each worker")
     pipe.send("ready")
     for thread in threads:
         thread.join()
-    pipe.send((beats, count[0]))
+    pipe.send((heartbeats, count[0]))
 
 
 def tabs(address: str, number: int, stop: Any, pipe: Any) -> None:
@@ -194,13 +196,13 @@ def main() -> None:
             taken = ask(address, runs[0], options.seconds)
             share = (cpu_of(ours) - cpu) / (time.monotonic() - began)
             stop.set()
-            beats, records = ours_w.recv()
+            heartbeats, records = ours_w.recv()
             heard = ours_t.recv()
             for process in processes:
                 process.join()
             results[f"{number} tabs"] = {
                 **{name: summary(values) for name, values in taken.items()},
-                "beat": summary(beats),
+                "heartbeat": summary(heartbeats),
                 "server_cpu_share": round(share, 3),
                 "records": records,
                 "events_heard": heard,

@@ -86,14 +86,14 @@ def lehr(folder: Path, trials: int) -> tuple[list[float], dict[str, float]]:
         server.cluster_ready()
         server.client().submit(server.spec("warm", steps=1, step_s=0)).wait()
         run = server.spec("jobs", steps=1, step_s=STEP_S, CHECKPOINT_EVERY=0)
-        cells = {"train.seed": {"values": list(range(trials))}}
+        trials = {"train.seed": {"values": list(range(trials))}}
         sweep = server.client().sweep(
-            {"kind": "sweep", "name": "jobs", "parameters": cells, "run": run}
+            {"kind": "sweep", "name": "jobs", "parameters": trials, "run": run}
         )
         sweep.wait(timeout_s=600)
         assert sweep.refresh().detail.counts == {"completed": trials}, sweep.detail.counts
         assert not server.violations()
-        ids = [cell.run.id for cell in sweep.cells]
+        ids = [trial.run.id for trial in sweep.trials]
         streams = [server.home / "runs" / run / "attempt-1" / "events.jsonl" for run in ids]
         return gaps(streams), stages(server.home, ids)
     finally:

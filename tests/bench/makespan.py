@@ -57,13 +57,13 @@ def lehr_makespan(jobs: int, slots: int) -> float:
             # One job first, as Tune's workers are not counted from a cold cache either.
             server.client().submit(server.spec("warm", steps=1, step_s=0)).wait()
             run = server.spec("jobs", steps=1, step_s=1.0, CHECKPOINT_EVERY=0)
-            cells = {"train.seed": {"values": list(range(jobs))}}
+            trials = {"train.seed": {"values": list(range(jobs))}}
             began = time.time()
             sweep = server.client().sweep(
-                {"kind": "sweep", "name": "jobs", "parameters": cells, "run": run}
+                {"kind": "sweep", "name": "jobs", "parameters": trials, "run": run}
             )
             sweep.wait(timeout_s=600)
-            ends = [cell.run.ended_at or 0.0 for cell in sweep.refresh().cells]
+            ends = [trial.run.ended_at or 0.0 for trial in sweep.refresh().trials]
             assert sweep.detail.counts == {"completed": jobs}, sweep.detail.counts
             assert not server.violations()
             return max(ends) - began

@@ -124,11 +124,11 @@ RATES = [1e-4, 3e-4, 1e-3, 2e-3, 1e-2]
 
 
 def fill(store: Store) -> tuple[dict[str, Run], Sweep]:
-    """A sweep that ended (its last cell diverged), a run that resumed, one that waits."""
-    sweep, cells = seeding.create_sweep(store, seeding.lr_sweep("lr-grid", RATES, steps=200))
-    for i, run in enumerate(cells):
+    """A sweep that ended (its last trial diverged), a run that resumed, one that waits."""
+    sweep, trials = seeding.create_sweep(store, seeding.lr_sweep("lr-grid", RATES, steps=200))
+    for i, run in enumerate(trials):
         attempt = seeding.start(store, run, gpus=[i])
-        if i == len(cells) - 1:
+        if i == len(trials) - 1:
             attempt.train(range(1, 60))
             attempt.warn("nan_loss", "loss became NaN at step 39", 39)
             attempt.end(RunState.FAILED, 59, cause="nan_loss", message="loss became NaN at step 39")
@@ -147,7 +147,7 @@ def fill(store: Store) -> tuple[dict[str, Run], Sweep]:
     second.warn("loss_too_good", "the loss is too good to be true", 350)
     waits = store.create_run(seeding.run_spec("probe-fp8", tags=["fp8"]))
     store.set_pending_reasons({waits.id: "waits for 1 x H100; this cluster has 8 x A100"})
-    named = {run.name: store.run(run.id) for run in (*cells, big, waits)}
+    named = {run.name: store.run(run.id) for run in (*trials, big, waits)}
     return named, sweep
 
 

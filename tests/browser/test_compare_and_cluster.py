@@ -41,7 +41,7 @@ def test_runs_are_compared_where_all_have_a_value(look: Visit, world: World):
 
 def test_runs_that_differ_in_two_factors_are_called_out(look: Visit, world: World):
     page = look.open(f"/compare?runs={world.runs['lr-grid-1'].id},{world.runs['big-run'].id}")
-    expect(page.locator(".alarm").first).to_contain_text("differ in 2 factors")
+    expect(page.locator(".alert").first).to_contain_text("differ in 2 factors")
 
 
 def test_runs_of_different_held_out_sets_are_announced_and_have_no_delta(visit: Visit, lehr: Lehr):
@@ -57,7 +57,7 @@ def test_runs_of_different_held_out_sets_are_announced_and_have_no_delta(visit: 
     other = results.locator("tbody tr").nth(1)
     expect(other).to_contain_text("another held-out set")
     expect(other.locator("td").nth(3).locator(".delta")).to_have_text("another held-out set")
-    note = page.locator(".alarm").first
+    note = page.locator(".alert").first
     expect(note).to_contain_text("val/loss cannot be compared")
     assert note.bounding_box()["y"] < results.bounding_box()["y"]
     expect(page.get_by_text("Curves under val/ are of different held-out sets")).to_be_visible()
@@ -68,10 +68,10 @@ def test_runs_of_different_held_out_sets_are_announced_and_have_no_delta(visit: 
     expect(page.get_by_text("Curves under val/ are of different held-out sets")).to_be_visible()
 
     page = visit.open(f"/sweeps/{sweep.id}")
-    expect(page.locator("#verdict")).to_contain_text("No cell leads. val/loss cannot be compared")
-    cells = page.get_by_role("table", name="Cells")
-    expect(cells.locator("tbody tr")).to_have_count(2)
-    expect(cells.locator("tr.best")).to_have_count(0)
+    expect(page.locator("#verdict")).to_contain_text("No trial leads. val/loss cannot be compared")
+    trials = page.get_by_role("table", name="Trials")
+    expect(trials.locator("tbody tr")).to_have_count(2)
+    expect(trials.locator("tr.best")).to_have_count(0)
     page = visit.open("/sweeps")
     expect(page.get_by_role("table", name="Sweeps")).to_contain_text("different held-out sets")
     page = visit.open("/")

@@ -1,4 +1,4 @@
-"""The whole of it, for real: a sweep trains, and the browser follows it to its best cell."""
+"""The whole of it, for real: a sweep trains, and the browser follows it to its best trial."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def grows_past(page: Page, step: float) -> float:
     return page.evaluate(LAST_STEP)
 
 
-def test_a_real_sweep_is_followed_from_login_to_its_best_cell(
+def test_a_real_sweep_is_followed_from_login_to_its_best_trial(
     server: Server, browser: Browser, tmp_path: Path
 ):
     corpus = text_corpus(tmp_path / "texts")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 def pages(world: World) -> dict[str, str]:
     """Every page, each by an address that shows much of it."""
     big = world.runs["big-run"].id
-    cells = ",".join(world.runs[f"lr-grid-{n}"].id for n in (1, 3, 5))
+    trials = ",".join(world.runs[f"lr-grid-{n}"].id for n in (1, 3, 5))
     tabs = ("samples", "checkpoints", "logs", "config", "events", "system")
     return {
         "runs": f"/?open={world.sweep.id}",
@@ -29,7 +29,7 @@ def pages(world: World) -> dict[str, str]:
         "failed-run": f"/runs/{world.runs['lr-grid-5'].id}",
         "sweeps": "/sweeps",
         "sweep": f"/sweeps/{world.sweep.id}",
-        "compare": f"/compare?runs={cells}",
+        "compare": f"/compare?runs={trials}",
         "cluster": "/cluster",
         "rollouts": "/rollouts",
         "rollout": f"/rollouts/{world.rollout.id}?open=cpu,one_gpu",

@@ -139,10 +139,10 @@ def test_a_resume_shows_what_it_superseded(look: Visit, world: World):
     )
     assert [200, "solid"] in marks, "the checkpoint"
     assert [200, "dot"] in marks, "the resume"
-    assert [350, "dash"] in marks, "the alarm"
+    assert [350, "dash"] in marks, "the alert"
     assert [20, "dashdot"] in marks, "the end of the warmup"
     expect(page.get_by_text("On the curves:")).to_contain_text("step 20: warmup ends at LR 3.0e-4")
-    expect(page.locator(".alarm")).to_contain_text("too good to be true")
+    expect(page.locator(".alert")).to_contain_text("too good to be true")
     page.get_by_role("button", name="superseded").click()
     page.wait_for_function(
         """() => !document.querySelector('[data-metric="train/loss"] .plot').data

@@ -1,4 +1,4 @@
-"""The sweep page: the verdict, loss against learning rate, curves, cells."""
+"""The sweep page: the verdict, loss against learning rate, curves, trials."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_loss_against_learning_rate_with_the_best_marked(look: Visit, world: Wor
     assert drawn["traces"]["best"]["x"] == [2e-3]
     assert drawn["traces"]["diverged"]["x"] == [1e-2]
     expect(page.locator("#verdict")).to_contain_text("Best lr 2.0e-3: val/loss 4.")
-    cells = page.get_by_role("table", name="Cells").locator("tbody tr")
-    expect(cells.first).to_contain_text("2.0e-3")
-    expect(cells.first).to_contain_text("best")
-    expect(cells.last).to_contain_text("loss became NaN")
-    expect(cells.last.get_by_role("button", name="Run again")).to_be_visible()
+    trials = page.get_by_role("table", name="Trials").locator("tbody tr")
+    expect(trials.first).to_contain_text("2.0e-3")
+    expect(trials.first).to_contain_text("best")
+    expect(trials.last).to_contain_text("loss became NaN")
+    expect(trials.last.get_by_role("button", name="Run again")).to_be_visible()
 
 
 def test_what_the_fit_says_stands_once_in_the_verdict(visit: Visit, lehr: Lehr):
@@ -78,7 +78,7 @@ def test_a_sweep_that_runs_is_compared_at_equal_step(visit: Visit, lehr: Lehr):
         lehr.store, seeding.lr_sweep("live-grid", [1e-4, 1e-3], steps=400)
     )
     page = visit.open(f"/sweeps/{sweep.id}")
-    expect(page.locator("#verdict")).to_contain_text("No cell has a val/loss to compare yet")
+    expect(page.locator("#verdict")).to_contain_text("No trial has a val/loss to compare yet")
     attempts = [seeding.start(lehr.store, run, gpus=[i]) for i, run in enumerate(runs)]
     attempts[0].train(range(1, 201))
     attempts[1].train(range(1, 101))
@@ -93,7 +93,7 @@ def test_a_sweep_that_runs_is_compared_at_equal_step(visit: Visit, lehr: Lehr):
     expect(page.locator("td b", has_text=re.compile(r"^\d\.\d+$"))).to_have_count(2)
 
 
-def test_failed_cells_run_again(visit: Visit, lehr: Lehr):
+def test_failed_trials_run_again(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 1e-3], steps=50))
     for run in runs:
         attempt = seeding.start(lehr.store, run)
@@ -186,7 +186,7 @@ def test_all_sweeps_are_listed_with_their_best(look: Visit):
     expect(listed).to_contain_text("at lr 2.0e-3")
 
 
-def test_values_are_added_and_failed_cells_run_again_together(visit: Visit, lehr: Lehr):
+def test_values_are_added_and_failed_trials_run_again_together(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 1e-3], steps=50))
     for run in runs:
         attempt = seeding.start(lehr.store, run)
@@ -201,13 +201,13 @@ def test_values_are_added_and_failed_cells_run_again_together(visit: Visit, lehr
     expect(page.get_by_role("alert")).to_contain_text("train.optimizer.lr")
     page.get_by_role("textbox", name="values").fill("1e-2, 3e-2")
     page.get_by_role("dialog").get_by_role("button", name="Add").click()
-    expect(page.get_by_role("table", name="Cells").locator("tbody tr")).to_have_count(4)
+    expect(page.get_by_role("table", name="Trials").locator("tbody tr")).to_have_count(4)
     expect(page.get_by_role("dialog")).to_have_count(0)
     # The refusal is what the test is about; browsers log it.
     visit.watch.console = [line for line in visit.watch.console if "422" not in line]
 
 
-def test_a_pruned_cell_shows_where_it_was_cut_off(visit: Visit, lehr: Lehr):
+def test_a_pruned_trial_shows_where_it_was_cut_off(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("asha", [1e-4, 1e-3], steps=50))
     for run, last in zip(runs, (10, 50), strict=True):
         attempt = seeding.start(lehr.store, run)
@@ -219,5 +219,5 @@ def test_a_pruned_cell_shows_where_it_was_cut_off(visit: Visit, lehr: Lehr):
         """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
             ?.some((t) => t.marker?.symbol === "line-ns-open" && t.x[0] === 10)"""
     )
-    cells = page.get_by_role("table", name="Cells").locator("tbody tr")
-    expect(cells.last).to_contain_text("pruned")
+    trials = page.get_by_role("table", name="Trials").locator("tbody tr")
+    expect(trials.last).to_contain_text("pruned")

@@ -221,7 +221,7 @@ def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
     # Without evaluations: each best one would be a checkpoint more.
     held_out = {"tokens": 512, "share": 0.1, "every": 0}
     saving = {"steps": 100_000, "checkpoint": {"every": 100}, "validation": held_out}
-    # What is to be kept is told with the next beat, before two more checkpoints are there.
+    # What is to be kept is told with the next heartbeat, before two more checkpoints are there.
     source = client.submit(paced(run_spec(corpus, "source", **saving)))
     blocker = client.submit(faked(run_spec(corpus, "blocker", **saving), step_s=0.1))
     until(

@@ -101,14 +101,14 @@ def test_the_real_grid_waits_with_a_plain_reason(server):
         "sweep"
     ]
     try:
-        assert len(launched["cells"]) == 8
+        assert len(launched["trials"]) == 8
 
         def reasons():
             view = json.loads(server.cli("show", launched["id"], "--json").stdout)["sweep"]
-            found = [cell["run"]["pending_reason"] for cell in view["cells"]]
+            found = [trial["run"]["pending_reason"] for trial in view["trials"]]
             return all(found) and found
 
-        for reason in until(reasons, within_s=30, what="the reasons why the cells wait"):
+        for reason in until(reasons, within_s=30, what="the reasons why the trials wait"):
             assert "A100" in reason
         assert "A100" in server.cli("status").stdout
     finally:

@@ -92,7 +92,7 @@ def test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands(machine):
     assert "(already run; to train again: lehr demo --again)" in said
     found = json.loads(again.stdout)["sweep"]
     assert found["id"] == sweep.id
-    assert [cell["run"]["name"] for cell in found["cells"] if cell["best"]] == [best]
+    assert [trial["run"]["name"] for trial in found["trials"] if trial["best"]] == [best]
     assert machine.pid == pid
     assert prepared(machine) == corpus
     assert {run.id: run.view.attempt for run in client.runs()} == runs

@@ -43,19 +43,19 @@ def test_ten_trials_share_eight_gpus_and_are_ranked(server, corpus):
     client = server.client()
     sweep = client.sweep(lr_sweep(corpus, "grid", RATES))
     sweep.wait(timeout_s=400)
-    cells = sweep.refresh().cells
-    assert [cell.run.state for cell in cells] == ["completed"] * 10
-    assert sorted(cell.rank for cell in cells) == list(range(1, 11))
-    best = min(cells, key=lambda cell: cell.value)
+    trials = sweep.refresh().trials
+    assert [trial.run.state for trial in trials] == ["completed"] * 10
+    assert sorted(trial.rank for trial in trials) == list(range(1, 11))
+    best = min(trials, key=lambda trial: trial.value)
     assert best.best
     assert best.rank == 1
-    assert all(math.isfinite(cell.value) for cell in cells)
+    assert all(math.isfinite(trial.value) for trial in trials)
 
     spans = defaultdict(list)
-    for cell in cells:
-        records = events(server.home, f"{cell.run.id}-1")
+    for trial in trials:
+        records = events(server.home, f"{trial.run.id}-1")
         started = next(record for record in records if record["kind"] == "started")
-        [placed] = cell.run.placement
+        [placed] = trial.run.placement
         assert started["host"]["cuda_visible_devices"] == str(placed.gpu)
         spans[placed.gpu].append((started["time"], records[-1]["time"]))
     assert set(spans) == set(range(8))

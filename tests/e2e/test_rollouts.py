@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.xdist_group("platform"),
 ]
 
-CALM = {"no_alarm": {"ignore": ["data_wait"]}}
+CALM = {"no_alerts": {"ignore": ["data_wait"]}}
 """Ranks that share two cores wait for each other."""
 
 
@@ -109,7 +109,7 @@ def test_a_run_that_forgets_its_moments_is_stopped_on_the_cpu(basic):
 
 @pytest.mark.nightly
 def test_a_run_too_hot_is_stopped_on_the_cpu(more):
-    stopped(more["hot"], "cpu", {"falling_loss", "no_alarm"}, ["hot-cpu"])
+    stopped(more["hot"], "cpu", {"falling_loss", "no_alerts"}, ["hot-cpu"])
 
 
 @pytest.mark.nightly

@@ -17,41 +17,41 @@ pytestmark = [
 
 
 def test_asha_prunes_a_trial_and_its_gpu_goes_to_the_next(restarted, corpus):
-    # Its two GPUs: the third cell has to wait for one.
+    # Its two GPUs: the third trial has to wait for one.
     client = restarted.client()
     # Long enough that none ends by itself: what ends early, ends because it was pruned.
     spec = lr_sweep(corpus, "asha", [], steps=100_000)
     del spec["parameters"]
-    spec |= {"method": "list", "cells": [{"train.optimizer.lr": 3e-3}]}
+    spec |= {"method": "list", "points": [{"train.optimizer.lr": 3e-3}]}
     spec["pruning"] = {"name": "asha", "min_steps": 10, "reduction": 2}
     spec["run"]["train"]["validation"]["every"] = 10
     sweep = client.sweep(faked(spec))
 
-    def cell(number):
-        return sweep.cells[number - 1].run
+    def trial(number):
+        return sweep.trials[number - 1].run
 
     def pruned():
         sweep.refresh()
-        assert cell(2).state != "completed"
-        return cell(2).state == "pruned"
+        assert trial(2).state != "completed"
+        return trial(2).state == "pruned"
 
     # Successive halving is asynchronous: who comes to a rung first goes on. Let the good one.
     until(
-        lambda: (sweep.refresh().cells[0].step or 0) >= 20,
+        lambda: (sweep.refresh().trials[0].step or 0) >= 20,
         within_s=120,
-        what="the good cell to pass the second rung",
+        what="the good trial to pass the second rung",
     )
-    sweep.extend(cells=[{"train.optimizer.lr": 1e-9}, {"train.optimizer.lr": 2e-3}])
-    until(pruned, within_s=120, what="the pruning of the cell that learns nothing")
-    assert cell(2).cause == "prune"
-    assert "val/loss, asha: " in cell(2).reason
-    assert "is not among the best 1/2 at this rung" in cell(2).reason
-    last = events(restarted.home, f"{cell(2).id}-1")[-1]
+    sweep.extend(points=[{"train.optimizer.lr": 1e-9}, {"train.optimizer.lr": 2e-3}])
+    until(pruned, within_s=120, what="the pruning of the trial that learns nothing")
+    assert trial(2).cause == "prune"
+    assert "val/loss, asha: " in trial(2).reason
+    assert "is not among the best 1/2 at this rung" in trial(2).reason
+    last = events(restarted.home, f"{trial(2).id}-1")[-1]
     assert (last["kind"], last["outcome"]) == ("finished", "stopped")
     assert last["step"] < 100_000
     until(
-        lambda: sweep.refresh() and cell(3).state in {"running", "pruned"},
+        lambda: sweep.refresh() and trial(3).state in {"running", "pruned"},
         within_s=60,
-        what="the third cell on the GPU that was freed",
+        what="the third trial on the GPU that was freed",
     )
-    assert marked_processes(f"{cell(2).id}-1") == {}
+    assert marked_processes(f"{trial(2).id}-1") == {}

@@ -165,11 +165,11 @@ def test_whatever_dies_whenever_every_run_ends_rightly_and_nothing_is_left(serve
     try:
         for _ in range(RUNS):
             submit()
-        for run, wish in runs:
-            if wish:
+        for run, request in runs:
+            if request:
                 time.sleep(chance.uniform(0.0, 2.0))
-                server.verb(run, wish)
-            if wish == "pause":
+                server.verb(run, request)
+            if request == "pause":
                 state = server.reaches(run, "paused", "completed", "failed", within_s=600)
                 if state == "paused":
                     server.verb(run, "resume")
@@ -180,9 +180,9 @@ def test_whatever_dies_whenever_every_run_ends_rightly_and_nothing_is_left(serve
     with capsys.disabled():
         print(f"campaign: {len(assassin.done)} strikes: {', '.join(assassin.done)}")
     server.revive()
-    for run, wish in runs:
-        allowed = {"cancelled", "completed"} if wish == "cancel" else {"completed"}
+    for run, request in runs:
+        allowed = {"cancelled", "completed"} if request == "cancel" else {"completed"}
         state = server.ends(run, within_s=600)[0]
-        assert state in allowed, (run.name, wish, state, server.client().run(run.id).reason)
+        assert state in allowed, (run.name, request, state, server.client().run(run.id).reason)
     server.cluster_ready()
     server.verdict(within_s=120)

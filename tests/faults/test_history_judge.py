@@ -49,7 +49,7 @@ RIGHT = History(
     ],
     series={"aa": [1, 2, 3, 4], "bb": [1, 2]},
     acknowledged=[Ack("submit", "aa"), Ack("submit", "bb"), Ack("pause", "bb")],
-    wishes=[("bb", "pause")],
+    requests=[("bb", "pause")],
     processes={"bb-1": 2},
     held_locks={GPU1: "bb-1"},
 )

@@ -202,7 +202,7 @@ def test_a_cancel_that_was_asked_for_while_nobody_listened_is_carried_out(fakes)
     run = started(fakes, "cancelled-meanwhile", steps=10_000)
     pid = fakes.shim(f"{run.id}-1")
     shipper = fakes.shipper(f"{run.id}-1")
-    os.kill(shipper, signal.SIGSTOP)  # Orders cannot come by the beat: Ray's way must do.
+    os.kill(shipper, signal.SIGSTOP)  # Orders cannot come by the heartbeat: Ray's way must do.
     try:
         run.cancel()
         run.wait(timeout_s=90)

@@ -1,4 +1,4 @@
-/** Rows and lines: runs in order and up to date, cells by rank, specs side by side, logs as shown. */
+/** Rows and lines: runs in order and up to date, trials by rank, specs side by side, logs as shown. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.
 import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
-import { cell, fc, run } from "./support.js";
+import { trial, fc, run } from "./support.js";
 
 /** @param {...any} runs */
 function listOf(...runs) {
@@ -56,11 +56,11 @@ test("a trend's last point follows the loss, and a new one comes with each part 
   assert.deepEqual(list.runs.get("a")?.trend, trend);
 });
 
-test("cells come by rank, then those that may yet have one, then the rest", () => {
+test("trials come by rank, then those that may yet have one, then the rest", () => {
   const state = (/** @type {string} */ name) => ({ run: run({ state: name }) });
-  const cells = [cell(1, state("failed")), cell(2), cell(3, { rank: 2 }), cell(4, state("pruned")), cell(5, { rank: 1 }), cell(6, { rank: 2 }), cell(7, { ...state("failed"), rank: 3 })];
-  assert.deepEqual(inOrder(cells).map((one) => one.number), [5, 3, 6, 7, 2, 1, 4]);
-  assert.deepEqual(cells.map((one) => one.number), [1, 2, 3, 4, 5, 6, 7]);
+  const trials = [trial(1, state("failed")), trial(2), trial(3, { rank: 2 }), trial(4, state("pruned")), trial(5, { rank: 1 }), trial(6, { rank: 2 }), trial(7, { ...state("failed"), rank: 3 })];
+  assert.deepEqual(inOrder(trials).map((one) => one.number), [5, 3, 6, 7, 2, 1, 4]);
+  assert.deepEqual(trials.map((one) => one.number), [1, 2, 3, 4, 5, 6, 7]);
 });
 
 test("a spec is flat by dotted path, lists and empty objects whole", () => {

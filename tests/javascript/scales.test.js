@@ -5,13 +5,13 @@ import { test } from "node:test";
 
 import { steady, timeUnit } from "../../api/lehr_api/dashboard/static/js/charts/scale.js";
 import { axisOf, shareOf } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
-import { cell, fc } from "./support.js";
+import { trial, fc } from "./support.js";
 
 /** @param {unknown[]} values */
 function axis(values) {
-  const cells = values.map((value, i) => cell(i + 1, { parameters: { p: value } }));
-  const made = axisOf("p", (one) => one.parameters.p, cells, (value) => `<${value}>`);
-  return { made, at: cells.map((one) => made.at(one)), ticks: made.ticks };
+  const trials = values.map((value, i) => trial(i + 1, { parameters: { p: value } }));
+  const made = axisOf("p", (one) => one.parameters.p, trials, (value) => `<${value}>`);
+  return { made, at: trials.map((one) => made.at(one)), ticks: made.ticks };
 }
 
 /** @param {number | null} a @param {number} b */
@@ -41,7 +41,7 @@ test("equal values, and a single one, lie in the middle", () => {
   assert.deepEqual(axis([3, 3]).ticks, [{ at: 0.5, label: "<3>" }]);
 });
 
-test("a cell without the value has no place, nor one whose value is not finite", () => {
+test("a trial without the value has no place, nor one whose value is not finite", () => {
   assert.deepEqual(axis([1, null, undefined, 2]).at, [0, null, null, 1]);
   assert.equal(axis([]).made.ticks.length, 0);
 });

@@ -15,13 +15,13 @@ export { fc };
 export const run = (changes = {}) => ({ id: "r1", name: "run", state: "running", step: 10, total_steps: 100, gpus: 1, latest: {}, trend: [], parameters_varied: {}, ...changes });
 
 /**
- * A cell of a sweep.
+ * A trial of a sweep.
  *
  * @param {number} number
  * @param {Record<string, any>} [changes]
  * @returns {any}
  */
-export const cell = (number, changes = {}) => ({ number, parameters: {}, run: run({ id: `r${number}` }), value: null, compared_value: null, rank: null, best: false, ...changes });
+export const trial = (number, changes = {}) => ({ number, parameters: {}, run: run({ id: `r${number}` }), value: null, compared_value: null, rank: null, best: false, ...changes });
 
 /**
  * A curve of these points, x being the step.

@@ -84,8 +84,8 @@ class StandIn:
         )
         return ClusterView(state="up", nodes=[node], gpus_total=self.largest, gpus_busy=0)
 
-    def on_beat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        return self.handlers.on_beat(attempt_id, payload)
+    def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        return self.handlers.on_heartbeat(attempt_id, payload)
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         return self.handlers.on_exit(attempt_id, payload)
@@ -236,7 +236,7 @@ def end(
 ) -> None:
     """As the dispatcher would, once the attempt is gone."""
     run = store.run(run_id)
-    moved = store.move(
+    moved = store.transition(
         run_id,
         old=RunState(run.state),
         new=new,

@@ -103,7 +103,7 @@ class Bench:
         run = self.store.run(self.waiting(name, **changes))
         self.tick()
         attempt = f"{run.id}-1"
-        self.beat(attempt, step=None)
+        self.heartbeat(attempt, step=None)
         line = '{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
         self.store.append_stream(attempt, "events.jsonl", 0, line.encode())
         self.tick()
@@ -116,8 +116,8 @@ class Bench:
         sizes = self.store.stream_sizes(attempt)
         return self.dispatcher.on_exit(attempt, {"exit": found, "sizes": sizes, "node_rank": 0})
 
-    def beat(self, attempt: str, step: int | None):
-        return self.dispatcher.on_beat(
+    def heartbeat(self, attempt: str, step: int | None):
+        return self.dispatcher.on_heartbeat(
             attempt, {"step": step, "elapsed_s": self.elapsed, "node_rank": 0}
         )
 

@@ -37,9 +37,9 @@ def mirroring(api: Api) -> Iterator[MirrorController]:
         keeper.stop()
 
 
-def submitted(api: Any, wish: dict[str, Any], **changes: Any) -> str:
-    """A run whose spec has the wish (``tracking``) and the changes; its id."""
-    answer = api.client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **wish, **changes}})
+def submitted(api: Any, request: dict[str, Any], **changes: Any) -> str:
+    """A run whose spec has the request (``tracking``) and the changes; its id."""
+    answer = api.client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **request, **changes}})
     assert answer.status_code == 201, answer.text
     return answer.json()["id"]
 

@@ -133,7 +133,7 @@ class World:
         self.store.close_attempt(f"{run.id}-{run.attempt}")
 
     def _move(self, run: Run, new: RunState, cause: str) -> None:
-        assert self.store.move(
+        assert self.store.transition(
             run.id,
             old=RunState(run.state),
             new=new,

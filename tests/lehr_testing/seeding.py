@@ -209,7 +209,7 @@ class Attempt:
         self.store.update_attempt(
             self.id, exited_at=self.store.clock(), exit={"code": None, "signal": 9}
         )
-        self.store.move(
+        self.store.transition(
             self.run.id,
             old=RunState.RUNNING,
             new=RunState.QUEUED,
@@ -234,7 +234,7 @@ class Attempt:
         )
         old = RunState(self.store.run(self.run.id).state)
         if state in {RunState.CANCELLED, RunState.PAUSED, RunState.PRUNED}:
-            self.store.move(
+            self.store.transition(
                 self.run.id,
                 old=old,
                 new=RunState.STOPPING,
@@ -243,7 +243,7 @@ class Attempt:
                 actor="user",
             )
             old = RunState.STOPPING
-        self.store.move(
+        self.store.transition(
             self.run.id,
             old=old,
             new=state,
@@ -285,4 +285,4 @@ def start(
 
 def create_sweep(store: Store, spec: SweepSpec) -> tuple[Sweep, list[Run]]:
     sweep = store.create_sweep(spec, expand(spec), actor="user")
-    return sweep, [store.run(cell.run_id) for cell in store.cells(sweep.id)]
+    return sweep, [store.run(trial.run_id) for trial in store.trials(sweep.id)]

@@ -82,7 +82,7 @@ def new_attempt(store: Store, name: str = "a") -> Attempt:
 def next_attempt(store: Store, run_id: str) -> Attempt:
     """Requeues a run whose attempt was lost, and begins another."""
     run = store.run(run_id)
-    moved = store.move(
+    moved = store.transition(
         run_id,
         old=RunState(run.state),
         new=RunState.QUEUED,

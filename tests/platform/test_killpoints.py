@@ -67,7 +67,7 @@ NOT_OF_THE_LIFE_CYCLE = {
     "add_checkpoint",
     "remove_checkpoint",
     "note_node",  # Decided anew from the record by whoever comes next.
-    "wish to prune",  # Pruning is a write of its own, prune_run.
+    "request to prune",  # Pruning is a write of its own, prune_run.
 }
 
 
@@ -85,7 +85,7 @@ def test_every_point_in_the_code_has_a_fault_test():
     writes |= {
         f"move to {s.value}" for s in RunState if s not in {RunState.STARTING, RunState.RUNNING}
     }
-    writes |= {f"wish to {desired.value}" for desired in Desired}
+    writes |= {f"request to {desired.value}" for desired in Desired}
     writes |= {"note of dispatched_at", "note of exit"}
     points |= set(kill_points.around(*(writes - NOT_OF_THE_LIFE_CYCLE)))
     assert points == {point for _, point in kill_points.POINTS}

@@ -132,7 +132,7 @@ def test_a_parameter_that_must_be_given_now_breaks(breaking, kept):
 
 def test_a_type_that_is_taken_no_more_or_given_anew_breaks(breaking, kept):
     other = copy.deepcopy(kept)
-    other["components"]["schemas"]["StandingView"]["properties"]["name"] = {
+    other["components"]["schemas"]["RunResultView"]["properties"]["name"] = {
         "anyOf": [{"type": "string"}, {"type": "null"}]
     }
     assert breaking.changes(kept, other) == [

@@ -54,7 +54,7 @@ def forwards(training: Training) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("recompute", "twice"),
+    ("activation_checkpointing", "twice"),
     [
         ({"policy": "none"}, set()),
         ({"policy": "block"}, {"self_attn 0", "self_attn 1", "mlp 0", "mlp 1"}),

@@ -35,7 +35,7 @@ def test_each_example_of_the_docs_is_a_config(example: str, tmp_path: Path) -> N
 def test_every_switch_has_an_example() -> None:
     shown = {name for example in EXAMPLES for name in yaml.safe_load(example)}
     assert {
-        "model", "optimizer", "schedule", "loss", "precision", "attention", "recompute",
+        "model", "optimizer", "schedule", "loss", "precision", "attention", "activation_checkpointing",
         "compile", "skip_step", "parallel", "diagnostics", "profile",
     } <= shown  # fmt: skip
 

@@ -47,7 +47,7 @@ def config(**changes: Any) -> TrainConfig:
     return TrainConfig.model_validate(train_values(Path("unused"), **values))
 
 
-def test_each_shape_that_is_still_to_come_is_met_once() -> None:
+def test_each_shape_that_is_still_trials_remaining_is_met_once() -> None:
     batch = config().batch
     assert batch.shapes_ahead(10) == [(8, 16), (4, 32)]
     assert batch.shapes_ahead(10, taken=8) == [(8, 16), (4, 32)]

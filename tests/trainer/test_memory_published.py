@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.memory import MemoryPlan, training_memory
 
@@ -54,17 +54,17 @@ def test_p1_fp32_with_the_math_kernel() -> None:
 
 
 def test_p2_eager_with_every_block_recomputed() -> None:
-    plan = planned(8, recompute=BLOCK, loss=AS_PRINTED)
+    plan = planned(8, activation_checkpointing=BLOCK, loss=AS_PRINTED)
     assert allocated(plan) == pytest.approx(39.33, rel=0.1)
 
 
 def test_p2_liger_eager_with_every_block_recomputed() -> None:
-    plan = planned(16, recompute=BLOCK, loss={"name": "liger"})
+    plan = planned(16, activation_checkpointing=BLOCK, loss={"name": "liger"})
     assert allocated(plan) == pytest.approx(25.37, rel=0.1)
 
 
 @pytest.mark.parametrize(
-    ("sequences", "recompute", "published"),
+    ("sequences", "activation_checkpointing", "published"),
     [
         (16, {"policy": "none"}, 73.05),
         (16, {"policy": "block", "every": 2}, 49.09),
@@ -84,7 +84,7 @@ def test_all_but_the_loss_is_as_in_p2_s_table_of_checkpointed_parts(
     policy: str, saved: float
 ) -> None:
     """Of its baseline, which P1 measured: 73.63 GB reserved."""
-    plan = planned(16, recompute={"policy": policy}, compile={"scope": "model"})
+    plan = planned(16, activation_checkpointing={"policy": policy}, compile={"scope": "model"})
     assert with_compiled_loss(plan, 16) == pytest.approx(73.63 * (1 - saved), rel=0.1)
 
 
@@ -111,12 +111,12 @@ def test_each_loss_that_cuts_the_logits_takes_less_than_all_of_them() -> None:
 
 def test_every_policy_keeps_less_the_more_it_recomputes() -> None:
     kept = {
-        policy: planned(16, recompute={"policy": policy}).activations
+        policy: planned(16, activation_checkpointing={"policy": policy}).activations
         for policy in ("none", "embedding", "norms", "attention", "swiglu", "block")
     }
     assert kept["none"] == kept["embedding"] == kept["norms"]
     assert kept["none"] > kept["attention"] > kept["swiglu"] > kept["block"]
-    assert planned(16, recompute={"policy": "block", "every": 2}).activations == pytest.approx(
-        (kept["none"] + kept["block"]) / 2
-    )
-    assert RecomputeConfig().policy == "none"
+    assert planned(
+        16, activation_checkpointing={"policy": "block", "every": 2}
+    ).activations == pytest.approx((kept["none"] + kept["block"]) / 2)
+    assert ActivationCheckpointingConfig().policy == "none"

@@ -87,7 +87,7 @@ def assemble(session: RunContext) -> Training:
 
     # The order matters: parts were replaced, now recompute, and are then compiled as they are.
     # Wrapped last: what is wrapped already holds the weights that every rank agrees on.
-    recompute_activations(model, config.recompute)
+    recompute_activations(model, config.activation_checkpointing)
     compile_model(model, config.compile)
     accumulation = Accumulation(model, config.compile)
     read = reading(data.eos_id if config.attention.document_masking else None)

@@ -154,7 +154,8 @@ def _mock(shape: Shape, vocabulary: int, device: torch.device) -> Tensor:
 
 def _key(config: TrainConfig, precision: Precision, shapes: list[Shape]) -> str:
     shaping = config.model_dump(
-        mode="json", include={"model", "compile", "recompute", "attention", "precision", "loss"}
+        mode="json",
+        include={"model", "compile", "activation_checkpointing", "attention", "precision", "loss"},
     )
     return compile_key(shaping, shapes, str(precision.operands), str(precision.device.type))
 

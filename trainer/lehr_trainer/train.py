@@ -110,9 +110,9 @@ class Training:
         for micro_step in range(micro_steps):
             with phase("data"):
                 inputs, targets = self.loader.batch(step, micro_step)
-            more_to_come = micro_step + 1 < micro_steps
+            has_more_trials = micro_step + 1 < micro_steps
             self.accumulation.begin_micro_step()
-            with self.ranks.no_sync_while(self.wrapped, keep=more_to_come):
+            with self.ranks.no_sync_while(self.wrapped, keep=has_more_trials):
                 with phase("forward"):
                     part = self.loss_of(self.wrapped, inputs, targets)
                 # Ranks and micro-batches have equally many tokens, so means of means are right:

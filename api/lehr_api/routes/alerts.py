@@ -33,10 +33,10 @@ _EXAMPLE = [
 ]
 
 
-@router.get("/alarms", responses=examples.answers(_EXAMPLE, 404))
-def alarms(run: FoundRun, services: ServicesDep) -> list[AlertView]:
+@router.get("/alerts", responses=examples.answers(_EXAMPLE, 404))
+def alerts(run: FoundRun, services: ServicesDep) -> list[AlertView]:
     """The run's diagnosis by its curves so far; what its trainer warned of is among its events."""
     return [
-        AlertView(code=alarm.code, step=alarm.step, seen=alarm.seen, advice=alarm.advice)
-        for alarm in services.presenter.runs.alarms(run)
+        AlertView(code=alert.code, step=alert.step, seen=alert.seen, advice=alert.advice)
+        for alert in services.presenter.runs.alerts(run)
     ]

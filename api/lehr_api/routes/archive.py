@@ -94,7 +94,7 @@ def _estimate_deletion(run: Run, services: Services, *, deleted: bool) -> Deleti
     if run.attempt and not folder.is_dir() and not deleted:
         notes.append("its run directory is not on this machine; what is on nodes stays there")
     if run.sweep_id is not None:
-        notes.append("it is a cell of a sweep, which keeps its place but loses its value")
+        notes.append("it is a trial of a sweep, which keeps its place but loses its value")
     forks = [fork.id for fork in store.forks_waiting(run.id)]
     if forks:
         notes.append(f"refused for now: forks need its checkpoints ({', '.join(forks)})")
@@ -172,7 +172,7 @@ def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
 def delete_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     """Deletes the checkpoints, metrics, logs and files of a finished sweep's runs.
 
-    What stays, archived: its spec, its cells, each run's record. Nothing is deleted where one run
+    What stays, archived: its spec, its trials, each run's record. Nothing is deleted where one run
     must be kept. Asking again finishes what was interrupted.
     """
     store = services.store

@@ -1,8 +1,8 @@
-"""What a worker's shipper says of its attempt: streams by offset, beats, the exit.
+"""What a worker's shipper says of its attempt: streams by offset, heartbeats, the exit.
 
 Opened by the attempt's own token. Every request may be sent twice: bytes are placed by offset,
-beats and exits state facts. An attempt that was superseded may still hand in its bytes, they are
-history; it is told that it is fenced, and stops.
+heartbeats and exits state facts. An attempt that was superseded may still hand in its bytes,
+they are history; it is told that it is fenced, and stops.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Offsets(_Answer):
     """Bytes held, by stream."""
 
 
-class BeatReport(_Answer):
+class HeartbeatMessage(_Answer):
     boot_id: Annotated[str, Field(max_length=100)] = ""
     """Of the node's kernel: another one means that the node restarted."""
     pid: int | None = None
@@ -104,15 +104,15 @@ class BeatReport(_Answer):
     """Since its launch, by its node's clock."""
 
 
-class BeatAnswer(_Answer):
+class HeartbeatAnswer(_Answer):
     orders: Orders
     fenced: bool
     """The run has another attempt by now, or wants none: stop."""
     interval_s: float
-    """When to beat again."""
-    pressure: StopLevel | None = None
+    """When to heartbeat again."""
+    stop_level: StopLevel | None = None
     """How hard its processes are to be asked to end, where orders were not enough."""
-    pressure_reason: str | None = None
+    stop_reason: str | None = None
 
 
 class ExitReport(_Answer):
@@ -168,7 +168,7 @@ class CopiesAnswer(_Answer):
     """Copies that retention keeps no longer: remove them, and say so."""
 
 
-_BEAT = BeatAnswer(orders=Orders(), fenced=False, interval_s=2.0)
+_HEARTBEAT = HeartbeatAnswer(orders=Orders(), fenced=False, interval_s=2.0)
 _EXIT = ExitAnswer(closed=True, offsets={"events.jsonl": 8192, "rank-0.log": 512})
 _APPEND = {
     **examples.answers(Appended(offset=8192), 400, 404, 413, 429),
@@ -234,10 +234,12 @@ def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
     return Offsets(offsets=store.stream_sizes(attempt_id))
 
 
-@router.post("/beat", responses=examples.answers(_BEAT, 400, 404))
-def beat(report: BeatReport, attempt_id: AttemptId, dispatcher: DispatcherDep) -> BeatAnswer:
+@router.post("/heartbeat", responses=examples.answers(_HEARTBEAT, 400, 404))
+def heartbeat(
+    report: HeartbeatMessage, attempt_id: AttemptId, dispatcher: DispatcherDep
+) -> HeartbeatAnswer:
     """The attempt lives; the answer says what is wanted of it."""
-    return BeatAnswer.model_validate(dispatcher.on_beat(attempt_id, report.model_dump()))
+    return HeartbeatAnswer.model_validate(dispatcher.on_heartbeat(attempt_id, report.model_dump()))
 
 
 @router.post("/exit", responses=examples.answers(_EXIT, 400, 404))

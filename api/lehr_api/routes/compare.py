@@ -15,7 +15,7 @@ from lehr.analysis.held_out import is_measured
 from lehr.errors import NotFound, UserError, nearest
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.runs import CORE_METRICS
-from lehr.schemas import ComparisonView, DifferenceView, MetricInfo, StandingView
+from lehr.schemas import ComparisonView, DifferenceView, MetricInfo, RunResultView
 from lehr.store import Store
 from lehr.store.tables import Run
 from lehr_api import examples
@@ -33,8 +33,8 @@ _EXAMPLE = ComparisonView(
     metric="val/loss",
     x_axis="step",
     common_x=400,
-    standings=[
-        StandingView(
+    results=[
+        RunResultView(
             run_id="k3f9x2ab",
             name="lr-grid-2",
             state="running",
@@ -47,7 +47,7 @@ _EXAMPLE = ComparisonView(
             mfu=0.49,
             memory_bytes=61.3e9,
         ),
-        StandingView(
+        RunResultView(
             run_id="p8w2c4nd",
             name="lr-grid-1",
             state="completed",
@@ -176,8 +176,8 @@ def compare(
         metric=metric,
         x_axis=x,
         common_x=result.common_x,
-        standings=[
-            StandingView(
+        results=[
+            RunResultView(
                 run_id=run_.id,
                 name=run_.name,
                 state=run_.state,
@@ -191,7 +191,7 @@ def compare(
                 mfu=_typical(store, run_, names, "mfu"),
                 memory_bytes=_memory(names),
             )
-            for run_, names, s in zip(found, known, result.standings, strict=True)
+            for run_, names, s in zip(found, known, result.results, strict=True)
         ],
         differences=[
             DifferenceView(path=d.path, values=list(d.values), factor=d.factor)

@@ -123,13 +123,13 @@ _ACT = examples.answers(examples.DETAIL, 404, 409)
 @router.post("/{ref}/cancel", responses=_ACT)
 def cancel(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Stops the run without saving. Asking twice is once."""
-    return _wish(services, run, Desired.CANCEL)
+    return _request(services, run, Desired.CANCEL)
 
 
 @router.post("/{ref}/pause", responses=_ACT)
 def pause(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Saves a checkpoint, stops, and gives the GPUs back. Asking twice is once."""
-    return _wish(services, run, Desired.PAUSE)
+    return _request(services, run, Desired.PAUSE)
 
 
 @router.post("/{ref}/resume", responses=_ACT)
@@ -140,7 +140,7 @@ def resume(run: FoundRun, services: ServicesDep) -> RunDetail:
             f"{run.name} ({run.id}) is {run.state}; only a paused run can be resumed.",
             hint="To queue a failed run again: retry." if run.state == RunState.FAILED else None,
         )
-    return _wish(services, run, Desired.RUN)
+    return _request(services, run, Desired.RUN)
 
 
 @router.post("/{ref}/retry", responses=_ACT)
@@ -149,7 +149,7 @@ def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
     with services.store.transaction():
         if run.id in services.store.deleted_runs():
             raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
-        moved = services.store.move(
+        moved = services.store.transition(
             run.id,
             old=RunState.FAILED,
             new=RunState.QUEUED,
@@ -176,7 +176,7 @@ def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
     return _wake_and_read(services, run.id)
 
 
-def _wish(services: Services, run: Run, desired: Desired) -> RunDetail:
+def _request(services: Services, run: Run, desired: Desired) -> RunDetail:
     services.store.set_desired(run.id, desired, actor="user")
     return _wake_and_read(services, run.id)
 

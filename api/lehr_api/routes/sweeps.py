@@ -33,17 +33,17 @@ class SweepSubmission(Submission):
 )
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyKey = None) -> Response:
     """Records a sweep with all its runs and queues them: all, or nothing when any is wrong."""
-    spec, cells = submission.read_sweep(body.spec, body.overrides)
+    spec, trials = submission.read_sweep(body.spec, body.overrides)
 
     def record() -> SweepDetail:
-        sweep = services.store.create_sweep(spec, cells, actor="user", provenance=body.provenance)
+        sweep = services.store.create_sweep(spec, trials, actor="user", provenance=body.provenance)
         return services.presenter.sweeps.detail(sweep)
 
     answer = services.answers.once(
         key,
         "sweeps",
         body.model_dump(mode="json"),
-        check=lambda: submission.check_sweep(cells, services),
+        check=lambda: submission.check_sweep(trials, services),
         record=record,
     )
     services.dispatcher.wake()
@@ -82,7 +82,7 @@ def list_sweeps(
 
 @router.get("/{ref}", responses=examples.answers(examples.SWEEP_DETAIL, 404))
 def show(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
-    """Its cells, ranked at equal step, and what to know of the result."""
+    """Its trials, ranked at equal step, and what to know of the result."""
     return services.presenter.sweeps.detail(sweep)
 
 
@@ -96,8 +96,8 @@ class Extension(BaseModel):
 
     parameters: dict[str, list[Any]] | None = None
     """Of a grid: further values of its parameters."""
-    cells: list[dict[str, Any]] | None = None
-    """Of a list: further cells."""
+    points: list[dict[str, Any]] | None = None
+    """Of a list: further trials."""
     trials: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Of a random or TPE search: so many further trials."""
 
@@ -108,12 +108,12 @@ class Extension(BaseModel):
     responses=examples.answers(examples.SWEEP_DETAIL, 404, 409),
 )
 def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyKey = None) -> Response:
-    """Runs exactly the failed cells again, from their last checkpoints, and those that never ran
-    because the sweep was stopped. A failed cell whose run was deleted gets a new run.
+    """Runs exactly the failed trials again, from their last checkpoints, and those that never ran
+    because the sweep was stopped. A failed trial whose run was deleted gets a new run.
     """
 
     def record() -> SweepDetail:
-        services.store.retry_cells(sweep.id, actor="user")
+        services.store.retry_trials(sweep.id, actor="user")
         return services.presenter.sweeps.detail(services.store.sweep(sweep.id))
 
     answer = services.answers.once(
@@ -131,21 +131,21 @@ def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyKey = None) 
 def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyKey = None
 ) -> Response:
-    """Adds cells, also to a finished sweep; those that are there stay as they are."""
+    """Adds trials, also to a finished sweep; those that are there stay as they are."""
     store = services.store
 
     def record() -> SweepDetail:
         now = store.sweep(sweep.id)
-        known = store.cells(sweep.id)
-        spec, cells = submission.read_extension(
+        known = store.trials(sweep.id)
+        spec, trials = submission.read_extension(
             SweepSpec.model_validate(now.spec),
-            [cell.parameters for cell in known],
+            [trial.parameters for trial in known],
             parameters=body.parameters,
-            cells=body.cells,
+            points=body.points,
             trials=body.trials,
         )
-        submission.check_sweep(cells, services)
-        if not store.add_cells(sweep.id, cells, known=len(known), actor="user", spec=spec):
+        submission.check_sweep(trials, services)
+        if not store.add_trials(sweep.id, trials, known=len(known), actor="user", spec=spec):
             raise Conflict(
                 f"{sweep.name} ({sweep.id}) has been extended meanwhile.", hint="Try again."
             )
@@ -168,7 +168,7 @@ def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     """Stops all its runs that have not ended, without saving. Asking twice is once."""
     store = services.store
     with store.transaction():
-        if services.presenter.sweeps.detail(sweep).to_come:
+        if services.presenter.sweeps.detail(sweep).trials_remaining:
             store.stop_sweep(sweep.id, "cancelled", actor="user", waiting_too=False)
         for run in store.runs_of_sweep(sweep.id):
             if not RunState(run.state).ended:

@@ -9,7 +9,7 @@ from lehr.schemas import RunDetail
 from lehr.specs.tracking import WandbTracking
 from lehr.store.changes import Change
 from lehr.wandb_mirror import preflight
-from lehr.wandb_mirror.controller import wish_for
+from lehr.wandb_mirror.controller import request_for
 from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute
@@ -29,6 +29,6 @@ def mirror(run: FoundRun, services: ServicesDep, body: WandbTracking) -> RunDeta
         raise UserError(f"mode is {body.mode}, but {lack[0]}.", hint=lack[1])
     if run.id in services.store.deleted_runs():
         raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
-    wish_for(services.settings.home, run.id, body, at=services.store.clock())
+    request_for(services.settings.home, run.id, body, at=services.store.clock())
     services.store.notify(Change("run", run.id))
     return services.presenter.runs.detail(services.store.run(run.id))

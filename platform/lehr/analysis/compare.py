@@ -89,7 +89,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     common_x: float | None
     """The farthest x that every run reached."""
-    standings: tuple[RunOutcome, ...]
+    results: tuple[RunOutcome, ...]
     """In the runs' order; the first run is the baseline."""
     noise: float | None
     """Standard deviation of the metric between runs that differ only in their seed, if any do."""
@@ -139,16 +139,16 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
     if is_measured(metric):
         note = held_out.note(metric, {run.id: run.name for run in runs})
     common = _common_x(runs)
-    standings = _standings(runs, common, held_out if is_measured(metric) else HeldOut())
-    noise = _seed_noise(runs, standings, by_set=is_measured(metric))
+    results = _standings(runs, common, held_out if is_measured(metric) else HeldOut())
+    noise = _seed_noise(runs, results, by_set=is_measured(metric))
     return Comparison(
         differences=tuple(found),
         common_x=common,
-        standings=tuple(standings),
+        results=tuple(results),
         noise=noise,
         held_out=held_out,
         held_out_note=note,
-        notes=(*([note] if note else []), *_notes(runs, standings, noise, metric)),
+        notes=(*([note] if note else []), *_notes(runs, results, noise, metric)),
     )
 
 
@@ -194,14 +194,14 @@ def _standings(
 
 
 def _seed_noise(
-    runs: Sequence[ComparedRun], standings: Sequence[RunOutcome], *, by_set: bool
+    runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
 ) -> float | None:
     """Pooled over the groups of runs whose factors, and with ``by_set`` held-out sets, agree.
 
     A repetition of a seed counts once: that it agrees with itself says nothing of other seeds.
     """
     groups: dict[str, dict[Any, float]] = {}
-    for run, standing in zip(runs, standings, strict=True):
+    for run, standing in zip(runs, results, strict=True):
         if standing.value is None or not math.isfinite(standing.value):
             continue
         flat = flatten(run.spec)
@@ -222,12 +222,12 @@ def _seed_noise(
 
 def _notes(
     runs: Sequence[ComparedRun],
-    standings: Sequence[RunOutcome],
+    results: Sequence[RunOutcome],
     noise: float | None,
     metric: str,
 ) -> Iterable[str]:
     base = runs[0]
-    for run, standing in zip(runs[1:], standings[1:], strict=True):
+    for run, standing in zip(runs[1:], results[1:], strict=True):
         factors = [d for d in differences([base.spec, run.spec]) if d.factor]
         if len(factors) > 1:
             listed = "; ".join(

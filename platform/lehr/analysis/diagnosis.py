@@ -1,7 +1,7 @@
 """What a run's curves say is wrong with it: what was seen, since when, and what to try.
 
 Each rule looks at recorded series alone, so it can be applied to a run at any time and gives the
-same answer. Rules prefer silence to a false alarm: they want the sign to last.
+same answer. Rules prefer silence to a false alert: they want the sign to last.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Curve:
 def diagnose(
     curves: Mapping[str, Curve], *, total_steps: int, warmup_steps: int = 0
 ) -> list[Alert]:
-    """The alarms of a run, in order of the step at which each began.
+    """The alerts of a run, in order of the step at which each began.
 
     Args:
         curves: by metric name (``train/loss``, ``raw_ce_fp32``, ``loss_same_tokens``, ``val/loss``,
@@ -61,8 +61,8 @@ def diagnose(
         warmup_steps: while the learning rate rises, loss and gradients may do anything.
     """
     run = _Run(curves, total_steps, warmup_steps)
-    found = [alarm for rule in _RULES for alarm in rule(run)]
-    return sorted(found, key=lambda alarm: (alarm.step, alarm.code))
+    found = [alert for rule in _RULES for alert in rule(run)]
+    return sorted(found, key=lambda alert: (alert.step, alert.code))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from lehr.analysis.sweep_result import (
 )
 
 if TYPE_CHECKING:
-    from lehr.schemas import CellView, Series, SweepDetail
+    from lehr.schemas import Series, SweepDetail, TrialView
 
 Json = dict[str, Any]
 
@@ -35,22 +35,22 @@ _MOST_TICKS = 12
 def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> Json:
     """The sweep's metric against one parameter: points, the best, the fit, where it diverged."""
     parameter = parameter_choice(sweep, parameter)
-    cells = [cell for cell in sweep.cells if parameter in cell.parameters]
-    numeric = all(is_number(cell.parameters[parameter]) for cell in cells)
-    logarithmic = numeric and all(cell.parameters[parameter] > 0 for cell in cells)
-    ranked = [cell for cell in cells if outcome(cell) == "ranked"]
-    losses = [cell.compared_value for cell in ranked if cell.compared_value is not None]
+    trials = [trial for trial in sweep.trials if parameter in trial.parameters]
+    numeric = all(is_number(trial.parameters[parameter]) for trial in trials)
+    logarithmic = numeric and all(trial.parameters[parameter] > 0 for trial in trials)
+    ranked = [trial for trial in trials if outcome(trial) == "ranked"]
+    losses = [trial.compared_value for trial in ranked if trial.compared_value is not None]
     fit = sweep_fit(sweep, parameter) if numeric else None
     data: list[Json] = []
     if fit is not None and fit.parabola is not None and fit.minimum is not None:
         data.append(_fit_trace(fit))
     data += _ranked_traces(sweep, parameter, ranked)
-    data += _other_traces(sweep, parameter, cells, top=max(losses, default=1.0))
-    best = [cell for cell in ranked if cell.best]
+    data += _other_traces(sweep, parameter, trials, top=max(losses, default=1.0))
+    best = [trial for trial in ranked if trial.best]
     if best:
-        data.append(_best_trace(parameter, best, cells if numeric else ()))
+        data.append(_best_trace(parameter, best, trials if numeric else ()))
     layout: Json = {
-        "xaxis": _x_axis(parameter, cells, numeric=numeric, logarithmic=logarithmic),
+        "xaxis": _x_axis(parameter, trials, numeric=numeric, logarithmic=logarithmic),
         "yaxis": {
             "title": {"text": _y_title(sweep)},
             "type": "log" if losses and min(losses) > 0 else "linear",
@@ -151,15 +151,15 @@ def run_figure(name: str, series: Sequence[Series]) -> Any:
 # --- traces --------------------------------------------------------------------------------
 
 
-def _ranked_traces(sweep: SweepDetail, parameter: str, cells: Sequence[CellView]) -> list[Json]:
+def _ranked_traces(sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]) -> list[Json]:
     """A trace for each combination of the other parameters."""
-    groups: dict[str, list[CellView]] = {}
-    for cell in cells:
-        groups.setdefault(_others(cell, parameter), []).append(cell)
+    groups: dict[str, list[TrialView]] = {}
+    for trial in trials:
+        groups.setdefault(_others(trial, parameter), []).append(trial)
     given = slots(groups)
     traces = []
     for name, members in groups.items():
-        ordered = sorted(members, key=lambda cell: _order(cell.parameters[parameter]))
+        ordered = sorted(members, key=lambda trial: _order(trial.parameters[parameter]))
         look = stroke(given[name]) if len(groups) > 1 else None
         several = len(groups) > 1 or len(set(_at(parameter, ordered))) < len(ordered)
         # A line or a mean through values of different held-out sets would compare them.
@@ -172,7 +172,7 @@ def _ranked_traces(sweep: SweepDetail, parameter: str, cells: Sequence[CellView]
                 **_points(sweep, parameter, ordered),
                 "mode": "markers",
                 "name": name or sweep.metric,
-                "y": [cell.compared_value for cell in ordered],
+                "y": [trial.compared_value for trial in ordered],
                 "marker": {"size": 9, "color": look.colour if look else _BLUE},
                 "meta": {"role": "points", "slot": given[name] if look else None},
             }
@@ -180,12 +180,12 @@ def _ranked_traces(sweep: SweepDetail, parameter: str, cells: Sequence[CellView]
     return traces
 
 
-def _band_trace(parameter: str, cells: Sequence[CellView], band: float) -> Json:
+def _band_trace(parameter: str, trials: Sequence[TrialView], band: float) -> Json:
     """Around the means, as wide as what chance may explain: half of it to each side."""
     places: dict[Any, list[float]] = {}
-    for cell in cells:
-        assert cell.compared_value is not None
-        places.setdefault(cell.parameters[parameter], []).append(cell.compared_value)
+    for trial in trials:
+        assert trial.compared_value is not None
+        places.setdefault(trial.parameters[parameter], []).append(trial.compared_value)
     means = [math.fsum(values) / len(values) for values in places.values()]
     return {
         "type": "scatter",
@@ -202,12 +202,12 @@ def _band_trace(parameter: str, cells: Sequence[CellView], band: float) -> Json:
     }
 
 
-def _mean_trace(parameter: str, cells: Sequence[CellView], index: int | None) -> Json:
-    """Through the means where several cells (seeds) share a place, with bars over their range."""
+def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) -> Json:
+    """Through the means where several trials (seeds) share a place, with bars over their range."""
     places: dict[Any, list[float]] = {}
-    for cell in cells:
-        assert cell.compared_value is not None
-        places.setdefault(cell.parameters[parameter], []).append(cell.compared_value)
+    for trial in trials:
+        assert trial.compared_value is not None
+        places.setdefault(trial.parameters[parameter], []).append(trial.compared_value)
     means = {place: math.fsum(values) / len(values) for place, values in places.items()}
     colour = stroke(index).colour if index is not None else _BLUE
     return {
@@ -233,9 +233,9 @@ def _mean_trace(parameter: str, cells: Sequence[CellView], index: int | None) ->
 
 
 def _other_traces(
-    sweep: SweepDetail, parameter: str, cells: Sequence[CellView], *, top: float
+    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView], *, top: float
 ) -> list[Json]:
-    """Cells that cannot be compared: hollow where they may still be, crosses along the top where
+    """Trials that cannot be compared: hollow where they may still be, crosses along the top where
     they diverged or gave up.
     """
     found = []
@@ -245,7 +245,7 @@ def _other_traces(
         ("gave_up", "failed or stopped", "x-thin", _GREY),
     )
     for role, name, symbol, colour in looks:
-        members = [cell for cell in cells if outcome(cell) == role]
+        members = [trial for trial in trials if outcome(trial) == role]
         if not members:
             continue
         found.append(
@@ -253,7 +253,7 @@ def _other_traces(
                 **_points(sweep, parameter, members),
                 "mode": "markers",
                 "name": name,
-                "y": [cell.value if role == "pending" else top for cell in members],
+                "y": [trial.value if role == "pending" else top for trial in members],
                 "marker": {
                     "size": 9,
                     "color": colour,
@@ -266,23 +266,23 @@ def _other_traces(
     return found
 
 
-def _points(sweep: SweepDetail, parameter: str, cells: Sequence[CellView]) -> Json:
-    """What all traces of cells share: where they lie on x, and what they are."""
+def _points(sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]) -> Json:
+    """What all traces of trials share: where they lie on x, and what they are."""
     return {
         "type": "scatter",
-        "x": _at(parameter, cells),
-        "text": [_hover(sweep, cell) for cell in cells],
+        "x": _at(parameter, trials),
+        "text": [_hover(sweep, trial) for trial in trials],
         "hovertemplate": "%{text}<extra></extra>",
-        "customdata": [cell.run.id for cell in cells],
+        "customdata": [trial.run.id for trial in trials],
     }
 
 
-def _best_trace(parameter: str, best: Sequence[CellView], cells: Sequence[CellView]) -> Json:
-    tried = [cell.parameters[parameter] for cell in cells]
+def _best_trace(parameter: str, best: Sequence[TrialView], trials: Sequence[TrialView]) -> Json:
+    tried = [trial.parameters[parameter] for trial in trials]
 
-    def place(cell: CellView) -> str:
+    def place(trial: TrialView) -> str:
         """Beside the frame the words go inwards: a narrow screen would cut them."""
-        value = cell.parameters[parameter]
+        value = trial.parameters[parameter]
         if len(tried) > 1 and value == max(tried):
             return "top left"
         return "top right" if len(tried) > 1 and value == min(tried) else "top center"
@@ -292,17 +292,17 @@ def _best_trace(parameter: str, best: Sequence[CellView], cells: Sequence[CellVi
         "mode": "markers+text",
         "name": "best",
         "x": _at(parameter, best),
-        "y": [cell.compared_value for cell in best],
+        "y": [trial.compared_value for trial in best],
         "marker": {
             "size": 18,
             "color": "rgba(0,0,0,0)",
             "symbol": "circle",
             "line": {"width": 2, "color": _BLUE},
         },
-        "text": [f"best {short(cell.parameters[parameter], parameter)}" for cell in best],
-        "textposition": [place(cell) for cell in best],
+        "text": [f"best {short(trial.parameters[parameter], parameter)}" for trial in best],
+        "textposition": [place(trial) for trial in best],
         "hoverinfo": "skip",
-        "customdata": [cell.run.id for cell in best],
+        "customdata": [trial.run.id for trial in best],
         "meta": {"role": "best"},
     }
 
@@ -369,11 +369,13 @@ def _shapes(fit: LrFit | None, parameter: str, *, numeric: bool) -> list[Json]:
     return shapes
 
 
-def _x_axis(parameter: str, cells: Sequence[CellView], *, numeric: bool, logarithmic: bool) -> Json:
+def _x_axis(
+    parameter: str, trials: Sequence[TrialView], *, numeric: bool, logarithmic: bool
+) -> Json:
     axis: Json = {"title": {"text": parameter}}
     if not numeric:
         return {**axis, "type": "category"}
-    values = sorted({cell.parameters[parameter] for cell in cells})
+    values = sorted({trial.parameters[parameter] for trial in trials})
     axis["type"] = "log" if logarithmic else "linear"
     if 0 < len(values) <= _MOST_TICKS:
         # What was tried, by its own name, rather than the decades between.
@@ -385,25 +387,25 @@ def _x_axis(parameter: str, cells: Sequence[CellView], *, numeric: bool, logarit
 # --- words and values ----------------------------------------------------------------------
 
 
-def _hover(sweep: SweepDetail, cell: CellView) -> str:
-    value = cell.compared_value if cell.compared_value is not None else cell.value
+def _hover(sweep: SweepDetail, trial: TrialView) -> str:
+    value = trial.compared_value if trial.compared_value is not None else trial.value
     shown = "—" if value is None else f"{value:.4g}"
-    varied = "<br>".join(f"{path} {short(v, path)}" for path, v in cell.parameters.items())
-    step = sweep.compared_at_step if cell.compared_value is not None else cell.step
+    varied = "<br>".join(f"{path} {short(v, path)}" for path, v in trial.parameters.items())
+    step = sweep.compared_at_step if trial.compared_value is not None else trial.step
     at = f" at step {step:,}" if step is not None else ""
     if sweep.held_out == "different":
-        at += f", held-out set {cell.held_out[:8] if cell.held_out else 'not known'}"
-    return f"<b>{cell.run.name}</b><br>{varied}<br>{sweep.metric} {shown}{at}<br>{cell.run.state}"
+        at += f", held-out set {trial.held_out[:8] if trial.held_out else 'not known'}"
+    return f"<b>{trial.run.name}</b><br>{varied}<br>{sweep.metric} {shown}{at}<br>{trial.run.state}"
 
 
-def _at(parameter: str, cells: Sequence[CellView]) -> list[Any]:
-    return [cell.parameters[parameter] for cell in cells]
+def _at(parameter: str, trials: Sequence[TrialView]) -> list[Any]:
+    return [trial.parameters[parameter] for trial in trials]
 
 
-def _others(cell: CellView, parameter: str) -> str:
+def _others(trial: TrialView, parameter: str) -> str:
     return ", ".join(
         f"{path.rpartition('.')[2]} {short(value, path)}"
-        for path, value in cell.parameters.items()
+        for path, value in trial.parameters.items()
         if path != parameter and not path.endswith("seed")
     )
 

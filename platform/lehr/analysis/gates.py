@@ -20,7 +20,7 @@ from lehr.specs.gates import (
     GateName,
     Memory,
     Mfu,
-    NoAlarm,
+    NoAlerts,
 )
 from lehr.specs.stages import PlannedStage
 from lehr_trainer.planning.first_loss import predicted_first_loss
@@ -37,7 +37,7 @@ _LEAST_POINTS = 6
 TITLES: dict[GateName, str] = {
     "first_loss": "first loss",
     "falling_loss": "falling loss",
-    "no_alarm": "no alarm",
+    "no_alerts": "no alert",
     "memory": "memory",
     "mfu": "MFU",
     "exact_resume": "bit-exact resume",
@@ -68,7 +68,7 @@ class Evidence:
     """Of ``train``."""
     curves: Mapping[str, Curve]
     """By metric, up to where the stage is judged."""
-    alarms: Sequence[Alert] = ()
+    alerts: Sequence[Alert] = ()
     device: str | None = None
     """E.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
     complete: bool = False
@@ -194,31 +194,31 @@ def _judge_falling_loss(
     )
 
 
-# --- no alarm ------------------------------------------------------------------------------
+# --- no alert ------------------------------------------------------------------------------
 
 
-def _expect_no_alarm(gate: NoAlarm, stage: PlannedStage) -> Expected:  # noqa: ARG001 - one of a table
+def _expect_no_alerts(gate: NoAlerts, stage: PlannedStage) -> Expected:  # noqa: ARG001 - one of a table
     ignored = f" (but for {', '.join(gate.ignore)})" if gate.ignore else ""
     return Expected(f"the diagnosis of its curves finds nothing wrong{ignored}")
 
 
-def _judge_no_alarm(gate: NoAlarm, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    wanted = _expect_no_alarm(gate, stage)
-    found = [one for one in evidence.alarms if one.code not in gate.ignore]
+def _judge_no_alerts(gate: NoAlerts, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
+    wanted = _expect_no_alerts(gate, stage)
+    found = [one for one in evidence.alerts if one.code not in gate.ignore]
     # A curve that is looked at after every step shows a passing sign of something sooner or later:
     # but for NaN, the diagnosis is asked once.
-    alarm = next((one for one in found if evidence.complete or one.code == "nan"), None)
-    if alarm is not None:
+    alert = next((one for one in found if evidence.complete or one.code == "nan"), None)
+    if alert is not None:
         return Judgement(
-            "no_alarm", "failed", wanted, alarm.message, None, evidence.run_id, alarm.step
+            "no_alerts", "failed", wanted, alert.message, None, evidence.run_id, alert.step
         )
     curve = evidence.curves.get("train/loss")
     if curve is None or not len(curve):
-        return _nothing_seen("no_alarm", wanted, evidence, "no loss was logged")
+        return _nothing_seen("no_alerts", wanted, evidence, "no loss was logged")
     if not evidence.complete:
         return None
     seen = f"none in {len(curve):,} logged steps"
-    return Judgement("no_alarm", "passed", wanted, seen, None, evidence.run_id, curve.steps[-1])
+    return Judgement("no_alerts", "passed", wanted, seen, None, evidence.run_id, curve.steps[-1])
 
 
 # --- memory --------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def _verdict(holds: bool) -> Verdict:
 _EXPECTED: dict[GateName, Callable[[Any, PlannedStage], Expected]] = {
     "first_loss": _expect_first_loss,
     "falling_loss": _expect_falling_loss,
-    "no_alarm": _expect_no_alarm,
+    "no_alerts": _expect_no_alerts,
     "memory": _expect_memory,
     "mfu": _expect_mfu,
     "exact_resume": _expect_exact_resume,
@@ -383,7 +383,7 @@ _EXPECTED: dict[GateName, Callable[[Any, PlannedStage], Expected]] = {
 _JUDGES: dict[GateName, Callable[[Any, PlannedStage, Evidence], Judgement | None]] = {
     "first_loss": _judge_first_loss,
     "falling_loss": _judge_falling_loss,
-    "no_alarm": _judge_no_alarm,
+    "no_alerts": _judge_no_alerts,
     "memory": _judge_memory,
     "mfu": _judge_mfu,
     "exact_resume": _judge_exact_resume,

@@ -1,8 +1,8 @@
 """Where the best learning rate lies: the best point, the best region, and what to try next.
 
 Near its minimum, final loss is close to a parabola in log LR, so a quadratic is fitted to the
-best cell and its neighbours. A minimum between cells is reported only when the parabola opens
-upward and its vertex lies among the cells that were fitted; otherwise the grid did not bracket it.
+best trial and its neighbours. A minimum between trials is reported only when the parabola opens
+upward and its vertex lies among the trials that were fitted; otherwise the grid did not bracket it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 NEIGHBOURS = 2
-"""Cells each side of the best that take part in the fit: farther out, loss is no parabola."""
+"""Trials each side of the best that take part in the fit: farther out, loss is no parabola."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LrFit:
     """The learning rate with the lowest mean loss."""
     best_loss: float
     minimum: float | None
-    """The fitted minimum's learning rate, where the cells bracket one."""
+    """The fitted minimum's learning rate, where the trials bracket one."""
     minimum_factor: float | None
     """One standard error of it, as a factor: 1.2 means minimum / 1.2 to minimum x 1.2. None when
     the fit has no degrees of freedom left to tell."""
@@ -89,7 +89,7 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
     """The fit of loss over learning rate, or None when no loss is finite.
 
     Args:
-        points: (learning rate > 0, loss) pairs; several of one rate are seeds of one cell; a
+        points: (learning rate > 0, loss) pairs; several of one rate are seeds of one trial; a
             loss that is NaN or infinite diverged.
 
     Raises:

@@ -168,19 +168,19 @@ def plan_run(
 
 def plan_sweep(
     spec: SweepSpec,
-    cells: Sequence[tuple[dict[str, Any], RunSpec]],
+    trials: Sequence[tuple[dict[str, Any], RunSpec]],
     *,
     free_gpus: int | None = None,
     measured: Measured | None = None,
     price: float | None = None,
 ) -> SweepPlan:
     """``free_gpus`` is how many the cluster has for it; None plans for one place a trial."""
-    trials = [
-        (parameters, plan_run(run, measured=measured, price=price)) for parameters, run in cells
+    plans = [
+        (parameters, plan_run(run, measured=measured, price=price)) for parameters, run in trials
     ]
-    places = len(trials)
+    places = len(plans)
     if free_gpus is not None:
-        places = max(free_gpus // max(1, *(plan.gpus for _, plan in trials)), 1)
+        places = max(free_gpus // max(1, *(plan.gpus for _, plan in plans)), 1)
     if spec.max_concurrent is not None:
         places = min(places, spec.max_concurrent)
     return SweepPlan(
@@ -189,9 +189,9 @@ def plan_sweep(
         paths=spec.paths,
         metric=spec.metric.name,
         goal=spec.metric.goal,
-        trials=trials,
-        places=min(places, len(trials)),
-        later=spec.cell_count - len(trials),
+        trials=plans,
+        places=min(places, len(plans)),
+        later=spec.trial_count - len(plans),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate
 
 if TYPE_CHECKING:
-    from lehr.schemas import CellView, SweepDetail
+    from lehr.schemas import SweepDetail, TrialView
 
 
 def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:
@@ -34,13 +34,13 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     if any(path != parameter and not path.endswith("seed") for path in sweep.parameters):
         return None
     points = []
-    for cell in sweep.cells:
-        rate = cell.parameters.get(parameter)
+    for trial in sweep.trials:
+        rate = trial.parameters.get(parameter)
         if not isinstance(rate, int | float) or rate <= 0:
             continue
-        if outcome(cell) == "ranked" and cell.compared_value is not None:
-            points.append((float(rate), cell.compared_value))
-        elif outcome(cell) == "diverged":
+        if outcome(trial) == "ranked" and trial.compared_value is not None:
+            points.append((float(rate), trial.compared_value))
+        elif outcome(trial) == "diverged":
             points.append((float(rate), math.nan))
     return fit_learning_rate(points)
 
@@ -48,11 +48,11 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
 def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
     """The answer in a sentence: the best value, what the fit says, whether it is at an edge."""
     if sweep.held_out == "different":
-        return f"No cell leads. {sweep.held_out_note}"
+        return f"No trial leads. {sweep.held_out_note}"
     if sweep.best_parameters is None or sweep.best_value is None:
         if sweep.state == "finished":
-            return f"No cell ended with a finite {sweep.metric}."
-        return f"No cell has a {sweep.metric} to compare yet."
+            return f"No trial ended with a finite {sweep.metric}."
+        return f"No trial has a {sweep.metric} to compare yet."
     at = ", ".join(
         f"{path.rpartition('.')[2]} {short(value, path)}"
         for path, value in sweep.best_parameters.items()
@@ -64,7 +64,7 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         if fit.minimum_factor is not None:
             spread = f", give or take a factor of {fit.minimum_factor:.2f}"
         said.append(f"the fit says {short(fit.minimum, parameter)}{spread}")
-    if fit is not None and len(sweep.cells) > 2:
+    if fit is not None and len(sweep.trials) > 2:
         if fit.edge is None:
             said.append("not at the edge of what was tried")
         else:
@@ -75,17 +75,17 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
     return "; ".join(said) + "."
 
 
-def outcome(cell: CellView) -> Literal["ranked", "diverged", "gave_up", "pending", "silent"]:
-    """What a cell says: a value where cells are compared; that it diverged; that it ended without
+def outcome(trial: TrialView) -> Literal["ranked", "diverged", "gave_up", "pending", "silent"]:
+    """What a trial says: a value where trials are compared; that it diverged; that it ended without
     getting there; a value that cannot be compared yet; or nothing so far.
     """
-    if is_finite(cell.compared_value):
+    if is_finite(trial.compared_value):
         return "ranked"
-    if cell.run.cause == "nan_loss" or (cell.value is not None and not is_finite(cell.value)):
+    if trial.run.cause == "nan_loss" or (trial.value is not None and not is_finite(trial.value)):
         return "diverged"
-    if cell.run.state in {"failed", "cancelled", "pruned"}:
+    if trial.run.state in {"failed", "cancelled", "pruned"}:
         return "gave_up"
-    return "silent" if cell.value is None else "pending"
+    return "silent" if trial.value is None else "pending"
 
 
 def is_rate(path: str) -> bool:

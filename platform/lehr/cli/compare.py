@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lehr.client import Client
-    from lehr.schemas import ComparisonView, DifferenceView, StandingView
+    from lehr.schemas import ComparisonView, DifferenceView, RunResultView
 
 app = typer.Typer(rich_markup_mode=None)
 _AXES = {
@@ -97,13 +97,15 @@ def compare(
 
 
 def _run_ids(client: Client, refs: list[str]) -> list[str]:
-    """Ids of the runs meant; a sweep's are those of its cells, best first."""
+    """Ids of the runs meant; a sweep's are those of its trials, best first."""
     from lehr.client import Sweep
 
     ids: list[str] = []
     for ref in refs:
         found = find(client, ref)
-        ids += [cell.run.id for cell in found.results()] if isinstance(found, Sweep) else [found.id]
+        ids += (
+            [trial.run.id for trial in found.results()] if isinstance(found, Sweep) else [found.id]
+        )
     return list(dict.fromkeys(ids))
 
 
@@ -116,16 +118,16 @@ def _headline(found: ComparisonView) -> str:
 
 
 def _standings(found: ComparisonView) -> Table:
-    has_mfu = any(one.mfu is not None for one in found.standings)
+    has_mfu = any(one.mfu is not None for one in found.results)
     columns = ["#", "run", "id", "state", escaped(found.metric), "delta", "", "tok/s"]
     columns += [*(["MFU"] if has_mfu else []), "memory"]
     rows = table(*columns, right=("#", escaped(found.metric), "delta", "tok/s", "MFU", "memory"))
-    values = [one.value for one in found.standings if one.value is not None]
+    values = [one.value for one in found.results if one.value is not None]
     ordered = "loss" in found.metric and found.held_out_note is None
     best = min(values, default=None) if ordered else None
-    base = found.standings[0]
-    for number, one in enumerate(found.standings, start=1):
-        cells = [
+    base = found.results[0]
+    for number, one in enumerate(found.results, start=1):
+        trials = [
             str(number),
             escaped(one.name),
             one.run_id,
@@ -135,10 +137,10 @@ def _standings(found: ComparisonView) -> Table:
             _remark(one, found.noise, base=one is base),
             _beside(one.tokens_per_s, base.tokens_per_s, formats.si(one.tokens_per_s), one is base),
         ]
-        cells += [formats.share(one.mfu)] if has_mfu else []
+        trials += [formats.share(one.mfu)] if has_mfu else []
         memory = formats.size(one.memory_bytes)
-        cells += [_beside(one.memory_bytes, base.memory_bytes, memory, one is base)]
-        rows.add_row(*cells, style="bold" if best is not None and one.value == best else None)
+        trials += [_beside(one.memory_bytes, base.memory_bytes, memory, one is base)]
+        rows.add_row(*trials, style="bold" if best is not None and one.value == best else None)
     return rows
 
 
@@ -146,7 +148,7 @@ def _signed(value: float | None) -> str:
     return formats.NOTHING if value is None else f"{value:+.4f}"
 
 
-def _remark(one: StandingView, noise: float | None, *, base: bool) -> str:
+def _remark(one: RunResultView, noise: float | None, *, base: bool) -> str:
     if one.incomparable:
         return f"[yellow]{escaped(one.incomparable)}[/]"
     if base or noise is None or one.delta is None or abs(one.delta) > 2 * noise:

@@ -50,10 +50,10 @@ def demo(
         raise nothing_recorded(error) from None
     if not isinstance(spec, SweepSpec):
         raise UserError("the demo is a sweep: its kind cannot be overridden.")
-    wish = ServerOptions()
-    standing, fresh = bring_up(wish, as_it_stands=True)
+    request = ServerOptions()
+    standing, fresh = bring_up(request, as_it_stands=True)
     _say("server", f"{standing.url}{'' if fresh else ' (already running)'}")
-    if fresh and (taken := port_taken(wish, standing)):
+    if fresh and (taken := port_taken(request, standing)):
         _say("port", taken)
 
     client = standing.client()
@@ -66,7 +66,7 @@ def demo(
     known = sweep is not None
     if sweep is None:
         sweep = client.sweep(spec)
-    rates = spec.cell_count
+    rates = spec.trial_count
     ended = " (already run; to train again: lehr demo --again)" if known and sweep.ended else ""
     _say("sweep", f"{spec.name}: {rates} learning rates, one trial a GPU{ended}")
     notes().print()
@@ -122,14 +122,14 @@ def _prepare(spec: SweepSpec) -> str:
 
 
 def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
-    """The same sweep, launched before, if each of its cells has a verdict or will have one."""
+    """The same sweep, launched before, if each of its trials has a verdict or will have one."""
     from lehr.specs import SweepSpec
 
     try:
         sweep = client.find_sweep(spec.name)
     except NotFound:
         return None
-    ended_badly = [c.run for c in sweep.cells if c.run.state in {"failed", "cancelled", "pruned"}]
+    ended_badly = [c.run for c in sweep.trials if c.run.state in {"failed", "cancelled", "pruned"}]
     lost = any(run.cause != "nan_loss" for run in ended_badly)
     if lost or SweepSpec.model_validate(sweep.detail.spec) != spec:
         return None
@@ -139,7 +139,7 @@ def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
 def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
     from lehr.examples import LR_GRID
 
-    best = next((cell.run.name for cell in sweep.detail.cells if cell.best), sweep.name)
+    best = next((trial.run.name for trial in sweep.detail.trials if trial.best), sweep.name)
     grid = LR_GRID_IN_TREE if Path(LR_GRID_IN_TREE).exists() else str(LR_GRID)
     lehr = own_name()
     commands = [

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from lehr.schemas import (
-        CellView,
         ClusterView,
         EventView,
         GpuView,
         RunView,
         SweepDetail,
+        TrialView,
     )
 
 _SILENT_AFTER_S = 4.0
 _BAR = 32
 _NODES = 6
-_ALARMS = 3
+_ALERTS = 3
 _EVENTS = 4
-_LEAST_CELLS = 3
+_LEAST_TRIALS = 3
 _OVER_AND_UNDER = 9
-"""Lines of a sweep's frame beside its cells, its GPUs and its alarms."""
+"""Lines of a sweep's frame beside its trials, its GPUs and its alerts."""
 SILENCES = {
     "unreachable": "no word from its node; it may well go on",
     "stalled": "alive, but no step for long",
@@ -57,24 +57,24 @@ class LiveState:
 def sweep_frame(
     view: SweepDetail, seen: LiveState, *, height: int = 40, width: int = 100, now: float
 ) -> Group:
-    """The whole of a sweep in ``height`` lines; cells that do not fit are counted."""
+    """The whole of a sweep in ``height`` lines; trials that do not fit are counted."""
     from rich.console import Group
 
-    gpus = gpu_map(seen.cluster, {cell.run.id: str(cell.number) for cell in view.cells})
-    alarms = _alarms([cell.run for cell in view.cells])
-    room = max(height - _OVER_AND_UNDER - len(gpus) - len(alarms), _LEAST_CELLS)
-    shown, left_out = fitting(view.cells, room)
+    gpus = gpu_map(seen.cluster, {trial.run.id: str(trial.number) for trial in view.trials})
+    alerts = _alerts([trial.run for trial in view.trials])
+    room = max(height - _OVER_AND_UNDER - len(gpus) - len(alerts), _LEAST_TRIALS)
+    shown, left_out = fitting(view.trials, room)
     parts = [headline(view), f"  {_sweep_bar(view, now)}"]
     if view.held_out == "different":
-        text = f"no cell leads: {escaped(view.metric)} is of different held-out sets"
+        text = f"no trial leads: {escaped(view.metric)} is of different held-out sets"
         parts.append(f"  [yellow]{text}[/]")
     elif view.best_value is not None:
         parts.append(f"  {_best(view)}")
-    part = view.model_copy(update={"cells": shown})
+    part = view.model_copy(update={"trials": shown})
     parts.append("")
     table = live_table(part, width=width)
     below = [f"  [dim]{left_out}[/]"] if left_out else []
-    return Group(*parts, table, *below, "", *gpus, *alarms, *_silence(seen, now))
+    return Group(*parts, table, *below, "", *gpus, *alerts, *_silence(seen, now))
 
 
 def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
@@ -107,7 +107,7 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     for event in told:
         when = f"{formats.ago(event.at, now):>10}"
         lines.append(f"  [dim]{when}[/]  {escaped(_one_line(event.message))}")
-    return Group(*lines, *_alarms([view]), *_silence(seen, now))
+    return Group(*lines, *_alerts([view]), *_silence(seen, now))
 
 
 def bar(share: float, width: int = _BAR) -> str:
@@ -146,24 +146,26 @@ def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:
     return lines
 
 
-def fitting(cells: Sequence[CellView], room: int) -> tuple[list[CellView], str]:
-    """The cells worth most to look at, in the sweep's order, and what was left out, in words."""
-    if len(cells) <= room:
-        return list(cells), ""
-    kept = sorted(cells, key=_worth)[: max(room - 1, 1)]
-    numbers = {cell.number for cell in kept}
+def fitting(trials: Sequence[TrialView], room: int) -> tuple[list[TrialView], str]:
+    """The trials worth most to look at, in the sweep's order, and what was left out, in words."""
+    if len(trials) <= room:
+        return list(trials), ""
+    kept = sorted(trials, key=_worth)[: max(room - 1, 1)]
+    numbers = {trial.number for trial in kept}
     counts: dict[str, int] = {}
-    for cell in cells:
-        if cell.number not in numbers:
-            counts[cell.run.state] = counts.get(cell.run.state, 0) + 1
+    for trial in trials:
+        if trial.number not in numbers:
+            counts[trial.run.state] = counts.get(trial.run.state, 0) + 1
     listed = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return [cell for cell in cells if cell.number in numbers], f"and {listed}: lehr show lists all"
+    return [
+        trial for trial in trials if trial.number in numbers
+    ], f"and {listed}: lehr show lists all"
 
 
-def _worth(cell: CellView) -> tuple[int, int, int]:
+def _worth(trial: TrialView) -> tuple[int, int, int]:
     order = {"running": 1, "stopping": 1, "starting": 2, "failed": 3, "queued": 5}
-    kind = 0 if cell.best else order.get(cell.run.state, 4)
-    return (kind, cell.rank or 10**6, cell.number)
+    kind = 0 if trial.best else order.get(trial.run.state, 4)
+    return (kind, trial.rank or 10**6, trial.number)
 
 
 def _launched(view: RunView, now: float) -> str | None:
@@ -177,16 +179,16 @@ def _launched(view: RunView, now: float) -> str | None:
 def _sweep_bar(view: SweepDetail, now: float) -> str:
     done = sum(
         run.total_steps if run.ended_at is not None else run.step or 0
-        for run in (cell.run for cell in view.cells)
+        for run in (trial.run for trial in view.trials)
     )
-    whole = sum(cell.run.total_steps for cell in view.cells)
-    if view.cells and view.to_come:
-        whole += view.to_come * whole // len(view.cells)
+    whole = sum(trial.run.total_steps for trial in view.trials)
+    if view.trials and view.trials_remaining:
+        whole += view.trials_remaining * whole // len(view.trials)
     share = done / whole if whole else 0.0
-    begun = [cell.run.started_at for cell in view.cells if cell.run.started_at is not None]
+    begun = [trial.run.started_at for trial in view.trials if trial.run.started_at is not None]
     text = f"{bar(share)} {share * 100:3.0f} %"
     if begun:
-        ends = [cell.run.ended_at for cell in view.cells if cell.run.ended_at is not None]
+        ends = [trial.run.ended_at for trial in view.trials if trial.run.ended_at is not None]
         ended = view.state == "finished" and bool(ends)
         until = max(ends) if ended else now
         text += f"   {_clock(until - min(begun), ended=ended)}"
@@ -203,12 +205,13 @@ def _best(view: SweepDetail) -> str:
     values = []
     for path, value in point.items():
         # In the notation of its column.
-        column = formats.learning_rates([value, *(c.parameters.get(path) for c in view.cells)])
+        column = formats.learning_rates([value, *(c.parameters.get(path) for c in view.trials)])
         values.append(column[0])
     names = formats.short_paths(list(point))
     listed = ", ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
     at = "" if view.compared_at_step is None else f" at step {view.compared_at_step:,}"
-    return f"best so far: {escaped(listed)}   {escaped(view.metric)} {formats.loss(view.best_value)}{at}"
+    value = f"{escaped(view.metric)} {formats.loss(view.best_value)}"
+    return f"best so far: {escaped(listed)}   {value}{at}"
 
 
 def _figures(view: RunView, latest: dict[str, float]) -> list[str]:
@@ -260,17 +263,17 @@ def _mark(gpu: GpuView, own: dict[str, str], width: int) -> str:
     return f"[yellow]{others:>{width}}[/]"
 
 
-def _alarms(runs: Sequence[RunView]) -> list[Text]:
+def _alerts(runs: Sequence[RunView]) -> list[Text]:
     """Each in one line, as far as it goes; `lehr show` has the whole text."""
     from rich.text import Text
 
-    found = [(run.name, alarm) for run in runs for alarm in run.alarms]
+    found = [(run.name, alert) for run in runs for alert in run.alerts]
     lines = [
         f"  [yellow]! {escaped(name)}: {escaped(_one_line(text))}[/]"
-        for name, text in found[:_ALARMS]
+        for name, text in found[:_ALERTS]
     ]
-    if len(found) > _ALARMS:
-        lines.append(f"  [yellow]  and {len(found) - _ALARMS} more alarms[/]")
+    if len(found) > _ALERTS:
+        lines.append(f"  [yellow]  and {len(found) - _ALERTS} more alerts[/]")
     cropped = [Text.from_markup(line, overflow="ellipsis") for line in ["", *lines]]
     for line in cropped:
         line.no_wrap = True

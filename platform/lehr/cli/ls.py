@@ -135,7 +135,7 @@ def _print_runs(runs: list[RunView]) -> None:
     rows = table(*columns, right=right)
     for run in runs:
         latest = {name: value.value for name, value in run.latest.items()}
-        cells = [
+        trials = [
             run.id,
             run.name,
             *([run.project] if several else []),
@@ -146,10 +146,10 @@ def _print_runs(runs: list[RunView]) -> None:
             formats.loss(latest.get("val/loss")),
             formats.si(latest.get("tokens_per_s")),
         ]
-        cells += [formats.share(latest.get("mfu"))] if has_mfu else []
+        trials += [formats.share(latest.get("mfu"))] if has_mfu else []
         active = run.state in {"running", "starting"}
-        cells += [formats.duration(run.eta_s) if active else "", formats.ago(run.created_at)[:-4]]
-        rows.add_row(*cells)
+        trials += [formats.duration(run.eta_s) if active else "", formats.ago(run.created_at)[:-4]]
+        rows.add_row(*trials)
     console().print(rows)
 
 

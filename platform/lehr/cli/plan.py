@@ -49,7 +49,7 @@ def plan(
     if spec.kind == "run":
         show_run_plan(spec, price=price, as_json=as_json)
     elif spec.kind == "sweep":
-        show_sweep_plan(spec, price=price, as_json=as_json, trials=True)
+        show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True)
     else:
         from lehr.cli.rollout_plan import show_rollout_plan
 
@@ -91,7 +91,7 @@ def show_run_plan(spec: RunSpec, *, price: float | None = None, as_json: bool = 
 
 
 def show_sweep_plan(
-    spec: SweepSpec, *, price: float | None = None, as_json: bool = False, trials: bool = False
+    spec: SweepSpec, *, price: float | None = None, as_json: bool = False, each_trial: bool = False
 ) -> None:
     """Print it, with its trials if asked, then refuse it if one of them cannot work.
 
@@ -109,21 +109,21 @@ def show_sweep_plan(
     )
     from lehr.specs import expand
 
-    cells = expand(spec)
+    trials = expand(spec)
     cluster = known_cluster()
     free = None if cluster is None else matching_gpus(spec.run.resources.gpu_type, cluster)
-    made = plan_sweep(spec, cells, price=price, free_gpus=free or None)
-    measured = measured_before(cells[0][1], made.trials[0][1].parameters.total)
+    made = plan_sweep(spec, trials, price=price, free_gpus=free or None)
+    measured = measured_before(trials[0][1], made.trials[0][1].parameters.total)
     if measured is not None and len({trial.parameters.total for _, trial in made.trials}) == 1:
-        made = plan_sweep(spec, cells, price=price, free_gpus=free or None, measured=measured)
+        made = plan_sweep(spec, trials, price=price, free_gpus=free or None, measured=measured)
     if as_json:
         print_json({"kind": "sweep", **sweep_json(made)})
     else:
         console().print(sweep_text(made, cluster))
-        if trials:
+        if each_trial:
             console().print()
             console().print(trials_table(made))
-    for (_, run), (_, trial) in zip(cells, made.trials, strict=True):
+    for (_, run), (_, trial) in zip(trials, made.trials, strict=True):
         refuse_if_impossible(run, trial)
 
 

@@ -22,9 +22,9 @@ _GOALS = {"minimize": "down", "maximize": "up"}
 def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
     plans = [trial for _, trial in plan.trials]
     first = plans[0]
-    cells = len(plans) + plan.later
+    trials = len(plans) + plan.later
     over = f"{plan.method} over {escaped(', '.join(plan.paths))}"
-    size = f"{cells} {'cell' if cells == 1 else 'cells'}"
+    size = f"{trials} {'trial' if trials == 1 else 'trials'}"
     if plan.later:
         size += f" (the first {len(plans)} drawn at random, the others from results)"
     lines = [

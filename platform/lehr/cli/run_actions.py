@@ -38,7 +38,7 @@ def cancel(
             console().print(rollout_headline(found.detail))
         return
     if isinstance(found, Sweep):
-        open_runs = [cell.run for cell in found.cells if cell.run.ended_at is None]
+        open_runs = [trial.run for trial in found.trials if trial.run.ended_at is None]
         if not yes and not as_json and len(open_runs) > 1:
             confirm(f"Cancel {len(open_runs)} runs of sweep {found.name}?")
         found.cancel()
@@ -64,9 +64,9 @@ def resume(ref: Ref, as_json: Json = False) -> None:
 
 @app.command("retry")
 def retry(ref: Ref, as_json: Json = False) -> None:
-    """Queue a failed run again, or all failed cells of a sweep. They resume from checkpoints.
+    """Queue a failed run again, or all failed trials of a sweep. They resume from checkpoints.
 
-    Also queues cells that never ran because the sweep was stopped.
+    Also queues trials that never ran because the sweep was stopped.
 
     JSON: {run: RunDetail} or {sweep: SweepDetail}.
     """
@@ -86,25 +86,25 @@ def extend(
         list[str],
         typer.Argument(
             metavar="WHAT...",
-            help="Grid: PATH=[VALUES]. List: cells=[{PATH: VALUE}]. Search: trials=N.",
+            help="Grid: PATH=[VALUES]. List: points=[{PATH: VALUE}]. Search: trials=N.",
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Add cells to a sweep, even after it has finished. JSON: {sweep: SweepDetail}."""
+    """Add trials to a sweep, even after it has finished. JSON: {sweep: SweepDetail}."""
     from lehr.specs.overrides import parse_overrides
 
     given = {path: value for path, value, _ in parse_overrides(more)}
     sweep = connect().find_sweep(ref)
-    cells, trials = given.pop("cells", None), given.pop("trials", None)
+    points, trials = given.pop("points", None), given.pop("trials", None)
     for path, value in given.items():
         if not isinstance(value, list):
             raise UserError(f"{path} is {value!r}; it must be a list.", hint=f"{path}=[{value}]")
-    if cells is not None and not isinstance(cells, list):
-        raise UserError("cells must be a list.", hint="cells=[{train.optimizer.lr: 1e-3}]")
+    if points is not None and not isinstance(points, list):
+        raise UserError("points must be a list.", hint="points=[{train.optimizer.lr: 1e-3}]")
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
         raise UserError(f"trials is {trials!r}; it must be a whole number.")
-    _told_sweep(sweep.extend(given or None, cells=cells, trials=trials), as_json)
+    _told_sweep(sweep.extend(given or None, points=points, trials=trials), as_json)
 
 
 def confirm(question: str) -> None:
@@ -137,10 +137,10 @@ def _told(run: Run, as_json: bool) -> None:
         print_json({"run": to_jsonable(run.detail)})
         return
     desired = run.view.desired
-    wish = {"cancel": "will be cancelled", "pause": "will be saved and paused"}.get(desired)
+    request = {"cancel": "will be cancelled", "pause": "will be saved and paused"}.get(desired)
     state = (
         run.state
-        if wish is None or run.state in {"cancelled", "paused"}
-        else f"{run.state}, {wish}"
+        if request is None or run.state in {"cancelled", "paused"}
+        else f"{run.state}, {request}"
     )
     console().print(f"{run.name}: {state}")

@@ -92,10 +92,12 @@ def up(
     for name in allowed_host or []:
         more += ["--allowed-host", name]
     more += ["--insecure"] if insecure else []
-    wish = ServerOptions(host=host, port=port, gpus=gpus, ray_address=ray_address, more=tuple(more))
+    request = ServerOptions(
+        host=host, port=port, gpus=gpus, ray_address=ray_address, more=tuple(more)
+    )
     if foreground:
-        run_in_foreground(home.home(), wish)
-    there, started = bring_up(wish)
+        run_in_foreground(home.home(), request)
+    there, started = bring_up(request)
     if as_json:
         print_json(
             {
@@ -110,19 +112,19 @@ def up(
     out = console()
     out.print(f"Lehr {'is running' if started else 'is already running'}.")
     out.print(f"  dashboard  {there.url}   ({there.token_hint})")
-    if started and (taken := port_taken(wish, there)):
+    if started and (taken := port_taken(request, there)):
         out.print(f"  port       {taken}")
     lehr = own_name()
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
 
-def bring_up(wish: ServerOptions, *, as_it_stands: bool = False) -> tuple[RunningServer, bool]:
+def bring_up(request: ServerOptions, *, as_it_stands: bool = False) -> tuple[RunningServer, bool]:
     """The server of this home, and whether it was started just now.
 
-    ``as_it_stands`` takes one that was started otherwise than is wished.
+    ``as_it_stands`` takes one that was started otherwise than is asked for.
 
     Raises:
-        Conflict: one stands that was started otherwise than is wished now.
+        Conflict: one stands that was started otherwise than is asked for now.
         LehrError: one stands and does not answer, or a new one did not start.
     """
     where = home.ensure_home()
@@ -130,22 +132,22 @@ def bring_up(wish: ServerOptions, *, as_it_stands: bool = False) -> tuple[Runnin
         there = running_server(where)
         if there is None:
             with notes().status("Starting the server"):
-                return start(where, wish), True
+                return start(where, request), True
     if not answers(there.url):
         raise LehrError(
             f"the server, process {there.process.pid}, does not answer at {there.url}.",
             hint="Restart it: lehr down --keep-trainings, then lehr up",
         )
     if not as_it_stands:
-        _check_same(there, wish)
+        _check_same(there, request)
     return there, False
 
 
-def _check_same(there: RunningServer, wish: ServerOptions) -> None:
+def _check_same(there: RunningServer, request: ServerOptions) -> None:
     """What was asked for explicitly must be what stands."""
-    if there.wish is None:
+    if there.request is None:
         return
-    asked, has = wish, there.wish
+    asked, has = request, there.request
     gpus = has.gpus if has.gpus is not None or asked.gpus is None else _gpus_by_default(there, has)
     differs = [
         f"{option} {now} (it has {before if before is not None else 'none'})"
@@ -240,16 +242,16 @@ def _trainings(number: int) -> str:
     return f"{number} training was" if number == 1 else f"{number} trainings were"
 
 
-def port_taken(wish: ServerOptions, there: RunningServer) -> str | None:
+def port_taken(request: ServerOptions, there: RunningServer) -> str | None:
     """Why a server that was started just now has another port than the usual one."""
     port = _port_of(there.url)
-    if wish.port is not None or port in {None, home.DEFAULT_PORT} or _has_public_url(wish):
+    if request.port is not None or port in {None, home.DEFAULT_PORT} or _has_public_url(request):
         return None
     return f"{port}, since another program holds {home.DEFAULT_PORT}"
 
 
-def _has_public_url(wish: ServerOptions) -> bool:
-    return "--public-url" in wish.more
+def _has_public_url(request: ServerOptions) -> bool:
+    return "--public-url" in request.more
 
 
 def _port_of(url: str) -> int | None:

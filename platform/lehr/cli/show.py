@@ -11,7 +11,7 @@ from lehr.cli.connect import Ref, connect, find_any
 from lehr.cli.output import Json, console, escaped, print_json, table, to_jsonable
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
-from lehr.cli.sweep_table import cells_table, headline
+from lehr.cli.sweep_table import headline, trials_table
 from lehr.cli.watch import run_lines
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _print_sweep(sweep: Sweep) -> None:
     if view.held_out_note:
         out.print(f"! {escaped(view.held_out_note)}", style="yellow")
     out.print()
-    out.print(cells_table(view, ranked=True))
+    out.print(trials_table(view, ranked=True))
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", markup=False)
@@ -101,10 +101,10 @@ def _print_run(run: Run) -> None:
     for name, value in _facts(view):
         facts.add_row(f"[dim]{name}[/]", escaped(value))
     out.print(facts)
-    if view.alarms:
+    if view.alerts:
         out.print()
-    for alarm in view.alarms:
-        out.print(f"! {escaped(alarm)}", style="yellow")
+    for alert in view.alerts:
+        out.print(f"! {escaped(alert)}", style="yellow")
     checkpoints = [point for point in run.checkpoints() if point.removed_at is None]
     if checkpoints:
         out.print("\ncheckpoints")

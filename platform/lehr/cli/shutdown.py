@@ -56,7 +56,7 @@ def _take_down(
     where: Path, report: ShutdownReport, *, keep_trainings: bool, patience_s: float
 ) -> None:
     there = running_server(where)
-    if there is not None and there.wish is None:
+    if there is not None and there.request is None:
         raise Conflict(
             f"the server, process {there.process.pid}, was not started by lehr up.",
             hint="Stop it where it was started, e.g. systemctl stop lehr. Then lehr down stops the "

@@ -49,7 +49,7 @@ def sweep(
     if spec.kind != "sweep":
         raise of_another_kind(file, spec, "sweep")
     if dry_run:
-        show_sweep_plan(spec, price=price, as_json=as_json, trials=True)
+        show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True)
         return
     client = connect()
     client.health()
@@ -65,7 +65,7 @@ def sweep(
         print_json({"sweep": to_jsonable(launched.detail)})
     else:
         out = console()
-        out.print(f"[bold]{launched.name}[/]  {launched.id}  {len(launched.cells)} runs queued")
+        out.print(f"[bold]{launched.name}[/]  {launched.id}  {len(launched.trials)} runs queued")
         out.print(f"  {launched.url}", style="dim")
         if not watch:
             name = launched.name

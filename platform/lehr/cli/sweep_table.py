@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from lehr.schemas import CellView, RunView, SweepDetail
+    from lehr.schemas import RunView, SweepDetail, TrialView
 
 _DONE = frozenset({"completed", "failed", "cancelled", "pruned"})
 _WAITING = frozenset({"queued", "paused"})
@@ -24,41 +24,45 @@ _WIDE, _WIDEST = 100, 120
 _LEAST_STATE = 12
 
 
-def cells_table(sweep: SweepDetail, *, ranked: bool = False) -> Table:
-    """A row a cell: its values, the metric, the curve, speed, place and state."""
-    cells = sorted(sweep.cells, key=_rank) if ranked else sweep.cells
+def trials_table(sweep: SweepDetail, *, ranked: bool = False) -> Table:
+    """A row a trial: its values, the metric, the curve, speed, place and state."""
+    trials = sorted(sweep.trials, key=_rank) if ranked else sweep.trials
     columns = {
-        **({"#": [str(cell.rank or formats.NOTHING) for cell in cells]} if ranked else {}),
-        **_values(sweep, cells),
-        "trend": [_trend(cell, 8) for cell in cells],
-        **_speed(cells, mfu=True),
-        "GPU": _places(cells),
+        **({"#": [str(trial.rank or formats.NOTHING) for trial in trials]} if ranked else {}),
+        **_values(sweep, trials),
+        "trend": [_trend(trial, 8) for trial in trials],
+        **_speed(trials, mfu=True),
+        "GPU": _places(trials),
     }
-    return _table(cells, columns, [_state(cell) for cell in cells])
+    return _table(trials, columns, [_state(trial) for trial in trials])
 
 
 def live_table(sweep: SweepDetail, *, width: int) -> Table:
-    """The same for a picture of ``width`` letters: each cell in one line, with how far it is."""
-    cells = sweep.cells
+    """The same for a picture of ``width`` letters: each trial in one line, with how far it is."""
+    trials = sweep.trials
     wide, widest = width >= _WIDE, width >= _WIDEST
     columns = {
-        "#": [str(cell.number) for cell in cells],
-        **_values(sweep, cells),
-        **({"loss": [formats.loss(_latest(cell, "train/loss")) for cell in cells]} if wide else {}),
-        "trend": [_trend(cell, 16 if widest else 8) for cell in cells],
-        **_speed(cells, mfu=wide),
-        "GPU": _places(cells),
-        "done": [_done(cell.run, bar=wide) for cell in cells],
+        "#": [str(trial.number) for trial in trials],
+        **_values(sweep, trials),
+        **(
+            {"loss": [formats.loss(_latest(trial, "train/loss")) for trial in trials]}
+            if wide
+            else {}
+        ),
+        "trend": [_trend(trial, 16 if widest else 8) for trial in trials],
+        **_speed(trials, mfu=wide),
+        "GPU": _places(trials),
+        "done": [_done(trial.run, bar=wide) for trial in trials],
     }
     used = sum(
         max(_length(text) for text in [_head(name), *texts]) + 2 for name, texts in columns.items()
     )
-    states = [_cut(_state(cell), max(width - used, _LEAST_STATE)) for cell in cells]
-    return _table(cells, columns, states)
+    states = [_cut(_state(trial), max(width - used, _LEAST_STATE)) for trial in trials]
+    return _table(trials, columns, states)
 
 
 def _table(
-    cells: Sequence[CellView],
+    trials: Sequence[TrialView],
     columns: dict[str, list[str]],
     states: Sequence[str | Text],
 ) -> Table:
@@ -69,9 +73,9 @@ def _table(
         rows.add_column(_head(name), justify=justify, no_wrap=True)
     # Where a terminal is too narrow, the words give way, not the figures.
     rows.add_column("state", overflow="fold")
-    for index, cell in enumerate(cells):
+    for index, trial in enumerate(trials):
         row = [texts[index] for texts in columns.values()]
-        rows.add_row(*row, states[index], style="bold" if cell.best else None)
+        rows.add_row(*row, states[index], style="bold" if trial.best else None)
     return rows
 
 
@@ -79,36 +83,36 @@ def _head(name: str) -> str:
     return "" if name == _BEST else escaped(name)
 
 
-def _values(sweep: SweepDetail, cells: Sequence[CellView]) -> dict[str, list[str]]:
+def _values(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, list[str]]:
     """The swept values, the metric and which is best."""
     columns = {}
     for name, path in zip(formats.short_paths(sweep.parameters), sweep.parameters, strict=True):
-        texts = formats.learning_rates([cell.parameters.get(path) for cell in cells])
+        texts = formats.learning_rates([trial.parameters.get(path) for trial in trials])
         columns[name] = [escaped(text) for text in texts]
-    columns[sweep.metric] = [formats.loss(cell.value) for cell in cells]
-    columns[_BEST] = ["best" if cell.best else "" for cell in cells]
+    columns[sweep.metric] = [formats.loss(trial.value) for trial in trials]
+    columns[_BEST] = ["best" if trial.best else "" for trial in trials]
     return columns
 
 
-def _speed(cells: Sequence[CellView], *, mfu: bool) -> dict[str, list[str]]:
-    columns = {"tok/s": [formats.si(_latest(cell, "tokens_per_s")) for cell in cells]}
-    if mfu and any("mfu" in cell.run.latest for cell in cells):
-        columns["MFU"] = [formats.share(_latest(cell, "mfu")) for cell in cells]
+def _speed(trials: Sequence[TrialView], *, mfu: bool) -> dict[str, list[str]]:
+    columns = {"tok/s": [formats.si(_latest(trial, "tokens_per_s")) for trial in trials]}
+    if mfu and any("mfu" in trial.run.latest for trial in trials):
+        columns["MFU"] = [formats.share(_latest(trial, "mfu")) for trial in trials]
     return columns
 
 
-def _places(cells: Sequence[CellView]) -> list[str]:
-    several_nodes = len({gpu.node for cell in cells for gpu in cell.run.placement}) > 1
-    return [_place(cell, several_nodes) for cell in cells]
+def _places(trials: Sequence[TrialView]) -> list[str]:
+    several_nodes = len({gpu.node for trial in trials for gpu in trial.run.placement}) > 1
+    return [_place(trial, several_nodes) for trial in trials]
 
 
-def _latest(cell: CellView, name: str) -> float | None:
-    found = cell.run.latest.get(name)
+def _latest(trial: TrialView, name: str) -> float | None:
+    found = trial.run.latest.get(name)
     return None if found is None else found.value
 
 
-def _trend(cell: CellView, width: int) -> str:
-    return formats.sparkline(cell.run.trend, width, unicode=unicode_safe())
+def _trend(trial: TrialView, width: int) -> str:
+    return formats.sparkline(trial.run.trend, width, unicode=unicode_safe())
 
 
 def _length(markup: str) -> int:
@@ -134,9 +138,9 @@ def headline(sweep: SweepDetail) -> str:
     parts += [f"waiting {n}" for n in [sum(counts.get(s, 0) for s in _WAITING)] if n]
     parts += [f"{s} {counts[s]}" for s in ("failed", "cancelled", "pruned") if counts.get(s)]
     text = f"[bold]{sweep.name}[/]   {' · '.join(parts)}"
-    totals = {cell.run.total_steps for cell in sweep.cells}
+    totals = {trial.run.total_steps for trial in sweep.trials}
     if len(totals) == 1 and sweep.state != "finished":
-        steps = [cell.run.step or 0 for cell in sweep.cells]
+        steps = [trial.run.step or 0 for trial in sweep.trials]
         text += f"   step {sum(steps) // max(len(steps), 1):,}/{totals.pop():,}"
     eta = sweep_eta(sweep)
     if eta is not None:
@@ -151,12 +155,12 @@ def sweep_eta(sweep: SweepDetail) -> float | None:
     """
     if sweep.state == "finished":
         return None
-    active = [cell.run for cell in sweep.cells if cell.run.state in {"running", "starting"}]
+    active = [trial.run for trial in sweep.trials if trial.run.state in {"running", "starting"}]
     known = [run for run in active if run.eta_s is not None and run.started_at is not None]
     if not known:
         return None
     longest = max(run.eta_s or 0.0 for run in known)
-    waiting = sum(cell.run.state == "queued" for cell in sweep.cells)
+    waiting = sum(trial.run.state == "queued" for trial in sweep.trials)
     if not waiting:
         return longest
     whole = [_whole_s(run) for run in known]
@@ -173,8 +177,8 @@ def _whole_s(run: RunView) -> float:
     return 0.0 if step is None else step.value * run.total_steps
 
 
-def _rank(cell: CellView) -> tuple[bool, int, int]:
-    return (cell.rank is None, cell.rank or 0, cell.number)
+def _rank(trial: TrialView) -> tuple[bool, int, int]:
+    return (trial.rank is None, trial.rank or 0, trial.number)
 
 
 def _done(run: RunView, *, bar: bool) -> str:
@@ -187,17 +191,17 @@ def _done(run: RunView, *, bar: bool) -> str:
     return f"[green]{whole * full}[/][dim]{empty * (_BAR - full)}[/] {text:>5}"
 
 
-def _place(cell: CellView, several_nodes: bool) -> str:
-    places = cell.run.placement
-    if not places or cell.run.state in _DONE | _WAITING:
+def _place(trial: TrialView, several_nodes: bool) -> str:
+    places = trial.run.placement
+    if not places or trial.run.state in _DONE | _WAITING:
         return ""
     if several_nodes:
         return ",".join(f"{gpu.node}:{gpu.gpu}" for gpu in places)
     return ",".join(str(gpu.gpu) for gpu in places)
 
 
-def _state(cell: CellView) -> str:
-    run = cell.run
+def _state(trial: TrialView) -> str:
+    run = trial.run
     if run.state == "queued":
         return state_text("queued", run.pending_reason)
     if run.state in {"starting", "running"} and not run.step:

@@ -26,7 +26,7 @@ from lehr.cli.output import (
 )
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
-from lehr.cli.sweep_table import cells_table, headline, sweep_eta
+from lehr.cli.sweep_table import headline, sweep_eta, trials_table
 from lehr.errors import ServerUnavailable
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def watch_until_end(
 ) -> bool:
     """Show it until it ends or Ctrl-C. False if it ended and something in it failed.
 
-    In a sweep, a loss that became NaN is a finding about its cell, not a failure.
+    In a sweep, a loss that became NaN is a finding about its trial, not a failure.
     """
     from lehr.client import Rollout, Sweep
 
@@ -80,7 +80,7 @@ def watch_until_end(
         )
         raise typer.Exit(0) from None
     if isinstance(found, Sweep):
-        failed = [cell.run for cell in found.cells if cell.run.state == "failed"]
+        failed = [trial.run for trial in found.trials if trial.run.state == "failed"]
         return all(run.cause == "nan_loss" for run in failed)
     if isinstance(found, Rollout):
         return found.state == "passed"
@@ -108,7 +108,7 @@ def print_result(sweep: Sweep) -> None:
     if view.held_out_note:
         out.print(f"! {escaped(view.held_out_note)}", style="yellow")
     out.print()
-    out.print(cells_table(view, ranked=True))
+    out.print(trials_table(view, ranked=True))
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", style="dim", markup=False)
@@ -248,20 +248,20 @@ class RunLines:
 
 
 class SweepLines:
-    """A sweep for a pipe: a line when a cell changes its state, one at every tenth of the way."""
+    """A sweep for a pipe: a line when a trial changes its state, one at every tenth of the way."""
 
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
         self._tenth = 0
 
     def __call__(self, view: SweepDetail) -> None:
-        for cell in view.cells:
-            state = _words(cell.run)
-            if state not in {"queued", self._states.get(cell.run.id)}:
-                _note(f"{cell.run.name}: {state}")
-            self._states[cell.run.id] = state
-        steps = sum(cell.run.step or 0 for cell in view.cells)
-        whole = sum(cell.run.total_steps for cell in view.cells)
+        for trial in view.trials:
+            state = _words(trial.run)
+            if state not in {"queued", self._states.get(trial.run.id)}:
+                _note(f"{trial.run.name}: {state}")
+            self._states[trial.run.id] = state
+        steps = sum(trial.run.step or 0 for trial in view.trials)
+        whole = sum(trial.run.total_steps for trial in view.trials)
         tenth = 10 * steps // max(whole, 1)
         if tenth > self._tenth and view.state != "finished":
             best = "" if view.best_value is None else f", best {formats.loss(view.best_value)}"

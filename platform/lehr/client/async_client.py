@@ -28,7 +28,6 @@ from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
 from lehr.schemas import (
-    CellView,
     Latest,
     RolloutDetail,
     RolloutView,
@@ -37,6 +36,7 @@ from lehr.schemas import (
     StageView,
     SweepDetail,
     SweepView,
+    TrialView,
 )
 
 if TYPE_CHECKING:
@@ -277,12 +277,12 @@ class AsyncSweep(AsyncProxy[Sweep]):
         return self._sync._repr_html_() if isinstance(self.view, SweepDetail) else None
 
     async def detail(self) -> SweepDetail:
-        """The view with its cells, spec and notes."""
+        """The view with its trials, spec and notes."""
         return await loop.run(lambda: self._sync.detail)
 
-    async def cells(self) -> list[CellView]:
+    async def trials(self) -> list[TrialView]:
         """In the sweep's order."""
-        return await loop.run(lambda: self._sync.cells)
+        return await loop.run(lambda: self._sync.trials)
 
     async def notes(self) -> list[str]:
         """What to know of the result: the best is at the edge of the grid, ..."""

@@ -66,7 +66,7 @@ class Comparison(ComparisonView):
         need_plotly("plot()")
         from lehr.analysis.figures import curves_figure
 
-        names = [one.name or one.run_id for one in self.standings]
+        names = [one.name or one.run_id for one in self.results]
         figure = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))
         if self.held_out_note:
             figure.update_layout(
@@ -92,7 +92,7 @@ class Comparison(ComparisonView):
     __str__ = __repr__
 
     def _deltas(self) -> str:
-        base, *others = self.standings
+        base, *others = self.results
         parts = [f"{base.name or base.run_id} {number(base.value)}"]
         for one in others:
             delta = "" if one.delta is None else f" ({one.delta:+.4g})"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from lehr.schemas import CellView, ComparisonView, Series, StageView
+    from lehr.schemas import ComparisonView, Series, StageView, TrialView
 
 
 def import_pandas(what: str) -> ModuleType:
@@ -47,25 +47,25 @@ def series_frame(series: Sequence[Series]) -> pd.DataFrame:
     return frame.reset_index()
 
 
-def cells_frame(cells: Sequence[CellView], metric: str) -> pd.DataFrame:
-    """A row a cell, in the sweep's order: its values, its result, its run."""
+def trials_frame(trials: Sequence[TrialView], metric: str) -> pd.DataFrame:
+    """A row a trial, in the sweep's order: its values, its result, its run."""
     import pandas as pd
 
     rows: list[dict[str, Any]] = [
         {
-            **cell.parameters,
-            metric: cell.value,
-            "step": cell.step,
-            "rank": cell.rank,
-            "held_out": cell.held_out,
-            "state": cell.run.state,
-            "tokens_per_s": _latest(cell, "tokens_per_s"),
-            "mfu": _latest(cell, "mfu"),
-            "run": cell.run.id,
+            **trial.parameters,
+            metric: trial.value,
+            "step": trial.step,
+            "rank": trial.rank,
+            "held_out": trial.held_out,
+            "state": trial.run.state,
+            "tokens_per_s": _latest(trial, "tokens_per_s"),
+            "mfu": _latest(trial, "mfu"),
+            "run": trial.run.id,
         }
-        for cell in cells
+        for trial in trials
     ]
-    index = pd.Index([cell.number for cell in cells], name="cell")
+    index = pd.Index([trial.number for trial in trials], name="trial")
     frame = pd.DataFrame(rows, index=index)
     # Whole numbers with gaps stay whole numbers.
     return frame.astype({"step": "Int64", "rank": "Int64"}) if rows else frame
@@ -116,11 +116,11 @@ def comparison_frame(found: ComparisonView) -> pd.DataFrame:
             "memory_bytes": one.memory_bytes,
             **{difference.path: difference.values[number] for difference in factors},  # noqa: PD011
         }
-        for number, one in enumerate(found.standings)
+        for number, one in enumerate(found.results)
     ]
     return pd.DataFrame(rows)
 
 
-def _latest(cell: CellView, name: str) -> float | None:
-    found = cell.run.latest.get(name)
+def _latest(trial: TrialView, name: str) -> float | None:
+    found = trial.run.latest.get(name)
     return found.value if found else None

@@ -1,4 +1,4 @@
-"""What one sees while waiting: a table under a notebook's cell, a bar in a terminal, else nothing.
+"""What one sees while waiting: a table under a notebook's trial, a bar in a terminal, else nothing.
 
 The bar goes to stderr, and only when a person watches it: output that is piped stays clean.
 """
@@ -85,7 +85,7 @@ def _rich() -> Progress:
 
 def _steps(sweep: SweepDetail) -> tuple[float, float]:
     """Over all its runs; one that has ended counts whole."""
-    runs = [cell.run for cell in sweep.cells]
+    runs = [trial.run for trial in sweep.trials]
     done = sum(run.total_steps if run.ended_at is not None else run.step or 0 for run in runs)
     return done, sum(run.total_steps for run in runs)
 

@@ -1,4 +1,4 @@
-"""``Sweep``: one sweep of a server, its cells and its verdict."""
+"""``Sweep``: one sweep of a server, its trials and its verdict."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from lehr.client.checkpoints import LONG_S
-from lehr.client.frames import cells_frame, import_pandas, need_plotly
+from lehr.client.frames import import_pandas, need_plotly, trials_frame
 from lehr.client.progress import sweep_progress
 from lehr.client.runs import Run
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import Conflict, NotFound, nearest
-from lehr.schemas import CellView, SweepDeletion, SweepDetail, SweepView
+from lehr.schemas import SweepDeletion, SweepDetail, SweepView, TrialView
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,45 +51,47 @@ class Sweep:
 
     @property
     def detail(self) -> SweepDetail:
-        """The view with its cells, spec and notes."""
+        """The view with its trials, spec and notes."""
         if not isinstance(self.view, SweepDetail):
             self.refresh()
         assert isinstance(self.view, SweepDetail)
         return self.view
 
     @property
-    def cells(self) -> list[CellView]:
+    def trials(self) -> list[TrialView]:
         """In the sweep's order."""
-        return self.detail.cells
+        return self.detail.trials
 
     @property
     def notes(self) -> list[str]:
         """What to know of the result: the best is at the edge of the grid, ..."""
         return self.detail.notes
 
-    def results(self) -> list[CellView]:
-        """Its cells, best first; those without a rank come last, in the sweep's order."""
-        return sorted(self.cells, key=lambda cell: (cell.rank is None, cell.rank or 0, cell.number))
+    def results(self) -> list[TrialView]:
+        """Its trials, best first; those without a rank come last, in the sweep's order."""
+        return sorted(
+            self.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
+        )
 
     def runs(self) -> list[Run]:
-        """One a cell, in the sweep's order."""
-        return [Run(self._transport, cell.run) for cell in self.cells]
+        """One a trial, in the sweep's order."""
+        return [Run(self._transport, trial.run) for trial in self.trials]
 
     def best(self) -> Run:
         """The run that leads, by the sweep's metric at equal step.
 
         Raises:
-            Conflict: its cells were evaluated on different held-out sets, so none leads.
+            Conflict: its trials were evaluated on different held-out sets, so none leads.
             NotFound: no run has a finite value yet.
         """
         if self.detail.held_out == "different":
             raise Conflict(
                 f"no run of sweep {self.name} is best. {self.detail.held_out_note}",
-                hint="Every cell's value and held-out set: frame()",
+                hint="Every trial's value and held-out set: frame()",
             )
-        for cell in self.cells:
-            if cell.best:
-                return Run(self._transport, cell.run)
+        for trial in self.trials:
+            if trial.best:
+                return Run(self._transport, trial.run)
         raise NotFound(
             f"no run of sweep {self.name} has a finite {self.view.metric} yet.",
             hint="wait() returns once all its runs have ended.",
@@ -104,7 +106,7 @@ class Sweep:
         return self._act("cancel")
 
     def retry(self, *, idempotency_key: str | None = None) -> Self:
-        """Run exactly its failed cells again, and those that never ran as it was stopped."""
+        """Run exactly its failed trials again, and those that never ran as it was stopped."""
         return self._act("retry", key=idempotency_key or uuid.uuid4().hex)
 
     def archive(self) -> Self:
@@ -127,19 +129,19 @@ class Sweep:
         self,
         parameters: Mapping[str, Sequence[Any]] | None = None,
         *,
-        cells: Sequence[Mapping[str, Any]] | None = None,
+        points: Sequence[Mapping[str, Any]] | None = None,
         trials: int | None = None,
         idempotency_key: str | None = None,
     ) -> Self:
-        """Add cells, also once it has finished.
+        """Add trials, also once it has finished.
 
         Args:
             parameters: of a grid, further values by dotted path.
-            cells: of a list, further cells.
+            points: of a list, further points, each with its values by dotted path.
             trials: of a search, how many more points to try.
             idempotency_key: names this request, so that it may be sent twice.
         """
-        more = {"parameters": parameters, "cells": cells, "trials": trials}
+        more = {"parameters": parameters, "points": points, "trials": trials}
         body = {name: v for name, v in more.items() if v is not None}
         return self._act("extend", body, key=idempotency_key or uuid.uuid4().hex)
 
@@ -190,9 +192,9 @@ class Sweep:
         return self
 
     def frame(self) -> pd.DataFrame:
-        """pandas: a row a cell."""
+        """pandas: a row a trial."""
         import_pandas("frame()")
-        return cells_frame(self.cells, self.view.metric)
+        return trials_frame(self.trials, self.view.metric)
 
     def plot(self, parameter: str | None = None) -> Any:
         """Plotly: the metric against a swept parameter (a learning rate, if there is one), with

@@ -55,7 +55,7 @@ PATIENCE_S = 60.0
 SLOW_S = 3.0
 """Without an answer for so long, whoever waits is told."""
 SILENCE_LIMIT_S = 45.0
-"""A stream beats every 15 s; silence for three beats means that the connection is dead."""
+"""A stream sends a heartbeat every 15 s. After three that are missing, the connection is dead."""
 
 Params = Mapping[str, Any]
 

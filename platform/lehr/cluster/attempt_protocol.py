@@ -1,4 +1,4 @@
-"""What the server's attempt routes hand on: beats, exits, tokens. Called from request threads."""
+"""The server's side of an attempt: heartbeats, exits, tokens. Called from request threads."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from lehr_trainer.contract.orders import Orders
 
 log = logging.getLogger(__name__)
 
-BEAT_S = 2.0
-STOPPING_BEAT_S = 1.0
-"""While it is asked to end: each step of the pressure should arrive soon."""
+HEARTBEAT_S = 2.0
+STOPPING_HEARTBEAT_S = 1.0
+"""While it is asked to end: each step of the stop_level should arrive soon."""
 
 
 class AttemptProtocol:
@@ -45,28 +45,28 @@ class AttemptProtocol:
             return False
         return matches(token, attempt.token_sha256)
 
-    def on_beat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        beat = self._store.beat(attempt_id, step=payload.get("step"))
-        self._pulses.beat(
+    def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        heartbeat = self._store.heartbeat(attempt_id, step=payload.get("step"))
+        self._pulses.heartbeat(
             attempt_id,
             step=payload.get("step"),
             elapsed_s=payload.get("elapsed_s"),
             node_rank=int(payload.get("node_rank") or 0),
         )
-        fenced = beat.fenced or beat.attempt.exited_at is not None
+        fenced = heartbeat.fenced or heartbeat.attempt.exited_at is not None
         answer: dict[str, Any] = {
             "orders": orders(
-                beat.run, fenced=fenced, keep=self._store.needed_by_forks(beat.run.id)
+                heartbeat.run, fenced=fenced, keep=self._store.needed_by_forks(heartbeat.run.id)
             ).model_dump(mode="json"),
             "fenced": fenced,
-            "interval_s": BEAT_S,
+            "interval_s": HEARTBEAT_S,
         }
-        killpoints.reached("server: before a beat is answered")
-        pressure = self._pulses.of(attempt_id).pressure
-        if pressure is not None:
-            answer["pressure"], answer["pressure_reason"] = pressure[0].value, pressure[1]
+        killpoints.reached("server: before a heartbeat is answered")
+        stop_level = self._pulses.of(attempt_id).stop_level
+        if stop_level is not None:
+            answer["stop_level"], answer["stop_reason"] = stop_level[0].value, stop_level[1]
         if answer["orders"]["desired"] != "run":
-            answer["interval_s"] = STOPPING_BEAT_S
+            answer["interval_s"] = STOPPING_HEARTBEAT_S
         return answer
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:

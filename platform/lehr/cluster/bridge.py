@@ -6,7 +6,7 @@ database, decides nothing and remembers nothing: Ray ends a driver that loses it
 minute (exit 1, no exception), and then another bridge is started.
 
 Requests: ``{"id", "op": "start", "node", "launch"}`` and
-``{"id", "op": "stop", "node", "attempt_id", "pressure", "reason"}``; each is answered by
+``{"id", "op": "stop", "node", "attempt_id", "stop_level", "reason"}``; each is answered by
 ``{"id", "ok", "result" | "error"}``. The end of stdin ends the bridge.
 
 News: ``{"news": "members", "nodes": [...]}`` whenever the cluster's members change, and
@@ -107,7 +107,7 @@ class NodeThread(threading.Thread):
                 result = self.call("start", self.session, request["launch"])
             else:
                 result = self.call(
-                    "stop", request["attempt_id"], request["pressure"], request["reason"]
+                    "stop", request["attempt_id"], request["stop_level"], request["reason"]
                 )
         except Exception as error:  # noqa: BLE001 - whatever it is, the server must hear of it
             self.output.say(id=request["id"], ok=False, error=_brief(error))

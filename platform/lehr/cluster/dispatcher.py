@@ -19,7 +19,7 @@ from lehr import home as homes
 from lehr.cluster import snapshot
 from lehr.cluster.attempt_protocol import AttemptProtocol
 from lehr.cluster.bridge_client import BridgeClient
-from lehr.cluster.finalize import TIME_LIMIT, finalize, give_up, wish_message
+from lehr.cluster.finalize import TIME_LIMIT, finalize, give_up, request_message
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launch_spec import LaunchSettings
@@ -169,9 +169,9 @@ class Dispatcher:
         """Something changed: look now."""
         self._wake.set()
 
-    def on_beat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+    def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """An attempt lives; the answer holds its orders."""
-        return self.handlers.on_beat(attempt_id, payload)
+        return self.handlers.on_heartbeat(attempt_id, payload)
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """An attempt's processes are gone; the answer says which bytes are still missing."""
@@ -347,10 +347,10 @@ class Dispatcher:
 
     def _heed(self, run: Run) -> None:
         state, desired = RunState(run.state), Desired(run.desired)
-        new = snapshot.move_for_wish(state, desired)
+        new = snapshot.transition_for_request(state, desired)
         if new is not None:
             cause = "resume" if new is RunState.QUEUED else desired.value
-            self._move(run, state, new, cause, wish_message(self.store, run))
+            self._move(run, state, new, cause, request_message(self.store, run))
         elif state is RunState.RUNNING and self._over_time_limit(run):
             limit = run.spec["time_limit_s"]
             self._move(run, state, RunState.STOPPING, TIME_LIMIT, f"its limit is {limit:g} s")
@@ -358,7 +358,7 @@ class Dispatcher:
     def _move(
         self, run: Run, old: RunState, new: RunState, cause: str, message: str | None = None
     ) -> None:
-        self.store.move(
+        self.store.transition(
             run.id,
             old=old,
             new=new,

@@ -80,10 +80,10 @@ def decide(run: Run, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
     )
 
 
-def wish_message(store: Store, run: Run) -> str | None:
-    """What was said with the wish that holds for the run now."""
-    wishes = store.wishes(run.id)
-    return wishes[-1].message if wishes and wishes[-1].wish == run.desired else None
+def request_message(store: Store, run: Run) -> str | None:
+    """What was said with the request that holds for the run now."""
+    requests = store.requests(run.id)
+    return requests[-1].message if requests and requests[-1].kind == run.desired else None
 
 
 def finalize(store: Store, attempt_id: str) -> RunState | None:
@@ -100,7 +100,7 @@ def finalize(store: Store, attempt_id: str) -> RunState | None:
             return None
         decided = decide(run, attempt, attempt.exit or {})
         if decided.message is None and decided.state in {RunState.PRUNED, RunState.CANCELLED}:
-            decided = replace(decided, message=wish_message(store, run))
+            decided = replace(decided, message=request_message(store, run))
         if _carry_out(store, run, state, decided):
             return decided.state
     raise InternalError(
@@ -119,7 +119,7 @@ def give_up(store: Store, run_id: str, reason: str) -> None:
         state = RunState(run.state)
         if state.ended or state is RunState.PAUSED:
             break
-        if store.move(
+        if store.transition(
             run.id,
             old=state,
             new=RunState.FAILED,
@@ -144,7 +144,7 @@ def _carry_out(store: Store, run: Run, state: RunState, decided: Outcome) -> boo
         changes[column] = getattr(run, column) + 1
     for new in moves:
         last = new is decided.state
-        moved = store.move(
+        moved = store.transition(
             run.id,
             old=state,
             new=new,

@@ -20,19 +20,19 @@ _HISTORY = 32
 @dataclass(slots=True)
 class Heartbeat:
     first_known: float
-    last_beat: float | None = None
-    node_beats: dict[int, float] = field(default_factory=dict)
-    """The last beat of each node's part, by node rank."""
-    recorded_beat: float | None = None
-    """The newest beat that was seen in the record."""
+    last_heartbeat: float | None = None
+    node_heartbeats: dict[int, float] = field(default_factory=dict)
+    """The last heartbeat of each node's part, by node rank."""
+    recorded_heartbeat: float | None = None
+    """The newest heartbeat that was seen in the record."""
     elapsed_s: float | None = None
     """How long it has been running, by its node's clock."""
     steps: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     """(when heard, step), each with a higher step than the one before."""
-    wish_since: float | None = None
+    request_since: float | None = None
     """When it was first found to be asked to stop."""
     ended_since: float | None = None
-    pressure: tuple[StopLevel, str] | None = None
+    stop_level: tuple[StopLevel, str] | None = None
     in_flight: int = 0
     """Start calls that are not answered yet."""
     failed_starts: int = 0
@@ -61,7 +61,7 @@ class HeartbeatTable:
             for attempt_id in self._pulses.keys() - wanted:
                 del self._pulses[attempt_id]
 
-    def beat(
+    def heartbeat(
         self,
         attempt_id: str,
         *,
@@ -72,16 +72,16 @@ class HeartbeatTable:
         pulse = self.of(attempt_id)
         now = self._clock()
         with self._guard:
-            pulse.last_beat = now
+            pulse.last_heartbeat = now
             if node_rank is not None:
-                pulse.node_beats[node_rank] = now
+                pulse.node_heartbeats[node_rank] = now
             pulse.elapsed_s = elapsed_s if elapsed_s is not None else pulse.elapsed_s
             if step is not None and (not pulse.steps or step > pulse.steps[-1][1]):
                 pulse.steps.append((now, step))
 
     def since_contact_s(self, attempt_id: str) -> float:
         pulse = self.of(attempt_id)
-        last = pulse.first_known if pulse.last_beat is None else pulse.last_beat
+        last = pulse.first_known if pulse.last_heartbeat is None else pulse.last_heartbeat
         return self._clock() - last
 
     def since_step_s(self, attempt_id: str) -> float | None:

@@ -136,11 +136,11 @@ class Launcher:
                 self._store.update_attempt(attempt_id, dispatched_at=self._store.clock())
 
     def stop(self, action: rc.Stop) -> None:
-        """By its node's agent; beats bring the same, should Ray be down."""
-        self._pulses.of(action.attempt_id).pressure = (action.pressure, action.reason)
+        """By its node's agent; heartbeats bring the same, should Ray be down."""
+        self._pulses.of(action.attempt_id).stop_level = (action.stop_level, action.reason)
         now = self._pulses.now()
         for node in action.nodes:
-            key = (action.attempt_id, node, action.pressure)
+            key = (action.attempt_id, node, action.stop_level)
             if now - self._asked.get(key, -STOP_AGAIN_S) < STOP_AGAIN_S:
                 continue
             self._asked[key] = now
@@ -149,7 +149,7 @@ class Launcher:
                 "stop",
                 node,
                 attempt_id=action.attempt_id,
-                pressure=action.pressure.value,
+                stop_level=action.stop_level.value,
                 reason=action.reason,
             )
         self._asked = {k: at for k, at in self._asked.items() if now - at < 10 * STOP_AGAIN_S}

@@ -48,12 +48,12 @@ class NodeController:
 
 def excluded(notes: Mapping[str, NodeNote]) -> dict[str, str]:
     """By node, why it is excluded."""
-    return {name: note.message for name, note in notes.items() if note.what == EXCLUDED}
+    return {name: note.message for name, note in notes.items() if note.kind == EXCLUDED}
 
 
 def readmitted(notes: Mapping[str, NodeNote]) -> dict[str, float]:
     """By node, since when what it does counts."""
-    return {name: note.at for name, note in notes.items() if note.what != EXCLUDED}
+    return {name: note.at for name, note in notes.items() if note.kind != EXCLUDED}
 
 
 def faulty_nodes(attempt: Attempt) -> dict[str, str]:

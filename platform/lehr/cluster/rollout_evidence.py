@@ -54,7 +54,7 @@ def evidence(
     return Evidence(
         run_id=run.id,
         curves=curves,
-        alarms=diagnose(
+        alerts=diagnose(
             curves, total_steps=train.steps, warmup_steps=train.schedule.warmup(train.steps)
         ),
         device=_device(store, run.id),

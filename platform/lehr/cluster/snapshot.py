@@ -30,8 +30,8 @@ def shape(members: Mapping[str, Member]) -> list[tuple[Any, ...]]:
     return [(m.name, m.usable, m.error, len(m.gpus)) for m in members.values()]
 
 
-def move_for_wish(state: RunState, desired: Desired) -> RunState | None:
-    """The move that a wish asks for, if it asks for one in this state."""
+def transition_for_request(state: RunState, desired: Desired) -> RunState | None:
+    """The move that a request asks for, if it asks for one in this state."""
     ends = {Desired.CANCEL, Desired.PRUNE}
     if state is RunState.QUEUED:
         if desired in ends:
@@ -57,7 +57,7 @@ def open_attempt(
     desired = effective_desired(run) if run is not None and wanted else Desired.CANCEL
     over = run is not None and wanted and over_time_limit(run)
     if desired is not Desired.RUN or over:
-        pulse.wish_since = now if pulse.wish_since is None else pulse.wish_since
+        pulse.request_since = now if pulse.request_since is None else pulse.request_since
     nodes = [str(share["node"]) for share in attempt.placement]
     listed = [
         member.attempts[attempt.id]
@@ -76,20 +76,20 @@ def open_attempt(
         desired=desired,
         over_time_limit=over,
         stalled=_stalled(attempt, run, pulses),
-        dispatched=attempt.dispatched_at is not None or attempt.last_beat_at is not None,
+        dispatched=attempt.dispatched_at is not None or attempt.last_heartbeat_at is not None,
         in_flight=pulse.in_flight > 0,
         exited=attempt.exited_at is not None,
         ended_nodes=frozenset(nodes[int(rank)] for rank in parts),
         ended_well=bool(notes) and all(note.get("code") == 0 for note in notes),
         since_contact_s=pulses.since_contact_s(attempt.id),
         silent_nodes={
-            name: now - pulse.node_beats.get(rank, pulse.first_known)
+            name: now - pulse.node_heartbeats.get(rank, pulse.first_known)
             for rank, name in enumerate(nodes)
             if len(nodes) > 1
         },
-        # What it said in its stream was heard, too: the first beat comes seconds later.
-        heard=attempt.last_beat_at is not None or attempt.events_applied > 0,
-        since_wish_s=now - pulse.wish_since if pulse.wish_since is not None else 0.0,
+        # What it said in its stream was heard, too: the first heartbeat comes seconds later.
+        heard=attempt.last_heartbeat_at is not None or attempt.events_applied > 0,
+        since_request_s=now - pulse.request_since if pulse.request_since is not None else 0.0,
         since_ended_s=now - pulse.ended_since if pulse.ended_since is not None else 0.0,
     )
 
@@ -119,12 +119,12 @@ def listed_exit(attempt: Attempt, members: Mapping[str, Member]) -> dict[str, An
 
 
 def _hear_from_record(attempt: Attempt, pulses: HeartbeatTable) -> None:
-    """A beat that was recorded by another way than ``on_beat`` counts as heard now."""
+    """A heartbeat that was recorded by another way than ``on_heartbeat`` counts as heard now."""
     pulse = pulses.of(attempt.id)
-    if attempt.last_beat_at != pulse.recorded_beat:
-        if pulse.recorded_beat is not None:
-            pulses.beat(attempt.id, step=attempt.last_step, elapsed_s=None)
-        pulse.recorded_beat = attempt.last_beat_at
+    if attempt.last_heartbeat_at != pulse.recorded_heartbeat:
+        if pulse.recorded_heartbeat is not None:
+            pulses.heartbeat(attempt.id, step=attempt.last_step, elapsed_s=None)
+        pulse.recorded_heartbeat = attempt.last_heartbeat_at
 
 
 def waiting(run: Run, sweep: Sweep | None, store: Store) -> Waiting:

@@ -1,4 +1,4 @@
-"""Carries out what a sweep's cells decide: the dispatcher asks it to look, once a tick."""
+"""Carries out what a sweep's trials decide: the dispatcher asks it to look, once a tick."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from lehr.analysis.held_out import is_measured
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.search import TrialReport
-from lehr.control.sweeps import Cell, Decision, decide, needs_reports
+from lehr.control.sweeps import Decision, TrialState, decide, needs_reports
 from lehr.errors import NotFound, SpecError
 from lehr.specs.sweep import SweepSpec
-from lehr.specs.sweep_expand import cells_at
+from lehr.specs.sweep_expand import trials_at
 from lehr.store import Change, Store
-from lehr.store.sweep_progress import CellStanding
+from lehr.store.sweep_progress import TrialProgress
 from lehr.store.tables import Sweep
 
 log = logging.getLogger(__name__)
@@ -79,20 +79,20 @@ class SweepController:
         spec = SweepSpec.model_validate(sweep.spec)
         standing = self._store.standing(sweep_id)
         stopped = sweep.stopped is not None
-        cells = [_cell(one) for one in standing]
-        if needs_reports(spec, cells, stopped=stopped):
+        trials = [_trial(one) for one in standing]
+        if needs_reports(spec, trials, stopped=stopped):
             reports = self._read_reports(spec, standing)
             heard = [one.run_id for one, seen in zip(standing, reports, strict=True) if seen]
             held_out = self._store.held_out(heard) if is_measured(spec.metric.name) else {}
-            cells = [
-                _cell(one, seen, held_out.get(one.run_id))
+            trials = [
+                _trial(one, seen, held_out.get(one.run_id))
                 for one, seen in zip(standing, reports, strict=True)
             ]
-        decision = decide(spec, cells, stopped=stopped, reopened_at=sweep.reopened_at or 0.0)
-        self._carry_out(sweep, spec, cells, decision)
+        decision = decide(spec, trials, stopped=stopped, reopened_at=sweep.reopened_at or 0.0)
+        self._carry_out(sweep, spec, trials, decision)
 
     def _carry_out(
-        self, sweep: Sweep, spec: SweepSpec, cells: Sequence[Cell], decision: Decision
+        self, sweep: Sweep, spec: SweepSpec, trials: Sequence[TrialState], decision: Decision
     ) -> None:
         if decision.stop is not None and self._store.stop_sweep(
             sweep.id, decision.stop, actor="sweep"
@@ -102,19 +102,19 @@ class SweepController:
             if self._store.prune_run(give.run_id, give.attempt, give.message):
                 log.info("run %s is pruned: %s", give.run_id, give.message)
         if decision.points:
-            known = len(cells)
+            known = len(trials)
             try:
-                made = cells_at(spec, decision.points, first=known + 1)
+                made = trials_at(spec, decision.points, first=known + 1)
             except SpecError as error:
                 # The ends of each range were checked, but not every combination of values.
                 self._store.stop_sweep(
-                    sweep.id, f"the next cell cannot be created: {error}", actor="sweep"
+                    sweep.id, f"the next trial cannot be created: {error}", actor="sweep"
                 )
                 return
-            self._store.add_cells(sweep.id, made, known=known, actor="sweep")
+            self._store.add_trials(sweep.id, made, known=known, actor="sweep")
 
     def _read_reports(
-        self, spec: SweepSpec, standing: Sequence[CellStanding]
+        self, spec: SweepSpec, standing: Sequence[TrialProgress]
     ) -> list[tuple[TrialReport, ...]]:
         name = spec.metric.name
         latest = self._store.latest([one.run_id for one in standing], [name])
@@ -132,7 +132,7 @@ class SweepController:
             found.append(self._reports[key])
         return found
 
-    def _report(self, one: CellStanding, name: str) -> tuple[TrialReport, ...]:
+    def _report(self, one: TrialProgress, name: str) -> tuple[TrialReport, ...]:
         try:
             series = self._store.series(one.run_id, name, x_axis="time", exact=True)
         except NotFound:
@@ -144,10 +144,10 @@ class SweepController:
         )
 
 
-def _cell(
-    one: CellStanding, reports: tuple[TrialReport, ...] = (), held_out: str | None = None
-) -> Cell:
-    return Cell(
+def _trial(
+    one: TrialProgress, reports: tuple[TrialReport, ...] = (), held_out: str | None = None
+) -> TrialState:
+    return TrialState(
         number=one.number,
         parameters=one.parameters,
         run_id=one.run_id,

@@ -16,9 +16,9 @@ from enum import StrEnum
 class Liveness(StrEnum):
     NONE = "none"
     UNREACHABLE = "unreachable"
-    """No beat for a while: shown, not failed."""
+    """No heartbeat for a while: shown, not failed."""
     STALLED = "stalled"
-    """It beats, but its steps have stopped."""
+    """It heartbeats, but its steps have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def liveness(
     """How an attempt is silent.
 
     Args:
-        since_contact_s: seconds since its last beat, or since its dispatch if none came yet.
+        since_contact_s: seconds since its last heartbeat, or since its dispatch if none came yet.
         since_step_s: seconds since its step number last grew; None before its first step.
         median_step_s: its usual time per step; None when too few are known.
         thresholds: the limits.

@@ -1,7 +1,7 @@
 """Desired against observed: what to do about every open attempt and every process found.
 
 Each tick compares the attempts that should be (rows that are open) with those that are (what the
-nodes' agents list, what beats say) and answers with actions. A restart of the server is an
+nodes' agents list, what heartbeats say) and answers with actions. A restart of the server is an
 ordinary tick: what lives is adopted, what is unknown is ended, what is missing is given up and
 its run goes back to the queue.
 
@@ -60,7 +60,7 @@ class OpenAttempt:
     desired: Desired = Desired.RUN
     over_time_limit: bool = False
     stalled: str | None = None
-    """In words, that it beats without stepping for longer than its spec allows."""
+    """In words, that it heartbeats without stepping for longer than its spec allows."""
     dispatched: bool = False
     """An agent confirmed its start once."""
     in_flight: bool = False
@@ -72,12 +72,12 @@ class OpenAttempt:
     ended_well: bool = False
     """Each part of it that has ended did so by itself and without an error."""
     since_contact_s: float = 0.0
-    """Since its last beat; before the first, since its dispatch or creation."""
+    """Since its last heartbeat; before the first, since its dispatch or creation."""
     silent_nodes: Mapping[str, float] = field(default_factory=dict)
     """The same for each node's part of it, where they differ."""
     heard: bool = False
-    """A beat, or a part of its events, came at least once."""
-    since_wish_s: float = 0.0
+    """A heartbeat, or a part of its events, came at least once."""
+    since_request_s: float = 0.0
     """Since it was first asked to stop."""
     since_ended_s: float = 0.0
     """Since its agent first said that it had ended, or its exit was recorded."""
@@ -88,8 +88,8 @@ class Timeouts:
     """How long what is waited for, in seconds."""
 
     lease_s: float = 60.0
-    """Without a beat, on a node that Ray has lost: then it is lost too."""
-    first_beat_s: float = 300.0
+    """Without a heartbeat, on a node that Ray has lost: then it is lost too."""
+    first_heartbeat_s: float = 300.0
     """Dispatched, but nothing was ever heard of it."""
     cancel_term_s: float = 6.0
     cancel_kill_s: float = 14.0
@@ -127,7 +127,7 @@ class Stop:
 
     attempt_id: str
     nodes: tuple[str, ...]
-    pressure: StopLevel
+    stop_level: StopLevel
     reason: str
 
 
@@ -220,7 +220,7 @@ def _judge(
         actions += _stop(attempt, live, StopLevel.KILL, "superseded by another attempt")
     elif attempt.desired is not Desired.RUN or attempt.over_time_limit:
         actions += _stopping(attempt, live, patience)
-    elif not attempt.heard and attempt.since_contact_s > patience.first_beat_s:
+    elif not attempt.heard and attempt.since_contact_s > patience.first_heartbeat_s:
         actions += _lost(
             attempt,
             live,
@@ -235,7 +235,7 @@ def _judge(
         attempt.ended_well and attempt.since_ended_s <= patience.gang_drain_s
     ):
         # A gang is whole or it is nothing: where one node's part ended, the others must.
-        actions += _stop(attempt, live, _gang_pressure(attempt), "another node's part ended")
+        actions += _stop(attempt, live, _gang_stop_level(attempt), "another node's part ended")
     return actions
 
 
@@ -279,21 +279,21 @@ def _stopping(attempt: OpenAttempt, live: tuple[str, ...], patience: Timeouts) -
         if saves and attempt.desired in {Desired.PAUSE, Desired.RUN}
         else (patience.cancel_term_s, patience.cancel_kill_s)
     )
-    if attempt.since_wish_s > kill:
+    if attempt.since_request_s > kill:
         return _stop(attempt, live, StopLevel.KILL, "it did not stop when asked")
-    if attempt.since_wish_s > term:
+    if attempt.since_request_s > term:
         return _stop(attempt, live, StopLevel.TERM, "it did not stop when ordered")
     return []
 
 
-def _gang_pressure(attempt: OpenAttempt) -> StopLevel:
+def _gang_stop_level(attempt: OpenAttempt) -> StopLevel:
     return StopLevel.KILL if attempt.since_ended_s > 30 else StopLevel.TERM
 
 
 def _stop(
-    attempt: OpenAttempt, live: tuple[str, ...], pressure: StopLevel, reason: str
+    attempt: OpenAttempt, live: tuple[str, ...], stop_level: StopLevel, reason: str
 ) -> list[Action]:
-    return [Stop(attempt.id, live, pressure, reason)] if live else []
+    return [Stop(attempt.id, live, stop_level, reason)] if live else []
 
 
 def _lost(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.pruners import BasePruner
     from optuna.trial import FrozenTrial
-    from optuna.trial import Trial as LiveTrial
+    from optuna.trial import SearchTrial as LiveTrial
 
 Goal = Literal["minimize", "maximize"]
 
@@ -36,11 +36,11 @@ class TrialReport:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One cell as the search sees it."""
+class SearchTrial:
+    """One trial as the search sees it."""
 
     number: int
-    """The cell's number, from 1."""
+    """The trial's number, from 1."""
     parameters: Mapping[str, Any]
     state: Literal["running", "completed", "pruned", "failed"]
     reports: tuple[TrialReport, ...] = ()
@@ -54,7 +54,7 @@ class Prune:
 
 
 def ask(
-    space: Space, trials: Sequence[Trial], *, goal: Goal, seed: int, number: int
+    space: Space, trials: Sequence[SearchTrial], *, goal: Goal, seed: int, number: int
 ) -> dict[str, Any]:
     """The parameters of point ``number``, by TPE (Bergstra et al. 2011) from what is known.
 
@@ -73,7 +73,7 @@ def ask(
 
 def prune(
     rule: AshaPruning | MedianPruning | HyperbandPruning,
-    trials: Sequence[Trial],
+    trials: Sequence[SearchTrial],
     *,
     goal: Goal,
     total_steps: int,
@@ -150,7 +150,7 @@ def _value(choice: Range | Sequence[Any], drawn: Any) -> Any:
 
 
 def _frozen(
-    trial: Trial,
+    trial: SearchTrial,
     space: Space,
     distributions: Mapping[str, BaseDistribution],
 ) -> FrozenTrial:

@@ -108,12 +108,12 @@ class Agent:
         killpoints.reached("agent: after a shim is started")
         return "started"
 
-    def stop(self, attempt_id: str, pressure: str, reason: str) -> bool:
+    def stop(self, attempt_id: str, stop_level: str, reason: str) -> bool:
         """Ask an attempt's processes to end; False if there are none."""
         entry = self._entry(attempt_id)
         if entry is None or not entry.held():
             return False
-        if entry.press(pressure, reason):
+        if entry.press(stop_level, reason):
             killpoints.reached("agent: before a shim is nudged")
             self._nudge(entry)
         return True

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from lehr.node.procfs import read_json, write_json
 
-PRESSURES = ("order", "term", "kill")
+STOP_LEVELS = ("order", "term", "kill")
 
 
 class AttemptDir(NamedTuple):
@@ -71,19 +71,19 @@ class AttemptDir(NamedTuple):
         url = moved.get("url") if isinstance(moved, dict) else None
         return str(url or launch["server_url"])
 
-    def pressure(self) -> tuple[str, str] | None:
+    def stop_level(self) -> tuple[str, str] | None:
         """How hard the attempt is asked to end, and why; None when it is not."""
         found = read_json(self.file("control.json"))
-        if not isinstance(found, dict) or found.get("pressure") not in PRESSURES:
+        if not isinstance(found, dict) or found.get("stop_level") not in STOP_LEVELS:
             return None
-        return str(found["pressure"]), str(found.get("reason", ""))
+        return str(found["stop_level"]), str(found.get("reason", ""))
 
-    def press(self, pressure: str, reason: str) -> bool:
+    def press(self, stop_level: str, reason: str) -> bool:
         """Asks the attempt to end, at least this hard; False if it was already asked so."""
-        now = self.pressure()
-        if now is not None and PRESSURES.index(now[0]) >= PRESSURES.index(pressure):
+        now = self.stop_level()
+        if now is not None and STOP_LEVELS.index(now[0]) >= STOP_LEVELS.index(stop_level):
             return False
-        write_json(self.file("control.json"), {"pressure": pressure, "reason": reason})
+        write_json(self.file("control.json"), {"stop_level": stop_level, "reason": reason})
         return True
 
     def hold(self) -> int | None:

@@ -24,7 +24,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 
 from lehr import killpoints
 from lehr.node import exit_report, procfs, subprocesses, torchrun
-from lehr.node.attempt_dir import PRESSURES, AttemptDir
+from lehr.node.attempt_dir import STOP_LEVELS, AttemptDir
 from lehr.node.gpu_lock import VARIABLE, GpuLock, acquire_all
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
@@ -50,8 +50,8 @@ class Shim:
         self.shipper_due = 0.0
         self.uploader: subprocesses.Child | None = None
         self.uploader_due = 0.0
-        self.pressure = ""
-        self.pressure_reason = ""
+        self.stop_level = ""
+        self.stop_reason = ""
         self.pressed_at = 0.0
         self.outside = False
         """Whether it was a signal from outside Lehr that asked it to end."""
@@ -91,8 +91,8 @@ class Shim:
             if held is not None:
                 self.locks = held
                 return None
-            if self.pressure_rises() or self.pressure:
-                return ("stopped", self.pressure_reason)
+            if self.stop_level_rises() or self.stop_level:
+                return ("stopped", self.stop_reason)
             if time.monotonic() > deadline:
                 gpus = ", ".join(str(gpu) for gpu in self.launch["gpus"])
                 return ("gpu_busy", f"GPU {gpus}: held by processes that are not this attempt's")
@@ -122,9 +122,9 @@ class Shim:
             os.close(log)
         while fetcher.poll() is None:
             self.sleep(1.0)
-            if self.pressure_rises() or self.pressure:
+            if self.stop_level_rises() or self.stop_level:
                 procfs.send(fetcher.pid, signal.SIGKILL)
-                return ("stopped", self.pressure_reason)
+                return ("stopped", self.stop_reason)
         said = exit_report.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
         say(said)
         return None if fetcher.returncode == 0 else ("checkpoint_unreachable", said)
@@ -172,24 +172,26 @@ class Shim:
         assert self.trainer is not None
         while self.trainer.poll() is None:
             self.sleep(1.0)
-            if self.pressure_rises():
-                self.apply_pressure()
+            if self.stop_level_rises():
+                self.apply_stop_level()
             if (
                 self.outside
-                and self.pressure == "term"
+                and self.stop_level == "term"
                 and time.monotonic() - self.pressed_at > TERM_GRACE_S
             ):
-                self.raise_pressure("kill", f"it did not end within {TERM_GRACE_S:g} s of SIGTERM")
-                self.apply_pressure()
+                self.raise_stop_level(
+                    "kill", f"it did not end within {TERM_GRACE_S:g} s of SIGTERM"
+                )
+                self.apply_stop_level()
 
     def end(self, failure: tuple[str, str], started_at: float | None) -> None:
         """See that nothing is left of the attempt, then write how it ended, then free the GPUs."""
         killpoints.reached("shim: the training has ended")
         left = self.kill_all()
         reason, detail = failure
-        if not reason and self.pressure:
+        if not reason and self.stop_level:
             reason = "terminated" if self.outside else "stopped"
-            detail = self.pressure_reason
+            detail = self.stop_reason
         if left:
             detail += f" (processes that cannot be killed: {', '.join(map(str, left))})"
         code = self.trainer.returncode if self.trainer is not None else None
@@ -287,9 +289,9 @@ class Shim:
         """Wait for a signal, at most so long, and see to shipper and uploader."""
         info = signal.sigtimedwait(SIGNALS, seconds)
         if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
-            self.outside = not self.pressure
-            self.raise_pressure("term", f"{signal.Signals(info.si_signo).name} from outside")
-            self.apply_pressure()
+            self.outside = not self.stop_level
+            self.raise_stop_level("term", f"{signal.Signals(info.si_signo).name} from outside")
+            self.apply_stop_level()
         if self.shipper is not None and self.shipper.poll() is not None:
             self.shipper = None
             self.shipper_due = time.monotonic() + SHIPPER_PAUSE_S
@@ -304,23 +306,23 @@ class Shim:
 
     # ---------------------------------------------------------------------- asked to end
 
-    def pressure_rises(self) -> bool:
-        asked = self.entry.pressure()
-        return asked is not None and self.raise_pressure(*asked)
+    def stop_level_rises(self) -> bool:
+        asked = self.entry.stop_level()
+        return asked is not None and self.raise_stop_level(*asked)
 
-    def raise_pressure(self, pressure: str, reason: str) -> bool:
-        if self.pressure and PRESSURES.index(pressure) <= PRESSURES.index(self.pressure):
+    def raise_stop_level(self, stop_level: str, reason: str) -> bool:
+        if self.stop_level and STOP_LEVELS.index(stop_level) <= STOP_LEVELS.index(self.stop_level):
             return False
-        self.pressure, self.pressure_reason = pressure, reason
+        self.stop_level, self.stop_reason = stop_level, reason
         self.pressed_at = time.monotonic()
         return True
 
-    def apply_pressure(self) -> None:
+    def apply_stop_level(self) -> None:
         if self.trainer is None or self.trainer.returncode is not None:
             return
-        if self.pressure == "kill":
+        if self.stop_level == "kill":
             self.kill_all()
-        elif self.pressure == "term":
+        elif self.stop_level == "term":
             # To the ranks themselves: torchrun would kill them 30 s after its own SIGTERM, too
             # soon for a large save. It ends by itself when they have.
             pid = self.trainer.pid

@@ -5,9 +5,9 @@ its work is done: it keeps nothing but what the server confirmed, so it may die 
 never touches the training.
 
 Streams go by offset: what the server has is what counts, a wrong offset is answered with the
-right one, and an outage only delays. Events go before logs, in whole lines. With each beat come
-orders, written to orders.json for rank 0, and word if the attempt was superseded (fenced): then
-the shim is told to end it. The last act is the exit with the streams' final sizes, repeated until
+right one, and an outage only delays. Events go before logs, in whole lines. With each heartbeat
+come orders, written to orders.json for rank 0, and whether the attempt was superseded (fenced):
+then the shim ends it. The last act is the exit with the streams' final sizes, repeated until
 the server says that it has everything.
 """
 
@@ -29,8 +29,8 @@ from lehr.node.http_client import Outage, Server
 
 CHUNK = 1 << 20
 IDLE_S = 0.5
-FIRST_BEAT_S = 1.0
-"""After the start: there are no orders yet, and short trainings need no beat at all."""
+FIRST_HEARTBEAT_S = 1.0
+"""After the start: there are no orders yet, and short trainings need no heartbeat at all."""
 BACKOFF_S = (0.5, 30.0)
 EVENTS = "events.jsonl"
 
@@ -47,7 +47,7 @@ class Shipper:
         self.parent = os.getppid()
         self.step: int | None = None
         self.orders = b""
-        self.next_beat = time.monotonic() + FIRST_BEAT_S
+        self.next_heartbeat = time.monotonic() + FIRST_HEARTBEAT_S
 
     def address(self) -> str:
         return self.entry.server_url(self.launch)
@@ -71,15 +71,15 @@ class Shipper:
             signal.sigtimedwait({signal.SIGUSR1}, wait)
 
     def work(self) -> bool:
-        """One round: beat when it is time, ship what is new. Whether everything is delivered."""
+        """Send a heartbeat if it is due, then what is new. True once everything is delivered."""
         if self.offsets is None:
             self.offsets = self.server.get("streams").json()["offsets"]
         ended = self.entry.exit()
-        if ended is None and time.monotonic() >= self.next_beat:
-            self.beat()
+        if ended is None and time.monotonic() >= self.next_heartbeat:
+            self.heartbeat()
         while self.ship(final=ended is not None):
-            if ended is None and time.monotonic() >= self.next_beat:
-                self.beat()
+            if ended is None and time.monotonic() >= self.next_heartbeat:
+                self.heartbeat()
         return ended is not None and self.report_exit(ended)
 
     # ------------------------------------------------------------------------------ streams
@@ -133,11 +133,11 @@ class Shipper:
                 self.step = step
                 return
 
-    # ------------------------------------------------------------------------ beat and exit
+    # ------------------------------------------------------------------------ heartbeat and exit
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         answer = self.server.post(
-            "beat",
+            "heartbeat",
             {
                 "boot_id": procfs.boot_id(),
                 "pid": self.parent,
@@ -152,23 +152,23 @@ class Shipper:
         )
         if answer.status == 410:
             self.press("kill", "superseded by another attempt")
-            self.next_beat = time.monotonic() + 2.0
+            self.next_heartbeat = time.monotonic() + 2.0
             return
         said = answer.must(200).json()
-        self.next_beat = time.monotonic() + float(said.get("interval_s") or 2.0)
+        self.next_heartbeat = time.monotonic() + float(said.get("interval_s") or 2.0)
         if said.get("fenced"):
             self.press("kill", "superseded by another attempt")
             return
-        if said.get("pressure"):
-            self.press(str(said["pressure"]), str(said.get("pressure_reason") or "asked to end"))
+        if said.get("stop_level"):
+            self.press(str(said["stop_level"]), str(said.get("stop_reason") or "asked to end"))
         orders = json.dumps(said["orders"]).encode()
         killpoints.reached("shipper: before orders are written")
         if orders != self.orders:
             procfs.write_atomically(os.path.join(self.attempt_dir, "orders.json"), orders)
             self.orders = orders
 
-    def press(self, pressure: str, reason: str) -> None:
-        if self.entry.press(pressure, reason):
+    def press(self, stop_level: str, reason: str) -> None:
+        if self.entry.press(stop_level, reason):
             procfs.send(self.parent, signal.SIGUSR1)
 
     def report_exit(self, ended: dict[str, Any]) -> bool:

@@ -73,11 +73,11 @@ class Uploader:
             for folder in waiting:
                 self.note(folder, "failed", self.states.get(self.name(folder), {}).get("error"))
             waiting = []
-        self.note_standing(len(waiting), ended=ended)
+        self.note_progress(len(waiting), ended=ended)
         told = self.tell()
         return ended and not waiting and (told or self.overdue())
 
-    def note_standing(self, waiting: int, *, ended: bool) -> None:
+    def note_progress(self, waiting: int, *, ended: bool) -> None:
         """For who ends the node's processes: what is not safe elsewhere yet."""
         errors = [one["error"] for one in self.states.values() if one["internal"] == "uploading"]
         standing = {"waiting": waiting, "ended": ended, "error": next(filter(None, errors), None)}

@@ -38,23 +38,23 @@ class Alerts:
         self._known: OrderedDict[tuple[str, int], tuple[int, tuple[Alert, ...]]] = OrderedDict()
 
     def of(self, run: Run, step: int | None, *, look: bool) -> tuple[Alert, ...]:
-        """The alarms of ``run``, whose newest step is ``step``.
+        """The alerts of ``run``, whose newest step is ``step``.
 
         A list asks with ``look`` for runs that move and takes what is known of the others: to
         read the curves of a thousand ended runs would take seconds.
         """
         key = (run.id, run.attempt)
-        seen, alarms = self._known.get(key, (-1, ()))
+        seen, alerts = self._known.get(key, (-1, ()))
         if step is None or not look:
-            return alarms
+            return alerts
         ended = RunState(run.state).ended
         due = step if ended else seen + max(1, int(run.spec["train"]["steps"] * _AGAIN_AFTER))
         if seen < 0 or (step >= due and step != seen):
-            alarms = tuple(self._diagnose(run))
-            self._known[key] = (step, alarms)
+            alerts = tuple(self._diagnose(run))
+            self._known[key] = (step, alerts)
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
-        return alarms
+        return alerts
 
     def _diagnose(self, run: Run) -> list[Alert]:
         train = run.spec["train"]

@@ -33,7 +33,7 @@ RECORD_KINDS = frozenset(
 def events(store: Store, run: Run) -> list[EventView]:
     """Oldest first. Clocks of workers and server may differ; within an attempt order is theirs."""
     found = [_moved(move) for move in store.transitions(run.id)]
-    found += [_asked(wish) for wish in store.wishes(run.id)]
+    found += [_asked(request) for request in store.requests(run.id)]
     found += [_told(stored) for stored in store.records(run.id, RECORD_KINDS)]
     # Stable: what one attempt said stays in the order it was said where times are equal.
     return sorted(found, key=lambda event: event.at)
@@ -90,14 +90,14 @@ def _moved(move: Transition) -> EventView:
     )
 
 
-def _asked(wish: RunRequest) -> EventView:
-    said_so = f": {wish.message}" if wish.message else ""
+def _asked(request: RunRequest) -> EventView:
+    said_so = f": {request.message}" if request.message else ""
     return EventView(
-        at=wish.at,
-        kind="wish",
-        message=f"{wish.actor} asked to {wish.wish}{said_so}",
-        attempt=wish.attempt,
-        data={"wish": wish.wish, "actor": wish.actor},
+        at=request.at,
+        kind="request",
+        message=f"{request.actor} asked to {request.kind}{said_so}",
+        attempt=request.attempt,
+        data={"request": request.kind, "actor": request.actor},
     )
 
 

@@ -1,7 +1,7 @@
-"""Which cell of a sweep leads. Pure: values in, verdict out.
+"""Which trial of a sweep leads. Pure: values in, verdict out.
 
-A loss at step 300 says nothing against a loss at step 1,000, so cells are compared at one step:
-the furthest that at least half of the cells that train or completed have reached. Cells that have
+A loss at step 300 says nothing against a loss at step 1,000, so trials are compared at one step:
+the furthest that at least half of the trials that train or completed have reached. Trials that have
 not got there (yet) have no rank; a loss that is not finite has none either.
 """
 
@@ -23,8 +23,8 @@ ValueAt = Callable[[str, int], float | None]
 
 
 @dataclass(frozen=True)
-class CellStatus:
-    """Where a cell's run stands: its newest value of the sweep's metric."""
+class TrialStatus:
+    """Where a trial's run stands: its newest value of the sweep's metric."""
 
     run_id: str
     parameters: Mapping[str, Any]
@@ -53,25 +53,25 @@ class SweepVerdict:
 
 
 def rank(
-    standings: Sequence[CellStatus],
+    standings: Sequence[TrialStatus],
     goal: Goal,
     value_at: ValueAt,
     held_out: Mapping[str, str | None] | None = None,
 ) -> SweepVerdict:
-    """Cells ranked at equal step; equal values share a rank, and the first of them leads.
+    """Trials ranked at equal step; equal values share a rank, and the first of them leads.
 
-    Points with several seeds are ranked by their means: then each cell has its point's rank, and
-    the best cell of the best point leads. Values of different held-out sets are not ranked.
+    Points with several seeds are ranked by their means: then each trial has its point's rank, and
+    the best trial of the best point leads. Values of different held-out sets are not ranked.
 
     Args:
-        standings: of the cells, in the sweep's order.
+        standings: of the trials, in the sweep's order.
         goal: of the sweep's metric.
         value_at: reads a value at another step.
         held_out: by run, the digest of the set that the metric was measured on; None for a metric
             that is not measured on a held-out set.
     """
     heard = [one for one in standings if one.step is not None]
-    # A cell that gave up early must not hold the others to its last step.
+    # A trial that gave up early must not hold the others to its last step.
     racing = [one for one in heard if one.state not in GAVE_UP] or heard
     step = common_step([one.step for one in racing if one.step is not None])
     if step is None:
@@ -122,7 +122,7 @@ def common_step(steps: Sequence[int]) -> int | None:
 
 
 def notes(
-    standings: Sequence[CellStatus],
+    standings: Sequence[TrialStatus],
     verdict: SweepVerdict,
     *,
     metric: str,
@@ -142,19 +142,19 @@ def notes(
         ]
         if behind:
             where = f"step {verdict.step:,}" if unit == "step" else f"{verdict.step:,} tokens"
-            found.append(f"Ranked at {where}; {_cells(len(behind))} not there yet.")
+            found.append(f"Ranked at {where}; {_trials(len(behind))} not there yet.")
     diverged = [one for one in standings if one.value is not None and not math.isfinite(one.value)]
     if diverged:
-        found.append(f"{metric} is not finite in {_cells(len(diverged))}: {_named(diverged)}.")
+        found.append(f"{metric} is not finite in {_trials(len(diverged))}: {_named(diverged)}.")
     failed = [one for one in standings if one.state == "failed"]
     if failed:
-        found.append(f"{_cells(len(failed))} failed: {_named(failed)}.")
+        found.append(f"{_trials(len(failed))} failed: {_named(failed)}.")
     if len(verdict.ranks) == 1 < len(standings):
-        found.append("Only one cell has a rank, so there is nothing to compare it with yet.")
+        found.append("Only one trial has a rank, so there is nothing to compare it with yet.")
     return found
 
 
-def _edges(best: CellStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
+def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
     """For each number whose best value is the smallest or largest that was tried."""
     found = []
     for path, values in tried.items():
@@ -172,15 +172,15 @@ def _edges(best: CellStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
     return found
 
 
-def _lives(one: CellStatus) -> bool:
+def _lives(one: TrialStatus) -> bool:
     return one.state != "completed" and one.state not in GAVE_UP
 
 
-def _cells(count: int) -> str:
-    return f"{count} cell{'' if count == 1 else 's'}"
+def _trials(count: int) -> str:
+    return f"{count} trial{'' if count == 1 else 's'}"
 
 
-def _named(standings: Sequence[CellStatus], limit: int = 3) -> str:
+def _named(standings: Sequence[TrialStatus], limit: int = 3) -> str:
     named = [
         ", ".join(f"{path.rpartition('.')[2]} {_short(v)}" for path, v in one.parameters.items())
         for one in standings[:limit]

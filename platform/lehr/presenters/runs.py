@@ -61,7 +61,7 @@ class Runs:
         self._store = store
         self._silences = silences
         self._said: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
-        self._alarms = Alerts(store)
+        self._alerts = Alerts(store)
 
     def views(self, runs: Sequence[Run]) -> list[RunView]:
         """In the same order."""
@@ -83,12 +83,12 @@ class Runs:
         """Diagnose a run by its curves, for all views to come; whether that found anything new."""
         [before] = self._fields([run])
         [after] = self._fields([run], look=True)
-        return bool(before["alarms"] != after["alarms"])
+        return bool(before["alerts"] != after["alerts"])
 
-    def alarms(self, run: Run) -> tuple[Alert, ...]:
+    def alerts(self, run: Run) -> tuple[Alert, ...]:
         """What its curves show to be wrong, with the step since when."""
         [fields] = self._fields([run])
-        return self._alarms.of(run, fields["step"], look=True)
+        return self._alerts.of(run, fields["step"], look=True)
 
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
         return self._store.latest(list(run_ids), CORE_METRICS)
@@ -102,7 +102,7 @@ class Runs:
         trends = store.trend(tried, "train/loss", TREND_POINTS)
         silences = self._silences() if live else {}
         step_times = store.trend(live, "step_time_s", TREND_POINTS)
-        cells = store.cells_of_runs([run.id for run in runs if run.sweep_id is not None])
+        trials = store.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
         rollouts = store.rollouts_of_runs([run.id for run in runs if run.sweep_id is None])
         said = {run.id: self._listen(run) for run in runs if run.attempt}
         return [
@@ -112,7 +112,7 @@ class Runs:
                 latest.get(run.id, {}),
                 trends.get(run.id, []),
                 _median(step_times.get(run.id, [])),
-                cells[run.id].parameters if run.id in cells else {},
+                trials[run.id].parameters if run.id in trials else {},
                 rollouts.get(run.id),
                 said.get(run.id, TrainerSummary()),
                 silences.get(run.id, Liveness.NONE),
@@ -126,7 +126,7 @@ class Runs:
     ) -> list[str]:
         step = _step(attempt, latest) if latest else None
         look = look or RunState(run.state).active
-        return [alarm.message for alarm in self._alarms.of(run, step, look=look)]
+        return [alert.message for alert in self._alerts.of(run, step, look=look)]
 
     def _listen(self, run: Run) -> TrainerSummary:
         key = (run.id, run.attempt)
@@ -157,7 +157,7 @@ def attempt_view(attempt: Attempt, sizes: dict[str, int]) -> AttemptView:
         open=attempt.open,
         created_at=attempt.created_at,
         dispatched_at=attempt.dispatched_at,
-        last_beat_at=attempt.last_beat_at,
+        last_heartbeat_at=attempt.last_heartbeat_at,
         exited_at=attempt.exited_at,
         exit_code=exited.get("code"),
         outcome=finished.get("outcome"),
@@ -218,7 +218,7 @@ def _run_fields(
         "parameters_varied": parameters,
         "eta_s": (train["steps"] - step) * step_time_s if moving else None,
         "silence": (silence if state.active else Liveness.NONE).value,
-        "alarms": _alarms(latest, said, diagnosed),
+        "alerts": _alerts(latest, said, diagnosed),
         "created_at": run.created_at,
         "queued_at": run.queued_at,
         "started_at": run.started_at,
@@ -247,13 +247,13 @@ def _gpus(attempt: Attempt) -> list[GpuRef]:
     ]
 
 
-def _alarms(latest: dict[str, Latest], said: TrainerSummary, diagnosed: list[str]) -> list[str]:
+def _alerts(latest: dict[str, Latest], said: TrainerSummary, diagnosed: list[str]) -> list[str]:
     """What a person should look at, in words."""
     loss = latest.get("val/loss")
-    alarms = list(diagnosed)
+    alerts = list(diagnosed)
     if loss is not None and not math.isfinite(loss.value):
-        alarms.append(f"val/loss is {loss.value} at step {loss.step:,}")
-    return [*alarms, *said.warnings]
+        alerts.append(f"val/loss is {loss.value} at step {loss.step:,}")
+    return [*alerts, *said.warnings]
 
 
 def _understand(records: Iterable[Any]) -> TrainerSummary:

@@ -43,17 +43,17 @@ def is_seed(path: str) -> bool:
 
 
 def points(
-    cells: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str, float], goal: str
+    trials: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str, float], goal: str
 ) -> list[Point]:
     """The sweep's points in its order, ranked by the mean over their seeds.
 
     Args:
-        cells: run id and parameters of each.
-        values: the metric where cells are compared, finite, by run id.
+        trials: run id and parameters of each.
+        values: the metric where trials are compared, finite, by run id.
         goal: minimize or maximize.
     """
     groups: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for run_id, parameters in cells:
+    for run_id, parameters in trials:
         varied = {path: value for path, value in parameters.items() if not is_seed(path)}
         key = json.dumps(varied, sort_keys=True, default=repr)
         groups.setdefault(key, []).append((run_id, varied))

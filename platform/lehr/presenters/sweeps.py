@@ -1,4 +1,4 @@
-"""Sweeps as people see them: their cells, ranked, and what to know of the result."""
+"""Sweeps as people see them: their trials, ranked, and what to know of the result."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any, Literal
 from lehr.analysis.held_out import is_measured
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit
 from lehr.control.lifecycle import RunState
-from lehr.control.sweeps import more_to_come
-from lehr.presenters.ranking import CellStatus, SweepVerdict, notes, rank
+from lehr.control.sweeps import has_more_trials
+from lehr.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
 from lehr.presenters.seeds import noise as between_seeds
 from lehr.presenters.seeds import notes as seed_notes
-from lehr.schemas import CellView, PointView, SweepDetail, SweepView
+from lehr.schemas import PointView, SweepDetail, SweepView, TrialView
 from lehr.specs.sweep import SweepSpec
 
 if TYPE_CHECKING:
     from lehr.presenters.runs import Runs
     from lehr.store import Store
-    from lehr.store.tables import Cell, Run, Sweep
+    from lehr.store.tables import Run, Sweep, Trial
 
 
 @dataclass(frozen=True)
 class _Judged:
-    cells: list[Cell]
+    trials: list[Trial]
     runs: dict[str, Run]
-    standings: list[CellStatus]
+    standings: list[TrialStatus]
     """Their steps are tokens where batches differ."""
     verdict: SweepVerdict
     steps: dict[str, int]
     """Of each run's newest value."""
     tokens_per_step: int | None
-    """None where the cells' differ, so that they are compared at equal tokens."""
+    """None where the trials' differ, so that they are compared at equal tokens."""
     held_out: dict[str, str | None]
     """Digests by run; none where the metric is not measured on a held-out set."""
     held_out_note: str | None
@@ -53,7 +53,7 @@ class Sweeps:
     def detail(self, sweep: Sweep) -> SweepDetail:
         judged = self._judge(sweep)
         metric = sweep.spec["metric"]["name"]
-        views = self._runs.views([judged.runs[cell.run_id] for cell in judged.cells])
+        views = self._runs.views([judged.runs[trial.run_id] for trial in judged.trials])
         verdict = judged.verdict
         noise = between_seeds(verdict.points)
         detail = SweepDetail(
@@ -71,19 +71,21 @@ class Sweeps:
             noise=noise.deviation if noise else None,
             noise_band=noise.band if noise else None,
             spec=sweep.spec,
-            cells=[
-                CellView(
-                    number=cell.number,
-                    parameters=cell.parameters,
+            trials=[
+                TrialView(
+                    number=trial.number,
+                    parameters=trial.parameters,
                     run=view,
                     value=standing.value,
-                    step=judged.steps.get(cell.run_id),
-                    compared_value=verdict.values.get(cell.run_id),
-                    rank=verdict.ranks.get(cell.run_id),
-                    best=cell.run_id == verdict.best,
-                    held_out=judged.held_out.get(cell.run_id),
+                    step=judged.steps.get(trial.run_id),
+                    compared_value=verdict.values.get(trial.run_id),
+                    rank=verdict.ranks.get(trial.run_id),
+                    best=trial.run_id == verdict.best,
+                    held_out=judged.held_out.get(trial.run_id),
                 )
-                for cell, view, standing in zip(judged.cells, views, judged.standings, strict=True)
+                for trial, view, standing in zip(
+                    judged.trials, views, judged.standings, strict=True
+                )
             ],
             notes=[
                 *([judged.held_out_note] if judged.held_out_note else []),
@@ -92,13 +94,13 @@ class Sweeps:
                     judged.standings,
                     verdict,
                     metric=metric,
-                    tried=_tried(judged.cells),
+                    tried=_tried(judged.trials),
                     unit="step" if judged.tokens_per_step else "tokens",
                 ),
                 *seed_notes(verdict.points, noise, metric),
             ],
         )
-        # Before the end, cells are compared early in their training: too soon for a fit.
+        # Before the end, trials are compared early in their training: too soon for a fit.
         if detail.state != "finished" or not detail.parameters:
             return detail
         fit = sweep_fit(detail, parameter_choice(detail))
@@ -109,31 +111,31 @@ class Sweeps:
         )
 
     def _judge(self, sweep: Sweep) -> _Judged:
-        cells = self._store.cells(sweep.id)
+        trials = self._store.trials(sweep.id)
         runs = {run.id: run for run in self._store.runs_of_sweep(sweep.id)}
         metric = sweep.spec["metric"]["name"]
-        latest = self._store.latest([cell.run_id for cell in cells], [metric])
+        latest = self._store.latest([trial.run_id for trial in trials], [metric])
         rates = {run_id: _tokens_per_step(run) for run_id, run in runs.items()}
-        alike = len({rates[cell.run_id] for cell in cells}) <= 1
+        alike = len({rates[trial.run_id] for trial in trials}) <= 1
         standings, steps = [], {}
-        for cell in cells:
-            newest = latest.get(cell.run_id, {}).get(metric)
+        for trial in trials:
+            newest = latest.get(trial.run_id, {}).get(metric)
             if newest is not None:
-                steps[cell.run_id] = newest.step
+                steps[trial.run_id] = newest.step
             standings.append(
-                CellStatus(
-                    run_id=cell.run_id,
-                    parameters=cell.parameters,
-                    state=runs[cell.run_id].state,
+                TrialStatus(
+                    run_id=trial.run_id,
+                    parameters=trial.parameters,
+                    state=runs[trial.run_id].state,
                     value=newest.value if newest else None,
-                    step=newest.step * (1 if alike else rates[cell.run_id]) if newest else None,
+                    step=newest.step * (1 if alike else rates[trial.run_id]) if newest else None,
                 )
             )
 
         def value_at(run_id: str, step: int) -> float | None:
             if alike:
                 found = self._store.series(run_id, metric, exact=True, first=step, last=step)
-            else:  # The newest value within so many tokens: cells of unlike batches log apart.
+            else:  # The newest value within so many tokens: trials of unlike batches log apart.
                 last = step // rates[run_id]
                 found = self._store.series(run_id, metric, exact=True, last=last)
             return found.y[-1] if found.y else None
@@ -143,16 +145,16 @@ class Sweeps:
         verdict = rank(standings, goal, value_at, held_out)
         note = None
         if verdict.held_out is not None:
-            names = {cell.run_id: f"cell {cell.number}" for cell in cells}
-            note = verdict.held_out.note(metric, names, "cells")
-        rate = rates[cells[0].run_id] if cells and alike else None
-        return _Judged(cells, runs, standings, verdict, steps, rate, held_out or {}, note)
+            names = {trial.run_id: f"trial {trial.number}" for trial in trials}
+            note = verdict.held_out.note(metric, names, "trials")
+        rate = rates[trials[0].run_id] if trials and alike else None
+        return _Judged(trials, runs, standings, verdict, steps, rate, held_out or {}, note)
 
 
 def _fields(sweep: Sweep, judged: _Judged) -> dict[str, Any]:
     best = next((one for one in judged.standings if one.run_id == judged.verdict.best), None)
     counts = Counter(standing.state for standing in judged.standings)
-    to_come = _to_come(sweep, judged)
+    trials_remaining = _trials_remaining(sweep, judged)
     return {
         "id": sweep.id,
         "name": sweep.name,
@@ -161,11 +163,11 @@ def _fields(sweep: Sweep, judged: _Judged) -> dict[str, Any]:
         "method": sweep.spec["method"],
         "metric": sweep.spec["metric"]["name"],
         "goal": sweep.spec["metric"]["goal"],
-        "parameters": list(_tried(judged.cells)),
+        "parameters": list(_tried(judged.trials)),
         "counts": dict(counts),
-        "to_come": to_come,
+        "trials_remaining": trials_remaining,
         "stopped": sweep.stopped,
-        "state": _state(counts, to_come),
+        "state": _state(counts, trials_remaining),
         "best_run_id": best.run_id if best else None,
         "best_value": _best_value(judged, best),
         "compared_at_step": judged.verdict.step if judged.tokens_per_step else None,
@@ -178,15 +180,15 @@ def _fields(sweep: Sweep, judged: _Judged) -> dict[str, Any]:
     }
 
 
-def _best_value(judged: _Judged, best: CellStatus | None) -> float | None:
-    """The best point's mean where points have several seeds, else the best cell's value."""
+def _best_value(judged: _Judged, best: TrialStatus | None) -> float | None:
+    """The best point's mean where points have several seeds, else the best trial's value."""
     if best is None:
         return None
     means = [p.mean for p in judged.verdict.points if best.run_id in p.run_ids]
     return means[0] if means else judged.verdict.values[best.run_id]
 
 
-def _best_parameters(judged: _Judged, best: CellStatus | None) -> dict[str, Any] | None:
+def _best_parameters(judged: _Judged, best: TrialStatus | None) -> dict[str, Any] | None:
     if best is None:
         return None
     of = [p.parameters for p in judged.verdict.points if best.run_id in p.run_ids]
@@ -203,32 +205,34 @@ def _tokens_per_step(run: Run) -> int:
     return int(batch["sequences"] * batch["sequence_length"])
 
 
-def _to_come(sweep: Sweep, judged: _Judged) -> int:
+def _trials_remaining(sweep: Sweep, judged: _Judged) -> int:
     if sweep.spec["method"] != "tpe" or sweep.stopped is not None:
         return 0
-    return more_to_come(SweepSpec.model_validate(sweep.spec), len(judged.cells))
+    return has_more_trials(SweepSpec.model_validate(sweep.spec), len(judged.trials))
 
 
 def _progress(sweep: Sweep, judged: _Judged) -> list[str]:
-    """Where the sweep stands, if that is not all to be seen in its cells."""
+    """Where the sweep stands, if that is not all to be seen in its trials."""
     if sweep.stopped is not None:
         return [f"Stopped: {sweep.stopped}"]
-    to_come = _to_come(sweep, judged)
-    if to_come:
-        return [f"TPE has yet to choose {to_come} of {sweep.spec['trials']} points."]
+    trials_remaining = _trials_remaining(sweep, judged)
+    if trials_remaining:
+        return [f"TPE has yet to choose {trials_remaining} of {sweep.spec['trials']} points."]
     return []
 
 
-def _state(counts: Counter[str], to_come: int) -> Literal["waiting", "running", "finished"]:
+def _state(
+    counts: Counter[str], trials_remaining: int
+) -> Literal["waiting", "running", "finished"]:
     if all(RunState(state).ended for state in counts):
-        return "running" if to_come else "finished"
+        return "running" if trials_remaining else "finished"
     return "waiting" if set(counts) <= {RunState.QUEUED, RunState.PAUSED} else "running"
 
 
-def _tried(cells: Sequence[Cell]) -> dict[str, list[Any]]:
+def _tried(trials: Sequence[Trial]) -> dict[str, list[Any]]:
     tried: dict[str, list[Any]] = {}
-    for cell in cells:
-        for path, value in cell.parameters.items():
+    for trial in trials:
+        for path, value in trial.parameters.items():
             values = tried.setdefault(path, [])
             if value not in values:
                 values.append(value)

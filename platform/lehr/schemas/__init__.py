@@ -14,7 +14,7 @@ from lehr.schemas.checkpoints import (
     PlaceVerdict,
 )
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
-from lehr.schemas.comparisons import ComparisonView, DifferenceView, StandingView
+from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
 from lehr.schemas.rollouts import (
     GateState,
     GateView,
@@ -46,16 +46,15 @@ from lehr.schemas.streams import (
     Series,
 )
 from lehr.schemas.sweeps import (
-    CellView,
     PointView,
     SweepDeletion,
     SweepDetail,
     SweepView,
+    TrialView,
 )
 
 __all__ = [
     "AttemptView",
-    "CellView",
     "CheckpointDeletion",
     "CheckpointFiles",
     "CheckpointVerdict",
@@ -88,16 +87,17 @@ __all__ = [
     "RolloutState",
     "RolloutView",
     "RunDetail",
+    "RunResultView",
     "RunView",
     "SampleView",
     "Series",
     "StageRunView",
     "StageState",
     "StageView",
-    "StandingView",
     "SweepDeletion",
     "SweepDetail",
     "SweepView",
+    "TrialView",
     "View",
     "WandbView",
 ]

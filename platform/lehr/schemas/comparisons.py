@@ -16,7 +16,7 @@ class DifferenceView(View):
     """It may change the outcome, and is not the seed."""
 
 
-class StandingView(View):
+class RunResultView(View):
     run_id: str
     name: str = ""
     state: str = ""
@@ -45,7 +45,7 @@ class ComparisonView(View):
     x_axis: Literal["step", "tokens", "time", "flops"]
     common_x: float | None = None
     """The farthest that every run reached: values are taken there."""
-    standings: list[StandingView]
+    results: list[RunResultView]
     differences: list[DifferenceView]
     noise: float | None = None
     """Standard deviation between runs that differ only in their seed, if there are any."""

@@ -18,7 +18,7 @@ ended before it was judged; off: switched off."""
 class GateView(View):
     """What a stage must show, and what it showed."""
 
-    name: Literal["first_loss", "falling_loss", "no_alarm", "memory", "mfu", "exact_resume"]
+    name: Literal["first_loss", "falling_loss", "no_alerts", "memory", "mfu", "exact_resume"]
     title: str
     """E.g. "first loss"."""
     state: GateState

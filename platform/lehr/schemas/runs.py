@@ -59,10 +59,10 @@ class RunView(View):
     trend: list[float] = []
     """At most 24 values of train/loss over the run so far, for a sparkline."""
     parameters_varied: dict[str, Any] = {}
-    """For a cell of a sweep: the values of its point."""
+    """For a trial of a sweep: the values of its point."""
     eta_s: float | None = None
     silence: Literal["none", "unreachable", "stalled"] = "none"
-    alarms: list[str] = []
+    alerts: list[str] = []
     created_at: float
     queued_at: float | None = None
     started_at: float | None = None
@@ -99,7 +99,7 @@ class AttemptView(View):
     open: bool
     created_at: float
     dispatched_at: float | None = None
-    last_beat_at: float | None = None
+    last_heartbeat_at: float | None = None
     exited_at: float | None = None
     exit_code: int | None = None
     outcome: str | None = None

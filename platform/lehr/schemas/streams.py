@@ -78,7 +78,7 @@ class EventView(View):
 
     at: float
     kind: str
-    """transition, wish, started, resumed, checkpoint, checkpoint_removed, evaluation, warning,
+    """transition, request, started, resumed, checkpoint, checkpoint_removed, evaluation, warning,
     notice, stopping, finished."""
     message: str
     attempt: int

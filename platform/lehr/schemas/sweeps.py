@@ -1,4 +1,4 @@
-"""Sweeps: their cells, points and verdict, and what deleting one frees."""
+"""Sweeps: their trials, points and verdict, and what deleting one frees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lehr.schemas.base import View
 from lehr.schemas.runs import RunView
 
 
-class CellView(View):
+class TrialView(View):
     number: int
     parameters: dict[str, Any]
     run: RunView
@@ -20,7 +20,7 @@ class CellView(View):
     compared_value: float | None = None
     """The metric at the sweep's ``compared_at_step``: what the rank goes by."""
     rank: int | None = None
-    """1 is best, among cells that have a finite value; ranked at equal step only."""
+    """1 is best, among trials that have a finite value; ranked at equal step only."""
     best: bool = False
     held_out: str | None = None
     """Digest of the held-out set that ``compared_value`` was measured on; null where none was
@@ -39,23 +39,23 @@ class SweepView(View):
     """The dotted paths that vary."""
     counts: dict[str, int]
     """Runs by state."""
-    to_come: int = 0
+    trials_remaining: int = 0
     """Points that TPE has yet to choose."""
     stopped: str | None = None
-    """Why it starts no further cell; None while it goes on."""
+    """Why it starts no further trial; None while it goes on."""
     state: Literal["waiting", "running", "finished"]
     best_run_id: str | None = None
     best_value: float | None = None
     """Its metric at ``compared_at_step``; its point's mean, where points have several seeds."""
     compared_at_step: int | None = None
-    """Where the cells are compared: the furthest step that half of them have reached. Null where
+    """Where the trials are compared: the furthest step that half of them have reached. Null where
     they are compared at equal tokens, since their batches differ."""
     compared_at_tokens: int | None = None
     """The same in tokens, whichever it is."""
     best_parameters: dict[str, Any] | None = None
     held_out: Verdict | None = None
-    """Whether the compared cells were evaluated on one held-out set. Where it is ``different``, no
-    cell has a rank and none is best. Null where the metric is not measured on a held-out set."""
+    """Whether the compared trials were evaluated on one held-out set. Where it is ``different``, no
+    trial has a rank and none is best. Null where the metric is not measured on a held-out set."""
     held_out_note: str | None = None
     """The same in words, unless it is ``same``; the first of the notes, too."""
     created_at: float
@@ -77,9 +77,9 @@ class PointView(View):
 
 class SweepDetail(SweepView):
     spec: dict[str, Any]
-    cells: list[CellView]
+    trials: list[TrialView]
     points: list[PointView] = []
-    """Where points run with several seeds: they are what is ranked, by their means. Each cell has
+    """Where points run with several seeds: they are what is ranked, by their means. Each trial has
     its point's rank then."""
     noise: float | None = None
     """Standard deviation between the seeds of a point, pooled over the points."""
@@ -90,7 +90,7 @@ class SweepDetail(SweepView):
 
 
 class SweepDeletion(View):
-    """What deleting a sweep's runs frees, or has freed. The record stays: spec, cells, moves."""
+    """What deleting a sweep's runs frees, or has freed. The record stays: spec, trials, moves."""
 
     sweep_id: str
     name: str

@@ -1,4 +1,4 @@
-"""What a sweep's cells must share to be compared: a metric that they have, and their tokens."""
+"""What a sweep's trials must share to be compared: a metric that they have, and their tokens."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
 
 
 def budget_problems(
-    sweep: SweepSpec, cells: Iterable[tuple[dict[str, Any], RunSpec]], origin: Origin
+    sweep: SweepSpec, trials: Iterable[tuple[dict[str, Any], RunSpec]], origin: Origin
 ) -> Iterator[Problem]:
-    """Cells that train on different numbers of tokens differ by that before all else."""
+    """Trials that train on different numbers of tokens differ by that before all else."""
     if sweep.budget == "any":
         return
     first: tuple[dict[str, Any], int] | None = None
-    for parameters, run in cells:
+    for parameters, run in trials:
         tokens = run.train.total_tokens
         if first is None:
             first = (parameters, tokens)
         elif tokens != first[1]:
             yield origin.problem(
-                "parameters" if sweep.parameters else "cells",
-                f"the cells train on different numbers of tokens: {_point(first[0])} on "
+                "parameters" if sweep.parameters else "points",
+                f"the trials train on different numbers of tokens: {_point(first[0])} on "
                 f"{first[1]:,}, {_point(parameters)} on {tokens:,}.",
                 "Change train.steps along with the batch (method: list), or allow it: budget: any",
             )

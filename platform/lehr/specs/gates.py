@@ -8,7 +8,7 @@ from pydantic import Field
 
 from lehr_trainer.configs.train import Config, Share
 
-AlarmCode = Literal[
+AlertCode = Literal[
     "nan",
     "too_good",
     "diverging",
@@ -40,16 +40,16 @@ class FallingLoss(Switched):
     """Share of the first loss by which the last steps' median must lie below it."""
 
 
-class NoAlarm(Switched):
+class NoAlerts(Switched):
     """The diagnosis of the run's curves finds nothing wrong."""
 
-    ignore: list[AlarmCode] = []
-    """Alarms that do not count."""
+    ignore: list[AlertCode] = []
+    """Alerts that do not count."""
 
 
-class CpuNoAlarm(NoAlarm):
-    ignore: list[AlarmCode] = ["data_wait"]
-    """Alarms that do not count: steps of milliseconds wait for data as they wait for Python."""
+class CpuNoAlerts(NoAlerts):
+    ignore: list[AlertCode] = ["data_wait"]
+    """Alerts that do not count: steps of milliseconds wait for data as they wait for Python."""
 
 
 class ExactResume(Switched):
@@ -93,16 +93,16 @@ class Gates(Config):
 
     first_loss: FirstLoss = FirstLoss()
     falling_loss: FallingLoss = FallingLoss()
-    no_alarm: NoAlarm = NoAlarm()
+    no_alerts: NoAlerts = NoAlerts()
     memory: Memory = Memory()
     mfu: Mfu = Mfu()
     exact_resume: ExactResume = ExactResume()
 
 
 class CpuGates(Gates):
-    """Those of the other stages; but waiting for data is no alarm here."""
+    """Those of the other stages; but waiting for data is no alert here."""
 
-    no_alarm: CpuNoAlarm = CpuNoAlarm()
+    no_alerts: CpuNoAlerts = CpuNoAlerts()
 
 
 class LastGates(Config):
@@ -110,17 +110,17 @@ class LastGates(Config):
 
     first_loss: FirstLoss = FirstLoss()
     falling_loss: FallingLoss = FallingLoss()
-    no_alarm: NoAlarm = NoAlarm()
+    no_alerts: NoAlerts = NoAlerts()
     memory: Memory = Memory()
     mfu: Mfu = Mfu()
 
 
-Gate = FirstLoss | FallingLoss | NoAlarm | Memory | Mfu | ExactResume
-GateName = Literal["first_loss", "falling_loss", "no_alarm", "memory", "mfu", "exact_resume"]
+Gate = FirstLoss | FallingLoss | NoAlerts | Memory | Mfu | ExactResume
+GateName = Literal["first_loss", "falling_loss", "no_alerts", "memory", "mfu", "exact_resume"]
 GATES: tuple[GateName, ...] = (
     "first_loss",
     "falling_loss",
-    "no_alarm",
+    "no_alerts",
     "memory",
     "mfu",
     "exact_resume",

@@ -17,7 +17,7 @@ from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
 from lehr.specs.stages import stage_problems
 from lehr.specs.sweep import SweepSpec
-from lehr.specs.sweep_expand import cell_problems
+from lehr.specs.sweep_expand import trial_problems
 from lehr.specs.yaml12 import Document, read_json, read_yaml
 
 Spec = RunSpec | SweepSpec | RolloutSpec
@@ -25,7 +25,7 @@ Spec = RunSpec | SweepSpec | RolloutSpec
 KINDS: dict[str, type[Spec]] = {"run": RunSpec, "sweep": SweepSpec, "rollout": RolloutSpec}
 _OF_A_RUN: dict[str, type[Spec]] = {"sweep": SweepSpec, "rollout": RolloutSpec}
 """Kinds whose spec holds a run's."""
-_SWEEP_ONLY = frozenset({"parameters", "method", "run", "metric", "cells", "trials", "pruning"})
+_SWEEP_ONLY = frozenset({"parameters", "method", "run", "metric", "points", "trials", "pruning"})
 _PATH_FIELDS = ("train.data.corpus.paths", "run.train.data.corpus.paths")
 
 
@@ -79,7 +79,7 @@ def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Spec:
         found = translate(error, _as_model(root), origin)
         problems += [problem for problem in found if problem.path not in told]
     if isinstance(spec, SweepSpec) and not problems:
-        problems += cell_problems(spec, origin)
+        problems += trial_problems(spec, origin)
     if isinstance(spec, RolloutSpec) and not problems:
         problems += stage_problems(spec, origin)
     if problems or spec is None:
@@ -146,7 +146,7 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
     problems: list[Problem] = []
     for path, value, written in parse_overrides(overrides):
         first = path.partition(".")[0]
-        # On a sweep, `train.steps=200` can only mean the run that every cell starts from.
+        # On a sweep, `train.steps=200` can only mean the run that every trial starts from.
         inside = kind in _OF_A_RUN and first not in _OF_A_RUN[kind].model_fields
         full = f"run.{path}" if inside and first in RunSpec.model_fields else path
         if full == "kind":

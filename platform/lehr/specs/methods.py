@@ -16,21 +16,23 @@ _SEARCHES = frozenset({"random", "tpe"})
 def method_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
     """Fields that the method misses, cannot use, or that contradict each other."""
     found = [*_points(sweep, origin), *_trials(sweep, origin)]
-    if sweep.seeds is not None and SEED in [*sweep.parameters, *_cell_paths(sweep)]:
-        message = f"seeds and {SEED} both set the seed of a cell; give one of them."
+    if sweep.seeds is not None and SEED in [*sweep.parameters, *_listed_paths(sweep)]:
+        message = f"seeds and {SEED} both set the seed of a trial; give one of them."
         found.append(origin.problem("seeds", message, at_key=True))
     rule = sweep.pruning
     steps = sweep.run.train.steps
-    fixed = "train.steps" not in [*sweep.parameters, *_cell_paths(sweep)]
+    fixed = "train.steps" not in [*sweep.parameters, *_listed_paths(sweep)]
     if rule is not None and fixed and rule.min_steps >= steps:
         first = "first looks" if isinstance(rule, MedianPruning) else "has its first rung"
         message = f"pruning.min_steps is {rule.min_steps}: {rule.name} {first} there, and"
-        found.append(origin.problem("pruning.min_steps", f"{message} a cell ends at step {steps}."))
+        found.append(
+            origin.problem("pruning.min_steps", f"{message} a trial ends at step {steps}.")
+        )
     return found
 
 
-def _cell_paths(sweep: SweepSpec) -> list[str]:
-    return [path for cell in sweep.cells or [] for path in cell]
+def _listed_paths(sweep: SweepSpec) -> list[str]:
+    return [path for point in sweep.points or [] for path in point]
 
 
 def _points(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
@@ -38,17 +40,17 @@ def _points(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
     if sweep.method == "list":
         if sweep.parameters:
             yield origin.problem(
-                "parameters", "parameters cannot be used with method list: it uses cells."
+                "parameters", "parameters cannot be used with method list: it uses points."
             )
-        if sweep.cells is None:
-            hint = "Write each cell as a mapping: cells: [{train.optimizer.lr: 1e-3}]"
-            yield origin.problem("cells", "cells is missing.", hint)
-        elif not sweep.cells:
-            yield origin.problem("cells", "cells is empty; give at least 1 value.")
+        if sweep.points is None:
+            hint = "Write each point as a mapping: points: [{train.optimizer.lr: 1e-3}]"
+            yield origin.problem("points", "points is missing.", hint)
+        elif not sweep.points:
+            yield origin.problem("points", "points is empty; give at least 1 value.")
         return
-    if sweep.cells is not None:
+    if sweep.points is not None:
         yield origin.problem(
-            "cells", f"cells goes with method list; the method is {sweep.method}.", at_key=True
+            "points", f"points goes with method list; the method is {sweep.method}.", at_key=True
         )
     if not sweep.parameters:
         what = "empty; give at least 1 value" if "parameters" in given else "missing"

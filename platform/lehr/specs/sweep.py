@@ -1,7 +1,7 @@
 """What a person asks for when they ask for many runs that differ in a few values.
 
 The keys are those of a W&B sweep file (``method``, ``metric``, ``parameters``),
-so that habits carry over; ``run`` is the spec that every cell starts from.
+so that habits carry over; ``run`` is the spec that every trial starts from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEAF_KEYS = frozenset(
 
 class Metric(Config):
     name: str = "val/loss"
-    """What the cells are ranked by."""
+    """What the trials are ranked by."""
     goal: Literal["minimize", "maximize"] = "minimize"
     """Which way is better."""
 
@@ -34,7 +34,7 @@ class Values(Config):
     """The values that one parameter takes."""
 
     values: Annotated[list[Any], Field(min_length=1)]
-    """Each becomes a cell (a row of the grid)."""
+    """Each becomes a trial (a row of the grid)."""
 
 
 def _kind_of_parameter(raw: Any) -> str:
@@ -92,13 +92,13 @@ class SweepSpec(Config):
     notes: str = ""
     """Free text, for people."""
     method: Literal["grid", "list", "random", "tpe"] = "grid"
-    """grid: every combination of the values; list: exactly ``cells``; random: ``trials`` draws;
+    """grid: every combination of the values; list: exactly ``points``; random: ``trials`` draws;
     tpe: ``trials`` draws, each where the ones before did well (Bergstra et al. 2011)."""
     metric: Metric = Metric()
     parameters: Annotated[dict[str, Parameter], BeforeValidator(flatten_parameters)] = {}
     """By dotted path into ``run``, e.g. ``train.optimizer.lr``: values, or a range (min, max)."""
-    cells: list[dict[str, Any]] | None = None
-    """For method list: the cells, each with its values by dotted path."""
+    points: list[dict[str, Any]] | None = None
+    """For method list: the points, each with its values by dotted path."""
     trials: Annotated[int, Field(ge=1)] | None = None
     """For methods random and tpe: how many points to try."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -107,21 +107,21 @@ class SweepSpec(Config):
     """Each point runs once with each of these as train.seed, which shows the noise between
     seeds."""
     budget: Literal["equal", "any"] = "equal"
-    """equal: cells must train on the same number of tokens, else the sweep is refused; any: they
+    """equal: trials must train on the same number of tokens, else the sweep is refused; any: they
     may differ, because that is what is compared."""
     run: RunSpec
-    """What every cell starts from. Its name and project are the sweep's."""
+    """What every trial starts from. Its name and project are the sweep's."""
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     """Runs of this sweep at one time; None leaves it to the queue."""
     max_failed: Annotated[int, Field(ge=0)] | None = None
-    """More failed cells than this, and no further one is started."""
+    """More failed trials than this, and no further one is started."""
     pruning: Pruning | None = None
-    """When to give a cell up before its end; None lets each cell train to its end."""
+    """When to give a trial up before its end; None lets each trial train to its end."""
 
     @model_validator(mode="before")
     @classmethod
     def _name_the_run(cls, data: Any) -> Any:
-        """``run.name`` need not be given: its cells are named after the sweep anyway."""
+        """``run.name`` need not be given: its trials are named after the sweep anyway."""
         if isinstance(data, dict) and isinstance(data.get("run"), dict) and "name" in data:
             return {**data, "run": {"name": data["name"], **data["run"]}}
         return data
@@ -130,7 +130,7 @@ class SweepSpec(Config):
     def point_count(self) -> int:
         """Points in all, those that TPE has yet to choose included."""
         if self.method == "list":
-            return len(self.cells or [])
+            return len(self.points or [])
         if self.method == "grid":
             values = self.parameters.values()
             return math.prod(len(p.values) for p in values if isinstance(p, Values))
@@ -142,7 +142,7 @@ class SweepSpec(Config):
         return len(self.seeds or [None])
 
     @property
-    def cell_count(self) -> int:
+    def trial_count(self) -> int:
         return self.point_count * self.seed_count
 
     @property
@@ -155,11 +155,11 @@ class SweepSpec(Config):
     @property
     def paths(self) -> list[str]:
         """What varies."""
-        found = [*self.parameters, *(path for cell in self.cells or [] for path in cell)]
+        found = [*self.parameters, *(path for point in self.points or [] for path in point)]
         return list(dict.fromkeys([*found, *([SEED] if self.seeds else [])]))
 
-    def points(self) -> Iterator[dict[str, Any]]:
-        """The first cells' parameter values in order; all of them, but for TPE.
+    def all_points(self) -> Iterator[dict[str, Any]]:
+        """The first trials' parameter values in order; all of them, but for TPE.
 
         In a grid the last parameter varies fastest; seeds vary faster still.
         """
@@ -167,14 +167,14 @@ class SweepSpec(Config):
             yield from self.seeded(point)
 
     def seeded(self, point: dict[str, Any]) -> list[dict[str, Any]]:
-        """The cells of one point: one a seed."""
+        """The trials of one point: one a seed."""
         if self.seeds is None:
             return [point]
         return [{**point, SEED: seed} for seed in self.seeds]
 
     def _points(self) -> Iterator[dict[str, Any]]:
         if self.method == "list":
-            yield from (dict(cell) for cell in self.cells or [])
+            yield from (dict(point) for point in self.points or [])
         elif self.method == "grid":
             values = [p.values for p in self.parameters.values() if isinstance(p, Values)]
             for combination in itertools.product(*values):

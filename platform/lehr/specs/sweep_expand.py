@@ -1,4 +1,4 @@
-"""A sweep's cells: each of its points as a run of its own, validated."""
+"""A sweep's trials: each of its points as a run of its own, validated."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from lehr.specs.search import Range
 from lehr.specs.sweep import SEED, SweepSpec, Values
 from lehr.specs.yaml12 import Document
 
-MAX_CELLS = 10_000
+MAX_TRIALS = 10_000
 _NOT_SWEPT = {
     "kind": "it is the type of the spec",
-    "name": "each cell is named after the sweep",
+    "name": "each trial is named after the sweep",
     "project": "a sweep belongs to one project",
 }
 
 
 @dataclass(frozen=True)
-class _Cell:
+class _Trial:
     number: int
     """Counts from 1, in the sweep's order."""
     parameters: dict[str, Any]
@@ -38,38 +38,38 @@ class _Cell:
 
 
 def expand(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
-    """Each cell's parameter values and its run, named ``<sweep>-<n>`` from 1.
+    """Each trial's parameter values and its run, named ``<sweep>-<n>`` from 1.
 
-    Of a TPE sweep, the cells that do not depend on results: its first ones.
+    Of a TPE sweep, the trials that do not depend on results: its first ones.
 
     Raises:
-        SpecError: a path is not in the spec, a value does not fit there, or two cells are one.
+        SpecError: a path is not in the spec, a value does not fit there, or two trials are one.
     """
-    problems = cell_problems(sweep, Origin(Document(data=None)))
+    problems = trial_problems(sweep, Origin(Document(data=None)))
     if problems:
         raise SpecError(problems)
-    return cells_at(sweep, list(sweep.points()))
+    return trials_at(sweep, list(sweep.all_points()))
 
 
-def cells_at(
+def trials_at(
     sweep: SweepSpec, points: Sequence[dict[str, Any]], *, first: int = 1
 ) -> list[tuple[dict[str, Any], RunSpec]]:
-    """The cells of these points, their runs numbered from ``first``.
+    """The trials of these points, their runs numbered from ``first``.
 
     Raises:
         SpecError: a value does not fit with the others of its point.
     """
     found = []
-    for cell in _cells(sweep, points, first):
+    for trial in _trials(sweep, points, first):
         try:
-            found.append((cell.parameters, RunSpec.model_validate(cell.data)))
+            found.append((trial.parameters, RunSpec.model_validate(trial.data)))
         except ValidationError as error:
-            problems = _in_cell(error, cell, sweep, Origin(Document(data=None)))
+            problems = _in_trial(error, trial, sweep, Origin(Document(data=None)))
             raise SpecError(list(dict.fromkeys(problems))) from None
     return found
 
 
-def cell_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
+def trial_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
     """What is wrong with a sweep's parameters, each said once, at the value that is to blame."""
     problems = [
         *_path_problems(sweep, origin),
@@ -78,21 +78,21 @@ def cell_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
     ]
     if problems:
         return problems
-    count = sweep.cell_count
-    if count > MAX_CELLS:
-        message = f"the parameters make {count:,} cells; at most {MAX_CELLS:,}."
-        return [origin.problem("parameters" if sweep.parameters else "cells", message)]
+    count = sweep.trial_count
+    if count > MAX_TRIALS:
+        message = f"the parameters make {count:,} trials; at most {MAX_TRIALS:,}."
+        return [origin.problem("parameters" if sweep.parameters else "points", message)]
     problems = _repeated_values(sweep, origin)
-    seen: dict[str, _Cell] = {}
+    seen: dict[str, _Trial] = {}
     made: list[tuple[dict[str, Any], RunSpec]] = []
-    points = list(sweep.points())
-    for cell in _cells(sweep, points):
+    points = list(sweep.all_points())
+    for trial in _trials(sweep, points):
         try:
-            run = RunSpec.model_validate(cell.data)
+            run = RunSpec.model_validate(trial.data)
         except ValidationError as error:
-            problems += _in_cell(error, cell, sweep, origin)
+            problems += _in_trial(error, trial, sweep, origin)
             continue
-        made.append((cell.parameters, run))
+        made.append((trial.parameters, run))
         digest = run.model_dump_json(exclude={"name"})
         if digest in seen and not problems:
             first = seen[digest]
@@ -100,17 +100,17 @@ def cell_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
                 origin.problem(
                     "parameters"
                     if sweep.parameters
-                    else f"cells.{(cell.number - 1) // sweep.seed_count}",
-                    f"cells {first.number} and {cell.number} are the same run: "
-                    f"{_point(first.parameters)} and {_point(cell.parameters)}.",
+                    else f"points.{(trial.number - 1) // sweep.seed_count}",
+                    f"trials {first.number} and {trial.number} are the same run: "
+                    f"{_point(first.parameters)} and {_point(trial.parameters)}.",
                 )
             )
-        seen.setdefault(digest, cell)
-    for cell in _cells(sweep, list(_bounds(sweep, points))):
+        seen.setdefault(digest, trial)
+    for trial in _trials(sweep, list(_bounds(sweep, points))):
         try:
-            RunSpec.model_validate(cell.data)
+            RunSpec.model_validate(trial.data)
         except ValidationError as error:
-            problems += _in_cell(error, cell, sweep, origin)
+            problems += _in_trial(error, trial, sweep, origin)
     if not problems:
         problems += budget_problems(sweep, made, origin)
     return list(dict.fromkeys(problems))
@@ -124,7 +124,7 @@ def _bounds(sweep: SweepSpec, points: Sequence[dict[str, Any]]) -> Iterator[dict
                 yield {**points[0], path: parameter.at(share)}
 
 
-def _cells(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) -> Iterator[_Cell]:
+def _trials(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) -> Iterator[_Trial]:
     # What was written, without defaults: another arm of a union need not have these fields.
     base = sweep.run.model_dump(mode="json", exclude_unset=True)
     base["project"] = sweep.project
@@ -135,15 +135,15 @@ def _cells(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) -
         for path in sorted(parameters, key=lambda path: path.count(".")):
             set_path(data, path, copy.deepcopy(parameters[path]))
         data["name"] = f"{sweep.name}-{number}"
-        yield _Cell(number, parameters, data)
+        yield _Trial(number, parameters, data)
 
 
 def _path_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
     for path in sweep.parameters:
         yield from _path_problem(path, f"parameters.{path}", origin)
-    for index, cell in enumerate(sweep.cells or []):
-        for path in cell:
-            yield from _path_problem(path, f"cells.{index}.{path}", origin)
+    for index, listed in enumerate(sweep.points or []):
+        for path in listed:
+            yield from _path_problem(path, f"points.{index}.{path}", origin)
 
 
 def _path_problem(path: str, at: str, origin: Origin) -> Iterator[Problem]:
@@ -188,31 +188,31 @@ def _repeated_values(sweep: SweepSpec, origin: Origin) -> list[Problem]:
     return problems
 
 
-def _in_cell(
-    error: ValidationError, cell: _Cell, sweep: SweepSpec, origin: Origin
+def _in_trial(
+    error: ValidationError, trial: _Trial, sweep: SweepSpec, origin: Origin
 ) -> Iterator[Problem]:
-    """A cell's problems, placed at the values that made it so."""
+    """A trial's problems, placed at the values that made it so."""
     for problem in translate(error, RunSpec, Origin(Document(data=None))):
-        blamed = [path for path in cell.parameters if path == problem.path] or [
+        blamed = [path for path in trial.parameters if path == problem.path] or [
             path
-            for path in cell.parameters
+            for path in trial.parameters
             if problem.path.startswith(f"{path}.") or path.startswith(f"{problem.path}.")
         ]
         if len(blamed) == 1:
-            at = _place_of(blamed[0], cell, sweep)
+            at = _place_of(blamed[0], trial, sweep)
             yield origin.problem(at, problem.message, problem.hint)
         else:
             at = (
-                f"cells.{(cell.number - 1) // sweep.seed_count}"
+                f"points.{(trial.number - 1) // sweep.seed_count}"
                 if sweep.method == "list"
                 else "parameters"
             )
-            yield origin.problem(at, f"{_point(cell.parameters)}: {problem.message}", problem.hint)
+            yield origin.problem(at, f"{_point(trial.parameters)}: {problem.message}", problem.hint)
 
 
-def _place_of(path: str, cell: _Cell, sweep: SweepSpec) -> str:
-    """Where a cell's value was written."""
-    value = cell.parameters[path]
+def _place_of(path: str, trial: _Trial, sweep: SweepSpec) -> str:
+    """Where a trial's value was written."""
+    value = trial.parameters[path]
     parameter = sweep.parameters.get(path)
     if isinstance(parameter, Values):
         return f"parameters.{path}.values.{parameter.values.index(value)}"
@@ -220,7 +220,7 @@ def _place_of(path: str, cell: _Cell, sweep: SweepSpec) -> str:
         return f"parameters.{path}"
     if path == SEED and sweep.seeds is not None:
         return f"seeds.{sweep.seeds.index(value)}"
-    return f"cells.{(cell.number - 1) // sweep.seed_count}.{path}"
+    return f"points.{(trial.number - 1) // sweep.seed_count}.{path}"
 
 
 def _point(parameters: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A sweep with more in it: values of a grid, cells of a list, trials of a search."""
+"""A sweep with more in it: values of a grid, points of a list, trials of a search."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def extended(
     spec: SweepSpec,
     *,
     parameters: Mapping[str, Sequence[Any]] | None = None,
-    cells: Sequence[Mapping[str, Any]] | None = None,
+    points: Sequence[Mapping[str, Any]] | None = None,
     trials: int | None = None,
 ) -> SweepSpec:
-    """The spec with these values, cells or trials added to it.
+    """The spec with these values, points or trials added to it.
 
     Raises:
         UserError: the sweep's method has no use for them, or there are none.
         SpecError: a value does not fit.
     """
-    given = {"parameters": parameters, "cells": cells, "trials": trials}
-    wanted = {"grid": "parameters", "list": "cells"}.get(spec.method, "trials")
+    given = {"parameters": parameters, "points": points, "trials": trials}
+    wanted = {"grid": "parameters", "list": "points"}.get(spec.method, "trials")
     for name, value in given.items():
         if value is not None and name != wanted:
             raise UserError(
@@ -45,8 +45,8 @@ def extended(
                     else f"Its parameters: {', '.join(spec.parameters)}.",
                 )
             data["parameters"][path]["values"] += list(values)
-    if cells is not None:
-        data["cells"] += [dict(cell) for cell in cells]
+    if points is not None:
+        data["points"] += [dict(point) for point in points]
     if trials is not None:
         if trials < 1:
             raise UserError(f"trials is {trials}; it must be at least 1.")

@@ -94,7 +94,7 @@ _IN_TRAIN: dict[str, tuple[str, ...]] = {
     ),
     "validation.tokens": ("eval_iters", "eval_tokens", "val_tokens", "eval_batches"),
     "diagnostics.log_every": ("logging_steps", "log_interval", "log_freq", "log_every_n_steps"),
-    "recompute": (
+    "activation_checkpointing": (
         "gradient_checkpointing",
         "activation_checkpointing",
         "activation_checkpoint",

@@ -75,13 +75,13 @@ class Attempts(StoreBase):
             self._run_changed(get_run(session, row.run_id))
             return row
 
-    def beat(self, attempt_id: str, *, step: int | None = None) -> HeartbeatReport:
+    def heartbeat(self, attempt_id: str, *, step: int | None = None) -> HeartbeatReport:
         """The attempt lives (and is at ``step``, as its shim's child sees it)."""
         at = self.clock()
-        # Each beat replaces the one before: not worth a flush to disk.
+        # Each heartbeat replaces the one before: not worth a flush to disk.
         with self.db.write(durable=False) as session:
             row = get_attempt(session, attempt_id)
-            row.last_beat_at = at
+            row.last_heartbeat_at = at
             if step is not None and (row.last_step is None or step > row.last_step):
                 row.last_step, row.last_step_at = step, at
             session.add(row)

@@ -62,7 +62,7 @@ class Database:
         """A transaction, committed at the end of the block; nested ones join the outermost.
 
         With ``durable=False`` the commit is not flushed to disk at once: for what a power cut
-        may take, such as beats. ``what`` names it for ``lehr.killpoints``.
+        may take, such as heartbeats. ``what`` names it for ``lehr.killpoints``.
 
         Raises:
             StoreUnavailable: the database refused; nothing of the block was recorded.

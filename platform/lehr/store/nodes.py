@@ -20,7 +20,7 @@ class Nodes(StoreBase):
             return {row.node: row for row in rows.all()}
 
     def note_node(
-        self, node: str, what: Literal["excluded", "readmitted"], message: str, *, actor: str
+        self, node: str, kind: Literal["excluded", "readmitted"], message: str, *, actor: str
     ) -> bool:
         """Excludes or readmits a node; False if it was excluded before.
 
@@ -33,10 +33,10 @@ class Nodes(StoreBase):
                 .order_by(col(NodeNote.id).desc())
                 .limit(1)
             ).one_or_none()
-            if what == "excluded" and newest is not None and newest.what == what:
+            if kind == "excluded" and newest is not None and newest.kind == kind:
                 return False
             session.add(
-                NodeNote(node=node, what=what, message=message, actor=actor, at=self.clock())
+                NodeNote(node=node, kind=kind, message=message, actor=actor, at=self.clock())
             )
         self.db.changed(Change("cluster", ""))
         return True

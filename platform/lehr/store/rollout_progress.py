@@ -166,7 +166,7 @@ class RolloutProgress(StoreBase):
                     RunRequest(
                         run_id=run.id,
                         attempt=run.attempt,
-                        wish=Desired.CANCEL.value,
+                        kind=Desired.CANCEL.value,
                         message=f"its rollout {outcome}: {reason}"
                         if outcome == FAILED
                         else "rollout cancelled",

@@ -27,7 +27,7 @@ from lehr.store.tables import (
 )
 
 DELETE = "delete"
-"""The wish whose row says that a run's data was deleted: its tombstone."""
+"""The request whose row says that a run's data was deleted: its tombstone."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Runs(StoreBase):
         """The ids of runs whose data was deleted."""
         with self.db.read() as session:
             return set(
-                session.exec(select(RunRequest.run_id).where(RunRequest.wish == DELETE)).all()
+                session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
             )
 
     def forks_waiting(self, run_id: str) -> list[Run]:
@@ -304,8 +304,8 @@ def get_run(session: Session, run_id: str) -> Run:
 
 
 def is_deleted(session: Session, run_id: str) -> bool:
-    wish = select(RunRequest.id).where(RunRequest.run_id == run_id, RunRequest.wish == DELETE)
-    return session.exec(wish).first() is not None
+    request = select(RunRequest.id).where(RunRequest.run_id == run_id, RunRequest.kind == DELETE)
+    return session.exec(request).first() is not None
 
 
 def refuse_deleted(session: Session, run: Run) -> None:
@@ -329,10 +329,10 @@ def waiting_forks(session: Session, run_id: str) -> list[Run]:
 
 
 def _note(
-    session: Session, run: Run, wish: str, message: str | None, actor: str, at: float
+    session: Session, run: Run, kind: str, message: str | None, actor: str, at: float
 ) -> None:
     session.add(
         RunRequest(
-            run_id=run.id, attempt=run.attempt, wish=wish, message=message, actor=actor, at=at
+            run_id=run.id, attempt=run.attempt, kind=kind, message=message, actor=actor, at=at
         )
     )

@@ -56,7 +56,7 @@ class Store(
 
     All methods may be called from any thread. What a method returns is a copy: nothing that
     happens later changes it. What a method recorded, when it returns, survives a power cut, but
-    for beats, last steps and pending reasons, which are said again within seconds.
+    for heartbeats, last steps and pending reasons, which are said again within seconds.
 
     One process holds a home's store, by the lock ``lehr.lock``; opening it takes the lock.
     """

@@ -78,7 +78,7 @@ class Streams(StoreBase):
         )
         with self.db.read() as session:
             self._deleted = set(
-                session.exec(select(RunRequest.run_id).where(RunRequest.wish == DELETE)).all()
+                session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
             )
         for run_id in self._deleted:
             # A deletion that was interrupted is finished.

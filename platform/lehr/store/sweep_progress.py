@@ -1,4 +1,4 @@
-"""How a sweep goes on: cells added, given up, run again; each act fenced by what was seen."""
+"""How a sweep goes on: trials added, given up, run again; each act fenced by what was seen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lehr.specs.sweep import SweepSpec
 from lehr.store.base import StoreBase
 from lehr.store.changes import Change
 from lehr.store.runs import get_run, insert_run, is_deleted
-from lehr.store.tables import Cell, Run, RunRequest, Sweep
+from lehr.store.tables import Run, RunRequest, Sweep, Trial
 from lehr.store.transitions import transition_run
 
 SWEEP_STOPPED = "sweep_stopped"
@@ -24,8 +24,8 @@ SWEEP_STOPPED = "sweep_stopped"
 _ENDED = [state.value for state in ENDED]
 
 
-class CellStanding(NamedTuple):
-    """A cell and what decides on it, without the run's spec."""
+class TrialProgress(NamedTuple):
+    """A trial and what decides on it, without the run's spec."""
 
     number: int
     parameters: dict[str, Any]
@@ -41,13 +41,13 @@ class CellStanding(NamedTuple):
 
 
 class SweepProgress(StoreBase):
-    def standing(self, sweep_id: str) -> list[CellStanding]:
-        """The sweep's cells in order, each with where its run stands."""
+    def standing(self, sweep_id: str) -> list[TrialProgress]:
+        """The sweep's trials in order, each with where its run stands."""
         with self.db.read() as session:
             rows = session.execute(
                 sql_select(
-                    col(Cell.number),
-                    col(Cell.parameters),
+                    col(Trial.number),
+                    col(Trial.parameters),
                     col(Run.id),
                     col(Run.state),
                     col(Run.attempt),
@@ -58,11 +58,11 @@ class SweepProgress(StoreBase):
                     col(Run.ended_at),
                     func.json_extract(Run.spec, "$.train.steps"),
                 )
-                .join(Run, col(Run.id) == col(Cell.run_id))
-                .where(col(Cell.sweep_id) == sweep_id)
-                .order_by(col(Cell.number))
+                .join(Run, col(Run.id) == col(Trial.run_id))
+                .where(col(Trial.sweep_id) == sweep_id)
+                .order_by(col(Trial.number))
             )
-            return [CellStanding(*row) for row in rows.all()]
+            return [TrialProgress(*row) for row in rows.all()]
 
     def unended_sweeps(self) -> list[str]:
         """Ids of the sweeps that may yet do something: a run has not ended, or TPE chooses."""
@@ -78,25 +78,25 @@ class SweepProgress(StoreBase):
             )
             return list(rows.all())
 
-    def add_cells(
+    def add_trials(
         self,
         sweep_id: str,
-        cells: Sequence[tuple[dict[str, Any], RunSpec]],
+        trials: Sequence[tuple[dict[str, Any], RunSpec]],
         *,
         known: int,
         actor: str,
         provenance: Mapping[str, Any] | None = None,
         spec: SweepSpec | None = None,
     ) -> bool:
-        """Adds cells, numbered on; False when the sweep no longer has ``known`` of them.
+        """Adds trials, numbered on; False when the sweep no longer has ``known`` of them.
 
         ``spec``: the sweep's spec from now on, when people extended it; that reopens the sweep.
         """
         at = self.clock()
-        with self.db.write(what="add_cells") as session:
+        with self.db.write(what="add_trials") as session:
             sweep = _sweep(session, sweep_id)
             count = session.exec(
-                select(func.count()).select_from(Cell).where(Cell.sweep_id == sweep_id)
+                select(func.count()).select_from(Trial).where(Trial.sweep_id == sweep_id)
             ).one()
             if count != known or (spec is None and sweep.stopped is not None):
                 return False
@@ -107,7 +107,7 @@ class SweepProgress(StoreBase):
                 provenance = session.exec(
                     select(Run.provenance).where(Run.sweep_id == sweep_id).order_by(col(Run.number))
                 ).first()
-            for number, (parameters, run_spec) in enumerate(cells, start=known + 1):
+            for number, (parameters, run_spec) in enumerate(trials, start=known + 1):
                 run = insert_run(
                     session,
                     run_spec,
@@ -117,7 +117,7 @@ class SweepProgress(StoreBase):
                     sweep_id=sweep_id,
                 )
                 session.add(
-                    Cell(sweep_id=sweep_id, number=number, parameters=parameters, run_id=run.id)
+                    Trial(sweep_id=sweep_id, number=number, parameters=parameters, run_id=run.id)
                 )
                 self._run_changed(run)
             session.flush()
@@ -125,7 +125,7 @@ class SweepProgress(StoreBase):
             return True
 
     def stop_sweep(self, sweep_id: str, why: str, *, actor: str, waiting_too: bool = True) -> bool:
-        """No further cell starts: those that wait are cancelled. What runs goes on to its end.
+        """No further trial starts: those that wait are cancelled. What runs goes on to its end.
 
         ``waiting_too=False`` leaves those that wait alone, and only makes no more of them.
         False if it was stopped before.
@@ -158,9 +158,9 @@ class SweepProgress(StoreBase):
             return True
 
     def prune_run(self, run_id: str, attempt: int, message: str) -> bool:
-        """Wishes that a running cell ends now; False if it is no longer that attempt that runs."""
+        """Request that a running trial ends now; False if another attempt runs by now."""
         with self.db.write(what="prune_run") as session:
-            wished = session.connection().execute(
+            requested = session.connection().execute(
                 update(Run)
                 .where(
                     col(Run.id) == run_id,
@@ -170,13 +170,13 @@ class SweepProgress(StoreBase):
                 )
                 .values(desired=Desired.PRUNE.value)
             )
-            if wished.rowcount != 1:
+            if requested.rowcount != 1:
                 return False
             session.add(
                 RunRequest(
                     run_id=run_id,
                     attempt=attempt,
-                    wish=Desired.PRUNE.value,
+                    kind=Desired.PRUNE.value,
                     message=message,
                     actor="sweep",
                     at=self.clock(),
@@ -188,36 +188,36 @@ class SweepProgress(StoreBase):
             self._run_changed(run)
             return True
 
-    def retry_cells(self, sweep_id: str, *, actor: str) -> list[str]:
-        """Runs exactly the failed cells again, and those that never ran as the sweep was stopped.
+    def retry_trials(self, sweep_id: str, *, actor: str) -> list[str]:
+        """Runs exactly the failed trials again, and those that never ran as the sweep was stopped.
 
-        A failed run goes on from its last checkpoint, its retry budgets whole. A cell whose run
+        A failed run goes on from its last checkpoint, its retry budgets whole. A trial whose run
         never started gets a new run: a cancelled one is over; so does a failed one whose data was
         deleted. Returns the runs' ids.
 
         Raises:
-            Conflict: no cell failed.
+            Conflict: no trial failed.
         """
         at = self.clock()
         with self.db.write() as session:
             sweep = _sweep(session, sweep_id)
             rows = session.exec(
-                select(Cell, Run)
-                .join(Run, col(Run.id) == col(Cell.run_id))
-                .where(Cell.sweep_id == sweep_id)
-                .order_by(col(Cell.number))
+                select(Trial, Run)
+                .join(Run, col(Run.id) == col(Trial.run_id))
+                .where(Trial.sweep_id == sweep_id)
+                .order_by(col(Trial.number))
             ).all()
             again: list[str] = []
-            for cell, run in rows:
+            for trial, run in rows:
                 stopped = run.state == RunState.CANCELLED.value and run.cause == SWEEP_STOPPED
                 failed = run.state == RunState.FAILED.value
                 if failed and not is_deleted(session, run.id):
                     self._queue_again(session, run, actor, at)
                     again.append(run.id)
                 elif failed or stopped:
-                    again.append(self._replace(session, cell, run, actor, at))
+                    again.append(self._replace(session, trial, run, actor, at))
             if not again:
-                raise Conflict(f"{sweep.name} ({sweep.id}) has no failed cell.")
+                raise Conflict(f"{sweep.name} ({sweep.id}) has no failed trial.")
             _reopen(session, sweep, at)
             self.db.changed(Change("sweep", sweep_id))
             return again
@@ -231,7 +231,7 @@ class SweepProgress(StoreBase):
             new=RunState.QUEUED,
             attempt=run.attempt,
             cause="retry",
-            message="retried with its sweep's failed cells",
+            message="retried with its sweep's failed trials",
             actor=actor,
             at=at,
             changes={
@@ -242,7 +242,7 @@ class SweepProgress(StoreBase):
             },
         )
 
-    def _replace(self, session: Session, cell: Cell, run: Run, actor: str, at: float) -> str:
+    def _replace(self, session: Session, trial: Trial, run: Run, actor: str, at: float) -> str:
         new = insert_run(
             session,
             RunSpec.model_validate(run.spec),
@@ -251,8 +251,8 @@ class SweepProgress(StoreBase):
             provenance=run.provenance,
             sweep_id=run.sweep_id,
         )
-        cell.run_id = new.id
-        session.add(cell)
+        trial.run_id = new.id
+        session.add(trial)
         session.flush()
         self._run_changed(new)
         return new.id

@@ -1,4 +1,4 @@
-"""Sweeps: a set of cells, each a point of the space with a run of its own."""
+"""Sweeps: a set of trials, each a point of the space with a run of its own."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from lehr.store.changes import Change
 from lehr.store.lists import RowPage, filters, page
 from lehr.store.refs import find
 from lehr.store.runs import insert_run, unused_id
-from lehr.store.tables import Cell, Run, Sweep
+from lehr.store.tables import Run, Sweep, Trial
 
 
 class Sweeps(StoreBase):
     def create_sweep(
         self,
         spec: SweepSpec,
-        cells: Sequence[tuple[dict[str, Any], RunSpec]],
+        trials: Sequence[tuple[dict[str, Any], RunSpec]],
         *,
         actor: str = "user",
         provenance: Mapping[str, Any] | None = None,
     ) -> Sweep:
-        """Records the sweep, its cells and their runs: all of them, or nothing."""
+        """Records the sweep, its trials and their runs: all of them, or nothing."""
         at = self.clock()
         with self.db.write() as session:
             sweep = Sweep(
@@ -40,7 +40,7 @@ class Sweeps(StoreBase):
             )
             session.add(sweep)
             session.flush()
-            for number, (parameters, run_spec) in enumerate(cells, start=1):
+            for number, (parameters, run_spec) in enumerate(trials, start=1):
                 run = insert_run(
                     session,
                     run_spec,
@@ -50,7 +50,7 @@ class Sweeps(StoreBase):
                     sweep_id=sweep.id,
                 )
                 session.add(
-                    Cell(sweep_id=sweep.id, number=number, parameters=parameters, run_id=run.id)
+                    Trial(sweep_id=sweep.id, number=number, parameters=parameters, run_id=run.id)
                 )
                 self.db.changed(Change("run", run.id))
             session.flush()
@@ -88,23 +88,23 @@ class Sweeps(StoreBase):
         with self.db.read() as session:
             return page(session, Sweep, wanted, limit, cursor)
 
-    def cells(self, sweep_id: str) -> list[Cell]:
+    def trials(self, sweep_id: str) -> list[Trial]:
         """In the sweep's order."""
         with self.db.read() as session:
             rows = session.exec(
-                select(Cell).where(Cell.sweep_id == sweep_id).order_by(col(Cell.number))
+                select(Trial).where(Trial.sweep_id == sweep_id).order_by(col(Trial.number))
             )
             return list(rows.all())
 
-    def cell_of_run(self, run_id: str) -> Cell | None:
+    def trial_of_run(self, run_id: str) -> Trial | None:
         with self.db.read() as session:
-            return session.exec(select(Cell).where(Cell.run_id == run_id)).first()
+            return session.exec(select(Trial).where(Trial.run_id == run_id)).first()
 
-    def cells_of_runs(self, run_ids: Sequence[str]) -> dict[str, Cell]:
-        """The cells that these runs belong to, by run id."""
+    def trials_of_runs(self, run_ids: Sequence[str]) -> dict[str, Trial]:
+        """The trials that these runs belong to, by run id."""
         with self.db.read() as session:
-            rows = session.exec(select(Cell).where(col(Cell.run_id).in_(run_ids)))
-            return {cell.run_id: cell for cell in rows.all()}
+            rows = session.exec(select(Trial).where(col(Trial.run_id).in_(run_ids)))
+            return {trial.run_id: trial for trial in rows.all()}
 
     def runs_of_sweep(self, sweep_id: str) -> list[Run]:
         """Oldest first."""

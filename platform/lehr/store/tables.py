@@ -82,7 +82,7 @@ class Attempt(SQLModel, table=True):
     created_at: float
     dispatched_at: float | None = None
     """When an agent first confirmed the start."""
-    last_beat_at: float | None = None
+    last_heartbeat_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None
     exited_at: float | None = Field(default=None, index=True)
@@ -95,7 +95,7 @@ class Attempt(SQLModel, table=True):
 
 
 class Transition(SQLModel, table=True):
-    """Every move of every run."""
+    """Every transition of every run."""
 
     __tablename__ = "transitions"
 
@@ -113,14 +113,14 @@ class Transition(SQLModel, table=True):
 
 
 class RunRequest(SQLModel, table=True):
-    """What somebody asked of a run that is not yet a move: cancel it, pause it, save it now."""
+    """A demand on a run that is no transition yet: cancel it, pause it, save a checkpoint now."""
 
-    __tablename__ = "wishes"
+    __tablename__ = "requests"
 
     id: int | None = Field(default=None, primary_key=True)
     run_id: str = Field(foreign_key="runs.id", index=True)
     attempt: int
-    wish: str
+    kind: str
     """run, pause, cancel, prune (control.lifecycle.Desired), checkpoint, archive or unarchive."""
     message: str | None = None
     actor: str
@@ -139,15 +139,15 @@ class Sweep(SQLModel, table=True):
     created_at: float
     archived: bool = False
     stopped: str | None = None
-    """Why it starts no further cell; None while it goes on."""
+    """Why it starts no further trial; None while it goes on."""
     reopened_at: float | None = None
     """When people last asked for more of it: failures before that no longer stop it."""
 
 
-class Cell(SQLModel, table=True):
+class Trial(SQLModel, table=True):
     """A point of a sweep. Its run may be replaced; its attempts never use it up."""
 
-    __tablename__ = "cells"
+    __tablename__ = "trials"
     __table_args__ = (UniqueConstraint("sweep_id", "number"),)
 
     id: int | None = Field(default=None, primary_key=True)
@@ -283,7 +283,7 @@ class NodeNote(SQLModel, table=True):
 
     id: int | None = Field(default=None, primary_key=True)
     node: str = Field(index=True)
-    what: str
+    kind: str
     """excluded or readmitted."""
     message: str
     actor: str

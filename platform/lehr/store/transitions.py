@@ -20,12 +20,12 @@ from lehr.store.ids import attempt_id
 from lehr.store.runs import get_run
 from lehr.store.tables import Attempt, Run, RunRequest, Transition
 
-_NOT_SET_BY_MOVES = frozenset({"number", "id", "state", "attempt", "spec", "sweep_id"})
-_SETTABLE = frozenset(Run.model_fields) - _NOT_SET_BY_MOVES
+_NOT_SET_BY_TRANSITIONS = frozenset({"number", "id", "state", "attempt", "spec", "sweep_id"})
+_SETTABLE = frozenset(Run.model_fields) - _NOT_SET_BY_TRANSITIONS
 
 
 class Transitions(StoreBase):
-    def move(
+    def transition(
         self,
         run_id: str,
         *,
@@ -37,12 +37,12 @@ class Transitions(StoreBase):
         actor: str,
         set: Mapping[str, Any] | None = None,  # noqa: A002 - reads as SQL does
     ) -> bool:
-        """Moves the run if it is still ``old`` with this attempt; False if it no longer is.
+        """Change the run's state if it is still ``old`` with this attempt; else return False.
 
         ``cause`` and ``message`` become the run's cause and reason; ``set`` may change other
         columns in the same breath, such as a used-up retry.
         """
-        with self.db.write(what=f"move to {new.value}") as session:
+        with self.db.write(what=f"transition to {new.value}") as session:
             return transition_run(
                 session,
                 self,
@@ -128,7 +128,7 @@ class Transitions(StoreBase):
             )
             return list(rows.all())
 
-    # ------------------------------------------------------------------------------ wishes
+    # ------------------------------------------------------------------------------ requests
 
     def set_desired(
         self, run_id: str, desired: Desired, *, actor: str, message: str | None = None
@@ -137,7 +137,7 @@ class Transitions(StoreBase):
 
         Asking twice is once. Raises Conflict for a run that ended, and for taking a cancel back.
         """
-        with self.db.write(what=f"wish to {desired.value}") as session:
+        with self.db.write(what=f"request to {desired.value}") as session:
             run = get_run(session, run_id)
             if RunState(run.state).ended:
                 raise Conflict(f"{run.name} ({run.id}) has ended: it is {run.state}.")
@@ -146,7 +146,7 @@ class Transitions(StoreBase):
             final = {Desired.CANCEL.value, Desired.PRUNE.value}
             if run.desired in final and desired.value not in final:
                 raise Conflict(f"{run.name} ({run.id}) is already being cancelled.")
-            self._wish(session, run, desired.value, actor, message)
+            self._request(session, run, desired.value, actor, message)
             run.desired = desired.value
             session.add(run)
             self._run_changed(run)
@@ -162,13 +162,13 @@ class Transitions(StoreBase):
                 raise Conflict(
                     f"{run.name} ({run.id}) is {run.state}: only a running run can save."
                 )
-            self._wish(session, run, "checkpoint", actor, message)
+            self._request(session, run, "checkpoint", actor, message)
             run.checkpoint_seq += 1
             session.add(run)
             self._run_changed(run)
             return run
 
-    def wishes(self, run_id: str) -> list[RunRequest]:
+    def requests(self, run_id: str) -> list[RunRequest]:
         """What was asked of the run, oldest first."""
         with self.db.read() as session:
             rows = session.exec(
@@ -195,7 +195,7 @@ class Transitions(StoreBase):
             return
         # Reasons are computed again by each tick: not worth a flush to disk.
         with self.db.write(durable=False) as session:
-            # One statement: a sweep's thousands of cells are told at once.
+            # One statement: a sweep's thousands of trials are told at once.
             session.connection().execute(
                 update(Run)
                 .where(col(Run.id) == bindparam("which"), col(Run.state) == RunState.QUEUED.value)
@@ -207,12 +207,14 @@ class Transitions(StoreBase):
             for sweep_id in {sweep_id for _, sweep_id, _ in changed if sweep_id is not None}:
                 self.db.changed(Change("sweep", sweep_id))
 
-    def _wish(self, session: Session, run: Run, wish: str, actor: str, message: str | None) -> None:
+    def _request(
+        self, session: Session, run: Run, kind: str, actor: str, message: str | None
+    ) -> None:
         session.add(
             RunRequest(
                 run_id=run.id,
                 attempt=run.attempt,
-                wish=wish,
+                kind=kind,
                 message=message,
                 actor=actor,
                 at=self.clock(),

@@ -50,7 +50,7 @@ _OF_ONE_RUN = frozenset(
 
 
 class MirrorController:
-    """Keeps the wishes of ``tracking.wandb`` and of ``lehr wandb mirror`` carried out.
+    """Keeps the requests of ``tracking.wandb`` and of ``lehr wandb mirror`` carried out.
 
     Args:
         store: read only.
@@ -69,7 +69,7 @@ class MirrorController:
         self._guard = threading.Lock()
         self._changed: set[str] = set()
         self._judged: set[str] = set()
-        self._wished: set[str] = set()
+        self._requested: set[str] = set()
         """Runs whose mirror is not done."""
         self._child: subprocess.Popen[str] | None = None
         self._began = self._wanted_at = 0.0
@@ -123,7 +123,7 @@ class MirrorController:
             changed, self._changed = self._changed, set()
         for run_id in changed:
             self._judge(run_id)
-        if not self._wished:
+        if not self._requested:
             if self._child is not None and time.monotonic() - self._wanted_at > _IDLE_S:
                 child, self._child = self._child, None
                 self._end(child)
@@ -132,11 +132,11 @@ class MirrorController:
         fresh = self._ensure_child()
         if self._child is None:
             return
-        for run_id in sorted(self._wished if fresh else self._wished & changed):
+        for run_id in sorted(self._requested if fresh else self._requested & changed):
             self._tell(run_id)
-        for run_id in sorted(self._wished):
+        for run_id in sorted(self._requested):
             if self._is_done(self._store.run(run_id)):
-                self._wished.discard(run_id)
+                self._requested.discard(run_id)
 
     def _judge(self, run_id: str) -> None:
         """Whether a run that changed wants a mirror."""
@@ -145,22 +145,22 @@ class MirrorController:
             run = self._store.run(run_id)
         except NotFound:
             return
-        wish = notes.wish()
-        if wish is None and run_id not in self._judged:
+        request = notes.request()
+        if request is None and run_id not in self._judged:
             settings = Tracking.model_validate(run.spec.get("tracking") or {}).wandb
             if settings is not None and settings.mode != "off":
-                wish = MirrorRequest(settings=settings, at=run.created_at)
-                notes.write(wish)
+                request = MirrorRequest(settings=settings, at=run.created_at)
+                notes.write(request)
         self._judged.add(run_id)
-        if wish is None:
+        if request is None:
             return
         if run.archived and run_id in self._store.deleted_runs():
-            self._wished.discard(run_id)
+            self._requested.discard(run_id)
             notes.forget()
-        elif wish.settings.mode != "off" and not self._is_done(run):
-            self._wished.add(run_id)
+        elif request.settings.mode != "off" and not self._is_done(run):
+            self._requested.add(run_id)
         else:
-            self._wished.discard(run_id)
+            self._requested.discard(run_id)
 
     def _is_done(self, run: Run) -> bool:
         progress = Notes(self._home, run.id).progress()
@@ -206,7 +206,7 @@ class MirrorController:
         return True
 
     def _say(self, message: str) -> None:
-        for run_id in self._wished:
+        for run_id in self._requested:
             note_error(Notes(self._home, run_id), message)
 
     def _tell(self, run_id: str) -> None:
@@ -245,8 +245,8 @@ def _environment(home: Path) -> dict[str, str]:
     return folders | {k: v for k, v in os.environ.items() if k not in _OF_ONE_RUN}
 
 
-def wish_for(home: Path, run_id: str, settings: WandbTracking, *, at: float) -> None:
+def request_for(home: Path, run_id: str, settings: WandbTracking, *, at: float) -> None:
     """Record that a run be mirrored, or mirrored otherwise than so far."""
     notes = Notes(home, run_id)
     notes.write(MirrorRequest(settings=settings, at=at))
-    notes.write(Progress(wish_at=at))
+    notes.write(Progress(request_at=at))

@@ -73,7 +73,7 @@ def _closing(store: Store, home: Path, run: Run, detail: RunDetail) -> Closing:
         "lehr/state": run.state,
         "lehr/reason": run.reason,
         "lehr/attempts": run.attempt,
-        "lehr/alarms": detail.alarms,
+        "lehr/alerts": detail.alerts,
         "lehr/device": detail.device,
         "lehr/parameters": detail.parameters,
     }

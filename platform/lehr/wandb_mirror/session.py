@@ -72,23 +72,23 @@ class MirrorSession:
         self._notes = Notes(home, run_id)
 
     def keep(self) -> None:
-        """Until the run has come to rest, the wish has changed, or ``stop`` is set.
+        """Until the run has come to rest, the request has changed, or ``stop`` is set.
 
         Raises:
             wandb.Error: W&B refused, or could not be reached to begin with.
         """
         while True:
-            wish = self._notes.wish()
+            request = self._notes.request()
             known = self._notes.progress()
-            if wish is None or wish.settings.mode == "off":
+            if request is None or request.settings.mode == "off":
                 return
             if known and known.state == "done" and known.run_state == self._feed().state:
                 return
             try:
-                _Writing(self._home, self._notes, wish, self._feed, self._stop).keep()
+                _Writing(self._home, self._notes, request, self._feed, self._stop).keep()
             except _Superseded:
                 continue
-            if self._stop.is_set() or self._notes.wish() == wish:
+            if self._stop.is_set() or self._notes.request() == request:
                 return
 
 
@@ -99,17 +99,17 @@ class _Writing:
         self,
         home: Path,
         notes: Notes,
-        wish: MirrorRequest,
+        request: MirrorRequest,
         feed: Callable[[], RunFeed],
         stop: threading.Event,
     ) -> None:
         self._home = home
         self._replica = homes.replica_dir(home)
         self._notes = notes
-        self._wish = wish
+        self._request = request
         self._feed = feed
         self._stop = stop
-        self._offline = wish.settings.mode == "offline"
+        self._offline = request.settings.mode == "offline"
         self._samples: list[list[Any]] = []
         self._written: dict[int, int] = {}
         """By attempt, the last step of it that was given to W&B."""
@@ -139,27 +139,27 @@ class _Writing:
         """Offline always anew; online with the decisions of the first time."""
         known = None if self._offline else self._notes.progress()
         return Progress(
-            wish_at=self._wish.at,
+            request_at=self._request.at,
             state="mirroring",
             limits=_limits(feed) if known is None else known.limits,
             ends={} if known is None else known.ends,
         )
 
     def _open(self, feed: RunFeed) -> Any:
-        wish = self._wish.settings
+        request = self._request.settings
         folder = self._notes.folder / "files"
         if self._offline:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         known = wandb.Settings.model_fields
-        tags = dict.fromkeys(tag[:_TAG_LIMIT] for tag in [*feed.tags, *wish.tags] if tag)
+        tags = dict.fromkeys(tag[:_TAG_LIMIT] for tag in [*feed.tags, *request.tags] if tag)
         run = wandb.init(
             id=feed.run_id,
             name=feed.name,
-            project=wish.project or feed.project,
-            entity=wish.entity,
-            group=wish.group or feed.sweep,
-            job_type=wish.job_type,
+            project=request.project or feed.project,
+            entity=request.entity,
+            group=request.group or feed.sweep,
+            job_type=request.job_type,
             tags=list(tags),
             notes=feed.notes or None,
             config=feed.config,
@@ -178,7 +178,7 @@ class _Writing:
         while True:
             feed = self._feed()
             self._catch_up(feed)
-            if self._stop.is_set() or self._notes.wish() != self._wish:
+            if self._stop.is_set() or self._notes.request() != self._request:
                 return False
             if feed.resting and feed.closing is not None:
                 self._close(feed)

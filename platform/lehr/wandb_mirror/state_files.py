@@ -1,7 +1,7 @@
-"""What is known of a mirror: ``<home>/wandb/<run id>/wish.json`` and ``progress.json``.
+"""What is known of a mirror: ``<home>/wandb/<run id>/request.json`` and ``progress.json``.
 
-The server writes the wish, the mirror's process the progress; each is replaced whole, so a reader
-never sees half of one. Neither holds a key.
+The server writes the request, the mirror's process the progress; each is replaced whole, so a
+reader never sees half of one. Neither holds a key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MirrorRequest(BaseModel):
 
     settings: WandbTracking
     at: float
-    """When it was asked for: a later wish begins anew."""
+    """When it was asked for: a later request begins anew."""
 
 
 class Progress(BaseModel):
@@ -36,8 +36,8 @@ class Progress(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    wish_at: float
-    """The wish that it carries out."""
+    request_at: float
+    """The request that it carries out."""
     state: State = "waiting"
     offsets: dict[int, int] = {}
     """Bytes of each attempt's events that have been taken up."""
@@ -64,16 +64,16 @@ class Notes:
         self.run_id = run_id
         self.folder = root(home) / run_id
 
-    def wish(self) -> MirrorRequest | None:
-        return _read(self.folder / "wish.json", MirrorRequest)
+    def request(self) -> MirrorRequest | None:
+        return _read(self.folder / "request.json", MirrorRequest)
 
     def progress(self) -> Progress | None:
-        """None before the mirror has begun with the wish that stands."""
-        wish, found = self.wish(), _read(self.folder / "progress.json", Progress)
-        return found if wish and found and found.wish_at == wish.at else None
+        """None before the mirror has begun with the request that stands."""
+        request, found = self.request(), _read(self.folder / "progress.json", Progress)
+        return found if request and found and found.request_at == request.at else None
 
     def write(self, note: MirrorRequest | Progress) -> None:
-        name = "wish.json" if isinstance(note, MirrorRequest) else "progress.json"
+        name = "request.json" if isinstance(note, MirrorRequest) else "progress.json"
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self.folder / f".{name}.{os.getpid()}"
         draft.write_text(note.model_dump_json(), "utf-8")
@@ -91,10 +91,10 @@ def root(home: Path) -> Path:
 
 
 def known(home: Path) -> Iterator[Notes]:
-    """Of all runs that have a wish."""
+    """Of all runs that have a request."""
     if root(home).is_dir():
         for folder in sorted(root(home).iterdir()):
-            if (folder / "wish.json").is_file():
+            if (folder / "request.json").is_file():
                 yield Notes(home, folder.name)
 
 
@@ -104,23 +104,23 @@ def view(home: Path, run_id: str, sizes: dict[int, dict[str, int]]) -> WandbView
     ``sizes`` are the replica's streams by attempt and name.
     """
     notes = Notes(home, run_id)
-    wish = notes.wish()
-    if wish is None or wish.settings.mode == "off":
+    request = notes.request()
+    if request is None or request.settings.mode == "off":
         return None
-    progress = notes.progress() or Progress(wish_at=wish.at)
+    progress = notes.progress() or Progress(request_at=request.at)
     behind = sum(
         max(0, progress.ends.get(number, streams.get(EVENTS, 0)) - progress.offsets.get(number, 0))
         for number, streams in sizes.items()
     )
     return WandbView(
-        mode=wish.settings.mode,
+        mode=request.settings.mode,
         state=progress.state,
         records=progress.records,
         behind_bytes=behind,
         url=progress.url,
         folder=progress.folder,
         error=progress.error,
-        text=_text(wish.settings.mode, progress, behind),
+        text=_text(request.settings.mode, progress, behind),
     )
 
 

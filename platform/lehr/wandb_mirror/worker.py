@@ -93,10 +93,10 @@ class MirrorWorker:
 
 def note_error(notes: Notes, message: str) -> None:
     """What went wrong, where people see it: one line, without a key."""
-    wish = notes.wish()
-    if wish is None:
+    request = notes.request()
+    if request is None:
         return
-    progress = notes.progress() or Progress(wish_at=wish.at)
+    progress = notes.progress() or Progress(request_at=request.at)
     secret = os.environ.get("WANDB_API_KEY")
     text = message.replace(secret, "***") if secret else message
     progress.state, progress.error = "failed", " ".join(text.split())[:300]

@@ -39,8 +39,8 @@ def gather(
         ]
         rows = [_attempt(row) for row in database.execute("SELECT * FROM attempts")]
         attempts = [row for row in rows if row.run in ids]
-        asked = database.execute("SELECT * FROM wishes")
-        wishes = [(w["run_id"], w["wish"]) for w in asked if w["run_id"] in ids]
+        asked = database.execute("SELECT * FROM requests")
+        requests = [(w["run_id"], w["request"]) for w in asked if w["run_id"] in ids]
     earlier = {row.id for row in rows} - {row.id for row in attempts}
     return History(
         runs=runs,
@@ -50,7 +50,7 @@ def gather(
         streams=[stream for one in attempts for stream in _streams(home, runs_dir, one)],
         series={run.id: series(run.id) for run in runs},
         acknowledged=tuple(acknowledged),
-        wishes=wishes,
+        requests=requests,
         processes=_processes({one.id for one in attempts}),
         held_locks=_held_locks(home),
     )

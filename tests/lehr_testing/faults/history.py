@@ -71,7 +71,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Ack:
-    """A request that was answered with success: ``submit``, or a verb's wish."""
+    """A request that was answered with success: ``submit``, or a verb's request."""
 
     what: str
     run: str
@@ -87,8 +87,8 @@ class History:
     series: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """By run, the steps of its merged series in the order in which it is read."""
     acknowledged: Sequence[Ack] = ()
-    wishes: Sequence[tuple[str, str]] = ()
-    """(run, wish), as recorded."""
+    requests: Sequence[tuple[str, str]] = ()
+    """(run, request), as recorded."""
     processes: Mapping[str, int] = field(default_factory=dict)
     """Attempts that have living processes, and how many."""
     held_locks: Mapping[str, str | None] = field(default_factory=dict)
@@ -111,11 +111,11 @@ def check(history: History) -> list[str]:
 
 def _acknowledged(history: History) -> Iterator[str]:
     known = {run.id for run in history.runs}
-    wishes = set(history.wishes)
+    requests = set(history.requests)
     for ack in history.acknowledged:
         if ack.run not in known:
             yield f"lost: {ack.run} was acknowledged and is not recorded"
-        elif ack.what != "submit" and (ack.run, ack.what) not in wishes:
+        elif ack.what != "submit" and (ack.run, ack.what) not in requests:
             yield f"lost: {ack.what} of {ack.run} was acknowledged and is not recorded"
     for name, number in Counter(run.name for run in history.runs).items():
         if number > 1:

@@ -17,7 +17,7 @@ RUN = [
     "server: before a start is asked for",
     "server: after a start is asked for",
     "server: a start is confirmed",
-    "server: before a beat is answered",
+    "server: before a heartbeat is answered",
     "server: before an exit is settled",
     "server: before an exit is answered",
     "bridge: before start",
@@ -47,7 +47,7 @@ REQUEUE = around("move to queued")
 FAIL = around("move to failed")
 """Its trainer fails, and it has none."""
 
-CANCEL = around("wish to cancel", "move to stopping", "move to cancelled")
+CANCEL = around("request to cancel", "move to stopping", "move to cancelled")
 
 DEAF = [
     "server: before a stop is asked for",
@@ -58,17 +58,17 @@ DEAF = [
 ]
 """A cancel that the training does not hear: it is asked by Ray's way, too."""
 
-PAUSE = around("wish to pause", "move to paused", "wish to run")
+PAUSE = around("request to pause", "move to paused", "request to run")
 """Paused, and resumed."""
 
 PRUNE = around("prune_run", "move to pruned")
 """A sweep whose worse half is ended early."""
 
-TPE = around("add_cells")
+TPE = around("add_trials")
 """A sweep that chooses its points as it goes."""
 
 STOP = around("stop_sweep")
-"""A sweep whose cells all fail in one way."""
+"""A sweep whose trials all fail in one way."""
 
 ROLLOUT = around("submit_stage_run", "record_verdicts", "pass_stage")
 """A rollout that passes all its stages."""
@@ -96,6 +96,6 @@ QUICK = [
     ("run", "bridge: after start"),
     ("run", "agent: before a shim is started"),
     ("run", "shim: before the end is noted"),
-    ("cancel", "wish to cancel: after commit"),
+    ("cancel", "request to cancel: after commit"),
 ]
 """One a process, for the ordinary suite."""

@@ -93,7 +93,7 @@ class Ordeal(FakeServer):
 
     def sweep(self, spec: dict[str, Any]) -> Any:
         sweep = self.firmly(lambda client: client.sweep(spec, idempotency_key=spec["name"]))
-        self.acknowledged += [Ack("submit", cell.run.id) for cell in sweep.cells]
+        self.acknowledged += [Ack("submit", trial.run.id) for trial in sweep.trials]
         return sweep
 
     def verb(self, run: Run, verb: str) -> None:

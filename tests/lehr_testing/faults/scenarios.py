@@ -54,11 +54,11 @@ def pause(server: Ordeal, name: str) -> None:
 
 def prune(server: Ordeal, name: str) -> None:
     rates = [1e-3, 2e-3, 1e-6, 1e-7]
-    sweep = server.sweep(_cells(server, name, rates, steps=SLOW_STEPS, max_concurrent=2))
-    cells = [cell.run for cell in sweep.cells]
-    runs = [server.firmly(lambda client, i=cell.id: client.run(i)) for cell in cells]
+    sweep = server.sweep(_trials(server, name, rates, steps=SLOW_STEPS, max_concurrent=2))
+    trials = [trial.run for trial in sweep.trials]
+    runs = [server.firmly(lambda client, i=trial.id: client.run(i)) for trial in trials]
     assert server.ends(*runs) == ["completed", "completed", "pruned", "pruned"]
-    assert len(server.firmly(lambda client: client.find_sweep(sweep.id)).cells) == len(rates)
+    assert len(server.firmly(lambda client: client.find_sweep(sweep.id)).trials) == len(rates)
 
 
 def tpe(server: Ordeal, name: str) -> None:
@@ -71,23 +71,23 @@ def tpe(server: Ordeal, name: str) -> None:
     }
     sweep = server.sweep(spec)
 
-    def cells() -> list:
-        return server.firmly(lambda client: client.find_sweep(sweep.id)).cells
+    def trials() -> list:
+        return server.firmly(lambda client: client.find_sweep(sweep.id)).trials
 
     until(
-        lambda: len(cells()) == 12 and all(c.run.state == "completed" for c in cells()),
+        lambda: len(trials()) == 12 and all(c.run.state == "completed" for c in trials()),
         within_s=180,
-        what="twelve cells that completed",
+        what="twelve trials that completed",
         every_s=0.5,
     )
-    assert len({c.parameters["train.optimizer.lr"] for c in cells()}) == 12
+    assert len({c.parameters["train.optimizer.lr"] for c in trials()}) == 12
 
 
 def stop(server: Ordeal, name: str) -> None:
-    spec = _cells(server, name, [1e-3, 2e-3, 3e-3, 4e-3, 5e-3], steps=8, max_concurrent=1)
+    spec = _trials(server, name, [1e-3, 2e-3, 3e-3, 4e-3, 5e-3], steps=8, max_concurrent=1)
     spec["run"]["env"]["FAKE_FAIL_AT"] = "2"
     sweep = server.sweep(spec)
-    runs = [server.firmly(lambda client, i=cell.run.id: client.run(i)) for cell in sweep.cells]
+    runs = [server.firmly(lambda client, i=trial.run.id: client.run(i)) for trial in sweep.trials]
     ends = server.ends(*runs)
     assert ends[:3] == ["failed"] * 3
     assert ends[4] == "cancelled"
@@ -138,12 +138,12 @@ def _sweep(server: Ordeal, name: str, *, steps: int) -> dict:
     }
 
 
-def _cells(
+def _trials(
     server: Ordeal, name: str, rates: list[float], *, steps: int, max_concurrent: int
 ) -> dict:
     return _sweep(server, name, steps=steps) | {
         "method": "list",
-        "cells": [{"train.optimizer.lr": rate} for rate in rates],
+        "points": [{"train.optimizer.lr": rate} for rate in rates],
         "max_concurrent": max_concurrent,
         "pruning": {"name": "median", "startup_trials": 2, "min_steps": 5},
     }

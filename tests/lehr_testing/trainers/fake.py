@@ -62,7 +62,7 @@ def say(kind: str, **fields: Any) -> None:
 
 
 def handicap() -> float:
-    """Decades between the learning rate and 1e-3: cells of a sweep differ by it."""
+    """Decades between the learning rate and 1e-3: trials of a sweep differ by it."""
     found = re.search(r"^optimizer:$(?:\n +.*)*?\n  lr: (\S+)", CONFIG, re.MULTILINE)
     return abs(math.log10(float(found[1])) + 3) if found else 0.0
 

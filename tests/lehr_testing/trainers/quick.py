@@ -46,7 +46,7 @@ def _settle(store: Any, run: Any) -> None:
         with suppress(seeding.NotWaiting):
             _train(store, run)
         return
-    store.move(
+    store.transition(
         run.id,
         old=RunState.QUEUED,
         new=RunState.CANCELLED,

@@ -31,7 +31,7 @@ def test_p1s_comparison_of_8_bit_adamw_at_three_times_the_rate_is_called_out():
 def test_one_factor_is_a_fair_comparison():
     result = compare([run("a", [4, 3]), run("b", [4, 2.5], lr=9e-4)])
     assert result.notes == ()
-    assert result.standings[1].delta == pytest.approx(-0.5)
+    assert result.results[1].delta == pytest.approx(-0.5)
 
 
 def test_a_seed_run_twice_is_no_noise_between_seeds():
@@ -61,9 +61,9 @@ def test_values_of_different_held_out_sets_have_no_delta_and_it_is_the_first_not
     ]
     result = compare(runs)
     assert result.held_out.verdict == "different"
-    assert [s.value for s in result.standings] == [3, 2, 2.5]
-    assert [s.delta for s in result.standings] == [0, None, -0.5]
-    assert [s.incomparable for s in result.standings] == [False, True, False]
+    assert [s.value for s in result.results] == [3, 2, 2.5]
+    assert [s.delta for s in result.results] == [0, None, -0.5]
+    assert [s.incomparable for s in result.results] == [False, True, False]
     assert result.notes[0] == result.held_out_note
     assert result.notes[0].startswith("val/loss cannot be compared")
     assert len(result.notes) == 2
@@ -72,7 +72,7 @@ def test_values_of_different_held_out_sets_have_no_delta_and_it_is_the_first_not
 def test_a_training_loss_compares_whatever_the_held_out_sets_are():
     result = compare([run("a", [4, 3]), run("b", [4, 2], held_out="b" * 64)], metric="train/loss")
     assert result.held_out.verdict == "different"
-    assert result.standings[1].delta == -1
+    assert result.results[1].delta == -1
     assert result.held_out_note is None
     assert result.notes == ()
 
@@ -80,7 +80,7 @@ def test_a_training_loss_compares_whatever_the_held_out_sets_are():
 def test_a_held_out_set_that_is_not_known_is_noted_beside_the_delta():
     result = compare([run("a", [4, 3]), run("old", [4, 2], held_out=None)])
     assert result.held_out.verdict == "unknown"
-    assert result.standings[1].delta == -1
+    assert result.results[1].delta == -1
     assert "old recorded no digest" in result.notes[0]
 
 
@@ -93,12 +93,12 @@ def test_seeds_of_different_held_out_sets_say_nothing_of_the_noise():
 def test_runs_are_compared_where_all_of_them_have_been():
     result = compare([run("long", [4, 3, 2, 1]), run("short", [4.5, 3.5], lr=1e-3)])
     assert result.common_x == 20
-    assert [s.value for s in result.standings] == [3, 3.5]
+    assert [s.value for s in result.results] == [3, 3.5]
 
 
 def test_a_run_without_points_has_no_standing():
     result = compare([run("a", [1.0]), run("b", [], lr=1.0)])
-    assert [s.value for s in result.standings] == [None, None]
+    assert [s.value for s in result.results] == [None, None]
 
 
 def test_what_changes_only_speed_is_shown_but_is_no_factor():

@@ -22,7 +22,7 @@ def curve(values, steps=STEPS):
 
 
 def codes(curves, **kwargs):
-    return {alarm.code for alarm in diagnose(curves, total_steps=1000, warmup_steps=20, **kwargs)}
+    return {alert.code for alert in diagnose(curves, total_steps=1000, warmup_steps=20, **kwargs)}
 
 
 def fp32_check(loss, seed, *, every=50, spread=0.35, lie=0.0):
@@ -42,7 +42,7 @@ def fp32_check(loss, seed, *, every=50, spread=0.35, lie=0.0):
 
 @pytest.mark.parametrize("same_tokens", [True, False], ids=["with the same tokens", "without"])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_healthy_run_raises_no_alarm_at_any_point_of_its_life(seed, same_tokens):
+def test_a_healthy_run_raises_no_alerts_at_any_point_of_its_life(seed, same_tokens):
     loss = healthy(seed, noise=0.02 + 0.1 * (seed % 5) / 5)
     norms = 1 + 5 * np.exp(-np.arange(1000) / 50) + np.random.default_rng(seed).gamma(2, 0.1, 1000)
     for end in (5, 30, 100, 250, 400, 550, 700, 850, 1000):
@@ -66,14 +66,14 @@ def test_p2s_silent_divergence_is_seen_from_the_step_where_it_began(seed, lie):
     """However much easier or harder than the batch the one sequence is."""
     loss = healthy(seed)
     check = fp32_check(loss, seed, lie=lie)
-    (alarm,) = (
+    (alert,) = (
         a
         for a in diagnose({"train/loss": curve(loss), **check}, total_steps=1000)
         if a.code == "too_good"
     )
-    assert alarm.step == 550
-    assert f"now by {lie:.1f}" in alarm.seen
-    assert "too good to be true" in alarm.message
+    assert alert.step == 550
+    assert f"now by {lie:.1f}" in alert.seen
+    assert "too good to be true" in alert.message
 
 
 def test_without_the_loss_on_the_same_tokens_a_clear_lie_is_still_seen():
@@ -81,21 +81,21 @@ def test_without_the_loss_on_the_same_tokens_a_clear_lie_is_still_seen():
     check = fp32_check(loss, 0, spread=0.05)
     del check["loss_same_tokens"]
     loss[500:] -= 1.0
-    (alarm,) = (
+    (alert,) = (
         a
         for a in diagnose({"train/loss": curve(loss), **check}, total_steps=1000)
         if a.code == "too_good"
     )
-    assert alarm.step == 550
+    assert alert.step == 550
 
 
 def test_nan_is_named_with_its_step():
     loss = healthy(0)
     loss[187:] = math.nan
-    (alarm,) = (
+    (alert,) = (
         a for a in diagnose({"train/loss": curve(loss)}, total_steps=1000) if a.code == "nan"
     )
-    assert alarm.step == 188
+    assert alert.step == 188
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -121,10 +121,10 @@ def test_a_flat_loss_in_mid_schedule_is_stagnant(seed):
 def test_repeated_spikes_are_counted():
     loss = healthy(0)
     loss[[300, 500, 620]] += 2.0
-    (alarm,) = (
+    (alert,) = (
         a for a in diagnose({"train/loss": curve(loss)}, total_steps=1000) if a.code == "spikes"
     )
-    assert "3 times" in alarm.seen
+    assert "3 times" in alert.seen
 
 
 def test_a_gradient_norm_that_grew_tenfold_is_exploding():
@@ -142,8 +142,8 @@ def test_validation_that_rises_while_training_falls_is_overfitting():
 
 def test_waiting_for_data_is_said_as_a_share_of_the_step():
     curves = {"step_time_s": curve([0.5] * 1000), "data_wait_s": curve([0.1] * 1000)}
-    (alarm,) = diagnose(curves, total_steps=1000)
-    assert "20%" in alarm.seen
+    (alert,) = diagnose(curves, total_steps=1000)
+    assert "20%" in alert.seen
 
 
 def test_nothing_recorded_is_nothing_wrong():

@@ -10,15 +10,15 @@ import pytest
 from lehr.analysis import colours
 from lehr.analysis.figures import curves_figure_data, sweep_figure, sweep_figure_data
 from lehr.analysis.sweep_result import outcome, parameter_choice, short, sweep_verdict
-from lehr.schemas import CellView, RunView, Series, SweepDetail
+from lehr.schemas import RunView, Series, SweepDetail, TrialView
 
 LR = "train.optimizer.lr"
 
 
-def cell(number: int, value: float | None, *, compared: bool = True, **changes: Any) -> CellView:
+def trial(number: int, value: float | None, *, compared: bool = True, **changes: Any) -> TrialView:
     parameters = changes.pop("parameters")
     run = {"state": "completed", "cause": None, **changes}
-    return CellView(
+    return TrialView(
         number=number,
         parameters=parameters,
         run=RunView(
@@ -36,8 +36,8 @@ def cell(number: int, value: float | None, *, compared: bool = True, **changes: 
     )
 
 
-def sweep(cells: list[CellView], **changes: Any) -> SweepDetail:
-    ranked = [c for c in cells if c.compared_value is not None]
+def sweep(trials: list[TrialView], **changes: Any) -> SweepDetail:
+    ranked = [c for c in trials if c.compared_value is not None]
     best = min(ranked, key=lambda c: c.compared_value, default=None)
     if best is not None:
         best.best = True
@@ -48,8 +48,8 @@ def sweep(cells: list[CellView], **changes: Any) -> SweepDetail:
         "method": "grid",
         "metric": "val/loss",
         "goal": "minimize",
-        "parameters": list(cells[0].parameters),
-        "counts": {"completed": len(cells)},
+        "parameters": list(trials[0].parameters),
+        "counts": {"completed": len(trials)},
         "state": "finished",
         "best_run_id": best.run.id if best else None,
         "best_value": best.compared_value if best else None,
@@ -57,15 +57,15 @@ def sweep(cells: list[CellView], **changes: Any) -> SweepDetail:
         "compared_at_step": 100,
         "created_at": 0.0,
         "spec": {},
-        "cells": cells,
+        "trials": trials,
         **changes,
     }
     return SweepDetail(**fields)
 
 
-def parabola(rates: list[float], at: float = 1e-3) -> list[CellView]:
+def parabola(rates: list[float], at: float = 1e-3) -> list[TrialView]:
     return [
-        cell(n, 3 + 0.2 * math.log(rate / at) ** 2, parameters={LR: rate})
+        trial(n, 3 + 0.2 * math.log(rate / at) ** 2, parameters={LR: rate})
         for n, rate in enumerate(rates, start=1)
     ]
 
@@ -93,19 +93,19 @@ def test_the_edge_of_the_grid_is_called_out():
     assert "minimum" not in [shape["name"] for shape in sweep_figure_data(grid)["layout"]["shapes"]]
 
 
-def test_diverged_failed_and_unfinished_cells_are_apart():
-    cells = [
+def test_diverged_failed_and_unfinished_trials_are_apart():
+    trials = [
         *parabola([3e-4, 1e-3, 3e-3]),
-        cell(4, math.nan, parameters={LR: 1e-2}),
-        cell(5, 4.0, compared=False, parameters={LR: 2e-2}, state="failed", cause="nan_loss"),
-        cell(6, None, parameters={LR: 3e-2}, state="failed", cause="out_of_memory"),
-        cell(7, 5.0, compared=False, parameters={LR: 4e-2}, state="running"),
-        cell(8, None, parameters={LR: 5e-2}, state="queued"),
+        trial(4, math.nan, parameters={LR: 1e-2}),
+        trial(5, 4.0, compared=False, parameters={LR: 2e-2}, state="failed", cause="nan_loss"),
+        trial(6, None, parameters={LR: 3e-2}, state="failed", cause="out_of_memory"),
+        trial(7, 5.0, compared=False, parameters={LR: 4e-2}, state="running"),
+        trial(8, None, parameters={LR: 5e-2}, state="queued"),
     ]
-    assert [outcome(one) for one in cells[3:]] == [
+    assert [outcome(one) for one in trials[3:]] == [
         *("diverged", "diverged", "gave_up", "pending", "silent"),
     ]
-    figure = sweep_figure_data(sweep(cells, state="running"))
+    figure = sweep_figure_data(sweep(trials, state="running"))
     drawn = {role: trace["x"] for role, trace in roles(figure).items() if role != "fit"}
     assert drawn == {
         "points": [3e-4, 1e-3, 3e-3],
@@ -114,17 +114,17 @@ def test_diverged_failed_and_unfinished_cells_are_apart():
         "gave_up": [3e-2],
         "pending": [4e-2],
     }
-    assert "still running" in sweep_verdict(sweep(cells, state="running"), LR)
+    assert "still running" in sweep_verdict(sweep(trials, state="running"), LR)
 
 
 def test_seeds_are_bars_and_other_parameters_lines_of_their_own():
-    cells = [
-        cell(n, 3 + seed / 10 + decay, parameters={LR: rate, "train.seed": seed, "wd": decay})
+    trials = [
+        trial(n, 3 + seed / 10 + decay, parameters={LR: rate, "train.seed": seed, "wd": decay})
         for n, (rate, seed, decay) in enumerate(
             (r, s, d) for r in (1e-3, 3e-3) for s in (0, 1) for d in (0.0, 0.1)
         )
     ]
-    figure = sweep_figure_data(sweep(cells))
+    figure = sweep_figure_data(sweep(trials))
     means = [trace for trace in figure["data"] if trace["name"] == "mean"]
     assert [trace["error_y"]["array"] for trace in means] == [
         pytest.approx([0.05, 0.05]),
@@ -134,17 +134,17 @@ def test_seeds_are_bars_and_other_parameters_lines_of_their_own():
 
 
 def test_words_are_a_category():
-    cells = [
-        cell(n, 3.0 + n, parameters={"train.optimizer.name": name})
+    trials = [
+        trial(n, 3.0 + n, parameters={"train.optimizer.name": name})
         for n, name in enumerate(("adamw", "muon"))
     ]
-    figure = sweep_figure_data(sweep(cells))
+    figure = sweep_figure_data(sweep(trials))
     assert figure["layout"]["xaxis"]["type"] == "category"
 
 
 def test_nothing_to_compare_yet_says_so():
-    grid = sweep([cell(1, None, parameters={LR: 1e-3}, state="queued")], state="waiting")
-    assert sweep_verdict(grid, LR) == "No cell has a val/loss to compare yet."
+    grid = sweep([trial(1, None, parameters={LR: 1e-3}, state="queued")], state="waiting")
+    assert sweep_verdict(grid, LR) == "No trial has a val/loss to compare yet."
     assert sweep_figure_data(grid)["data"] == []
 
 
@@ -166,13 +166,13 @@ def test_notebooks_get_plotly_figures():
 
 
 def test_no_line_joins_values_of_different_held_out_sets():
-    cells = [
-        cell(n, 3.0 - n / 10, parameters={LR: rate, "train.seed": seed})
+    trials = [
+        trial(n, 3.0 - n / 10, parameters={LR: rate, "train.seed": seed})
         for n, (rate, seed) in enumerate([(1e-3, 0), (1e-3, 1), (3e-3, 0), (3e-3, 1)])
     ]
-    modes = {trace["mode"] for trace in sweep_figure_data(sweep(cells, noise_band=0.1))["data"]}
+    modes = {trace["mode"] for trace in sweep_figure_data(sweep(trials, noise_band=0.1))["data"]}
     assert "lines" in modes
-    other = sweep(cells, noise_band=0.1, held_out="different")
+    other = sweep(trials, noise_band=0.1, held_out="different")
     modes = {trace["mode"] for trace in sweep_figure_data(other)["data"]}
     assert "lines" not in modes
 

@@ -109,7 +109,7 @@ def test_p1_saw_what_is_predicted_for_its_model():
     assert predicted_first_loss(model) == pytest.approx(12.26, abs=0.1)
 
 
-# --- falling loss, alarms ------------------------------------------------------------------
+# --- falling loss, alerts ------------------------------------------------------------------
 
 
 def test_a_loss_must_have_fallen_by_the_end_and_never_be_nan():
@@ -129,20 +129,20 @@ def test_a_loss_must_have_fallen_by_the_end_and_never_be_nan():
     )
 
 
-def test_alarms_count_at_the_end_but_for_nan_and_those_to_ignore_never():
+def test_alerts_count_at_the_end_but_for_nan_and_those_to_ignore_never():
     rising = Alert("diverging", 50, "the loss rose", "A lower rate")
-    assert verdict("no_alarm", seen(alarms=[rising], complete=False)) is None
-    found = judge("no_alarm", ONE, seen(alarms=[rising]))
+    assert verdict("no_alerts", seen(alerts=[rising], complete=False)) is None
+    found = judge("no_alerts", ONE, seen(alerts=[rising]))
     assert (found.verdict, found.seen, found.step) == (
         "failed",
         "the loss rose. A lower rate",
         50,
     )
     lost = Alert("nan", 3, "the loss became nan", "A lower rate")
-    assert verdict("no_alarm", seen(alarms=[lost], complete=False)) == "failed"
+    assert verdict("no_alerts", seen(alerts=[lost], complete=False)) == "failed"
     waits = Alert("data_wait", 9, "7% of a step", "More workers")
-    assert verdict("no_alarm", seen(alarms=[waits])) == "failed"
-    assert verdict("no_alarm", seen(alarms=[waits]), STAGES["cpu"]) == "passed"
+    assert verdict("no_alerts", seen(alerts=[waits])) == "failed"
+    assert verdict("no_alerts", seen(alerts=[waits]), STAGES["cpu"]) == "passed"
 
 
 # --- memory, MFU ---------------------------------------------------------------------------

@@ -34,11 +34,11 @@ def grid(*overrides: str, file: Path = LR_GRID) -> SweepSpec:
 
 def test_the_reference_grid_is_as_the_logs_have_it():
     spec = grid()
-    cells = expand(spec)
-    plan = plan_sweep(spec, cells)
-    assert len(cells) == 8
-    assert cells[0][0] == {"train.optimizer.lr": 1e-4}
-    assert cells[-1][0] == {"train.optimizer.lr": 1e-2}
+    trials = expand(spec)
+    plan = plan_sweep(spec, trials)
+    assert len(trials) == 8
+    assert trials[0][0] == {"train.optimizer.lr": 1e-4}
+    assert trials[-1][0] == {"train.optimizer.lr": 1e-2}
     first = plan.trials[0][1]
     assert first.model == "llama-1b-8layer"
     assert first.parameters.total == 755_009_536

@@ -88,13 +88,13 @@ def test_the_json_is_the_view_of_the_api_over_each_axis(lehr):
         assert view.x_axis == axis
         assert view.metric == "train/loss"
         assert common is None or view.common_x == common
-        assert [one.name for one in view.standings] == ["base", "faster"]
-        assert all(one.value is not None and one.tokens_per_s for one in view.standings)
+        assert [one.name for one in view.results] == ["base", "faster"]
+        assert all(one.value is not None and one.tokens_per_s for one in view.results)
 
 
 def test_a_sweep_stands_for_its_runs(lehr):
     done = json.loads(lehr("compare", "base", "grid", "--json").stdout)["comparison"]
-    assert [one["name"] for one in done["standings"]] == ["base", "grid-2", "grid-1"]
+    assert [one["name"] for one in done["results"]] == ["base", "grid-2", "grid-1"]
     assert done["common_x"] == 100
 
 
@@ -112,8 +112,8 @@ def test_runs_of_different_held_out_sets_are_announced_first_and_have_no_delta(l
     assert not [word for word in row.split() if word.startswith(("+0", "-0", "+1", "-1"))]
     view = json.loads(lehr("compare", "base", "few-tokens", "--json").stdout)["comparison"]
     assert view["held_out"] == "different"
-    assert view["standings"][1]["delta"] is None
-    assert view["standings"][1]["incomparable"] == "another held-out set"
+    assert view["results"][1]["delta"] is None
+    assert view["results"][1]["incomparable"] == "another held-out set"
     assert view["notes"][0].startswith("val/loss cannot be compared")
     train = lehr("compare", "base", "few-tokens", "-m", "train/loss").stdout
     assert train.startswith("train/loss at step 200")
@@ -127,7 +127,7 @@ def test_a_held_out_set_that_was_not_recorded_is_announced_first(lehr):
     )
 
 
-def test_cells_of_different_held_out_sets_have_no_rank_and_no_best(lehr):
+def test_trials_of_different_held_out_sets_have_no_rank_and_no_best(lehr):
     lines = lehr("show", "mixed").stdout.splitlines()
     [first] = [
         n for n, line in enumerate(lines) if line.startswith("! val/loss cannot be compared")

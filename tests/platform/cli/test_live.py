@@ -14,7 +14,6 @@ from lehr.cli import watch
 from lehr.cli.live import LiveState, fitting, gpu_map, run_frame, sweep_frame
 from lehr.cli.watch import run_lines
 from lehr.schemas import (
-    CellView,
     ClusterView,
     EventView,
     GpuRef,
@@ -24,6 +23,7 @@ from lehr.schemas import (
     RunDetail,
     RunView,
     SweepDetail,
+    TrialView,
 )
 from lehr_testing import goldens
 
@@ -62,8 +62,8 @@ def make_sweep(*runs: RunView, **more) -> SweepDetail:
     counts: dict[str, int] = {}
     for run in runs:
         counts[run.state] = counts.get(run.state, 0) + 1
-    cells = [
-        CellView(
+    trials = [
+        TrialView(
             number=n,
             parameters={"train.optimizer.lr": RATES[(n - 1) % len(RATES)]},
             run=run,
@@ -88,7 +88,7 @@ def make_sweep(*runs: RunView, **more) -> SweepDetail:
         best_parameters={"train.optimizer.lr": 1e-4},
         created_at=NOW,
         spec={},
-        cells=cells,
+        trials=trials,
         **more,
     )
 
@@ -131,7 +131,7 @@ CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, 
 def test_a_sweep_over_different_held_out_sets_has_no_best_in_its_picture():
     mixed = SWEEP.model_copy(update={"held_out": "different"})
     text = drawn(sweep_frame(mixed, LiveState(CLUSTER, heard_at=NOW), width=100, now=NOW), 100)
-    assert "no cell leads: val/loss is of different held-out sets" in text
+    assert "no trial leads: val/loss is of different held-out sets" in text
     assert "best so far" not in text
 
 
@@ -170,7 +170,7 @@ def test_a_run_as_a_picture():
         1,
         name="big-run",
         placement=[GpuRef(node="n1", gpu=g) for g in range(8)],
-        alarms=["the loss has not fallen for 400 steps"],
+        alerts=["the loss has not fallen for 400 steps"],
         latest={
             "train/loss": Latest(value=2.914, step=412),
             "val/loss": Latest(value=2.951, step=400),
@@ -211,7 +211,7 @@ def test_a_server_that_stays_silent_is_said_in_the_picture():
     assert "not answered" not in drawn(frame)
 
 
-def test_a_sweep_of_many_cells_fits_the_terminal_and_counts_the_rest():
+def test_a_sweep_of_many_trials_fits_the_terminal_and_counts_the_rest():
     states = ["completed"] * 30 + ["running"] * 8 + ["queued"] * 62
     runs = [
         make_run(n, state, step=0 if state == "queued" else 5) for n, state in enumerate(states, 1)
@@ -220,8 +220,8 @@ def test_a_sweep_of_many_cells_fits_the_terminal_and_counts_the_rest():
     text = drawn(sweep_frame(view, LiveState(CLUSTER, heard_at=NOW), height=24, now=NOW))
     assert len(text.splitlines()) <= 24
     assert "queued: lehr show lists all" in text
-    shown, left_out = fitting(view.cells, 11)
-    assert [cell.number for cell in shown] == [1, 2, *range(31, 39)]
+    shown, left_out = fitting(view.trials, 11)
+    assert [trial.number for trial in shown] == [1, 2, *range(31, 39)]
     assert left_out == "and 28 completed, 62 queued: lehr show lists all"
 
 
@@ -235,7 +235,7 @@ def test_gpus_are_marked_as_own_others_free_and_gone():
 
 def test_odd_numbers_and_texts_do_not_break_a_picture():
     odd = make_run(
-        1, latest={"train/loss": Latest(value=math.nan, step=3)}, trend=[math.nan], alarms=["[/b]"]
+        1, latest={"train/loss": Latest(value=math.nan, step=3)}, trend=[math.nan], alerts=["[/b]"]
     )
     text = drawn(run_frame(odd, LiveState(heard_at=NOW), now=NOW))
     assert "nan" in text

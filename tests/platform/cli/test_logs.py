@@ -80,7 +80,7 @@ def test_it_begins_with_the_last_lines_and_goes_on_through_a_later_attempt(api, 
     assert following.stdout.readline() == "step 2\n"
     store = api.store
     running, queued = RunState.RUNNING, RunState.QUEUED
-    assert store.move(
+    assert store.transition(
         run, old=running, new=queued, attempt=1, cause="node_lost", actor="dispatcher"
     )
     store.close_attempt(attempt)

@@ -5,13 +5,13 @@ import io
 import pytest
 from rich.console import Console
 
-from lehr.cli.sweep_table import cells_table, headline, sweep_eta
-from lehr.schemas import CellView, GpuRef, Latest, RunView, SweepDetail
+from lehr.cli.sweep_table import headline, sweep_eta, trials_table
+from lehr.schemas import GpuRef, Latest, RunView, SweepDetail, TrialView
 
 NOW = 1_000_000.0
 
 
-def cell(number, lr, state, *, step=None, value=None, rank=None, node="n1", **more) -> CellView:
+def trial(number, lr, state, *, step=None, value=None, rank=None, node="n1", **more) -> TrialView:
     latest = {} if value is None else {"val/loss": Latest(value=value, step=400)}
     if state == "running" and step:
         latest |= {
@@ -31,7 +31,7 @@ def cell(number, lr, state, *, step=None, value=None, rank=None, node="n1", **mo
         created_at=NOW,
         **more,
     )
-    return CellView(
+    return TrialView(
         number=number,
         parameters={"train.optimizer.lr": lr},
         run=run,
@@ -41,9 +41,9 @@ def cell(number, lr, state, *, step=None, value=None, rank=None, node="n1", **mo
     )
 
 
-def sweep(*cells: CellView) -> SweepDetail:
+def sweep(*trials: TrialView) -> SweepDetail:
     counts: dict[str, int] = {}
-    for one in cells:
+    for one in trials:
         counts[one.run.state] = counts.get(one.run.state, 0) + 1
     return SweepDetail(
         id="s1",
@@ -57,7 +57,7 @@ def sweep(*cells: CellView) -> SweepDetail:
         state="running",
         created_at=NOW,
         spec={},
-        cells=list(cells),
+        trials=list(trials),
     )
 
 
@@ -68,20 +68,22 @@ def text(renderable) -> list[str]:
 
 
 TREND = [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
-CELLS = (
-    cell(
+TRIALS = (
+    trial(
         1, 1e-4, "running", step=412, value=5.912, rank=2, trend=TREND, eta_s=1260, started_at=NOW
     ),
-    cell(
+    trial(
         2, 3e-4, "running", step=412, value=5.204, rank=1, trend=TREND, eta_s=1230, started_at=NOW
     ),
-    cell(3, 2.4e-3, "failed", step=188, value=float("nan"), reason="loss became NaN (LR too high)"),
-    cell(4, 1e-2, "queued", pending_reason="waits for 1 x A100; next in line"),
+    trial(
+        3, 2.4e-3, "failed", step=188, value=float("nan"), reason="loss became NaN (LR too high)"
+    ),
+    trial(4, 1e-2, "queued", pending_reason="waits for 1 x A100; next in line"),
 )
 
 
 def test_the_live_table_has_the_layout_of_the_design():
-    lines = text(cells_table(sweep(*CELLS)))
+    lines = text(trials_table(sweep(*TRIALS)))
     assert lines[0].split() == ["lr", "val/loss", "trend", "tok/s", "MFU", "GPU", "state"]
     assert lines[1].split() == [
         "1.0e-4", "5.912", "█▇▆▅▄▃▂▁", "31.2k", "49", "%", "0", "running", "412",
@@ -93,7 +95,7 @@ def test_the_live_table_has_the_layout_of_the_design():
 
 
 def test_ranked_the_best_comes_first_and_what_has_no_rank_last():
-    lines = text(cells_table(sweep(*CELLS), ranked=True))
+    lines = text(trials_table(sweep(*TRIALS), ranked=True))
     assert [line.split()[:2] for line in lines[1:]] == [
         ["1", "3.0e-4"],
         ["2", "1.0e-4"],
@@ -104,10 +106,10 @@ def test_ranked_the_best_comes_first_and_what_has_no_rank_last():
 
 def test_nodes_are_named_once_there_are_several():
     lines = text(
-        cells_table(
+        trials_table(
             sweep(
-                cell(1, 1e-4, "running", step=1, node="n1"),
-                cell(2, 1e-3, "running", step=1, node="n2"),
+                trial(1, 1e-4, "running", step=1, node="n1"),
+                trial(2, 1e-3, "running", step=1, node="n2"),
             )
         )
     )
@@ -116,9 +118,9 @@ def test_nodes_are_named_once_there_are_several():
 
 
 def test_nothing_that_people_or_trainers_write_is_read_as_markup_or_drives_the_terminal():
-    odd = cell(1, "[/]", "failed", reason="\x1b[2J\x1b]0;title\x07gone [/dim] C:\\temp")
+    odd = trial(1, "[/]", "failed", reason="\x1b[2J\x1b]0;title\x07gone [/dim] C:\\temp")
     view = sweep(odd).model_copy(update={"metric": "[/val]"})
-    lines = text(cells_table(view))
+    lines = text(trials_table(view))
     assert "[/val]" in lines[0]
     assert lines[1].split()[0] == "[/]"
     assert lines[1].endswith("failed: gone [/dim] C:\\temp")
@@ -126,20 +128,20 @@ def test_nothing_that_people_or_trainers_write_is_read_as_markup_or_drives_the_t
 
 
 def test_the_headline_counts_and_estimates():
-    line = text(headline(sweep(*CELLS[:2])))[0]
+    line = text(headline(sweep(*TRIALS[:2])))[0]
     assert line == "lr-grid   running 2 · done 0   step 412/1,000   ETA 21 m"
-    line = text(headline(sweep(*CELLS)))[0]
+    line = text(headline(sweep(*TRIALS)))[0]
     assert "running 2 · done 0 · waiting 1 · failed 1" in line
 
 
 def test_what_waits_adds_its_waves_to_the_estimate():
-    running = cell(1, 1e-4, "running", step=500, eta_s=100.0, started_at=NOW)
-    waiting = [cell(n, n * 1e-3, "queued") for n in (2, 3)]
+    running = trial(1, 1e-4, "running", step=500, eta_s=100.0, started_at=NOW)
+    waiting = [trial(n, n * 1e-3, "queued") for n in (2, 3)]
     assert sweep_eta(sweep(running)) == 100.0
     # One place: each of the two waits for the one before it, and takes 200 s in all.
     assert sweep_eta(sweep(running, *waiting)) == pytest.approx(500.0)
     assert sweep_eta(sweep(*waiting)) is None
     # At its last step nothing is left of it, but those that wait need as long as it took.
-    at_end = cell(1, 1e-4, "running", step=1000, eta_s=0.0, started_at=NOW)
+    at_end = trial(1, 1e-4, "running", step=1000, eta_s=0.0, started_at=NOW)
     at_end.run.latest["step_time_s"] = Latest(value=0.2, step=1000)
     assert sweep_eta(sweep(at_end, *waiting)) == pytest.approx(400.0)

@@ -94,7 +94,7 @@ def test_a_spec_object_is_as_good_as_a_file(client):
 
     assert client.submit(parse_spec(RUN_SPEC)).spec == parse_spec(RUN_SPEC)
     sweep = client.sweep(parse_spec(SWEEP_SPEC))
-    assert [cell.parameters for cell in sweep.cells] == [
+    assert [trial.parameters for trial in sweep.trials] == [
         {"train.optimizer.lr": lr} for lr in (1e-4, 1e-3, 1e-2)
     ]
 
@@ -175,7 +175,7 @@ def test_history_of_a_resumed_run_has_no_step_twice(server, client):
     run = client.submit(RUN_SPEC)
     attempt = begin(api.store, run.id)
     say(api.store, attempt, started() + metrics(1, 8))
-    moved = api.store.move(
+    moved = api.store.transition(
         run.id,
         old=RunState.RUNNING,
         new=RunState.QUEUED,
@@ -221,13 +221,13 @@ def test_a_sweep_has_a_best_a_frame_and_notes(server, client):
     sweep = client.sweep(SWEEP_SPEC)
     with pytest.raises(NotFound, match="finite val/loss"):
         sweep.best()
-    for cell, losses in zip(sweep.cells, ([3.0, 2.5], [2.9, 2.1], [4.0, "NaN"]), strict=True):
-        train(api.store, cell.run.id, losses)
+    for trial, losses in zip(sweep.trials, ([3.0, 2.5], [2.9, 2.1], [4.0, "NaN"]), strict=True):
+        train(api.store, trial.run.id, losses)
     sweep.wait(timeout_s=60, progress=lambda view: None)
     assert sweep.state == "finished"
     best = sweep.best()
     assert best.config.optimizer.lr == 1e-3
-    assert [cell.number for cell in sweep.results()] == [2, 1, 3]
+    assert [trial.number for trial in sweep.results()] == [2, 1, 3]
     frame = sweep.frame()
     assert list(frame["train.optimizer.lr"]) == [1e-4, 1e-3, 1e-2]
     assert list(frame["rank"].fillna(0)) == [2, 1, 0]
@@ -254,7 +254,7 @@ def test_logs_are_read_by_lines_from_the_end_and_as_they_come(server, client):
 
     def go_on():
         say(api.store, attempt, b" and a half\nfour\n", "rank-0.log")
-        moved = api.store.move(
+        moved = api.store.transition(
             run.id,
             old=RunState.RUNNING,
             new=RunState.QUEUED,
@@ -286,7 +286,7 @@ def test_verbs_act_and_conflicts_say_why(server, client):
     say(api.store, attempt, started())
     run.checkpoint()
     assert run.cancel().view.desired == "cancel"
-    assert [event.kind for event in run.events()].count("wish") == 4
+    assert [event.kind for event in run.events()].count("request") == 4
     assert run.checkpoints() == []
     assert run.samples() == []
     end(api.store, run.id, RunState.FAILED)
@@ -294,7 +294,7 @@ def test_verbs_act_and_conflicts_say_why(server, client):
     with pytest.raises(Conflict, match="queued"):
         run.retry()
     sweep = client.sweep(SWEEP_SPEC)
-    assert {cell.run.desired for cell in sweep.cancel().cells} == {"cancel"}
+    assert {trial.run.desired for trial in sweep.cancel().trials} == {"cancel"}
 
 
 def test_cluster_and_queue_are_typed(server, client):
@@ -331,11 +331,11 @@ def test_a_notebook_shows_tables_with_everything_escaped(server, client):
     api, _ = server
     spec = {**SWEEP_SPEC, "notes": "<script>", "tags": ["<b>"]}
     sweep = client.sweep(spec)
-    train(api.store, sweep.cells[0].run.id, [3.0, 2.5])
-    failing = sweep.cells[1].run.id
+    train(api.store, sweep.trials[0].run.id, [3.0, 2.5])
+    failing = sweep.trials[1].run.id
     attempt = begin(api.store, failing)
     say(api.store, attempt, started())
-    moved = api.store.move(
+    moved = api.store.transition(
         failing,
         old=RunState.RUNNING,
         new=RunState.FAILED,

@@ -122,7 +122,7 @@ def test_a_sweep_over_different_held_out_sets_has_no_best_run(server, client):
     html = made._repr_html_()
     assert html.index("cannot be compared") < html.index("<table>")
     assert html.count("cannot be compared") == 1
-    assert made.plot().layout.title.text.startswith("No cell leads. val/loss cannot be compared")
+    assert made.plot().layout.title.text.startswith("No trial leads. val/loss cannot be compared")
 
 
 def test_history_is_every_point_and_the_same_on_every_call(server, client):
@@ -198,4 +198,4 @@ def test_the_python_client_asks_for_a_mirror(client, sweep):
     pytest.importorskip("wandb")
     told = sweep.best().mirror("offline", project="p", tags=["t"]).detail.wandb
     assert told.state == "waiting"
-    until(lambda: sweep.best().detail.wandb, within_s=10, what="the wish to be told")
+    until(lambda: sweep.best().detail.wandb, within_s=10, what="the request to be told")

@@ -26,17 +26,17 @@ def bench(tmp_path, monkeypatch):
 def test_a_clock_that_jumps_ends_nothing_and_starts_nothing_again(bench, jump):
     run, attempt = bench.running(time_limit_s=3_600)
     assert bench.state(run)[1] == 1
-    bench.beat(attempt, step=1)
+    bench.heartbeat(attempt, step=1)
     bench.clock.jumped = jump
     for step in range(2, 6):
-        bench.beat(attempt, step=step)
+        bench.heartbeat(attempt, step=step)
         bench.tick(2.0)
     assert bench.state(run) == ("running", 1)
     assert bench.dispatcher.silences() == {run: Liveness.NONE}
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_a_clock_that_jumps_before_the_first_beat_does_not_use_up_the_time_limit(bench):
+def test_a_clock_that_jumps_before_the_first_heartbeat_does_not_use_up_the_time_limit(bench):
     spec = run_spec(bench.corpus, "two", steps=1000) | {"time_limit_s": 3_600}
     run = bench.store.create_run(parse_spec(spec))
     bench.tick()
@@ -56,10 +56,10 @@ def test_a_clock_that_jumps_before_the_first_beat_does_not_use_up_the_time_limit
 def test_a_training_that_lives_and_does_not_step_is_shown_as_stalled_and_left_alone(bench):
     run, attempt = bench.running()
     for step in range(1, 5):
-        bench.beat(attempt, step=step)
+        bench.heartbeat(attempt, step=step)
         bench.tick(2.0)
     for _ in range(40):
-        bench.beat(attempt, step=4)
+        bench.heartbeat(attempt, step=4)
         bench.tick(2.0)
     assert bench.dispatcher.silences() == {run: Liveness.STALLED}
     assert bench.state(run) == ("running", 1)
@@ -68,15 +68,15 @@ def test_a_training_that_lives_and_does_not_step_is_shown_as_stalled_and_left_al
 
 def test_one_with_a_stall_limit_is_ended_and_its_retry_is_paid_by_infrastructure(bench):
     run, attempt = bench.running(stall_limit_s=60)
-    bench.beat(attempt, step=7)
+    bench.heartbeat(attempt, step=7)
     bench.tick(59)
-    bench.beat(attempt, step=7)
+    bench.heartbeat(attempt, step=7)
     bench.tick(0.5)
     assert [op for op, _ in bench.asked] == ["start"]
     bench.tick(2)
     [(_, stop)] = [pair for pair in bench.asked if pair[0] == "stop"]
-    assert (stop["pressure"], stop["reason"]) == ("kill", "no step for 62 s: stall_limit_s is 60")
-    assert bench.beat(attempt, step=7)["pressure"] == "kill"
+    assert (stop["stop_level"], stop["reason"]) == ("kill", "no step for 62 s: stall_limit_s is 60")
+    assert bench.heartbeat(attempt, step=7)["stop_level"] == "kill"
     bench.listed.clear()
     note = {"code": None, "signal": 9, "reason": "stopped", "log_tail": stop["reason"]}
     bench.dispatcher.on_exit(attempt, {"exit": note, "sizes": {}, "node_rank": 0})
@@ -88,15 +88,15 @@ def test_one_with_a_stall_limit_is_ended_and_its_retry_is_paid_by_infrastructure
 
 def test_one_that_is_not_heard_of_is_not_called_stalled(bench):
     run, attempt = bench.running(stall_limit_s=60)
-    bench.beat(attempt, step=7)
+    bench.heartbeat(attempt, step=7)
     bench.tick()
     bench.tick(300)
     assert bench.dispatcher.silences() == {run: Liveness.UNREACHABLE}
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_one_that_spoke_and_never_beat_is_left_alone_however_long_it_is_silent(bench):
-    """Its server's network went away in the seconds between its first words and its first beat."""
+def test_one_that_spoke_and_never_heartbeat_is_left_alone_however_long_it_is_silent(bench):
+    """Its server's network went away in the seconds between its first words and its first heartbeat."""
     run = bench.store.create_run(parse_spec(run_spec(bench.corpus, "cut-off", steps=1000)))
     bench.tick()
     line = b'{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'

@@ -118,7 +118,7 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
     assert len([one for one in caplog.records if f"run {odd}: {what}" in one.message]) == 1
 
 
-def test_a_wish_that_cannot_be_heeded_stops_no_other(bench, monkeypatch):
+def test_a_request_that_cannot_be_heeded_stops_no_other(bench, monkeypatch):
     (odd, _), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(
         monkeypatch,
@@ -162,7 +162,7 @@ def test_a_run_that_was_given_up_can_be_tried_again_and_given_up_again(bench):
     odd = bench.waiting("odd")
     without(bench, odd, "resources")
     given_up(bench, odd)
-    bench.store.move(
+    bench.store.transition(
         odd, old=RunState.FAILED, new=RunState.QUEUED, attempt=0, cause="retry", actor="user"
     )
     bench.tick()

@@ -173,14 +173,14 @@ def test_processes_are_found_by_mark_and_told_from_a_reused_number():
     child.wait()
 
 
-def test_pressure_only_rises(tmp_path):
+def test_stop_level_only_rises(tmp_path):
     entry = AttemptDir(str(tmp_path))
-    assert entry.pressure() is None
+    assert entry.stop_level() is None
     assert entry.press("term", "first")
     assert not entry.press("order", "less")
     assert entry.press("kill", "more")
     assert not entry.press("term", "less")
-    assert entry.pressure() == ("kill", "more")
+    assert entry.stop_level() == ("kill", "more")
 
 
 def test_an_entry_is_held_by_one_shim(tmp_path):

@@ -177,7 +177,7 @@ def test_what_is_wrong_at_once_stops_a_run_that_still_trains(store, world):
     world.keeper.tick()
     assert store.rollout(rollout.id).outcome == "failed"
     assert store.run(run.id).desired == "cancel"
-    assert "its rollout failed: first loss" in (store.wishes(run.id)[-1].message or "")
+    assert "its rollout failed: first loss" in (store.requests(run.id)[-1].message or "")
 
 
 def test_the_whole_run_is_judged_while_it_goes_on(store, world):
@@ -203,7 +203,7 @@ def test_gates_of_the_whole_run_pass_early_and_it_goes_on_to_its_end(store, worl
     world.keeper.tick()
     told = {gate: one for (at, gate), one in verdicts(store, rollout).items() if at == "all"}
     assert {one.verdict for one in told.values()} == {"passed"}
-    assert set(told) == {"first_loss", "falling_loss", "no_alarm", "memory", "mfu"}
+    assert set(told) == {"first_loss", "falling_loss", "no_alerts", "memory", "mfu"}
     assert told["falling_loss"].step == 50
     assert store.rollout(rollout.id).outcome is None
     world.end(last.id)
@@ -215,7 +215,7 @@ def test_the_end_is_judged_only_when_everything_was_delivered(store, world):
     rollout = create(store, spec())
     [run] = world.waiting()
     attempt = world.train(run, upto=60)
-    store.move(
+    store.transition(
         run.id,
         old=RunState.RUNNING,
         new=RunState.COMPLETED,
@@ -343,7 +343,7 @@ def test_a_cancelled_rollout_cancels_what_runs_and_starts_nothing_more(store, wo
     world.train(run, upto=5)
     store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
     assert store.run(run.id).desired == "cancel"
-    assert (store.wishes(run.id)[-1].actor, store.wishes(run.id)[-1].message) == (
+    assert (store.requests(run.id)[-1].actor, store.requests(run.id)[-1].message) == (
         "user",
         "rollout cancelled",
     )

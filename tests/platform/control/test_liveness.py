@@ -15,7 +15,7 @@ def look(contact, step, median):
     )
 
 
-def test_no_beat_is_unreachable_whatever_the_steps_did():
+def test_no_heartbeat_is_unreachable_whatever_the_steps_did():
     assert look(21, 1, 1) is Liveness.UNREACHABLE
     assert look(21, None, None) is Liveness.UNREACHABLE
 
@@ -31,7 +31,7 @@ def test_a_limit_that_is_just_reached_is_kept():
     assert look(20, 180, 1.0) is Liveness.NONE
 
 
-def test_beats_without_steps_are_stalled_by_the_runs_own_pace():
+def test_heartbeats_without_steps_are_stalled_by_the_runs_own_pace():
     assert look(1, 181, 1.0) is Liveness.STALLED
     assert look(1, 181, 60.0) is Liveness.NONE
     assert look(1, 601, 60.0) is Liveness.STALLED

@@ -38,7 +38,7 @@ def test_a_completed_run_has_completed_as_its_cause():
         (Desired.PAUSE, RunState.PAUSED),
     ],
 )
-def test_a_run_that_stopped_as_asked_has_the_wish_as_its_cause_and_no_message(desired, state):
+def test_a_run_that_stopped_as_asked_has_the_request_as_its_cause_and_no_message(desired, state):
     assert decide(desired=desired, finished=SAVED) == Outcome(state, desired.value)
 
 

@@ -56,7 +56,7 @@ def test_an_endless_stream_of_small_runs_never_starves_a_large_one(big, lengths,
 
 
 def test_ten_thousand_that_wait_alike_cost_no_more_reservations_than_there_are_gpus(monkeypatch):
-    """A sweep's cells: each tick looks at all of them."""
+    """A sweep's trials: each tick looks at all of them."""
     reserved = []
     reserve = _Board.reserve
     monkeypatch.setattr(
@@ -185,14 +185,14 @@ def test_runs_held_back_by_their_sweeps_limit_neither_start_nor_hold_anything():
 
 
 def test_a_sweeps_places_go_to_its_runs_in_the_order_of_their_turn():
-    cells = [
+    trials = [
         Waiting(f"c{n}", n, Need(1), priority=n // 3, sweep_id="s", max_concurrent=3)
         for n in range(5)
     ]
-    decided = plan(cells, [], [node("n0", 8)])
+    decided = plan(trials, [], [node("n0", 8)])
     assert [start.run_id for start in decided.starts] == ["c3", "c4", "c0"]
     assert decided.order == ("c1", "c2")
-    urgent = [*cells[:2], Waiting("c9", 9, Need(1), priority=1, sweep_id="s", max_concurrent=3)]
+    urgent = [*trials[:2], Waiting("c9", 9, Need(1), priority=1, sweep_id="s", max_concurrent=3)]
     held = [active(f"h{n}", ("n0", (n,)), sweep_id="s") for n in range(3)]
     assert plan(urgent, held, [node("n0", 8)]).order == ("c9", "c0", "c1")
 

@@ -109,30 +109,37 @@ def test_a_run_cancelled_before_its_start_is_settled_and_never_started():
 
 def test_a_cancel_grows_harder_and_has_killed_well_within_thirty_seconds():
     live = node(r_1=AttemptPhase.LIVE)
-    pressures = []
+    stop_levels = []
     for seconds in (0, 5, 7, 13, 15, 29):
-        actions = decide(attempt(desired=Desired.CANCEL, since_wish_s=float(seconds)), live)
-        pressures.append(actions[0].pressure if actions else None)
-    assert pressures == [None, None, StopLevel.TERM, StopLevel.TERM, StopLevel.KILL, StopLevel.KILL]
+        actions = decide(attempt(desired=Desired.CANCEL, since_request_s=float(seconds)), live)
+        stop_levels.append(actions[0].stop_level if actions else None)
+    assert stop_levels == [
+        None,
+        None,
+        StopLevel.TERM,
+        StopLevel.TERM,
+        StopLevel.KILL,
+        StopLevel.KILL,
+    ]
 
 
 def test_a_pause_has_time_to_save():
     live = node(r_1=AttemptPhase.LIVE)
-    assert decide(attempt(desired=Desired.PAUSE, since_wish_s=200.0), live) == []
-    [action] = decide(attempt(over_time_limit=True, since_wish_s=400.0), live)
-    assert action.pressure is StopLevel.TERM
+    assert decide(attempt(desired=Desired.PAUSE, since_request_s=200.0), live) == []
+    [action] = decide(attempt(over_time_limit=True, since_request_s=400.0), live)
+    assert action.stop_level is StopLevel.TERM
 
 
 def test_a_cancel_waits_no_longer_because_the_run_was_over_its_time_limit():
-    both = attempt(desired=Desired.CANCEL, over_time_limit=True, since_wish_s=15.0)
+    both = attempt(desired=Desired.CANCEL, over_time_limit=True, since_request_s=15.0)
     [action] = decide(both, node(r_1=AttemptPhase.LIVE))
-    assert action.pressure is StopLevel.KILL
+    assert action.stop_level is StopLevel.KILL
 
 
 def test_a_gang_that_is_cancelled_half_started_is_stopped_where_it_runs():
     half = attempt(nodes=("n1", "n2"), dispatched=False, heard=False, desired=Desired.CANCEL)
     stop, lose = decide(half, node("n1", r_1=AttemptPhase.LIVE), node("n2"))
-    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), StopLevel.KILL, "never_started")
+    assert (stop.nodes, stop.stop_level, lose.cause) == (("n1",), StopLevel.KILL, "never_started")
 
 
 def test_a_superseded_attempt_that_comes_back_is_killed():
@@ -140,7 +147,7 @@ def test_a_superseded_attempt_that_comes_back_is_killed():
     assert action == Stop("r-1", ("n1",), StopLevel.KILL, "superseded by another attempt")
     lost_before = attempt(wanted=False, exited=True, since_ended_s=100.0)
     [action] = decide(lost_before, node(r_1=AttemptPhase.LIVE))
-    assert action.pressure is StopLevel.KILL
+    assert action.stop_level is StopLevel.KILL
 
 
 def test_strangers_are_killed():
@@ -155,14 +162,14 @@ def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
 
 
 def test_nothing_heard_since_the_start_is_given_up_with_a_hint():
-    mute = attempt(heard=False, since_contact_s=PATIENCE.first_beat_s + 1)
+    mute = attempt(heard=False, since_contact_s=PATIENCE.first_heartbeat_s + 1)
     stop, lose = decide(mute, node(r_1=AttemptPhase.LIVE))
-    assert stop.pressure is StopLevel.KILL
+    assert stop.stop_level is StopLevel.KILL
     assert (lose.cause, lose.node) == ("no_contact", "n1")
     assert "reach this server's address" in lose.message
     # Of a gang's nodes nobody knows which one it was.
     both = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.LIVE)]
-    gang = attempt(nodes=("n1", "n2"), heard=False, since_contact_s=PATIENCE.first_beat_s + 1)
+    gang = attempt(nodes=("n1", "n2"), heard=False, since_contact_s=PATIENCE.first_heartbeat_s + 1)
     assert decide(gang, *both)[1].node is None
 
 
@@ -172,10 +179,10 @@ def test_a_gang_is_whole_or_it_is_nothing():
     assert decide(gang, *both) == []
     part = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.ENDED)]
     [action] = decide(gang, *part)
-    assert (action.nodes, action.pressure) == (("n1",), StopLevel.TERM)
+    assert (action.nodes, action.stop_level) == (("n1",), StopLevel.TERM)
     lost = [node("n1", r_1=AttemptPhase.LIVE), node("n2", alive=False, answered=False)]
     stop, lose = decide(attempt(nodes=("n1", "n2"), since_contact_s=100.0), *lost)
-    assert (stop.nodes, stop.pressure, lose.cause) == (("n1",), StopLevel.KILL, "node_lost")
+    assert (stop.nodes, stop.stop_level, lose.cause) == (("n1",), StopLevel.KILL, "node_lost")
 
 
 def test_a_gang_whose_one_part_completed_may_save_on_the_other():
@@ -184,10 +191,10 @@ def test_a_gang_whose_one_part_completed_may_save_on_the_other():
     ends = {"nodes": ("n1", "n2"), "since_ended_s": 600.0}
     assert reconcile([attempt(ended_well=True, **ends)], seen, PATIENCE) == []
     [action] = reconcile([attempt(ended_well=False, **ends)], seen, PATIENCE)
-    assert (action.nodes, action.pressure) == (("n2",), StopLevel.KILL)
+    assert (action.nodes, action.stop_level) == (("n2",), StopLevel.KILL)
     late = attempt(ended_well=True, **(ends | {"since_ended_s": PATIENCE.gang_drain_s + 1}))
     [action] = reconcile([late], seen, PATIENCE)
-    assert action.pressure is StopLevel.KILL
+    assert action.stop_level is StopLevel.KILL
 
 
 def test_an_attempt_of_which_nothing_more_can_come_is_closed():
@@ -211,7 +218,7 @@ attempts = st.builds(
     exited=st.booleans(),
     since_contact_s=seconds,
     heard=st.booleans(),
-    since_wish_s=seconds,
+    since_request_s=seconds,
     since_ended_s=seconds,
     ended_well=st.booleans(),
 )

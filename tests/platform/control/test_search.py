@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.search import Trial, TrialReport, ask, prune
+from lehr.control.search import SearchTrial, TrialReport, ask, prune
 from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range
 from lehr_testing.properties import examples
 
@@ -30,7 +30,7 @@ def test_tpe_comes_back_to_where_it_was_best_and_is_the_same_after_a_restart(goa
         lr = ask({"lr": LR}, trials, goal=goal, seed=3, number=number)["lr"]
         value = sign * (3 + math.log10(lr / 1e-3) ** 2)
         trials.append(
-            Trial(number, {"lr": lr}, "completed", (TrialReport(100, value, float(number)),))
+            SearchTrial(number, {"lr": lr}, "completed", (TrialReport(100, value, float(number)),))
         )
     again = ask({"lr": LR}, trials[:20], goal=goal, seed=3, number=21)
     assert again["lr"] == trials[20].parameters["lr"]
@@ -58,13 +58,13 @@ def mirrored(trials):
 @pytest.mark.parametrize("rule", RULES[:2], ids=lambda rule: rule.name)
 def test_the_trial_that_is_far_worse_is_given_up_and_the_best_never_is(rule, goal):
     trials = [
-        Trial(1, {}, "completed", curve(2.0, until=200)),
+        SearchTrial(1, {}, "completed", curve(2.0, until=200)),
         *(
-            Trial(n, {}, "running", curve(2.0 + n / 10, until=80, start=5.0 * n))
+            SearchTrial(n, {}, "running", curve(2.0 + n / 10, until=80, start=5.0 * n))
             for n in range(2, 9)
         ),
-        Trial(9, {}, "running", curve(2.0, until=80, start=100.0, worse=5.0)),
-        Trial(10, {}, "running", curve(1.0, until=80, start=120.0)),
+        SearchTrial(9, {}, "running", curve(2.0, until=80, start=100.0, worse=5.0)),
+        SearchTrial(10, {}, "running", curve(1.0, until=80, start=120.0)),
     ]
     given = trials if goal == "minimize" else mirrored(trials)
     pruned = {verdict.number for verdict in prune(rule, given, goal=goal, total_steps=200)}
@@ -77,8 +77,8 @@ def test_the_trial_that_is_far_worse_is_given_up_and_the_best_never_is(rule, goa
 def test_of_two_halves_only_trials_of_the_worse_one_are_given_up(rule, goal):
     """Also by hyperband, whose brackets differ in how soon they judge: it needs many trials."""
     good, bad = range(1, 13), range(13, 31)
-    trials = [Trial(n, {}, "completed", curve(1.0, until=200, start=30.0 * n)) for n in good]
-    trials += [Trial(n, {}, "running", curve(5.0, until=190, start=30.0 * n)) for n in bad]
+    trials = [SearchTrial(n, {}, "completed", curve(1.0, until=200, start=30.0 * n)) for n in good]
+    trials += [SearchTrial(n, {}, "running", curve(5.0, until=190, start=30.0 * n)) for n in bad]
     given = trials if goal == "minimize" else mirrored(trials)
     pruned = {verdict.number for verdict in prune(rule, given, goal=goal, total_steps=200)}
     assert len(pruned) >= len(bad) / 2
@@ -87,8 +87,8 @@ def test_of_two_halves_only_trials_of_the_worse_one_are_given_up(rule, goal):
 
 def test_a_trial_whose_metric_is_nan_is_given_up():
     trials = [
-        Trial(1, {}, "completed", curve(2.0, until=200)),
-        Trial(2, {}, "running", (TrialReport(20, math.nan, 300.0),)),
+        SearchTrial(1, {}, "completed", curve(2.0, until=200)),
+        SearchTrial(2, {}, "running", (TrialReport(20, math.nan, 300.0),)),
     ]
     (verdict,) = prune(RULES[0], trials, goal="minimize", total_steps=200)
     assert verdict.number == 2
@@ -105,7 +105,7 @@ def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_on
     levels, ends, rule
 ):
     trials = [
-        Trial(
+        SearchTrial(
             n,
             {},
             "completed" if n == 1 else "running",

@@ -1,4 +1,4 @@
-"""What a sweep does next, decided from its cells as they are recorded."""
+"""What a sweep does next, decided from its trials as they are recorded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.search import Trial, TrialReport, prune
+from lehr.control.search import SearchTrial, TrialReport, prune
 from lehr.control.sweeps import (
     SAME_CAUSE,
-    Cell,
+    Trial,
     at_rungs,
     decide,
-    more_to_come,
+    has_more_trials,
     needs_reports,
     wants_point,
 )
@@ -41,73 +41,73 @@ def sweep(**fields) -> SweepSpec:
     return spec
 
 
-def cells(spec, state=RunState.QUEUED):
+def trials(spec, state=RunState.QUEUED):
     return [
-        Cell(n, parameters, f"r{n}", state, total_steps=100)
+        Trial(n, parameters, f"r{n}", state, total_steps=100)
         for n, (parameters, _) in enumerate(expand(spec), start=1)
     ]
 
 
-def failed(cell, cause="exception", at=1.0, reason="boom"):
+def failed(trial, cause="exception", at=1.0, reason="boom"):
     return dataclasses.replace(
-        cell, state=RunState.FAILED, cause=cause, reason=reason, ended_at=at, attempt=1
+        trial, state=RunState.FAILED, cause=cause, reason=reason, ended_at=at, attempt=1
     )
 
 
-def ran(cell, loss, until=100, state=RunState.COMPLETED, every=10, at=0.0):
+def ran(trial, loss, until=100, state=RunState.COMPLETED, every=10, at=0.0):
     reports = tuple(
         TrialReport(step, loss + math.exp(-step / 30), at + step)
         for step in range(every, until + 1, every)
     )
-    return dataclasses.replace(cell, state=state, reports=reports, attempt=1, ended_at=at + until)
+    return dataclasses.replace(trial, state=state, reports=reports, attempt=1, ended_at=at + until)
 
 
 # ------------------------------------------------------------------------------------- stops
 
 
-def test_a_sweep_whose_every_cell_fails_alike_stops_with_the_cause():
+def test_a_sweep_whose_every_trial_fails_alike_stops_with_the_cause():
     spec = sweep()
-    all_ = cells(spec)
+    all_ = trials(spec)
     two = [failed(all_[0]), failed(all_[1]), *all_[2:]]
     assert decide(spec, two, stopped=False).stop is None
     three = [failed(c, at=float(c.number)) for c in all_[:SAME_CAUSE]] + all_[SAME_CAUSE:]
     why = decide(spec, three, stopped=False).stop
-    assert why == "all 3 cells that ended failed in the same way: exception: boom"
+    assert why == "all 3 trials that ended failed in the same way: exception: boom"
     assert decide(spec, three, stopped=True).stop is None
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        lambda cell: ran(cell, 2.0),
-        lambda cell: ran(cell, 2.0, until=20, state=RunState.RUNNING),
-        lambda cell: ran(cell, 2.0, until=20, state=RunState.PRUNED),
-        lambda cell: failed(cell, cause="out_of_memory"),
+        lambda trial: ran(trial, 2.0),
+        lambda trial: ran(trial, 2.0, until=20, state=RunState.RUNNING),
+        lambda trial: ran(trial, 2.0, until=20, state=RunState.PRUNED),
+        lambda trial: failed(trial, cause="out_of_memory"),
     ],
     ids=["completed", "training", "pruned", "failed otherwise"],
 )
-def test_one_cell_that_does_otherwise_keeps_the_sweep_going(other):
+def test_one_trial_that_does_otherwise_keeps_the_sweep_going(other):
     spec = sweep()
-    all_ = cells(spec)
-    seen = [*(failed(cell) for cell in all_[:3]), other(all_[3]), *all_[4:]]
+    all_ = trials(spec)
+    seen = [*(failed(trial) for trial in all_[:3]), other(all_[3]), *all_[4:]]
     assert decide(spec, seen, stopped=False).stop is None
 
 
-def test_cells_that_diverge_speak_for_themselves_only():
+def test_trials_that_diverge_speak_for_themselves_only():
     spec = sweep()
-    all_ = cells(spec)
-    seen = [*(failed(cell, cause="nan_loss") for cell in all_[:5]), *all_[5:]]
+    all_ = trials(spec)
+    seen = [*(failed(trial, cause="nan_loss") for trial in all_[:5]), *all_[5:]]
     assert decide(spec, seen, stopped=False).stop is None
 
 
 def test_nothing_is_stopped_when_nothing_waits():
     spec = sweep()
-    assert decide(spec, [failed(cell) for cell in cells(spec)], stopped=False).stop is None
+    assert decide(spec, [failed(trial) for trial in trials(spec)], stopped=False).stop is None
 
 
 def test_max_failed_counts_every_cause_and_forgives_what_was_before_a_retry():
     spec = sweep(max_failed=1)
-    all_ = cells(spec)
+    all_ = trials(spec)
     seen = [
         failed(all_[0], at=1.0),
         failed(all_[1], cause="nan_loss", at=2.0, reason="loss is nan"),
@@ -115,7 +115,7 @@ def test_max_failed_counts_every_cause_and_forgives_what_was_before_a_retry():
         *all_[3:],
     ]
     why = decide(spec, seen, stopped=False).stop
-    assert why == "2 cells failed, and max_failed is 1; the last: nan_loss: loss is nan"
+    assert why == "2 trials failed, and max_failed is 1; the last: nan_loss: loss is nan"
     assert decide(spec, seen, stopped=False, reopened_at=1.5).stop is None
     assert decide(sweep(max_failed=2), seen, stopped=False).stop is None
 
@@ -124,24 +124,25 @@ def test_max_failed_counts_every_cause_and_forgives_what_was_before_a_retry():
 
 
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
-def test_the_cells_that_are_given_up_are_the_worse_ones_by_the_sweeps_own_goal(goal):
+def test_the_trials_that_are_given_up_are_the_worse_ones_by_the_sweeps_own_goal(goal):
     sign = 1 if goal == "minimize" else -1
     spec = sweep(
         metric={"name": "top1_acc", "goal": goal},
         pruning={"name": "median", "startup_trials": 1, "min_steps": 10},
     )
-    all_ = cells(spec)
-    good = [ran(cell, 1.0) for cell in all_[:4]]
-    bad = [ran(cell, 9.0, until=80, state=RunState.RUNNING, at=500.0) for cell in all_[4:6]]
+    all_ = trials(spec)
+    good = [ran(trial, 1.0) for trial in all_[:4]]
+    bad = [ran(trial, 9.0, until=80, state=RunState.RUNNING, at=500.0) for trial in all_[4:6]]
     best = [ran(all_[6], 0.5, until=80, state=RunState.RUNNING, at=900.0)]
     seen = [
         dataclasses.replace(
-            cell, reports=tuple(dataclasses.replace(r, value=sign * r.value) for r in cell.reports)
+            trial,
+            reports=tuple(dataclasses.replace(r, value=sign * r.value) for r in trial.reports),
         )
-        for cell in (*good, *bad, *best)
+        for trial in (*good, *bad, *best)
     ]
     given = {give.run_id for give in decide(spec, seen, stopped=False).prune}
-    assert given == {cell.run_id for cell in bad}
+    assert given == {trial.run_id for trial in bad}
 
 
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
@@ -154,18 +155,18 @@ def test_a_tpe_sweep_gets_better_by_its_own_goal(goal):
         trials=30,
     )
 
-    def done(cell):
-        off = math.log10(cell.parameters["train.optimizer.lr"] / 1e-3) ** 2
-        found = ran(cell, 2 + off)
+    def done(trial):
+        off = math.log10(trial.parameters["train.optimizer.lr"] / 1e-3) ** 2
+        found = ran(trial, 2 + off)
         reports = tuple(dataclasses.replace(r, value=sign * r.value) for r in found.reports)
         return dataclasses.replace(found, reports=reports)
 
-    seen = [done(cell) for cell in cells(spec)]
+    seen = [done(trial) for trial in trials(spec)]
     while points := decide(spec, seen, stopped=False).points:
         for point in points:
             n = len(seen) + 1
-            seen.append(done(Cell(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
-    off = [abs(math.log10(cell.parameters["train.optimizer.lr"] / 1e-3)) for cell in seen]
+            seen.append(done(Trial(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
+    off = [abs(math.log10(trial.parameters["train.optimizer.lr"] / 1e-3)) for trial in seen]
     assert sum(off[-10:]) < sum(off[:10])
 
 
@@ -174,30 +175,30 @@ def test_a_tpe_sweep_gets_better_by_its_own_goal(goal):
 
 def test_tpe_chooses_when_none_of_its_runs_waits_and_within_its_limit():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=12, max_concurrent=2)
-    drawn = cells(spec)
+    drawn = trials(spec)
     assert not wants_point(spec, drawn)
-    done = [ran(cell, 2.0) for cell in drawn[:8]]
-    running = [dataclasses.replace(cell, state=RunState.RUNNING) for cell in drawn[8:]]
+    done = [ran(trial, 2.0) for trial in drawn[:8]]
+    running = [dataclasses.replace(trial, state=RunState.RUNNING) for trial in drawn[8:]]
     assert not wants_point(spec, done + running)
     assert wants_point(spec, [*done, ran(drawn[8], 2.0), running[1]])
-    assert decide(spec, [ran(cell, 2.0) for cell in drawn], stopped=True).points == ()
+    assert decide(spec, [ran(trial, 2.0) for trial in drawn], stopped=True).points == ()
 
 
 def test_a_tpe_sweep_ends_with_as_many_different_points_as_it_was_given_and_gets_better():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
 
-    def done(cell):
-        return ran(cell, 2 + math.log10(cell.parameters["train.optimizer.lr"] / 1e-3) ** 2)
+    def done(trial):
+        return ran(trial, 2 + math.log10(trial.parameters["train.optimizer.lr"] / 1e-3) ** 2)
 
-    seen = [done(cell) for cell in cells(spec)]
+    seen = [done(trial) for trial in trials(spec)]
     while points := decide(spec, seen, stopped=False).points:
         assert points == decide(spec, seen, stopped=False).points
         assert [point["train.seed"] for point in points] == [0, 1]
         for point in points:
             n = len(seen) + 1
-            seen.append(done(Cell(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
+            seen.append(done(Trial(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
     assert len(seen) == 60
-    rates = [cell.parameters["train.optimizer.lr"] for cell in seen[::2]]
+    rates = [trial.parameters["train.optimizer.lr"] for trial in seen[::2]]
     assert len(set(rates)) == 30
     first, last = rates[:10], rates[-10:]
 
@@ -207,14 +208,14 @@ def test_a_tpe_sweep_ends_with_as_many_different_points_as_it_was_given_and_gets
     assert away(last) < away(first)
 
 
-def test_tpe_goes_on_over_cells_that_failed_and_does_not_draw_their_points_again():
+def test_tpe_goes_on_over_trials_that_failed_and_does_not_draw_their_points_again():
     values = {"train.seed": {"values": list(range(12))}}
     spec = sweep(method="tpe", parameters=values, trials=12)
-    drawn = cells(spec)
-    seen = [failed(cell, cause=f"cause {cell.number}") for cell in drawn[:3]]
-    seen += [ran(cell, 2.0) for cell in drawn[3:]]
+    drawn = trials(spec)
+    seen = [failed(trial, cause=f"cause {trial.number}") for trial in drawn[:3]]
+    seen += [ran(trial, 2.0) for trial in drawn[3:]]
     [point] = decide(spec, seen, stopped=False).points
-    assert point["train.seed"] not in [cell.parameters["train.seed"] for cell in seen]
+    assert point["train.seed"] not in [trial.parameters["train.seed"] for trial in seen]
     pruned = [dataclasses.replace(ran(c, 2.0), state=RunState.PRUNED) for c in drawn]
     assert len(decide(spec, pruned, stopped=False).points) == 1
 
@@ -222,33 +223,33 @@ def test_tpe_goes_on_over_cells_that_failed_and_does_not_draw_their_points_again
 def test_tpe_over_few_values_draws_each_once():
     values = {"train.seed": {"values": list(range(13))}}
     spec = sweep(method="tpe", parameters=values, trials=13)
-    seen = [ran(cell, 2.0) for cell in cells(spec)]
+    seen = [ran(trial, 2.0) for trial in trials(spec)]
     while points := decide(spec, seen, stopped=False).points:
         n = len(seen) + 1
-        seen.append(ran(Cell(n, points[0], f"r{n}", RunState.QUEUED, total_steps=100), 2.0))
-    assert sorted(cell.parameters["train.seed"] for cell in seen) == list(range(13))
+        seen.append(ran(Trial(n, points[0], f"r{n}", RunState.QUEUED, total_steps=100), 2.0))
+    assert sorted(trial.parameters["train.seed"] for trial in seen) == list(range(13))
 
 
-def test_tpe_stops_where_its_cells_were_evaluated_on_different_held_out_sets():
+def test_tpe_stops_where_its_trials_were_evaluated_on_different_held_out_sets():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
-    same = [dataclasses.replace(ran(cell, 2.0), held_out="a" * 64) for cell in cells(spec)]
+    same = [dataclasses.replace(ran(trial, 2.0), held_out="a" * 64) for trial in trials(spec)]
     assert decide(spec, same, stopped=False).points
     other = [*same[:-1], dataclasses.replace(same[-1], held_out="b" * 64)]
     decision = decide(spec, other, stopped=False)
     assert decision.points == ()
     assert decision.stop is not None
     assert "different held-out sets" in decision.stop
-    assert "bbbbbbbb: cell 10" in decision.stop
+    assert "bbbbbbbb: trial 10" in decision.stop
     failed_ = [*other[:-1], dataclasses.replace(other[-1], state=RunState.FAILED)]
     assert decide(spec, failed_, stopped=False).stop is None
     unknown = [*same[:-1], dataclasses.replace(same[-1], held_out=None)]
     assert decide(spec, unknown, stopped=False).points
 
 
-def test_the_points_to_come_are_counted_once_for_all_seeds():
+def test_the_points_trials_remaining_are_counted_once_for_all_seeds():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
-    assert [more_to_come(spec, cells) for cells in (0, 3, 59, 60, 61)] == [30, 29, 1, 0, 0]
-    assert more_to_come(sweep(), 0) == 0
+    assert [has_more_trials(spec, trials) for trials in (0, 3, 59, 60, 61)] == [30, 29, 1, 0, 0]
+    assert has_more_trials(sweep(), 0) == 0
 
 
 # ----------------------------------------------------------------------------------- reports
@@ -267,56 +268,56 @@ def test_reports_are_left_unread_only_where_they_change_nothing(kind, seed, stop
     spec = sweep(**SPECS[kind])
     draw = random.Random(seed)
 
-    def lived(cell):
+    def lived(trial):
         state = draw.choice(
             [RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.QUEUED]
         )
         if state is RunState.FAILED:
-            return failed(cell, at=5.0)
+            return failed(trial, at=5.0)
         if state is RunState.QUEUED:
-            return cell
+            return trial
         until = 100 if state is RunState.COMPLETED else draw.choice([10, 50])
-        return ran(cell, draw.uniform(1, 5), until=until, state=state)
+        return ran(trial, draw.uniform(1, 5), until=until, state=state)
 
-    seen = [lived(cell) for cell in cells(spec)[: draw.randint(1, 8)]]
-    unread = [dataclasses.replace(cell, reports=()) for cell in seen]
+    seen = [lived(trial) for trial in trials(spec)[: draw.randint(1, 8)]]
+    unread = [dataclasses.replace(trial, reports=()) for trial in seen]
     if not needs_reports(spec, unread, stopped=stopped):
         assert decide(spec, unread, stopped=stopped) == decide(spec, seen, stopped=stopped)
 
 
 def test_reports_are_read_where_somebody_is_judged_by_them():
     grid, asha = sweep(), sweep(**SPECS["asha"])
-    [first, *rest] = cells(grid)
+    [first, *rest] = trials(grid)
     running = dataclasses.replace(first, state=RunState.RUNNING)
     assert not needs_reports(grid, [running, *rest], stopped=False)
     assert not needs_reports(asha, [ran(first, 2.0), *rest], stopped=False)
     for stopped in (False, True):
         assert needs_reports(asha, [running, *rest], stopped=stopped)
-    alike = [failed(cell) for cell in rest[:3]]
+    alike = [failed(trial) for trial in rest[:3]]
     assert needs_reports(grid, [running, *alike], stopped=False)
     assert not needs_reports(grid, [running, *alike], stopped=True)
     tpe = sweep(**SPECS["tpe"])
-    done = [ran(cell, 2.0) for cell in cells(tpe)]
+    done = [ran(trial, 2.0) for trial in trials(tpe)]
     assert needs_reports(tpe, done, stopped=False)
     assert not needs_reports(tpe, done, stopped=True)
-    assert not needs_reports(tpe, cells(tpe), stopped=False)
+    assert not needs_reports(tpe, trials(tpe), stopped=False)
 
 
 # ----------------------------------------------------------------------------------- pruning
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
-def test_a_cell_is_given_up_only_for_cells_of_its_own_held_out_set(name):
+def test_a_trial_is_given_up_only_for_trials_of_its_own_held_out_set(name):
     spec = sweep(pruning={"name": name, "min_steps": 10})
-    drawn = cells(spec)
-    better = [ran(cell, 1.0, at=float(cell.number)) for cell in drawn[:-1]]
+    drawn = trials(spec)
+    better = [ran(trial, 1.0, at=float(trial.number)) for trial in drawn[:-1]]
     worse = ran(drawn[-1], 3.0, until=40, state=RunState.RUNNING, at=500.0)
 
     def given_up(*digests):
         sets = [*([digests[0]] * len(better)), digests[1]]
         seen = [
-            dataclasses.replace(cell, held_out=digest)
-            for cell, digest in zip([*better, worse], sets, strict=True)
+            dataclasses.replace(trial, held_out=digest)
+            for trial, digest in zip([*better, worse], sets, strict=True)
         ]
         return [give.run_id for give in decide(spec, seen, stopped=False).prune]
 
@@ -325,26 +326,26 @@ def test_a_cell_is_given_up_only_for_cells_of_its_own_held_out_set(name):
     assert given_up("a", None) == [worse.run_id]
 
 
-def test_asha_gives_up_the_worse_of_the_running_cells_and_says_why():
+def test_asha_gives_up_the_worse_of_the_running_trials_and_says_why():
     spec = sweep(pruning={"name": "asha", "min_steps": 20, "reduction": 2})
-    all_ = cells(spec)
-    good = [ran(cell, 1.0 + cell.number / 100) for cell in all_[:4]]
+    all_ = trials(spec)
+    good = [ran(trial, 1.0 + trial.number / 100) for trial in all_[:4]]
     bad = ran(all_[4], 5.0, until=20, state=RunState.RUNNING, at=1000.0)
     fine = ran(all_[5], 0.5, until=20, state=RunState.RUNNING, at=1000.0)
     given_up = decide(spec, [*good, bad, fine], stopped=False).prune
     assert [give.run_id for give in given_up] == ["r5"]
     assert given_up[0].attempt == 1
     assert given_up[0].message.startswith("val/loss, asha: 5.5")
-    wished = dataclasses.replace(bad, desired=Desired.PRUNE)
-    assert decide(spec, [*good, wished, fine], stopped=False).prune == ()
+    requested = dataclasses.replace(bad, desired=Desired.PRUNE)
+    assert decide(spec, [*good, requested, fine], stopped=False).prune == ()
     waits = dataclasses.replace(bad, state=RunState.QUEUED)
     assert decide(spec, [*good, waits, fine], stopped=False).prune == ()
 
 
-def test_a_cell_at_its_last_step_is_left_to_end():
+def test_a_trial_at_its_last_step_is_left_to_end():
     spec = sweep(pruning={"name": "asha", "min_steps": 20, "reduction": 2})
-    all_ = cells(spec)
-    seen = [*(ran(cell, 1.0) for cell in all_[:4]), ran(all_[4], 9.0, state=RunState.RUNNING)]
+    all_ = trials(spec)
+    seen = [*(ran(trial, 1.0) for trial in all_[:4]), ran(all_[4], 9.0, state=RunState.RUNNING)]
     assert decide(spec, seen, stopped=False).prune == ()
 
 
@@ -369,7 +370,7 @@ def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
             TrialReport(step, level + draw.random(), at + step) for step in range(5, until + 1, 5)
         )
         state = "completed" if until == 100 else "running"
-        trials.append(Trial(number, {}, state, reports))
+        trials.append(SearchTrial(number, {}, state, reports))
     thin = [
         dataclasses.replace(trial, reports=at_rungs(trial.reports, rule.min_steps, rule.reduction))
         for trial in trials
@@ -378,5 +379,5 @@ def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
     assert prune(rule, thin, goal="minimize", total_steps=100) == whole
 
 
-def test_cells_of_one_point_are_known_by_it():
+def test_trials_of_one_point_are_known_by_it():
     assert point_key({"a": 1, "b": "x"}) == point_key({"b": "x", "a": 1.0})

@@ -8,7 +8,7 @@ import statistics
 import pytest
 
 from lehr.analysis.figures import sweep_figure_data
-from lehr.presenters.ranking import CellStatus, rank
+from lehr.presenters.ranking import TrialStatus, rank
 from lehr.presenters.seeds import noise, notes, points
 from lehr_testing.api import api_client, begin, line, say
 
@@ -20,9 +20,9 @@ LOSSES = {
 }
 
 
-def standings(losses=LOSSES, step: int = 100) -> list[CellStatus]:
+def standings(losses=LOSSES, step: int = 100) -> list[TrialStatus]:
     return [
-        CellStatus(f"{lr}-{seed}", {LR: lr, "train.seed": seed}, "completed", loss, step)
+        TrialStatus(f"{lr}-{seed}", {LR: lr, "train.seed": seed}, "completed", loss, step)
         for lr, found in losses.items()
         for seed, loss in enumerate(found)
     ]
@@ -49,7 +49,7 @@ def test_a_point_of_which_a_seed_diverged_or_is_missing_has_no_rank():
     assert not any(run.startswith("0.1-") for run in verdict.ranks)
 
 
-def test_without_several_seeds_cells_are_ranked_as_ever():
+def test_without_several_seeds_trials_are_ranked_as_ever():
     verdict = judged({lr: found[:1] for lr, found in LOSSES.items()})
     assert verdict.best == "0.01-0"
     assert not verdict.points
@@ -76,8 +76,8 @@ def test_the_sweep_shows_means_and_draws_the_band(tmp_path):
     with api_client(tmp_path / "home") as (api, client):
         spec = {**SWEEP_SPEC, "seeds": [0, 1], "parameters": {LR: {"values": [1e-3, 1e-2]}}}
         sweep = client.post("/api/v1/sweeps", json={"spec": spec}).json()
-        for cell, loss in zip(sweep["cells"], (3.0, 3.2, 2.0, 2.4), strict=True):
-            attempt = begin(api.store, cell["run"]["id"])
+        for trial, loss in zip(sweep["trials"], (3.0, 3.2, 2.0, 2.4), strict=True):
+            attempt = begin(api.store, trial["run"]["id"])
             say(api.store, attempt, line("evaluation", step=9, tokens=1, values={"val/loss": loss}))
         found = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
         assert [point["mean"] for point in found["points"]] == [

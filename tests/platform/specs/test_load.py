@@ -1,4 +1,4 @@
-"""What a spec means: numbers, overrides, kinds, paths, cells."""
+"""What a spec means: numbers, overrides, kinds, paths, trials."""
 
 import json
 
@@ -181,22 +181,22 @@ def test_parameters_may_be_written_in_three_ways(parameters):
     ]
 
 
-def test_expand_makes_a_whole_run_of_each_cell():
+def test_expand_makes_a_whole_run_of_each_trial():
     spec = load_spec(
         SWEEP,
         ["project=omk", "tags=[grid]", "run.tags=[small]", "parameters.train.seed.values=[0, 1]"],
     )
     assert isinstance(spec, SweepSpec)
-    cells = expand(spec)
-    assert [run.name for _, run in cells] == ["grid-1", "grid-2", "grid-3", "grid-4"]
-    assert [(run.train.optimizer.lr, run.train.seed) for _, run in cells] == [
+    trials = expand(spec)
+    assert [run.name for _, run in trials] == ["grid-1", "grid-2", "grid-3", "grid-4"]
+    assert [(run.train.optimizer.lr, run.train.seed) for _, run in trials] == [
         (1e-4, 0),
         (1e-4, 1),
         (1e-3, 0),
         (1e-3, 1),
     ]
-    assert {run.project for _, run in cells} == {"omk"}
-    assert cells[0][1].tags == ["grid", "small"]
+    assert {run.project for _, run in trials} == {"omk"}
+    assert trials[0][1].tags == ["grid", "small"]
 
 
 def test_a_sweep_over_presets_and_their_parts_sets_the_preset_first():
@@ -214,7 +214,7 @@ def test_a_sweep_over_presets_and_their_parts_sets_the_preset_first():
 
 
 def test_a_sweep_has_a_largest_size():
-    with pytest.raises(SpecError, match=r"make 10,100 cells; at most 10,000"):
+    with pytest.raises(SpecError, match=r"make 10,100 trials; at most 10,000"):
         load_spec(
             SWEEP,
             {
@@ -224,7 +224,7 @@ def test_a_sweep_has_a_largest_size():
         )
 
 
-def test_a_spec_stored_as_json_expands_to_the_same_cells():
+def test_a_spec_stored_as_json_expands_to_the_same_trials():
     spec = load_spec(SWEEP, ["train.model.num_hidden_layers=2"])
     assert isinstance(spec, SweepSpec)
     again = parse_spec(json.loads(spec.model_dump_json()))

@@ -18,7 +18,7 @@ SWEEP = (DATA / "sweep.yaml").read_text()
 RANDOM = SWEEP.replace("method: grid", "method: random\ntrials: 2")
 LIST = SWEEP.replace("method: grid", "method: list").replace(
     "parameters:\n  train.optimizer.lr:\n    values: [1e-4, 1e-3]\n",
-    "cells:\n  - {train.optimizer.lr: 1e-2}\n  - {train.optimizer.lr: 1e-3}\n",
+    "points:\n  - {train.optimizer.lr: 1e-2}\n  - {train.optimizer.lr: 1e-3}\n",
 )
 
 
@@ -180,12 +180,12 @@ GOLDEN = {
         """\
         run.yaml, line 5: parameters.train.optimizer.lr.values has 0.0001 twice.""",
     ),
-    "two cells that come to the same": (
+    "two trials that come to the same": (
         SWEEP.replace("train.optimizer.lr", "train.model").replace(
             "[1e-4, 1e-3]", "[tiny, {preset: tiny}]"
         ),
         """\
-        run.yaml, line 3: cells 1 and 2 are the same run: train.model=tiny and train.model={"preset": "tiny"}.""",
+        run.yaml, line 3: trials 1 and 2 are the same run: train.model=tiny and train.model={"preset": "tiny"}.""",
     ),
     "a preset in a sweep": (
         SWEEP.replace("train.optimizer.lr", "train.model.preset"),
@@ -246,26 +246,26 @@ GOLDEN = {
         """\
         run.yaml, line 2: trials goes with method random or tpe; the method is grid.""",
     ),
-    "a list without cells": (
+    "a list without points": (
         SWEEP.replace("method: grid", "method: list").replace(
             "parameters:\n  train.optimizer.lr:\n    values: [1e-4, 1e-3]\n", ""
         ),
         """\
-        run.yaml, line 1: cells is missing.
-          Write each cell as a mapping: cells: [{train.optimizer.lr: 1e-3}]""",
+        run.yaml, line 1: points is missing.
+          Write each point as a mapping: points: [{train.optimizer.lr: 1e-3}]""",
     ),
-    "cells of a grid": (
-        SWEEP + "cells: [{train.seed: 1}]\n",
+    "points of a grid": (
+        SWEEP + "points: [{train.seed: 1}]\n",
         """\
-        run.yaml, line 12: cells goes with method list; the method is grid.""",
+        run.yaml, line 12: points goes with method list; the method is grid.""",
     ),
-    "a cell's path": (
+    "a trial's path": (
         LIST.replace("train.optimizer.lr: 1e-3", "train.optimizer.learning_rate: 1e-3"),
         """\
         run.yaml, line 5: train.optimizer.learning_rate is not in the spec of a run.
           Did you mean train.optimizer.lr?""",
     ),
-    "a cell's value": (
+    "a trial's value": (
         LIST.replace("train.optimizer.lr: 1e-3", "train.optimizer.lr: fast"),
         """\
         run.yaml, line 5: train.optimizer.lr is fast; it must be a number.
@@ -275,7 +275,7 @@ GOLDEN = {
         SWEEP.replace("train.optimizer.lr", "train.seed").replace("1e-4, 1e-3", "1, 2")
         + "seeds: [1]\n",
         """\
-        run.yaml, line 12: seeds and train.seed both set the seed of a cell; give one of them.""",
+        run.yaml, line 12: seeds and train.seed both set the seed of a trial; give one of them.""",
     ),
     "a seed twice": (
         SWEEP + "seeds: [1, 1]\n",
@@ -291,7 +291,7 @@ GOLDEN = {
     "a pruner that would never look": (
         SWEEP + "pruning: {name: asha, min_steps: 400}\n",
         """\
-        run.yaml, line 12: pruning.min_steps is 400: asha has its first rung there, and a cell ends at step 100.""",
+        run.yaml, line 12: pruning.min_steps is 400: asha has its first rung there, and a trial ends at step 100.""",
     ),
     "several at once, in the file's order": (
         RUN.replace("model: tiny", "model: huge")

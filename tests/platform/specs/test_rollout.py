@@ -107,7 +107,7 @@ def test_overrides_reach_the_run_the_stages_and_their_gates():
     assert found.stages.one_gpu.gates.mfu.at_least == 0.3
     assert found.name == "other"
     # What was not given keeps its stage's own default.
-    assert found.stages.cpu.gates.no_alarm.ignore == ["data_wait"]
+    assert found.stages.cpu.gates.no_alerts.ignore == ["data_wait"]
     assert load_spec({"name": "x", "run": LEAST["run"], "stages": {}}).kind == "rollout"
 
 
@@ -161,8 +161,8 @@ def test_a_stage_larger_than_the_run_is_left_out(gpus, names, out):
             "stages.all.gates.exact_resume is not a field.",
         ),
         (
-            "stages.cpu.gates.no_alarm.ignore=[data_wiat]",
-            "stages.cpu.gates.no_alarm.ignore[0] is data_wiat; it must be one of",
+            "stages.cpu.gates.no_alerts.ignore=[data_wiat]",
+            "stages.cpu.gates.no_alerts.ignore[0] is data_wiat; it must be one of",
         ),
         ("stages.cpu.gpus=-1", "stages.cpu.gpus is -1; it must be at least 0."),
     ],
@@ -217,7 +217,7 @@ def test_the_schema_names_stages_gates_and_paths():
     assert set(schema["$defs"]["Gates"]["properties"]) == {
         "first_loss",
         "falling_loss",
-        "no_alarm",
+        "no_alerts",
         "memory",
         "mfu",
         "exact_resume",

@@ -1,4 +1,4 @@
-"""The cells of sweeps beyond the grid: drawn the same every time, none twice, all valid."""
+"""The trials of sweeps beyond the grid: drawn the same every time, none twice, all valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lehr.errors import SpecError
 from lehr.specs import SweepSpec, expand, json_schema, load_spec
 from lehr.specs.search import Range, point_key, random_points, size
 from lehr.specs.sweep import STARTUP_TRIALS
-from lehr.specs.sweep_expand import cells_at
+from lehr.specs.sweep_expand import trials_at
 from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
@@ -39,7 +39,7 @@ def points(spec):
 
 @given(seed=st.integers(0, 2**31 - 1), fewer=st.integers(1, 8), more=st.integers(1, 8))
 @settings(max_examples=examples(20), deadline=None)
-def test_random_cells_are_the_same_every_time_and_more_trials_keep_the_first(seed, fewer, more):
+def test_random_trials_are_the_same_every_time_and_more_trials_keep_the_first(seed, fewer, more):
     def drawn(trials):
         space = {"train.optimizer.lr": LR, "train.optimizer.weight_decay": {"values": [0.0, 0.1]}}
         return points(sweep(method="random", parameters=space, trials=trials, seed=seed))
@@ -88,13 +88,13 @@ def test_a_coarse_range_ends_when_it_is_drawn_out():
     assert sorted(point["x"] for point in random_points(coarse, 0)) == [1, 2, 3]
 
 
-def test_a_list_is_its_cells_in_order():
-    cells = [
+def test_a_list_is_its_trials_in_order():
+    trials = [
         {"train.optimizer.lr": 1e-3},
         {"train.optimizer.lr": 1e-2, "train.optimizer.weight_decay": 0.0},
     ]
-    spec = sweep(method="list", cells=cells)
-    assert points(spec) == cells
+    spec = sweep(method="list", points=trials)
+    assert points(spec) == trials
     assert spec.paths == ["train.optimizer.lr", "train.optimizer.weight_decay"]
     assert [run.name for _, run in expand(spec)] == ["s-1", "s-2"]
     again = load_spec(spec.model_dump(mode="json"))
@@ -109,19 +109,19 @@ def test_each_point_runs_once_with_each_seed():
         (1e-2, 0),
         (1e-2, 7),
     ]
-    assert spec.cell_count == 4
+    assert spec.trial_count == 4
     assert spec.paths == ["train.optimizer.lr", "train.seed"]
 
 
-def test_tpe_makes_the_cells_that_need_no_results():
+def test_tpe_makes_the_trials_that_need_no_results():
     space = {"train.optimizer.lr": LR}
     spec = sweep(method="tpe", parameters=space, trials=30, seeds=[0, 1])
     assert len(points(spec)) == STARTUP_TRIALS * 2
-    assert spec.cell_count == 60
+    assert spec.trial_count == 60
     assert len(points(sweep(method="tpe", parameters=space, trials=4))) == 4
 
 
-@pytest.mark.parametrize("name", ["trials", "cells", "seed", "seeds", "max_failed", "pruning"])
+@pytest.mark.parametrize("name", ["points", "trials", "seed", "seeds", "max_failed", "pruning"])
 def test_editors_learn_of_every_field(name):
     schema = json_schema("sweep")
     assert schema["properties"][name]["description"] or name == "seed"
@@ -139,19 +139,19 @@ def test_whole_numbers_of_a_range_are_drawn_evenly_and_both_ends_come():
     assert all(isinstance(value, int) for value in drawn)
 
 
-def test_a_cell_has_its_own_values_and_leaves_the_sweeps_as_they_are():
+def test_a_trial_has_its_own_values_and_leaves_the_sweeps_as_they_are():
     corpus = {"kind": "text", "paths": ["/a"]}
-    cells = [
+    trials = [
         {"train.optimizer.weight_decay": 0.5, "train.seed": 3},
         {"train.data.corpus": corpus, "train.data.corpus.paths": ["/b"]},
     ]
-    spec = sweep(method="list", cells=cells)
+    spec = sweep(method="list", points=trials)
     [_, first], [_, second] = expand(spec)
     assert (first.train.optimizer.weight_decay, first.train.seed) == (0.5, 3)
     assert (second.train.optimizer.weight_decay, second.train.seed) == (0.1, 0)
     assert second.train.data.corpus.paths == ["/b"]
     assert corpus["paths"] == ["/a"]
-    assert points(spec) == cells
+    assert points(spec) == trials
 
 
 def test_a_sweep_over_kinds_leaves_each_its_own_defaults():
@@ -160,7 +160,7 @@ def test_a_sweep_over_kinds_leaves_each_its_own_defaults():
     assert names == ["adamw", "adamw8bit", "muon"]
 
 
-def test_a_sweep_that_nobody_checked_is_checked_when_its_cells_are_made():
+def test_a_sweep_that_nobody_checked_is_checked_when_its_trials_are_made():
     unchecked = {"kind": "sweep", "name": "s", "run": RUN, "metric": {"name": "bananas"}}
     lr = {"train.optimizer.lr": {"values": [1e-3]}}
     spec = SweepSpec.model_validate({**unchecked, "parameters": lr})
@@ -168,21 +168,21 @@ def test_a_sweep_that_nobody_checked_is_checked_when_its_cells_are_made():
         expand(spec)
 
 
-@pytest.mark.parametrize("kind", ["parameters", "cells"])
-def test_as_many_cells_as_are_allowed_and_not_one_more(monkeypatch, kind):
+@pytest.mark.parametrize("kind", ["parameters", "points"])
+def test_as_many_trials_as_are_allowed_and_not_one_more(monkeypatch, kind):
     rates = [1e-3, 1e-2, 1e-1]
-    if kind == "cells":
-        spec = sweep(method="list", cells=[{"train.optimizer.lr": rate} for rate in rates])
+    if kind == "points":
+        spec = sweep(method="list", points=[{"train.optimizer.lr": rate} for rate in rates])
     else:
         spec = sweep(parameters={"train.optimizer.lr": {"values": rates}})
     module = sys.modules[expand.__module__]
-    monkeypatch.setattr(module, "MAX_CELLS", 3)
+    monkeypatch.setattr(module, "MAX_TRIALS", 3)
     assert len(expand(spec)) == 3
-    monkeypatch.setattr(module, "MAX_CELLS", 2)
+    monkeypatch.setattr(module, "MAX_TRIALS", 2)
     with pytest.raises(SpecError) as caught:
         expand(spec)
     [problem] = caught.value.problems
-    assert (problem.path, problem.message) == (kind, "the parameters make 3 cells; at most 2.")
+    assert (problem.path, problem.message) == (kind, "the parameters make 3 trials; at most 2.")
 
 
 def test_a_search_may_draw_its_space_out_and_a_pruner_look_beyond_a_step_that_varies():
@@ -195,15 +195,15 @@ def test_a_search_may_draw_its_space_out_and_a_pruner_look_beyond_a_step_that_va
     assert len(points(sweep(parameters=steps, budget="any", pruning=pruning))) == 2
 
 
-def test_a_point_that_does_not_fit_is_refused_when_its_cell_is_made():
+def test_a_point_that_does_not_fit_is_refused_when_its_trial_is_made():
     spec = sweep(
         parameters={"train.optimizer.lr": {"min": 1e-4, "max": 1.0}}, method="tpe", trials=3
     )
     with pytest.raises(SpecError) as caught:
-        cells_at(spec, [{"train.optimizer.lr": 0.1}, {"train.optimizer.lr": -1.0}], first=2)
+        trials_at(spec, [{"train.optimizer.lr": 0.1}, {"train.optimizer.lr": -1.0}], first=2)
     [problem] = caught.value.problems
     assert problem.path == "parameters.train.optimizer.lr"
     assert problem.message == "train.optimizer.lr is -1.0; it must be greater than 0."
-    assert [run.name for _, run in cells_at(spec, [{"train.optimizer.lr": 0.1}], first=7)] == [
+    assert [run.name for _, run in trials_at(spec, [{"train.optimizer.lr": 0.1}], first=7)] == [
         "s-7"
     ]

@@ -22,7 +22,7 @@ def sweep(**changes) -> SweepSpec:
 
 def listed() -> SweepSpec:
     data = {name: value for name, value in DATA_OF_GRID.items() if name != "parameters"}
-    spec = load_spec({**data, "method": "list", "cells": [{LR: 1e-3}]})
+    spec = load_spec({**data, "method": "list", "points": [{LR: 1e-3}]})
     assert isinstance(spec, SweepSpec)
     return spec
 
@@ -31,11 +31,11 @@ def points(spec: SweepSpec) -> list[dict]:
     return [parameters for parameters, _ in expand(spec)]
 
 
-def test_a_grid_takes_values_a_list_takes_cells_a_search_takes_trials():
+def test_a_grid_takes_values_a_list_takes_points_a_search_takes_trials():
     grid = extended(sweep(), parameters={LR: [1e-2]})
     assert [point[LR] for point in points(grid)] == [1e-4, 1e-3, 1e-2]
-    cells = extended(listed(), cells=[{LR: 1e-2, "train.seed": 3}])
-    assert points(cells) == [{LR: 1e-3}, {LR: 1e-2, "train.seed": 3}]
+    longer = extended(listed(), points=[{LR: 1e-2, "train.seed": 3}])
+    assert points(longer) == [{LR: 1e-3}, {LR: 1e-2, "train.seed": 3}]
     drawn = sweep(method="random", trials=2, parameters=RANGE)
     more = extended(drawn, trials=3)
     assert more.trials == 5
@@ -58,9 +58,9 @@ def search() -> SweepSpec:
 @pytest.mark.parametrize(
     ("made", "given", "wanted"),
     [
-        (sweep, {"cells": [{LR: 1e-2}]}, "parameters"),
+        (sweep, {"points": [{LR: 1e-2}]}, "parameters"),
         (sweep, {"trials": 2}, "parameters"),
-        (listed, {"parameters": {LR: [1e-2]}}, "cells"),
+        (listed, {"parameters": {LR: [1e-2]}}, "points"),
         (search, {"parameters": {LR: [1e-2]}}, "trials"),
     ],
 )

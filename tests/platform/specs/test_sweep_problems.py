@@ -17,7 +17,7 @@ SWEEP = (DATA / "sweep.yaml").read_text()
 PARAMETERS = "parameters:\n  train.optimizer.lr:\n    values: [1e-4, 1e-3]\n"
 RANDOM = SWEEP.replace("method: grid", "method: random\ntrials: 2")
 LIST = SWEEP.replace("method: grid", "method: list").replace(
-    PARAMETERS, "cells:\n  - {train.optimizer.lr: 1e-2}\n  - {train.optimizer.lr: 1e-3}\n"
+    PARAMETERS, "points:\n  - {train.optimizer.lr: 1e-2}\n  - {train.optimizer.lr: 1e-3}\n"
 )
 
 
@@ -74,12 +74,12 @@ GOLDEN = {
     "parameters of a list": (
         LIST + PARAMETERS,
         """\
-        run.yaml, line 12: parameters cannot be used with method list: it uses cells.""",
+        run.yaml, line 12: parameters cannot be used with method list: it uses points.""",
     ),
-    "a list with no cells in it": (
-        SWEEP.replace("method: grid", "method: list").replace(PARAMETERS, "cells: []\n"),
+    "a list with no trials in it": (
+        SWEEP.replace("method: grid", "method: list").replace(PARAMETERS, "points: []\n"),
         """\
-        run.yaml, line 3: cells is empty; give at least 1 value.""",
+        run.yaml, line 3: points is empty; give at least 1 value.""",
     ),
     "a grid that trains on unequal numbers of tokens": (
         SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 100.0, 200"),
@@ -89,13 +89,13 @@ GOLDEN = {
     "a grid over the number of steps": (
         SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 200, 300"),
         f"""\
-        run.yaml, line 3: the cells train on different numbers of tokens: train.steps=100 on 102,400, train.steps=200 on 204,800.
+        run.yaml, line 3: the trials train on different numbers of tokens: train.steps=100 on 102,400, train.steps=200 on 204,800.
           {TOKENS}""",
     ),
-    "a list of which one cell ends early": (
+    "a list of which one trial ends early": (
         LIST.replace("train.optimizer.lr: 1e-3", "train.optimizer.lr: 1e-3, train.steps: 50"),
         f"""\
-        run.yaml, line 3: the cells train on different numbers of tokens: train.optimizer.lr=0.01 on 102,400, train.optimizer.lr=0.001, train.steps=50 on 51,200.
+        run.yaml, line 3: the trials train on different numbers of tokens: train.optimizer.lr=0.01 on 102,400, train.optimizer.lr=0.001, train.steps=50 on 51,200.
           {TOKENS}""",
     ),
     "a sweep over projects": (
@@ -115,10 +115,10 @@ GOLDEN = {
         run.yaml, line 4: run.train.optimizer.lr is not in the spec of a run.
           Did you mean train.optimizer.lr?""",
     ),
-    "too many cells": (
+    "too many trials": (
         SWEEP.replace("[1e-4, 1e-3]", f"{numbers(101)}\n  train.seed:\n    values: {numbers(100)}"),
         """\
-        run.yaml, line 3: the parameters make 10,100 cells; at most 10,000.""",
+        run.yaml, line 3: the parameters make 10,100 trials; at most 10,000.""",
     ),
     "a value that does not go with the rest of the run": (
         SWEEP.replace("train.optimizer.lr", "train.batch.sequences").replace("1e-4, 1e-3", "8, 6")
@@ -126,7 +126,7 @@ GOLDEN = {
         """\
         run.yaml, line 3: train.batch.sequences=6: resources.gpus 4: 6 sequences a step cannot be shared by 4 ranks evenly; make batch.sequences a multiple.""",
     ),
-    "a cell that does not go with the rest of the run": (
+    "a trial that does not go with the rest of the run": (
         LIST.replace("train.optimizer.lr: 1e-3", "train.batch.sequences: 6, train.seed: 1")
         + "  resources: {gpus: 4}\nbudget: any\n",
         """\
@@ -153,12 +153,12 @@ GOLDEN = {
         """\
         run.yaml, line 5: parameters.train.batch.values has {"sequence_length": 64, "sequences": 8} twice.""",
     ),
-    "a cell of a list twice": (
+    "a trial of a list twice": (
         LIST.replace("run:", "  - {train.optimizer.lr: 0.001}\nseeds: [0, 1]\nrun:"),
         """\
-        run.yaml, line 6: cells 3 and 5 are the same run: train.optimizer.lr=0.001, train.seed=0 and train.optimizer.lr=0.001, train.seed=0.""",
+        run.yaml, line 6: trials 3 and 5 are the same run: train.optimizer.lr=0.001, train.seed=0 and train.optimizer.lr=0.001, train.seed=0.""",
     ),
-    "a cell's value with several seeds": (
+    "a trial's value with several seeds": (
         LIST.replace("train.optimizer.lr: 1e-3", "train.optimizer.lr: fast") + "seeds: [0, 1]\n",
         """\
         run.yaml, line 5: train.optimizer.lr is fast; it must be a number.
@@ -172,7 +172,7 @@ GOLDEN = {
     "a median that would never look": (
         SWEEP + "pruning: {name: median, min_steps: 100}\n",
         """\
-        run.yaml, line 12: pruning.min_steps is 100: median first looks there, and a cell ends at step 100.""",
+        run.yaml, line 12: pruning.min_steps is 100: median first looks there, and a trial ends at step 100.""",
     ),
     "values without their name": (
         SWEEP.replace("lr:\n    values: [1e-4, 1e-3]", "lr: [1e-4, 1e-3]"),
@@ -355,7 +355,7 @@ def test_a_metric_that_runs_log_is_taken(name):
     assert load_spec(read_yaml(text).data).metric.name == name
 
 
-def test_cells_may_differ_in_tokens_where_the_sweep_says_so():
+def test_trials_may_differ_in_tokens_where_the_sweep_says_so():
     text = SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 200")
     spec = load_spec(read_yaml(text + "budget: any\n").data)
     assert [run.train.steps for _, run in expand(spec)] == [100, 200]

@@ -116,7 +116,7 @@ def test_a_superseded_attempt_is_history_and_acts_no_more(store: Store) -> None:
 
 def test_a_lost_attempts_last_checkpoint_counts_until_another_begins(store: Store) -> None:
     attempt = new_attempt(store)
-    assert store.move(
+    assert store.transition(
         attempt.run_id,
         old=RunState.STARTING,
         new=RunState.QUEUED,
@@ -132,7 +132,7 @@ def test_a_lost_attempts_last_checkpoint_counts_until_another_begins(store: Stor
 def test_started_does_not_undo_a_stop(store: Store) -> None:
     attempt = new_attempt(store)
     store.set_desired(attempt.run_id, Desired.CANCEL, actor="ada")
-    assert store.move(
+    assert store.transition(
         attempt.run_id,
         old=RunState.STARTING,
         new=RunState.STOPPING,

@@ -55,9 +55,9 @@ def test_an_archived_run_is_out_of_sight_and_comes_back(api):
     assert client.get("/api/v1/runs/one").json()["id"] == newer
     assert client.post(f"/api/v1/runs/{run_id}/unarchive").json()["archived"] is False
     asked = [
-        event["data"]["wish"]
+        event["data"]["request"]
         for event in client.get(f"/api/v1/runs/{run_id}/events").json()
-        if event["kind"] == "wish"
+        if event["kind"] == "request"
     ]
     assert asked == ["archive", "unarchive"]
 
@@ -121,7 +121,7 @@ def test_deleting_says_first_what_it_frees_and_keeps_the_record(api):
     assert check(home) == []
     # Asking again is harmless, and records nothing more.
     assert client.delete(f"/api/v1/runs/{run_id}").json()["bytes"] == 0
-    assert len(api_.store.wishes(run_id)) == 1
+    assert len(api_.store.requests(run_id)) == 1
 
 
 def test_nothing_brings_a_deleted_run_back(api):
@@ -162,7 +162,7 @@ def test_last_words_on_their_way_are_waited_for(api):
     api_, client = api
     run_id = trained(api_, client, ended=False)
     run = api_.store.run(run_id)
-    assert api_.store.move(
+    assert api_.store.transition(
         run_id,
         old=RunState(run.state),
         new=RunState.FAILED,

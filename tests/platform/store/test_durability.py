@@ -172,7 +172,7 @@ def test_commits_are_flushed_but_for_those_that_a_power_cut_may_take(recorded) -
     raw.set_trace_callback(note)
     store.create_run(run_spec("another"))
     assert levels == [FULL]
-    store.beat(attempt.id, step=1)
+    store.heartbeat(attempt.id, step=1)
     assert levels == [FULL, NORMAL]
     store.update_attempt(attempt.id, exited_at=1.0)
     assert levels == [FULL, NORMAL, FULL]

@@ -56,7 +56,7 @@ def test_an_older_file_keeps_its_rows(tmp_path: Path, revision: str) -> None:
         store.set_desired(run.id, Desired.PAUSE, actor="ada")
         store.set_desired(run.id, Desired.RUN, actor="ada")
         assert begin(store, run.id).number == 1
-        assert len(store.wishes(run.id)) == 2
+        assert len(store.requests(run.id)) == 2
     assert check(tmp_path) == []
     kept = [path.name for path in tmp_path.glob("lehr.db.before-*")]
     assert kept == (
@@ -77,7 +77,7 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert migrate.revision(tmp_path / "lehr.db") == "0001"
     with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
         tables_there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    assert "wishes" not in tables_there
+    assert "requests" not in tables_there
 
 
 def test_the_migrations_make_the_tables_that_the_code_has(tmp_path: Path) -> None:

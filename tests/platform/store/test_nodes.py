@@ -35,7 +35,7 @@ def fails(store: Store, run: str, node: str, reason: str = "gpu_busy") -> None:
     )
     assert attempt is not None
     store.update_attempt(attempt.id, exit={"reason": reason, "code": None}, exited_at=store.clock())
-    store.move(
+    store.transition(
         run,
         old=RunState.STARTING,
         new=RunState.QUEUED,
@@ -58,7 +58,7 @@ def test_two_faults_in_a_row_are_noted_once_and_a_new_server_knows_of_them(store
     assert any(change.kind == "cluster" for change in told)
     NodeController(store).tick(["n1", "n2"])
     [note] = store.node_notes().values()
-    assert (note.what, note.actor) == ("excluded", "dispatcher")
+    assert (note.kind, note.actor) == ("excluded", "dispatcher")
 
 
 def test_a_readmitted_node_is_forgiven_also_by_the_run_that_it_failed(store):

@@ -117,7 +117,7 @@ def test_archived_runs_are_out_of_sight(store: Store) -> None:
     run = store.create_run(run_spec())
     with pytest.raises(Conflict, match="only ended runs"):
         store.set_run_archived(run.id, archived=True)
-    assert store.move(
+    assert store.transition(
         run.id,
         old=RunState.QUEUED,
         new=RunState.CANCELLED,
@@ -132,26 +132,26 @@ def test_archived_runs_are_out_of_sight(store: Store) -> None:
     assert store.find_run("a").archived
 
 
-def test_a_sweep_is_recorded_with_all_its_cells(store: Store) -> None:
+def test_a_sweep_is_recorded_with_all_its_trials(store: Store) -> None:
     spec = sweep_spec()
     sweep = store.create_sweep(spec, expand(spec), actor="ada", provenance={"host": "n1"})
-    cells = store.cells(sweep.id)
-    assert [cell.number for cell in cells] == [1, 2, 3]
-    assert [cell.parameters["train.optimizer.lr"] for cell in cells] == [1e-4, 1e-3, 1e-2]
+    trials = store.trials(sweep.id)
+    assert [trial.number for trial in trials] == [1, 2, 3]
+    assert [trial.parameters["train.optimizer.lr"] for trial in trials] == [1e-4, 1e-3, 1e-2]
     runs = store.runs_of_sweep(sweep.id)
-    assert [run.id for run in runs] == [cell.run_id for cell in cells]
+    assert [run.id for run in runs] == [trial.run_id for trial in trials]
     assert [run.name for run in runs] == ["grid-1", "grid-2", "grid-3"]
     assert all(run.sweep_id == sweep.id and run.provenance == {"host": "n1"} for run in runs)
     assert store.find_sweep("grid").id == sweep.id
     assert store.list_sweeps(tag="lr").items[0].id == sweep.id
     assert store.list_runs(sweep_id=sweep.id).total == 3
-    assert store.cells_of_runs([runs[1].id, "none"])[runs[1].id].number == 2
+    assert store.trials_of_runs([runs[1].id, "none"])[runs[1].id].number == 2
 
 
 def test_a_sweep_that_fails_midway_leaves_nothing(store: Store) -> None:
     spec = sweep_spec()
-    cells = expand(spec)
-    broken = [*cells[:2], ({"train.optimizer.lr": object()}, cells[2][1])]
+    trials = expand(spec)
+    broken = [*trials[:2], ({"train.optimizer.lr": object()}, trials[2][1])]
     with pytest.raises(Exception, match="not JSON serializable"):
         store.create_sweep(spec, broken)
     assert (store.list_sweeps().total, store.list_runs().total) == (0, 0)

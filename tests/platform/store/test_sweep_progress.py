@@ -1,4 +1,4 @@
-"""Sweeps that go on: cells made, given up and run again by the record and its keeper."""
+"""Sweeps that go on: trials made, given up and run again by the record and its keeper."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def start(store, run_id):
 
 def end(store, run_id, new, cause="exception", message="boom"):
     run = store.run(run_id)
-    assert store.move(
+    assert store.transition(
         run_id,
         old=RunState(run.state),
         new=new,
@@ -63,7 +63,7 @@ def end(store, run_id, new, cause="exception", message="boom"):
 
 
 def runs(store, sweep):
-    return [store.run(cell.run_id) for cell in store.cells(sweep.id)]
+    return [store.run(trial.run_id) for trial in store.trials(sweep.id)]
 
 
 def states(store, sweep):
@@ -76,24 +76,24 @@ def fail_three(store, sweep):
         end(store, run.id, RunState.FAILED)
 
 
-def test_a_sweep_whose_cells_fail_alike_does_not_burn_its_grid(store, keeper):
+def test_a_sweep_whose_trials_fail_alike_does_not_burn_its_grid(store, keeper):
     sweep = made(store)
     fail_three(store, sweep)
     keeper.tick()
     assert states(store, sweep) == ["failed"] * 3 + ["cancelled"] * 2
-    why = "all 3 cells that ended failed in the same way: exception: boom"
+    why = "all 3 trials that ended failed in the same way: exception: boom"
     assert store.sweep(sweep.id).stopped == why
     assert runs(store, sweep)[4].reason == f"its sweep was stopped: {why}"
     keeper.tick()
     assert store.sweep(sweep.id).stopped == why
 
 
-def test_retry_runs_exactly_the_cells_that_failed_or_never_ran(store, keeper):
+def test_retry_runs_exactly_the_trials_that_failed_or_never_ran(store, keeper):
     sweep = made(store)
     fail_three(store, sweep)
     keeper.tick()
     before = [run.id for run in runs(store, sweep)]
-    again = store.retry_cells(sweep.id, actor="user")
+    again = store.retry_trials(sweep.id, actor="user")
     after = runs(store, sweep)
     assert [run.state for run in after] == ["queued"] * 5
     assert [run.id for run in after[:3]] == before[:3]
@@ -113,15 +113,15 @@ def test_retry_leaves_what_did_not_fail_alone(store):
     start(store, second.id)
     end(store, second.id, RunState.FAILED)
     end(store, third.id, RunState.CANCELLED, "cancel", None)
-    assert store.retry_cells(sweep.id, actor="user") == [second.id]
+    assert store.retry_trials(sweep.id, actor="user") == [second.id]
     assert states(store, sweep) == ["completed", "queued", "cancelled", "queued", "queued"]
-    with pytest.raises(Conflict, match="has no failed cell"):
-        store.retry_cells(sweep.id, actor="user")
+    with pytest.raises(Conflict, match="has no failed trial"):
+        store.retry_trials(sweep.id, actor="user")
 
 
 def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, keeper):
     sweep = made(store, method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
-    assert len(store.cells(sweep.id)) == 10
+    assert len(store.trials(sweep.id)) == 10
 
     def finish_all():
         for run in runs(store, sweep):
@@ -131,19 +131,19 @@ def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, ke
                 end(store, run.id, RunState.COMPLETED, "completed", None)
 
     keeper.tick()
-    assert len(store.cells(sweep.id)) == 10
+    assert len(store.trials(sweep.id)) == 10
     finish_all()
     keeper.tick()
-    assert len(store.cells(sweep.id)) == 11
+    assert len(store.trials(sweep.id)) == 11
     keeper.tick()
-    assert len(store.cells(sweep.id)) == 11
+    assert len(store.trials(sweep.id)) == 11
     finish_all()
     another = SweepController(store)  # A restarted server: nothing told it of any change.
     another.tick()
-    assert len(store.cells(sweep.id)) == 11
+    assert len(store.trials(sweep.id)) == 11
     another.look_at_all()
     another.tick()
-    assert len(store.cells(sweep.id)) == 12
+    assert len(store.trials(sweep.id)) == 12
     finish_all()
     keeper.tick()
     names = [run.name for run in runs(store, sweep)]
@@ -151,14 +151,14 @@ def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, ke
     assert runs(store, sweep)[11].submitted_by == "sweep"
 
 
-def test_cells_are_added_once_to_a_sweep_as_it_was_seen(store):
+def test_trials_are_added_once_to_a_sweep_as_it_was_seen(store):
     sweep = made(store)
-    cells = [({"train.seed": 9}, run_spec("s-6"))]
-    assert store.add_cells(sweep.id, cells, known=5, actor="sweep")
-    assert not store.add_cells(sweep.id, cells, known=5, actor="sweep")
+    trials = [({"train.seed": 9}, run_spec("s-6"))]
+    assert store.add_trials(sweep.id, trials, known=5, actor="sweep")
+    assert not store.add_trials(sweep.id, trials, known=5, actor="sweep")
     assert store.stop_sweep(sweep.id, "enough", actor="sweep")
     assert not store.stop_sweep(sweep.id, "again", actor="sweep")
-    assert not store.add_cells(sweep.id, cells, known=6, actor="sweep")
+    assert not store.add_trials(sweep.id, trials, known=6, actor="sweep")
     assert states(store, sweep) == ["cancelled"] * 6
 
 
@@ -176,11 +176,13 @@ def test_a_pruner_gives_up_what_runs_and_only_that_attempt(store, keeper):
     say(store, attempt.id, metrics(2, train_loss=9.0))
     keeper.tick()
     assert store.run(bad.id).desired == "prune"
-    wish = store.wishes(bad.id)[-1]
-    assert (wish.actor, wish.attempt) == ("sweep", 1)
-    assert wish.message == ("train/loss, asha: 9 at step 2 is not among the best 1/2 at this rung")
+    request = store.requests(bad.id)[-1]
+    assert (request.actor, request.attempt) == ("sweep", 1)
+    assert request.message == (
+        "train/loss, asha: 9 at step 2 is not among the best 1/2 at this rung"
+    )
     assert not store.prune_run(bad.id, 1, "twice")
-    assert len(store.wishes(bad.id)) == 1
+    assert len(store.requests(bad.id)) == 1
 
 
 def test_a_sweep_that_cannot_be_looked_at_does_not_hold_the_others(store, keeper, caplog):
@@ -196,7 +198,7 @@ def test_a_sweep_that_cannot_be_looked_at_does_not_hold_the_others(store, keeper
 
 
 @pytest.mark.parametrize(("metric", "stops"), [("val/loss", True), ("train/loss", False)])
-def test_a_search_over_cells_of_different_held_out_sets_stops(store, keeper, metric, stops):
+def test_a_search_over_trials_of_different_held_out_sets_stops(store, keeper, metric, stops):
     space = {"train.optimizer.lr": LR}
     sweep = made(store, method="tpe", parameters=space, trials=12, metric={"name": metric})
     for run in runs(store, sweep):
@@ -208,4 +210,4 @@ def test_a_search_over_cells_of_different_held_out_sets_stops(store, keeper, met
     keeper.tick()
     why = store.sweep(sweep.id).stopped
     assert ("different held-out sets" in (why or "")) == stops
-    assert len(store.cells(sweep.id)) == (10 if stops else 11)
+    assert len(store.trials(sweep.id)) == (10 if stops else 11)

@@ -26,9 +26,9 @@ def launched(client, **changes) -> dict:
     return answer.json()
 
 
-def ended(api_, cells, state: RunState = RunState.COMPLETED) -> None:
-    for cell in cells:
-        run_id = cell["run"]["id"]
+def ended(api_, trials, state: RunState = RunState.COMPLETED) -> None:
+    for trial in trials:
+        run_id = trial["run"]["id"]
         attempt = begin(api_.store, run_id)
         record = {"path": "attempt-1/checkpoints/step-00000005", "size_bytes": 10, "digest": "d"}
         say(api_.store, attempt, started() + line("checkpoint", step=5, **record))
@@ -45,7 +45,7 @@ def test_a_sweep_is_put_away_with_its_runs_and_comes_back(api):
     refused = client.post(f"{path}/archive")
     assert refused.status_code == 409
     assert "3 of its runs have not ended" in refused.json()["detail"]
-    ended(api_, sweep["cells"])
+    ended(api_, sweep["trials"])
     assert client.post(f"{path}/archive").json()["archived"]
     assert client.post(f"{path}/archive").status_code == 200
     assert client.get("/api/v1/sweeps").json()["total"] == 0
@@ -60,16 +60,17 @@ def test_deleting_a_sweep_says_first_what_it_frees_and_keeps_the_record(api):
     path = f"/api/v1/sweeps/{sweep['id']}"
     assert client.delete(path).status_code == 409
     assert "refused for now" in client.get(f"{path}/deletion").json()["notes"][0]
-    ended(api_, sweep["cells"])
+    ended(api_, sweep["trials"])
     weighed = client.get(f"{path}/deletion").json()
     streams = sum(
-        sum(api_.store.stream_sizes(f"{cell['run']['id']}-1").values()) for cell in sweep["cells"]
+        sum(api_.store.stream_sizes(f"{trial['run']['id']}-1").values())
+        for trial in sweep["trials"]
     )
     assert weighed["bytes"] == streams + 3 * 10
     assert (weighed["runs"], weighed["checkpoints"], weighed["deleted"]) == (3, 3, False)
     assert client.delete(path).json() == {**weighed, "deleted": True}
     assert client.get(path).json()["archived"]
-    assert len(client.get(path).json()["cells"]) == 3
+    assert len(client.get(path).json()["trials"]) == 3
     assert not [p for p in (api_.settings.home / "runs").rglob("*") if p.is_file()]
     assert client.post(f"{path}/unarchive").status_code == 409
     assert client.get(f"{path}/deletion").json()["bytes"] == 0
@@ -78,8 +79,8 @@ def test_deleting_a_sweep_says_first_what_it_frees_and_keeps_the_record(api):
 def test_nothing_of_a_sweep_is_deleted_while_a_fork_waits_for_a_part_of_it(api):
     api_, client = api
     sweep = launched(client)
-    ended(api_, sweep["cells"])
-    source = sweep["cells"][0]["run"]["id"]
+    ended(api_, sweep["trials"])
+    source = sweep["trials"][0]["run"]["id"]
     fork = client.post(f"/api/v1/runs/{source}/fork", json={"step": 5})
     assert fork.status_code == 201, fork.text
     refused = client.delete(f"/api/v1/sweeps/{sweep['id']}")
@@ -88,17 +89,17 @@ def test_nothing_of_a_sweep_is_deleted_while_a_fork_waits_for_a_part_of_it(api):
     assert len([p for p in (api_.settings.home / "runs").rglob("*") if p.is_file()]) == 3
 
 
-def test_a_failed_cell_whose_run_was_deleted_gets_a_new_run(api):
+def test_a_failed_trial_whose_run_was_deleted_gets_a_new_run(api):
     api_, client = api
     sweep = launched(client)
-    ended(api_, sweep["cells"], RunState.FAILED)
-    gone = sweep["cells"][1]["run"]["id"]
+    ended(api_, sweep["trials"], RunState.FAILED)
+    gone = sweep["trials"][1]["run"]["id"]
     client.delete(f"/api/v1/runs/{gone}").raise_for_status()
     again = client.post(f"/api/v1/sweeps/{sweep['id']}/retry").json()
-    runs = [cell["run"]["id"] for cell in again["cells"]]
-    assert runs[0] == sweep["cells"][0]["run"]["id"]
+    runs = [trial["run"]["id"] for trial in again["trials"]]
+    assert runs[0] == sweep["trials"][0]["run"]["id"]
     assert runs[1] != gone
-    assert {cell["run"]["state"] for cell in again["cells"]} == {"queued"}
+    assert {trial["run"]["state"] for trial in again["trials"]} == {"queued"}
 
 
 def test_one_key_extends_and_retries_once(api):
@@ -112,8 +113,8 @@ def test_one_key_extends_and_retries_once(api):
     assert [answer.status_code for answer in answers] == [200, 200]
     assert answers[1].headers["Idempotency-Replayed"] == "true"
     assert answers[0].json() == answers[1].json()
-    assert len(client.get(path).json()["cells"]) == 4
-    ended(api_, client.get(path).json()["cells"], RunState.FAILED)
+    assert len(client.get(path).json()["trials"]) == 4
+    ended(api_, client.get(path).json()["trials"], RunState.FAILED)
     for _ in range(2):
         again = client.post(f"{path}/retry", headers={"Idempotency-Key": "r"})
         assert again.status_code == 200, again.text
@@ -170,7 +171,7 @@ def test_the_metrics_that_a_sweep_may_have_are_those_that_the_trainer_logs():
     assert said <= set(METRICS)
 
 
-def test_cells_train_on_equally_many_tokens_unless_that_is_meant():
+def test_trials_train_on_equally_many_tokens_unless_that_is_meant():
     batches = {"train.batch.sequences": {"values": [4, 8]}}
     with pytest.raises(SpecError) as caught:
         load_spec({**SWEEP_SPEC, "parameters": batches})
@@ -178,22 +179,22 @@ def test_cells_train_on_equally_many_tokens_unless_that_is_meant():
     assert "25,600" in str(caught.value)
     assert "51,200" in str(caught.value)
     load_spec({**SWEEP_SPEC, "parameters": batches, "budget": "any"})
-    cells = [
+    trials = [
         {"train.batch.sequences": 4, "train.steps": 100},
         {"train.batch.sequences": 8, "train.steps": 50},
     ]
-    load_spec({**SWEEP_SPEC, "parameters": {}, "method": "list", "cells": cells})
+    load_spec({**SWEEP_SPEC, "parameters": {}, "method": "list", "points": trials})
 
 
-def test_cells_of_unlike_batches_are_compared_at_equal_tokens(api):
+def test_trials_of_unlike_batches_are_compared_at_equal_tokens(api):
     api_, client = api
-    cells = [
+    trials = [
         {"train.batch.sequences": 4, "train.steps": 100},
         {"train.batch.sequences": 8, "train.steps": 50},
     ]
-    sweep = launched(client, method="list", parameters={}, cells=cells)
-    for cell, steps in zip(sweep["cells"], (100, 50), strict=True):
-        attempt = begin(api_.store, cell["run"]["id"])
+    sweep = launched(client, method="list", parameters={}, points=trials)
+    for trial, steps in zip(sweep["trials"], (100, 50), strict=True):
+        attempt = begin(api_.store, trial["run"]["id"])
         for share in (0.5, 1.0):
             step = round(steps * share)
             values = {"val/loss": 4.0 - share - (0.1 if steps == 50 else 0.0)}
@@ -201,5 +202,5 @@ def test_cells_of_unlike_batches_are_compared_at_equal_tokens(api):
     found = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert found["compared_at_step"] is None
     assert found["compared_at_tokens"] == 100 * 4 * 64
-    assert [cell["rank"] for cell in found["cells"]] == [2, 1]
-    assert [cell["step"] for cell in found["cells"]] == [100, 50]
+    assert [trial["rank"] for trial in found["trials"]] == [2, 1]
+    assert [trial["step"] for trial in found["trials"]] == [100, 50]

@@ -34,7 +34,7 @@ def store(tmp_path: Path):
 
 
 def queue_again(store: Store, run_id: str, old: RunState, attempt: int = 1) -> bool:
-    return store.move(
+    return store.transition(
         run_id, old=old, new=RunState.QUEUED, attempt=attempt, cause="lost", actor="dispatcher"
     )
 
@@ -57,7 +57,7 @@ def test_a_move_that_does_not_exist_cannot_be_recorded(store: Store) -> None:
     assert len(wrong) == 81 - 19
     for old, new in wrong:
         with pytest.raises(InternalError, match=f"{old}|begin_attempt"):
-            store.move(run.id, old=old, new=new, attempt=0, cause="x", actor="test")
+            store.transition(run.id, old=old, new=new, attempt=0, cause="x", actor="test")
     assert len(store.transitions(run.id)) == 1
     assert store.run(run.id).state == "queued"
 
@@ -114,7 +114,7 @@ def test_of_many_dispatchers_one_starts_a_run(store: Store) -> None:
 
 def test_a_move_sets_reason_and_other_columns_with_it(store: Store) -> None:
     attempt = new_attempt(store)
-    assert store.move(
+    assert store.transition(
         attempt.run_id,
         old=RunState.STARTING,
         new=RunState.QUEUED,
@@ -131,7 +131,7 @@ def test_a_move_sets_reason_and_other_columns_with_it(store: Store) -> None:
         1,
     )
     with pytest.raises(InternalError, match="cannot set state"):
-        store.move(
+        store.transition(
             attempt.run_id,
             old=RunState.QUEUED,
             new=RunState.CANCELLED,
@@ -150,7 +150,7 @@ def test_times_are_kept_by_the_moves(tmp_path: Path) -> None:
         begin(store, run.id)
         now[0] = 120.0
         for old, new in [("starting", "running"), ("running", "failed"), ("failed", "queued")]:
-            assert store.move(
+            assert store.transition(
                 run.id,
                 old=RunState(old),
                 new=RunState(new),
@@ -167,11 +167,13 @@ def test_times_are_kept_by_the_moves(tmp_path: Path) -> None:
         assert [row.at for row in store.transitions(run.id)] == [100.0, 110.0, 120.0, 130.0, 140.0]
 
 
-def test_a_wish_is_recorded_once_and_a_cancel_is_final(store: Store) -> None:
+def test_a_request_is_recorded_once_and_a_cancel_is_final(store: Store) -> None:
     run = store.create_run(run_spec())
     store.set_desired(run.id, Desired.CANCEL, actor="ada", message="wrong data")
     store.set_desired(run.id, Desired.CANCEL, actor="ada")
-    assert [(wish.wish, wish.actor) for wish in store.wishes(run.id)] == [("cancel", "ada")]
+    assert [(request.kind, request.actor) for request in store.requests(run.id)] == [
+        ("cancel", "ada")
+    ]
     with pytest.raises(Conflict):
         store.set_desired(run.id, Desired.RUN, actor="ada")
     assert len(store.transitions(run.id)) == 1
@@ -179,7 +181,7 @@ def test_a_wish_is_recorded_once_and_a_cancel_is_final(store: Store) -> None:
 
 def test_a_run_that_ended_takes_no_wishes(store: Store) -> None:
     run = store.create_run(run_spec())
-    assert store.move(
+    assert store.transition(
         run.id,
         old=RunState.QUEUED,
         new=RunState.CANCELLED,
@@ -212,15 +214,15 @@ def test_pending_reasons_are_told_only_when_they_change(store: Store) -> None:
     assert store.run(started.run_id).pending_reason is None
 
 
-def test_a_beat_says_whether_the_attempt_still_counts(store: Store) -> None:
+def test_a_heartbeat_says_whether_the_attempt_still_counts(store: Store) -> None:
     first = new_attempt(store)
-    assert not store.beat(first.id, step=7).fenced
+    assert not store.heartbeat(first.id, step=7).fenced
     assert store.attempt(first.id).last_step == 7
     assert queue_again(store, first.run_id, RunState.STARTING)
-    assert store.beat(first.id).fenced
+    assert store.heartbeat(first.id).fenced
     second = begin(store, first.run_id)
-    assert store.beat(first.id).fenced
-    assert not store.beat(second.id).fenced
+    assert store.heartbeat(first.id).fenced
+    assert not store.heartbeat(second.id).fenced
 
 
 class Histories(RuleBasedStateMachine):
@@ -239,11 +241,11 @@ class Histories(RuleBasedStateMachine):
         attempt = self.attempt + behind
         if not is_move(old.value, new.value) or new is RunState.STARTING:
             with pytest.raises(InternalError):
-                self.store.move(
+                self.store.transition(
                     self.run_id, old=old, new=new, attempt=attempt, cause="x", actor="test"
                 )
             return
-        moved = self.store.move(
+        moved = self.store.transition(
             self.run_id, old=old, new=new, attempt=attempt, cause="x", actor="test"
         )
         assert moved == (old is self.state and behind == 0)
@@ -271,7 +273,7 @@ class Histories(RuleBasedStateMachine):
             self.state = RunState.STARTING
 
     @rule(desired=st.sampled_from([Desired.RUN, Desired.PAUSE]))
-    def wish(self, desired: Desired) -> None:
+    def request(self, desired: Desired) -> None:
         if self.state.ended:
             with pytest.raises(Conflict):
                 self.store.set_desired(self.run_id, desired, actor="test")

@@ -120,7 +120,7 @@ def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api)
         within_s=60,
         what="eight rows",
     )
-    assert api.store.move(
+    assert api.store.transition(
         run_id,
         old=RunState.RUNNING,
         new=RunState.QUEUED,
@@ -167,15 +167,15 @@ def test_a_mirror_that_is_killed_goes_on_exactly(api):
 def test_what_ended_long_ago_is_mirrored_when_asked_and_grouped_by_sweep(mirrored_api):
     api = mirrored_api
     answer = api.client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC})
-    run_id = answer.json()["cells"][1]["run"]["id"]
+    run_id = answer.json()["trials"][1]["run"]["id"]
     attempt = begin(api.store, run_id)
     say(api.store, attempt, started() + steps(1, 4))
     say(api.store, attempt, line("warning", code="x", message="long ago"))
     say(api.store, attempt, finished(4, "failed", cause="nan_loss", message="NaN at 4"))
     end(api.store, run_id, RunState.FAILED, "NaN at 4")
     assert api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"] is None
-    wish = {"mode": "offline", "project": "elsewhere"}
-    answer = api.client.post(f"/api/v1/runs/{run_id}/wandb", json=wish)
+    request = {"mode": "offline", "project": "elsewhere"}
+    answer = api.client.post(f"/api/v1/runs/{run_id}/wandb", json=request)
     assert answer.json()["wandb"]["text"] == "offline, not begun"
     until_mirrored(api, run_id)
     again = {"mode": "offline", "project": "again"}

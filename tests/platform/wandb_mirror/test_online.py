@@ -117,7 +117,7 @@ def test_steps_that_are_trained_again_stand_beside_the_first_by_attempt(mirrored
     first = begin(api.store, run_id)
     say(api.store, first, started() + metrics(1, 8))
     rows_sent(wandb_server, run_id, 8)
-    assert api.store.move(
+    assert api.store.transition(
         run_id,
         old=RunState.RUNNING,
         new=RunState.QUEUED,

@@ -10,7 +10,7 @@ import yaml
 from torch import nn
 
 from lehr_testing.specs import train as train_values
-from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
@@ -62,7 +62,7 @@ def test_flash_and_math_are_told_apart_and_math_shows_its_scores() -> None:
 
 def test_what_is_recomputed_is_not_kept() -> None:
     plain, less = llama(), llama()
-    recompute_activations(less, RecomputeConfig(policy="swiglu"))
+    recompute_activations(less, ActivationCheckpointingConfig(policy="swiglu"))
     kept = {row.path: row.kept_bytes for row in table_of(plain).rows}
     assert any(path.startswith("layers.0.mlp.") for path in kept)
     after = {row.path: row.kept_bytes for row in table_of(less).rows}

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
@@ -71,7 +71,7 @@ def step(model):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_loss_and_gradients_are_bitwise_those_without(policy: str, kind: str) -> None:
     plain, less = build(kind), build(kind)
-    recompute_activations(less, RecomputeConfig(policy=policy))
+    recompute_activations(less, ActivationCheckpointingConfig(policy=policy))
     assert step(plain)[0] == step(less)[0]
     for (name, a), b in zip(plain.named_parameters(), less.parameters(), strict=True):
         assert torch.equal(a.grad, b.grad), name
@@ -82,7 +82,7 @@ def test_each_policy_keeps_less_than_none_in_the_order_of_p2() -> None:
     sizes = {}
     for policy in ["none", *POLICIES]:
         model = build()
-        recompute_activations(model, RecomputeConfig(policy=policy))
+        recompute_activations(model, ActivationCheckpointingConfig(policy=policy))
         sizes[policy] = step(model)[1]
     assert sizes["block"] < sizes["swiglu"] < sizes["attention"] < sizes["none"]
     assert sizes["norms"] < sizes["none"]
@@ -93,7 +93,7 @@ def test_each_policy_keeps_less_than_none_in_the_order_of_p2() -> None:
 def test_the_chosen_part_and_no_other_runs_twice(policy: str) -> None:
     model = build()
     calls = count_forwards(model)
-    recompute_activations(model, RecomputeConfig(policy=policy))
+    recompute_activations(model, ActivationCheckpointingConfig(policy=policy))
     step(model)
     where = module_map(model)
     blocks = [f"layers.{i}" for i in range(4)]
@@ -113,13 +113,13 @@ def test_the_chosen_part_and_no_other_runs_twice(policy: str) -> None:
 
 def test_every_second_layer_is_half_of_them() -> None:
     model = build()
-    chosen = recompute_activations(model, RecomputeConfig(policy="block", every=2))
+    chosen = recompute_activations(model, ActivationCheckpointingConfig(policy="block", every=2))
     assert [m is model.layers[i] for m, i in zip(chosen, (0, 2), strict=True)] == [True, True]
 
 
 def test_none_touches_nothing_and_no_grad_does_not_checkpoint() -> None:
     model = build()
-    assert recompute_activations(model, RecomputeConfig()) == []
-    recompute_activations(model, RecomputeConfig(policy="block"))
+    assert recompute_activations(model, ActivationCheckpointingConfig()) == []
+    recompute_activations(model, ActivationCheckpointingConfig(policy="block"))
     with torch.no_grad():
         assert model(torch.zeros(1, 4, dtype=torch.long)).grad_fn is None

@@ -16,7 +16,7 @@ import torch
 
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.paths import TESTING
-from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.compile import CompileConfig
 from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
 from lehr_trainer.configs.presets import MODEL_PRESETS
@@ -103,7 +103,7 @@ def test_compiled_losses_are_the_eager_ones_and_accumulation_is_one_large_batch(
 def test_checkpointing_compiles_into_one_graph() -> None:
     eager = train(build(), CompileConfig(), micro_batch=4)
     model = build()
-    recompute_activations(model, RecomputeConfig(policy="swiglu"))
+    recompute_activations(model, ActivationCheckpointingConfig(policy="swiglu"))
     config = CompileConfig(scope="block", fullgraph=True)
     compile_model(model, config)
     close(train(model, config, micro_batch=4), eager)

@@ -7,7 +7,7 @@ from typing import Literal
 from lehr_trainer.configs.base import Config, PositiveInt
 
 
-class RecomputeConfig(Config):
+class ActivationCheckpointingConfig(Config):
     """Activation checkpointing: less memory, more time, the same results (Chen et al. 2016).
     Measured on one H100 (docs/reference-runs.md) at [16, 2048], against none: attention +6 % time
     and -11 % memory, swiglu +6 % and -40 %, block +17 % and -56 %; embedding and norms next to

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.configs.base import (
     Config,
@@ -293,7 +293,7 @@ class TrainConfig(Config):
     skip_step: SkipStepConfig = SkipStepConfig()
     precision: PrecisionConfig = PrecisionConfig()
     attention: AttentionConfig = AttentionConfig()
-    recompute: RecomputeConfig = RecomputeConfig()
+    activation_checkpointing: ActivationCheckpointingConfig = ActivationCheckpointingConfig()
     compile: CompileConfig = CompileConfig()
     parallel: ParallelConfig = ParallelConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

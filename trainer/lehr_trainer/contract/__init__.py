@@ -1,1 +1,1 @@
-"""What the trainer and the platform exchange: records, orders, folder layout, checkpoint manifests."""
+"""What the trainer and the platform exchange: records, orders, folder layout, manifests."""

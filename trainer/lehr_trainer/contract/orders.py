@@ -1,7 +1,7 @@
 """What the platform wants of an attempt, and what the launcher tells it.
 
-Orders are level-triggered: the file holds the wish, not a queue of commands.
-It is replaced atomically, so a reader sees the old or the new wish, whole.
+Orders are level-triggered: the file holds the request, not a queue of commands.
+It is replaced atomically, so a reader sees the old or the new request, whole.
 """
 
 from __future__ import annotations

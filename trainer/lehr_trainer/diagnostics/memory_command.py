@@ -77,7 +77,7 @@ def table_of(config: TrainConfig, shape: tuple[int, int]) -> MemoryTable:
     loss = build_loss(config.loss, precision.operands, device)
     model = build_model(config.model, device=device, seed=config.seed).train()
     convert_to_fp8(model, config.precision.fp8)
-    recompute_activations(model, config.recompute)
+    recompute_activations(model, config.activation_checkpointing)
     tokens = torch.arange(shape[0] * shape[1], device=device).view(shape)
     tokens %= config.model.vocab_size
 

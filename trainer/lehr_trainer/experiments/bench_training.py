@@ -42,7 +42,7 @@ class TrainingSubject:
         )
         self.loss = build_loss(config.loss, self.precision.operands, self.device)
         convert_to_fp8(self.model, config.precision.fp8)
-        recompute_activations(self.model, config.recompute)
+        recompute_activations(self.model, config.activation_checkpointing)
         compile_model(self.model, config.compile)
         self.accumulation = Accumulation(self.model, config.compile)
         self.model.train()

@@ -53,7 +53,9 @@ def run(plan: BenchPlan) -> Table:
 
 def changes(name: str, plan: BenchPlan) -> dict[str, Any]:
     policy, _, rest = name.partition(",")
-    found: dict[str, Any] = {"recompute": {"policy": policy, "every": 2 if rest else 1}}
+    found: dict[str, Any] = {
+        "activation_checkpointing": {"policy": policy, "every": 2 if rest else 1}
+    }
     if plan.on_cuda:
         found["compile"] = {"scope": "block"}
         found["precision"] = {"compute": "bf16", "tf32": True}

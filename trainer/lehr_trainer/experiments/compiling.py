@@ -61,5 +61,5 @@ def _case(plan: BenchPlan, name: str, compile_: dict[str, Any], why_not: str) ->
     changes: dict[str, Any] = {"compile": compile_}
     if plan.on_cuda:
         changes["precision"] = {"compute": "bf16", "tf32": True}
-        changes["recompute"] = {"policy": "block"}
+        changes["activation_checkpointing"] = {"policy": "block"}
     return Case(name, "training", config(plan.size, plan.device, **changes))

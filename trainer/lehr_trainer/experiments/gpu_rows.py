@@ -65,7 +65,12 @@ def _all(whole: int) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
     ):  # fmt: skip
         for count in (whole // 2 or 1, whole):
             name = f"{loss}, {count} sequences"
-            yield "losses", name, (count, count), {"recompute": _BLOCK, "loss": {"name": loss}}
+            yield (
+                "losses",
+                name,
+                (count, count),
+                {"activation_checkpointing": _BLOCK, "loss": {"name": loss}},
+            )
     for name, recompute in {
         "none": {"policy": "none"},
         "embedding": {"policy": "embedding"},
@@ -75,17 +80,20 @@ def _all(whole: int) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
         "block, every 2nd layer": {"policy": "block", "every": 2},
         "block": _BLOCK,
     }.items():
-        yield "checkpointing", name, (quarter, quarter), {"recompute": recompute}
+        yield "checkpointing", name, (quarter, quarter), {"activation_checkpointing": recompute}
     for name, precision in {
         "fp32": {"compute": "fp32", "tf32": False},
         "tf32": {"compute": "fp32", "tf32": True},
         "bf16": _BF16,
         "fp16": {"compute": "fp16", "tf32": True},
     }.items():
-        changes = {"recompute": _BLOCK, "precision": precision}
+        changes = {"activation_checkpointing": _BLOCK, "precision": precision}
         yield "precision", name, (quarter, quarter), changes
     for recipe in ("none", "tensorwise", "rowwise", "te_delayed"):
-        changes = {"recompute": _BLOCK, "precision": {**_BF16, "fp8": {"recipe": recipe}}}
+        changes = {
+            "activation_checkpointing": _BLOCK,
+            "precision": {**_BF16, "fp8": {"recipe": recipe}},
+        }
         yield "fp8", recipe, (whole, whole), changes
     for name, way in {
         "eager": {"scope": "none"},
@@ -94,7 +102,12 @@ def _all(whole: int) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
         "block, max-autotune": {"scope": "block", "mode": "max-autotune"},
         "model, default": {"scope": "model"},
     }.items():
-        yield "compile", name, (quarter, quarter), {"recompute": _BLOCK, "compile": way}
+        yield (
+            "compile",
+            name,
+            (quarter, quarter),
+            {"activation_checkpointing": _BLOCK, "compile": way},
+        )
     for name, optimizer in {
         "adamw, not fused": {"name": "adamw", "fused": False},
         "adamw": {"name": "adamw"},
@@ -102,17 +115,17 @@ def _all(whole: int) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
         "adamw8bit, torchao": {"name": "adamw8bit", "library": "torchao"},
         "muon": {"name": "muon"},
     }.items():
-        changes = {"recompute": _BLOCK, "optimizer": optimizer}
+        changes = {"activation_checkpointing": _BLOCK, "optimizer": optimizer}
         yield "optimizers", name, (quarter, quarter), changes
     for backend in ("auto", "flash", "cudnn", "efficient", "math", "fa3", "fa4"):
         changes = {
-            "recompute": _BLOCK,
+            "activation_checkpointing": _BLOCK,
             "compile": {"scope": "none"},
             "attention": {"backend": backend},
         }
         yield "attention", backend, (eighth, eighth), changes
     for count in sorted({max(1, whole // divisor) for divisor in (64, 16, 4, 2, 1)}):
-        yield "batch", str(count), (count, count), {"recompute": _BLOCK}
+        yield "batch", str(count), (count, count), {"activation_checkpointing": _BLOCK}
 
 
 def _targets(
@@ -123,9 +136,9 @@ def _targets(
         f"micro-batch {eighth}, nothing recomputed": (eighth, {}),
         f"micro-batch {quarter}, swiglu recomputed": (
             quarter,
-            {"recompute": {"policy": "swiglu"}},
+            {"activation_checkpointing": {"policy": "swiglu"}},
         ),
-        f"micro-batch {whole}, blocks recomputed": (whole, {"recompute": _BLOCK}),
+        f"micro-batch {whole}, blocks recomputed": (whole, {"activation_checkpointing": _BLOCK}),
         f"micro-batch {eighth}, nothing recomputed, CUDA graphs": (eighth, {"compile": _GRAPHS}),
     }
     for name, (micro_batch, changes) in ways.items():

@@ -22,7 +22,7 @@ def run(plan: BenchPlan) -> Table:
     if plan.on_cuda:
         changes = {
             "precision": {"compute": "bf16", "tf32": True},
-            "recompute": {"policy": "block"},
+            "activation_checkpointing": {"policy": "block"},
             "compile": {"scope": "block"},
         }
     cases = [

@@ -66,7 +66,7 @@ def _case(plan: BenchPlan, name: str, precision: dict[str, Any], why_not: str, n
     changes: dict[str, Any] = {"precision": precision}
     if plan.on_cuda:
         changes["compile"] = {"scope": "block"}
-        changes["recompute"] = {"policy": "block"}
+        changes["activation_checkpointing"] = {"policy": "block"}
     slow = precision["compute"] != "fp32" and bool(checks.no_fast_bf16(plan.device))
     values = config(plan.size, plan.device, **changes)
     return Case(name, "training", values, note=note, slow=slow)

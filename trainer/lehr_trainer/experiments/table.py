@@ -42,7 +42,7 @@ class Table:
         """Those in which some row has a figure."""
         return [c for c in self.columns if any(r.values.get(c.key) is not None for r in self.rows)]
 
-    def cells(self) -> list[list[str]]:
+    def trials(self) -> list[list[str]]:
         """Head and rows as text, without columns that no row fills."""
         columns, noted = self.used_columns, any(row.note for row in self.rows)
         head = ["", *(f"{c.title} ({c.unit})" if c.unit else c.title for c in columns)]
@@ -54,13 +54,13 @@ class Table:
 
     def text(self) -> str:
         """For a terminal or a log."""
-        lines = self.cells()
+        lines = self.trials()
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         last = len(self.used_columns)
         body = [
             "  ".join(
-                cell.rjust(width) if 0 < i <= last else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+                trial.rjust(width) if 0 < i <= last else trial.ljust(width)
+                for i, (trial, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
         ]
@@ -68,7 +68,7 @@ class Table:
 
     def markdown(self) -> str:
         """To paste into a page."""
-        head, *rows = ([cell.replace("|", "\\|") for cell in line] for line in self.cells())
+        head, *rows = ([trial.replace("|", "\\|") for trial in line] for line in self.trials())
         last = len(self.used_columns)
         rule = ["---:" if 0 < i <= last else "---" for i in range(len(head))]
         lines = [f"| {' | '.join(line)} |" for line in (head, rule, *rows)]

@@ -1,4 +1,4 @@
-"""Activation checkpointing by part: see RecomputeConfig for what each costs and saves.
+"""Activation checkpointing by part. ActivationCheckpointingConfig says what each costs.
 
 A checkpointed module keeps its inputs alone and runs its forward again in
 backward. Module and parameter names stay as they were.
@@ -13,11 +13,13 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.models.module_map import blocks, module_map, token_embedding
 
 
-def recompute_activations(model: nn.Module, config: RecomputeConfig) -> list[nn.Module]:
+def recompute_activations(
+    model: nn.Module, config: ActivationCheckpointingConfig
+) -> list[nn.Module]:
     """Make the config's parts recompute in backward; returns them. Call it before compiling."""
     chosen = list(_parts(model, config))
     for module in chosen:
@@ -26,7 +28,7 @@ def recompute_activations(model: nn.Module, config: RecomputeConfig) -> list[nn.
     return chosen
 
 
-def _parts(model: nn.Module, config: RecomputeConfig) -> Iterator[nn.Module]:
+def _parts(model: nn.Module, config: ActivationCheckpointingConfig) -> Iterator[nn.Module]:
     where = module_map(model)
     if config.policy == "embedding":
         yield token_embedding(model)

@@ -1,1 +1,1 @@
-"""Arithmetic without torch: parameter and FLOP counts, memory plans, GPU data, expected first loss."""
+"""Arithmetic without torch: counts of parameters and FLOPs, memory plans, GPU data."""

@@ -100,7 +100,7 @@ def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
     # The math kernel keeps the softmax of all scores.
     scores = batch.longest_sequence if config.attention.backend == "math" else 0
     layer = parts.layer_bytes(model, half=half, length_of_scores=scores)
-    dropped = layer.dropped(config.recompute)
+    dropped = layer.dropped(config.activation_checkpointing)
     kept = activation_bytes_per_token(model, half=half, length_of_scores=scores)
     kept -= parts.recomputing_layers(config) * dropped
     workspace = _workspace_bytes_per_token(model, half=half) + dropped

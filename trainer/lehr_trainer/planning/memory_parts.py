@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lehr_trainer.configs.activation_checkpointing import RecomputeConfig
+from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 from lehr_trainer.planning.counts import ParameterCounts
@@ -33,7 +33,7 @@ class LayerBytes:
     def all(self) -> int:
         return self.block_input + self.middle + self.attention + self.mlp
 
-    def dropped(self, config: RecomputeConfig) -> int:
+    def dropped(self, config: ActivationCheckpointingConfig) -> int:
         """What a layer under that policy computes again rather than keeps.
 
         A checkpointed part keeps its input, so that of attention and MLP stays: the norm's
@@ -68,9 +68,9 @@ def layer_bytes(model: ModelConfig, *, half: bool, length_of_scores: int = 0) ->
 
 
 def recomputing_layers(config: TrainConfig) -> int:
-    if config.recompute.policy in {"none", "embedding"}:
+    if config.activation_checkpointing.policy in {"none", "embedding"}:
         return 0
-    return math.ceil(config.model.num_hidden_layers / config.recompute.every)
+    return math.ceil(config.model.num_hidden_layers / config.activation_checkpointing.every)
 
 
 def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -> int:
@@ -82,7 +82,9 @@ def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -
         return 0
     share = recomputing_layers(config) / config.model.num_hidden_layers
     again = {"attention": counts.attention, "swiglu": counts.mlp, "block": counts.layers}
-    return round(BF16 * (counts.layers - share * again.get(config.recompute.policy, 0)))
+    return round(
+        BF16 * (counts.layers - share * again.get(config.activation_checkpointing.policy, 0))
+    )
 
 
 def loss_bytes(config: TrainConfig, tokens: int, *, half: bool) -> int:

@@ -34,7 +34,7 @@
  * @property {Record<string, unknown>} parameters_varied
  * @property {number | null} eta_s
  * @property {"none" | "unreachable" | "stalled"} silence
- * @property {string[]} alarms
+ * @property {string[]} alerts
  * @property {number} created_at
  * @property {number | null} queued_at
  * @property {number | null} started_at
@@ -60,7 +60,7 @@
  *
  * @typedef {"same" | "different" | "unknown"} HeldOut
  *
- * @typedef {object} CellView
+ * @typedef {object} TrialView
  * @property {number} number
  * @property {Record<string, any>} parameters
  * @property {RunView} run
@@ -88,13 +88,13 @@
  * @property {number | null} compared_at_step
  * @property {HeldOut | null} held_out
  * @property {string | null} held_out_note
- * @property {number} to_come
+ * @property {number} trials_remaining
  * @property {string | null} stopped
  * @property {number} created_at
  *
- * @typedef {SweepView & {spec: Record<string, any>, cells: CellView[], notes: string[]}} SweepDetail
+ * @typedef {SweepView & {spec: Record<string, any>, trials: TrialView[], notes: string[]}} SweepDetail
  *
- * @typedef {object} StandingView
+ * @typedef {object} RunResultView
  * @property {string} run_id
  * @property {number | null} x
  * @property {WireNumber | null} value
@@ -109,7 +109,7 @@
  * @typedef {object} ComparisonView
  * @property {string[]} runs
  * @property {number | null} common_x
- * @property {StandingView[]} standings
+ * @property {RunResultView[]} results
  * @property {{path: string, values: any[], factor: boolean}[]} differences
  * @property {number | null} noise
  * @property {HeldOut} held_out

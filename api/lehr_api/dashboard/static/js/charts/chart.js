@@ -20,7 +20,7 @@ import { steady, timeUnit } from "./scale.js";
  * @property {number[]} checkpoints
  * @property {{step: number, label: string}[]} resumes
  * @property {{step: number, label: string}[]} schedule where the learning rate changes course
- * @property {{step: number, label: string}[]} alarms
+ * @property {{step: number, label: string}[]} alerts
  *
  * @typedef {object} Look
  * @property {"step" | "tokens" | "time" | "flops"} x
@@ -221,7 +221,7 @@ export class Chart {
     for (const step of marks.checkpoints) at(step, 0.05, { width: 1.5, color: colours.strong });
     for (const { step } of marks.resumes) at(step, 1, { width: 1, color: colours.strong, dash: "dot" });
     for (const { step } of marks.schedule) at(step, 1, { width: 1, color: colours.accent, dash: "dashdot" });
-    for (const { step } of marks.alarms) at(step, 1, { width: 1.25, color: colours.bad, dash: "dash" });
+    for (const { step } of marks.alerts) at(step, 1, { width: 1.25, color: colours.bad, dash: "dash" });
     return shapes;
   }
 

@@ -15,7 +15,7 @@ import { read, write } from "../urlstate.js";
 /**
  * @typedef {import("../types.js").RunDetail} RunDetail
  * @typedef {import("../types.js").ComparisonView} ComparisonView
- * @typedef {import("../types.js").StandingView} StandingView
+ * @typedef {import("../types.js").RunResultView} RunResultView
  */
 
 const MOST = 50;
@@ -44,7 +44,7 @@ let comparison = null;
 const view = viewFromAddress();
 const head = h("header.page-head");
 const notes = h("div");
-const table = h("div.standings");
+const table = h("div.results");
 const sets = h("div");
 const charts = h("div");
 const differences = h("div");
@@ -90,8 +90,8 @@ function delta(value, base, format) {
 }
 
 /**
- * @param {StandingView | undefined} standing
- * @param {StandingView | undefined} base
+ * @param {RunResultView | undefined} standing
+ * @param {RunResultView | undefined} base
  * @param {(v: unknown) => string} format
  */
 function besideBaseline(standing, base, format) {
@@ -145,7 +145,7 @@ function drawTable() {
   if (!comparison) return;
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
   const where = comparison.common_x === null ? "not reached by all yet" : view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x);
-  const standings = new Map(comparison.standings.map((one) => [one.run_id, one]));
+  const results = new Map(comparison.results.map((one) => [one.run_id, one]));
   const base = ids[0];
   const format = (/** @type {unknown} */ v) => f.metric(metric, v);
   fill(
@@ -161,15 +161,15 @@ function drawTable() {
           ids.map((id) => {
             const run = runs.get(id);
             if (!run) return null;
-            const standing = standings.get(id);
+            const standing = results.get(id);
             return h(
               "tr",
               { "data-run": id },
               h("td.shrink", {}, /** @type {any} */ (swatch(id))),
               h("td", {}, h("a.name", { href: `/runs/${id}` }, run.name), id === base && h("span.tag", {}, "baseline")),
               h("td", {}, runState(run)),
-              h("td.num", {}, h("b", {}, format(standing?.value)), id !== base && besideBaseline(standing, standings.get(base), format)),
-              BESIDES.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], standings.get(base)?.[field], null))),
+              h("td.num", {}, h("b", {}, format(standing?.value)), id !== base && besideBaseline(standing, results.get(base), format)),
+              BESIDES.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], results.get(base)?.[field], null))),
               h(
                 "td",
                 {},
@@ -184,12 +184,12 @@ function drawTable() {
   );
   fill(
     notes,
-    comparison.notes.slice(0, NOTES).map((note) => h("div.alarm", {}, note)),
+    comparison.notes.slice(0, NOTES).map((note) => h("div.alert", {}, note)),
     comparison.notes.length > NOTES &&
-      h("details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`), comparison.notes.slice(NOTES).map((note) => h("div.alarm", {}, note))),
+      h("details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`), comparison.notes.slice(NOTES).map((note) => h("div.alert", {}, note))),
     comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
   );
-  fill(sets, comparison.held_out === "different" && h("div.alarm", {}, "Curves under val/ are of different held-out sets: they do not compare."));
+  fill(sets, comparison.held_out === "different" && h("div.alert", {}, "Curves under val/ are of different held-out sets: they do not compare."));
 }
 
 function drawDifferences() {

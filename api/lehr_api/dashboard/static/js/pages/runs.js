@@ -70,7 +70,7 @@ function items() {
     if (!result.some((item) => item.kind === "sweep")) newest = group.length <= SMALL_SWEEP ? run.sweep_id : "";
     result.push({ kind: "sweep", id: run.sweep_id, runs: group, open: isOpen(run.sweep_id) });
     if (!isOpen(run.sweep_id)) continue;
-    // Cells in the order of the grid, not of submission backwards.
+    // Trials in the order of the grid, not of submission backwards.
     for (const member of [...group].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }))) {
       result.push({ kind: "run", run: member, member: true });
     }
@@ -90,7 +90,7 @@ function runRow(run, member) {
     member ? "tr.member" : "tr",
     { "data-run": run.id, "aria-selected": String(selected.has(run.id)) },
     h("td.shrink", {}, box),
-    columns.map((column) => h(`td.col-${column.key}${column.num ? ".num" : ""}`, {}, column.cell(run))),
+    columns.map((column) => h(`td.col-${column.key}${column.num ? ".num" : ""}`, {}, column.trial(run))),
   );
 }
 

@@ -1,4 +1,4 @@
-/** One sweep: the verdict first, then the evidence, then every cell. */
+/** One sweep: the verdict first, then the evidence, then every trial. */
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
@@ -13,7 +13,7 @@ import { stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
 import { shareOf } from "../sweep/axis.js";
-import { cellsTable } from "../sweep/cells.js";
+import { trialsTable } from "../sweep/trials.js";
 import { drawParallel } from "../sweep/parallel.js";
 import { read, write } from "../urlstate.js";
 
@@ -33,7 +33,7 @@ const seedBar = h("div.bar");
 const legend = h("ul.legend");
 const parallel = h("div");
 const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel);
-const cells = h("div");
+const trials = h("div");
 /** @type {SweepDetail | null} */
 let sweep = null;
 /** @type {{parameter: string, verdict: string, notes: string[], figure: any} | null} */
@@ -55,8 +55,8 @@ fill(
   legend,
   charts,
   parallelSection,
-  h("h2", {}, "Cells"),
-  cells,
+  h("h2", {}, "Trials"),
+  trials,
 );
 const board = new Board(charts, [], view, {
   onZoom: (range) => {
@@ -69,26 +69,26 @@ const board = new Board(charts, [], view, {
 
 /** @returns {BoardRun[]} coloured by the parameter, in its order */
 function boardRuns() {
-  const all = sweep?.cells ?? [];
-  const given = slots(all.map((cell) => cell.run.id));
-  const text = (/** @type {any} */ cell, /** @type {string[]} */ paths) => paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(cell.parameters[path], path)}`).join(", ");
+  const all = sweep?.trials ?? [];
+  const given = slots(all.map((trial) => trial.run.id));
+  const text = (/** @type {any} */ trial, /** @type {string[]} */ paths) => paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
   const paths = (sweep?.parameters ?? []).filter((path) => path !== SEED);
   // The colour is the chosen parameter; what differs besides it is told apart by dashes.
   const others = paths.filter((path) => path !== parameter);
-  const besides = [...new Set(all.map((cell) => text(cell, others)))];
-  const values = all.map((cell) => cell.parameters[parameter ?? ""]);
-  return all.map((cell) => {
-    const value = cell.parameters[parameter ?? ""];
+  const besides = [...new Set(all.map((trial) => text(trial, others)))];
+  const values = all.map((trial) => trial.parameters[parameter ?? ""]);
+  return all.map((trial) => {
+    const value = trial.parameters[parameter ?? ""];
     return {
-      id: cell.run.id,
-      label: text(cell, sweep?.parameters ?? []),
-      hidden: hidden.has(cell.run.id),
-      cut: cell.run.state === "pruned",
-      group: text(cell, paths),
-      flopsPerToken: cell.run.flops_per_token,
+      id: trial.run.id,
+      label: text(trial, sweep?.parameters ?? []),
+      hidden: hidden.has(trial.run.id),
+      cut: trial.run.state === "pruned",
+      group: text(trial, paths),
+      flopsPerToken: trial.run.flops_per_token,
       stroke: () => {
         const at = shareOf(value, values);
-        return at === null ? stroke(given.get(cell.run.id) ?? 0) : { colour: along(at), dash: besides.indexOf(text(cell, others)) % 2 ? "dash" : "solid" };
+        return at === null ? stroke(given.get(trial.run.id) ?? 0) : { colour: along(at), dash: besides.indexOf(text(trial, others)) % 2 ? "dash" : "solid" };
       },
     };
   });
@@ -121,13 +121,13 @@ function drawHead() {
       {},
       Object.entries(sweep.counts).filter(([, n]) => n > 0).map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)),
       h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal === "minimize" ? "down" : "up"}`),
-      sweep.to_come > 0 && h("span", {}, `${sweep.to_come} to come`),
+      sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
     ),
     // Where the sets are different, the verdict itself tells it.
-    sweep.held_out_note && sweep.held_out !== "different" && h("div.alarm", {}, sweep.held_out_note),
+    sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
-    sweep.stopped && h("div.alarm", {}, `No further cell is started: ${sweep.stopped}`),
+    sweep.stopped && h("div.alert", {}, `No further trial is started: ${sweep.stopped}`),
     (figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, note)),
   );
 }
@@ -160,10 +160,10 @@ function drawCurves() {
   );
 }
 
-function drawCells() {
+function drawTrials() {
   if (!sweep) return;
   const runs = new Map(boardRuns().map((run) => [run.id, run]));
-  fill(cells, cellsTable(sweep, (id) => {
+  fill(trials, trialsTable(sweep, (id) => {
     const run = runs.get(id);
     return run ? /** @type {any} */ (swatch(run)) : null;
   }));
@@ -198,7 +198,7 @@ function seedChoice() {
 }
 
 let metricsKnown = "";
-/** What the curves were drawn for: the cells, and the parameter that colours them. */
+/** What the curves were drawn for: the trials, and the parameter that colours them. */
 let drawn = "";
 async function load() {
   try {
@@ -214,7 +214,7 @@ async function load() {
     parameter = figure?.parameter ?? null;
     drawHead();
     drawParameterChoice();
-    drawCells();
+    drawTrials();
     const seeds = sweep?.parameters.includes(SEED) ?? false;
     board.meanOfSeeds = seeds && read("seeds") !== "each";
     if (seeds && !seedBar.children.length) fill(seedBar, seedChoice());
@@ -231,7 +231,7 @@ async function load() {
 
 /** The metrics of the run that is furthest: the others have the same. */
 async function loadMetrics() {
-  const furthest = [...(sweep?.cells ?? [])].sort((a, b) => (b.run.step ?? -1) - (a.run.step ?? -1))[0];
+  const furthest = [...(sweep?.trials ?? [])].sort((a, b) => (b.run.step ?? -1) - (a.run.step ?? -1))[0];
   if (!furthest || furthest.run.step === null) {
     fill(charts, h("p.empty", {}, "Curves appear with the first step."));
     return;
@@ -246,7 +246,7 @@ async function loadMetrics() {
 
 installPage();
 const reload = throttled(load, 2000);
-const isOurs = (/** @type {string} */ id) => sweep?.cells.some((cell) => cell.run.id === id) ?? false;
+const isOurs = (/** @type {string} */ id) => sweep?.trials.some((trial) => trial.run.id === id) ?? false;
 on("sweep", ({ id }) => {
   if (!sweep || id === sweep.id) reload();
 });
@@ -268,7 +268,7 @@ onCatchUp(async () => {
 document.addEventListener("lehr:theme", () => {
   drawPlot();
   drawCurves();
-  drawCells();
+  drawTrials();
 });
 new ResizeObserver(throttled(drawPlot, 200)).observe(figurePlace);
 load();

@@ -53,7 +53,7 @@ function draw() {
       h(
         "table",
         { "aria-label": "Sweeps" },
-        h("thead", {}, h("tr", {}, ["name", "runs", "cells", "best", "over", "project", "submitted"].map((title) => h(title === "cells" ? "th.num" : "th", { scope: "col" }, title)))),
+        h("thead", {}, h("tr", {}, ["name", "runs", "trials", "best", "over", "project", "submitted"].map((title) => h(title === "trials" ? "th.num" : "th", { scope: "col" }, title)))),
         h("tbody", {}, sweeps.map(row)),
       ),
     ),

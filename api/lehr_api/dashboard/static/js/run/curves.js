@@ -31,7 +31,7 @@ export function marksOf(events, diagnosed, run) {
     schedule: scheduleMarks(run),
     checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
     resumes: at("resumed").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
-    alarms: [
+    alerts: [
       ...at("warning").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
       ...diagnosed.map(({ step, seen }) => ({ step, label: seen })),
     ],
@@ -71,12 +71,12 @@ export function openCurves(place, run) {
     board.setMetrics(infos.map((info) => info.name));
   };
   const marks = async () => {
-    const found = marksOf(...(await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alarms`)])), run);
+    const found = marksOf(...(await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alerts`)])), run);
     board.setMarks(found);
     const parts = [
       found.checkpoints.length && "short ticks where a checkpoint was saved",
       found.resumes.length && "dotted lines where it resumed",
-      found.alarms.length && `red dashes where an alarm began (${found.alarms.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
+      found.alerts.length && `red dashes where an alert began (${found.alerts.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
       found.schedule.length && `dash-dotted lines where the learning rate changes course (${found.schedule.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
     ].filter(Boolean);
     marksLine.textContent = any && parts.length ? `On the curves: ${parts.join(", ")}.` : "";
@@ -106,7 +106,7 @@ export function openCurves(place, run) {
       }
       log.run(next);
       board.tick();
-      lookIfNew(`${next.state} ${next.attempt} ${next.alarms.length} ${Object.keys(next.latest).join()}`);
+      lookIfNew(`${next.state} ${next.attempt} ${next.alerts.length} ${Object.keys(next.latest).join()}`);
     },
     metrics: () => board.tick(),
     log: (change) => log.grew(change),

@@ -56,7 +56,7 @@ export const COLUMNS = [
       const reason = runReason(run);
       return [
         runState(run),
-        run.alarms.length > 0 && h("span.warn", { title: run.alarms.join("\n") }, `  ⚠ ${run.alarms.length}`),
+        run.alerts.length > 0 && h("span.warn", { title: run.alerts.join("\n") }, `  ⚠ ${run.alerts.length}`),
         reason && h("span.reason", { title: reason }, reason),
       ];
     },

@@ -1,4 +1,4 @@
-/** What can be done with a sweep: cancel it, run its failed cells again, add to it. */
+/** What can be done with a sweep: cancel it, run its failed trials again, add to it. */
 
 import { post } from "../api.js";
 import { h } from "../dom.js";
@@ -10,10 +10,10 @@ import { ENDED } from "../status.js";
 
 /** @param {SweepDetail} sweep */
 async function cancel(sweep) {
-  const live = sweep.cells.filter((cell) => !ENDED.has(cell.run.state)).length;
+  const live = sweep.trials.filter((trial) => !ENDED.has(trial.run.state)).length;
   const yes = await confirmed({
     title: `Cancel ${sweep.name}?`,
-    body: h("p", {}, `${live} of its ${sweep.cells.length} runs have not ended; they are stopped without saving.`),
+    body: h("p", {}, `${live} of its ${sweep.trials.length} runs have not ended; they are stopped without saving.`),
     yes: "Cancel the sweep",
     danger: true,
   });
@@ -28,7 +28,7 @@ async function cancel(sweep) {
 async function retry(sweep) {
   await tryTo(async () => {
     await post(`/sweeps/${sweep.id}/retry`);
-    toast("The failed cells are queued again.");
+    toast("The failed trials are queued again.");
   });
 }
 
@@ -41,7 +41,7 @@ const value = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(t
 
 /** @param {SweepDetail} sweep */
 function extend(sweep) {
-  const about = "Cells that are there stay as they are. The new ones are queued.";
+  const about = "Trials that are there stay as they are. The new ones are queued.";
   if (sweep.method === "grid") {
     const path = /** @type {HTMLSelectElement} */ (h("select", {}, sweep.parameters.map((one) => h("option", { value: one }, one))));
     const values = /** @type {HTMLInputElement} */ (h("input", { type: "text", required: true, placeholder: "2e-2, 5e-2" }));
@@ -66,9 +66,9 @@ function extend(sweep) {
 
 /** @param {SweepDetail} sweep */
 export function sweepActions(sweep) {
-  const live = sweep.cells.some((cell) => !ENDED.has(cell.run.state));
-  const failed = sweep.cells.some((cell) => cell.run.state === "failed");
-  const compared = sweep.cells.slice(0, 20).map((cell) => cell.run.id);
+  const live = sweep.trials.some((trial) => !ENDED.has(trial.run.state));
+  const failed = sweep.trials.some((trial) => trial.run.state === "failed");
+  const compared = sweep.trials.slice(0, 20).map((trial) => trial.run.id);
   return h(
     "div.actions",
     {},

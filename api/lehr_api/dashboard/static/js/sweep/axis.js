@@ -1,11 +1,11 @@
-/** Where values lie on a scale: a parameter's axis, and the colour of a cell. */
+/** Where values lie on a scale: a parameter's axis, and the colour of a trial. */
 
 /**
- * @typedef {import("../types.js").CellView} CellView
+ * @typedef {import("../types.js").TrialView} TrialView
  *
  * @typedef {object} Axis
  * @property {string} title
- * @property {(cell: CellView) => number | null} at from 0 (below) to 1 (above)
+ * @property {(trial: TrialView) => number | null} at from 0 (below) to 1 (above)
  * @property {{at: number, label: string}[]} ticks
  */
 
@@ -28,13 +28,13 @@ export function shareOf(value, values) {
 
 /**
  * @param {string} title
- * @param {(cell: CellView) => unknown} value
- * @param {CellView[]} cells
+ * @param {(trial: TrialView) => unknown} value
+ * @param {TrialView[]} trials
  * @param {(value: any) => string} label
  * @returns {Axis}
  */
-export function axisOf(title, value, cells, label) {
-  const values = cells.map(value).filter((v) => v !== null && v !== undefined);
+export function axisOf(title, value, trials, label) {
+  const values = trials.map(value).filter((v) => v !== null && v !== undefined);
   const numbers = values.filter((v) => typeof v === "number" && Number.isFinite(v)).map(Number);
   const distinct = [...new Set(values.map((v) => (typeof v === "number" ? v : JSON.stringify(v))))];
   if (numbers.length && numbers.length === values.length) {
@@ -48,8 +48,8 @@ export function axisOf(title, value, cells, label) {
     const ticks = distinct.length <= 8 ? [...new Set(numbers)] : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
     return {
       title,
-      at: (cell) => {
-        const v = value(cell);
+      at: (trial) => {
+        const v = value(trial);
         return typeof v === "number" && Number.isFinite(v) ? at(v) : null;
       },
       ticks: ticks.map((v) => ({ at: at(v), label: label(v) })),
@@ -60,8 +60,8 @@ export function axisOf(title, value, cells, label) {
   const key = (/** @type {unknown} */ v) => (typeof v === "number" ? String(v) : (JSON.stringify(v) ?? ""));
   return {
     title,
-    at: (cell) => {
-      const v = value(cell);
+    at: (trial) => {
+      const v = value(trial);
       return v === null || v === undefined ? null : at(key(v));
     },
     ticks: order.map((one) => ({ at: at(one), label: one.replaceAll('"', "") })),

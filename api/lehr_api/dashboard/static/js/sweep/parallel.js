@@ -1,5 +1,5 @@
 /**
- * Parallel coordinates: a line a cell, an axis a parameter, the metric last.
+ * Parallel coordinates: a line a trial, an axis a parameter, the metric last.
  *
  * Plain SVG: Plotly's own needs `unsafe-eval`.
  */
@@ -12,7 +12,7 @@ import { axisOf } from "./axis.js";
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
- * @typedef {import("../types.js").CellView} CellView
+ * @typedef {import("../types.js").TrialView} TrialView
  */
 
 const HEIGHT = 280;
@@ -20,8 +20,8 @@ const TOP = 28;
 const BOTTOM = 14;
 const SIDE = 70;
 
-/** @param {CellView} cell */
-const result = (cell) => fromWire(cell.compared_value ?? cell.value);
+/** @param {TrialView} trial */
+const result = (trial) => fromWire(trial.compared_value ?? trial.value);
 
 /**
  * @param {HTMLElement} place
@@ -30,28 +30,28 @@ const result = (cell) => fromWire(cell.compared_value ?? cell.value);
 export function drawParallel(place, sweep) {
   const width = Math.max(320, place.clientWidth);
   const axes = [
-    ...sweep.parameters.map((path) => axisOf(path.split(".").slice(-2).join("."), (cell) => cell.parameters[path], sweep.cells, (v) => specValue(v, path))),
-    axisOf(sweep.metric, result, sweep.cells, (v) => number(v)),
+    ...sweep.parameters.map((path) => axisOf(path.split(".").slice(-2).join("."), (trial) => trial.parameters[path], sweep.trials, (v) => specValue(v, path))),
+    axisOf(sweep.metric, result, sweep.trials, (v) => number(v)),
   ];
   const x = (/** @type {number} */ i) => SIDE + (i / Math.max(1, axes.length - 1)) * (width - 2 * SIDE);
   const y = (/** @type {number} */ share) => HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
-  const results = sweep.cells.map(result).filter((v) => v !== null && Number.isFinite(v)).map(Number);
+  const results = sweep.trials.map(result).filter((v) => v !== null && Number.isFinite(v)).map(Number);
   const low = Math.min(...results);
   const span = Math.max(...results) - low || 1;
-  const svg = s("svg", { class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `${sweep.cells.length} cells over ${axes.map((axis) => axis.title).join(", ")}` });
-  for (const cell of sweep.cells) {
-    const points = axes.map((axis, i) => ({ at: axis.at(cell), i })).filter((point) => point.at !== null);
+  const svg = s("svg", { class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `${sweep.trials.length} trials over ${axes.map((axis) => axis.title).join(", ")}` });
+  for (const trial of sweep.trials) {
+    const points = axes.map((axis, i) => ({ at: axis.at(trial), i })).filter((point) => point.at !== null);
     if (points.length < 2) continue;
-    const value = result(cell);
+    const value = result(trial);
     const known = value !== null && Number.isFinite(value);
     const path = s("path", {
       d: points.map(({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${y(/** @type {number} */ (at)).toFixed(1)}`).join(""),
       // Red is for what broke; what has not come that far yet is grey.
-      stroke: known ? along((value - low) / span) : ENDED.has(cell.run.state) ? "var(--bad)" : "var(--ink-2)",
+      stroke: known ? along((value - low) / span) : ENDED.has(trial.run.state) ? "var(--bad)" : "var(--ink-2)",
       "stroke-dasharray": known ? null : "3 4",
       tabindex: "-1",
     });
-    const link = s("a", { href: `/runs/${cell.run.id}`, "aria-label": cell.run.name }, path, s("title", {}, `${cell.run.name}: ${sweep.metric} ${number(value)}`));
+    const link = s("a", { href: `/runs/${trial.run.id}`, "aria-label": trial.run.name }, path, s("title", {}, `${trial.run.name}: ${sweep.metric} ${number(value)}`));
     svg.append(link);
   }
   axes.forEach((axis, i) => {
