@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """Stops on a signal without raising it again, so that what follows still runs; and tells the
     event streams to end, since a shutdown would wait for them.
     """
@@ -103,7 +103,7 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
         http="h11",
         ws="none",
     )
-    server = Server(config, app, settings.url, settings.home)
+    server = UvicornServer(config, app, settings.url, settings.home)
     try:
         asyncio.run(server.serve(sockets=[listener]))
     finally:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Query, Request
 
 from lehr.store import Store
-from lehr.store.tables import Rollout, Run, Sweep
+from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_api.services import Dispatching, Services
 
 
@@ -57,23 +57,23 @@ AttemptId = Annotated[
 ]
 
 
-def found_run(ref: RunRef, store: StoreDep) -> Run:
+def found_run(ref: RunRef, store: StoreDep) -> RunRow:
     return store.find_run(ref)
 
 
-def found_sweep(ref: SweepRef, store: StoreDep) -> Sweep:
+def found_sweep(ref: SweepRef, store: StoreDep) -> SweepRow:
     return store.find_sweep(ref)
 
 
-def found_rollout(ref: RolloutRef, store: StoreDep) -> Rollout:
+def found_rollout(ref: RolloutRef, store: StoreDep) -> RolloutRow:
     return store.find_rollout(ref)
 
 
-FoundRun = Annotated[Run, Depends(found_run)]
-FoundSweep = Annotated[Sweep, Depends(found_sweep)]
-FoundRollout = Annotated[Rollout, Depends(found_rollout)]
+FoundRun = Annotated[RunRow, Depends(found_run)]
+FoundSweep = Annotated[SweepRow, Depends(found_sweep)]
+FoundRollout = Annotated[RolloutRow, Depends(found_rollout)]
 
-IdempotencyKey = Annotated[
+IdempotencyHeader = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",

@@ -17,7 +17,7 @@ from lehr.schemas import (
     RolloutView,
     RunView,
     StageRunView,
-    StageState,
+    StageStatus,
     StageView,
 )
 from lehr.specs import PlannedStage, RolloutSpec, parse_spec, stages
@@ -65,7 +65,7 @@ _SEEN: dict[str, dict[str, tuple[str, str, float | None, int | None]]] = {
     },
     "two_gpus": {"first_loss": ("failed", "24.42 nats at step 1", 24.42, 1)},
 }
-_STATES: dict[str, StageState] = {
+_STATES: dict[str, StageStatus] = {
     "cpu": "passed",
     "one_gpu": "passed",
     "two_gpus": "failed",

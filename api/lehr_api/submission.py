@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lehr.control.gpu_types import likely_meant
-from lehr.errors import Problem, SpecError, UserError
+from lehr.errors import SpecError, SpecProblem, UserError
 from lehr.specs import (
     PlannedStage,
     RolloutSpec,
@@ -115,18 +115,20 @@ def check_rollout(planned: Sequence[PlannedStage], services: Services) -> None:
     _refuse(_problems(specs, services, prefix="run."))
 
 
-def _refuse(problems: Iterable[Problem]) -> None:
+def _refuse(problems: Iterable[SpecProblem]) -> None:
     found = list(dict.fromkeys(problems))
     if found:
         raise SpecError(found)
 
 
-def _problems(specs: Sequence[RunSpec], services: Services, *, prefix: str) -> Iterator[Problem]:
+def _problems(
+    specs: Sequence[RunSpec], services: Services, *, prefix: str
+) -> Iterator[SpecProblem]:
     for resources in {spec.resources: None for spec in specs}:
         reason = services.dispatcher.can_ever_place(resources)
         if reason is not None:
             path = f"{prefix}resources.gpus"
-            yield Problem(path, f"{path}: {reason}.", _cure_without_gpus(services))
+            yield SpecProblem(path, f"{path}: {reason}.", _cure_without_gpus(services))
     yield from _gpu_type_problems(specs, services, prefix)
     yield from _mirror_problems(specs, prefix)
     for url in {spec.checkpoints.upload: None for spec in specs if spec.checkpoints.upload}:
@@ -135,7 +137,7 @@ def _problems(specs: Sequence[RunSpec], services: Services, *, prefix: str) -> I
         if package is not None:
             path = f"{prefix}checkpoints.upload"
             message = f"{path}: {url} cannot be opened on the server: a package is missing."
-            yield Problem(
+            yield SpecProblem(
                 path, message, f"Install it there and on the nodes: pip install '{package}'"
             )
     one_machine = services.settings.ray_address is None
@@ -159,19 +161,19 @@ def _cure_without_gpus(services: Services) -> str | None:
     return f"{cluster.message[0].upper()}{cluster.message[1:]}"
 
 
-def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[Problem]:
+def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
     """A mirror in W&B that this server could not keep."""
     asked = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
     for mode in dict.fromkeys(wandb.mode for wandb in asked):
         lack = preflight.lack(mode)
         if lack is not None:
             path = f"{prefix}tracking.wandb.mode"
-            yield Problem(path, f"{path} is {mode}, but {lack[0]}.", lack[1])
+            yield SpecProblem(path, f"{path} is {mode}, but {lack[0]}.", lack[1])
 
 
 def _gpu_type_problems(
     specs: Sequence[RunSpec], services: Services, prefix: str
-) -> Iterator[Problem]:
+) -> Iterator[SpecProblem]:
     """A type that no node has is not refused, since one may join; a likely slip is."""
     wanted = {spec.resources.gpu_type: None for spec in specs if spec.resources.gpu_type}
     if not wanted:
@@ -181,7 +183,7 @@ def _gpu_type_problems(
         meant = likely_meant(kind or "", there)
         if meant is not None:
             path = f"{prefix}resources.gpu_type"
-            yield Problem(
+            yield SpecProblem(
                 path,
                 f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
                 f"Did you mean {meant}? A GPU newer than this Lehr is taken by the name that "
@@ -189,7 +191,7 @@ def _gpu_type_problems(
             )
 
 
-def _data_problems(spec: RunSpec, prefix: str) -> Iterator[Problem]:
+def _data_problems(spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
     """The trainer's own check: a folder with nothing to read, a tokenizer that is not there or is
     too large for the model.
     """
@@ -197,22 +199,22 @@ def _data_problems(spec: RunSpec, prefix: str) -> Iterator[Problem]:
         check_data(spec.train.data, spec.train.model.vocab_size)
     except TrainerError as error:
         end = "" if str(error).endswith("?") else "."
-        yield Problem(f"{prefix}train.data", f"{prefix}train.{error}{end}")
+        yield SpecProblem(f"{prefix}train.data", f"{prefix}train.{error}{end}")
 
 
-def _corpus_path(path: str, field: str, *, look: bool) -> Iterator[Problem]:
+def _corpus_path(path: str, field: str, *, look: bool) -> Iterator[SpecProblem]:
     """``look``: trainings run on this machine, so its files are theirs."""
     if not Path(path).is_absolute():
-        yield Problem(
+        yield SpecProblem(
             field,
             f"{field}: {path} is a relative path, which the server cannot resolve.",
             "Give an absolute path. The command line and the client resolve paths themselves.",
         )
     elif "\0" in path:
-        yield Problem(field, f"{field}: a path cannot hold a NUL character.")
+        yield SpecProblem(field, f"{field}: a path cannot hold a NUL character.")
     elif look and not _matches(path):
         matched = "no file matches" if glob.has_magic(path) else "there is no"
-        yield Problem(field, f"{field}: {matched} {path} on the server's machine.")
+        yield SpecProblem(field, f"{field}: {matched} {path} on the server's machine.")
 
 
 def _matches(pattern: str) -> bool:

@@ -49,7 +49,7 @@ class UserError(LehrError):
 
 
 @dataclass(frozen=True)
-class Problem:
+class SpecProblem:
     """One thing wrong in a spec.
 
     ``path`` is dotted (``train.optimizer.lr``); ``line`` and ``column`` count
@@ -76,7 +76,7 @@ class Problem:
 class SpecError(UserError):
     code = "invalid_spec"
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[SpecProblem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from lehr import Client
 from lehr.errors import ServerUnavailable, UserError
-from lehr.node.http_client import Outage, Server
+from lehr.node.http_client import Outage, ServerConnection
 from lehr_testing.api import RUN_SPEC
 from lehr_testing.processes import Process
 
@@ -103,12 +103,12 @@ def test_a_workers_shipper_that_was_told_reaches_its_routes(served, address, tru
     with Client(address, token(served)) as client:
         run = client.submit(RUN_SPEC).id
     with pytest.raises(Outage, match="answered 401"):
-        Server(lambda: address, "wrong", f"{run}-1").get("streams")
+        ServerConnection(lambda: address, "wrong", f"{run}-1").get("streams")
 
 
 def test_a_workers_shipper_that_was_not_told_waits(address, untold):
     with pytest.raises(Outage, match=r"(?i)certificate"):
-        Server(lambda: address, "wrong", "abc-1").get("streams")
+        ServerConnection(lambda: address, "wrong", "abc-1").get("streams")
 
 
 def test_the_cookie_of_a_login_is_for_https_alone(served, address):

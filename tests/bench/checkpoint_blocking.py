@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
-from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
@@ -63,7 +63,7 @@ def compare(folder: Path, device: torch.device, given: argparse.Namespace) -> di
     steps_beside = 0
     for step in range(1, given.rounds + 1):
         for saver in savers.values():
-            saver.save(Progress(step=step, tokens=step), "interval", None)
+            saver.save(TrainProgress(step=step, tokens=step), "interval", None)
             while saver.saving:
                 take_step(model, optimizer)
                 steps_beside += 1

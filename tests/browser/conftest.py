@@ -15,7 +15,7 @@ from playwright.sync_api import expect, sync_playwright
 from lehr.control.lifecycle import RunState
 from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
-from lehr.store.tables import Rollout, Run, Sweep
+from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_testing import seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.seeded_rollouts import Seeded
@@ -115,15 +115,15 @@ class World:
     """A server with some history, for tests that only look."""
 
     lehr: Lehr
-    runs: dict[str, Run]
-    sweep: Sweep
-    rollout: Rollout
+    runs: dict[str, RunRow]
+    sweep: SweepRow
+    rollout: RolloutRow
 
 
 RATES = [1e-4, 3e-4, 1e-3, 2e-3, 1e-2]
 
 
-def fill(store: Store) -> tuple[dict[str, Run], Sweep]:
+def fill(store: Store) -> tuple[dict[str, RunRow], SweepRow]:
     """A sweep that ended (its last trial diverged), a run that resumed, one that waits."""
     sweep, trials = seeding.create_sweep(store, seeding.lr_sweep("lr-grid", RATES, steps=200))
     for i, run in enumerate(trials):

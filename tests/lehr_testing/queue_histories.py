@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from lehr.control.queue import Active, Plan, Start, Waiting, plan
+from lehr.control.queue import Active, Plan, StartRun, Waiting, plan
 from lehr.control.resources import Gpu, Need, Node, can_ever_place, matching
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -22,7 +22,7 @@ def node(name: str, gpus: int, kind: str = H100, *, usable: bool = True) -> Node
 class World:
     nodes: list[Node]
     waiting: list[Waiting] = field(default_factory=list)
-    running: dict[str, tuple[Waiting, Start, int]] = field(default_factory=dict)
+    running: dict[str, tuple[Waiting, StartRun, int]] = field(default_factory=dict)
     """run -> (itself, where, tick at which it ends)"""
     started_at: dict[str, int] = field(default_factory=dict)
     submitted_at: dict[str, int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from lehr.cluster.rollout_controller import RolloutController
 from lehr.control.lifecycle import Desired, RunState
 from lehr.specs import RolloutSpec, RunSpec, load_spec, stages
 from lehr.store import Store
-from lehr.store.tables import Rollout, Run
+from lehr.store.tables import RolloutRow, RunRow
 from lehr_testing.stores import begin, line, say
 from lehr_trainer.planning.first_loss import predicted_first_loss
 from lehr_trainer.planning.memory import training_memory
@@ -45,7 +45,7 @@ def plain(**more: Any) -> dict[str, Any]:
     return {"kind": "rollout", "name": "r", "run": run, **more}
 
 
-def create(store: Store, of: RolloutSpec) -> Rollout:
+def create(store: Store, of: RolloutSpec) -> RolloutRow:
     return store.create_rollout(of, [stage.name for stage in stages(of)])
 
 
@@ -83,7 +83,7 @@ class World:
         self.store.subscribe(self.keeper.changed)
         self.keeper.look_at_all()
 
-    def waiting(self) -> list[Run]:
+    def waiting(self) -> list[RunRow]:
         self.keeper.tick()
         queued = self.store.runs_by_state([RunState.QUEUED])
         own = self.store.rollouts_of_runs([run.id for run in queued])
@@ -99,7 +99,7 @@ class World:
             trained.append(run.name)
         return trained
 
-    def train(self, run: Run, bug: Bug = SOUND, *, upto: int | None = None) -> str:
+    def train(self, run: RunRow, bug: Bug = SOUND, *, upto: int | None = None) -> str:
         """Starts a queued run, and has it train to its end, or to a step and no further."""
         attempt = begin(self.store, run.id, resume_from=run.resume_from)
         of = RunSpec.model_validate(run.spec)
@@ -132,7 +132,7 @@ class World:
         self._move(run, new, fails_with or "completed")
         self.store.close_attempt(f"{run.id}-{run.attempt}")
 
-    def _move(self, run: Run, new: RunState, cause: str) -> None:
+    def _move(self, run: RunRow, new: RunState, cause: str) -> None:
         assert self.store.transition(
             run.id,
             old=RunState(run.state),
@@ -143,7 +143,7 @@ class World:
             actor="test",
         )
 
-    def _save(self, run: Run, of: RunSpec, step: int, bug: Bug) -> str:
+    def _save(self, run: RunRow, of: RunSpec, step: int, bug: Bug) -> str:
         """Equal states are equal files: whole and resumed runs differ in nothing but their names."""
         path = f"attempt-1/checkpoints/step-{step:08d}"
         state = f"{of.train.model_dump_json()} {step} {bug.weights}"
@@ -184,10 +184,10 @@ def _values(of: RunSpec, step: int, bug: Bug, *, on_gpu: bool) -> dict[str, Any]
     return {name: v if math.isfinite(v) else "NaN" for name, v in values.items()}
 
 
-def states(store: Store, rollout: Rollout) -> dict[str, str | None]:
+def states(store: Store, rollout: RolloutRow) -> dict[str, str | None]:
     return {row.name: row.outcome for row in store.rollout_stages(rollout.id)}
 
 
-def submitted(store: Store, rollout: Rollout) -> list[tuple[int, str, str]]:
+def submitted(store: Store, rollout: RolloutRow) -> list[tuple[int, str, str]]:
     """Stage, role and name of each run, in the order of submission."""
     return [(link.stage, link.role, run.name) for link, run in store.rollout_runs(rollout.id)]

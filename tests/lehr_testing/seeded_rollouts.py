@@ -8,7 +8,7 @@ from lehr.analysis.gates import expected
 from lehr.control.lifecycle import RunState
 from lehr.specs import RolloutSpec, parse_spec, stages
 from lehr.store import Store
-from lehr.store.tables import GateVerdict, Rollout, Run
+from lehr.store.tables import GateVerdict, RolloutRow, RunRow
 from lehr_testing import seeding
 
 SPEC: dict[str, Any] = {
@@ -30,23 +30,23 @@ class Seeded:
         assert isinstance(spec, RolloutSpec)
         self.store = store
         self.planned = {stage.name: stage for stage in stages(spec)}
-        self.rollout: Rollout = store.create_rollout(spec, list(self.planned))
+        self.rollout: RolloutRow = store.create_rollout(spec, list(self.planned))
 
-    def submit(self, name: str, role: str = "train") -> Run:
+    def submit(self, name: str, role: str = "train") -> RunRow:
         stage = self.planned[name]  # type: ignore[index]
         spec = stage.runs[role]  # type: ignore[index]
         run = self.store.submit_stage_run(self.rollout.id, stage.number, role, spec)
         assert run is not None
         return run
 
-    def trained(self, name: str, steps: int = 60) -> Run:
+    def trained(self, name: str, steps: int = 60) -> RunRow:
         run = self.submit(name)
         attempt = seeding.start(self.store, run)
         attempt.train(range(1, steps + 1), logs=False)
         attempt.end(RunState.COMPLETED, steps)
         return run
 
-    def judge(self, name: str, run: Run, failed: str | None = None) -> None:
+    def judge(self, name: str, run: RunRow, failed: str | None = None) -> None:
         """Every gate passes but ``failed``; what is not known of a CPU is not judged."""
         stage = self.planned[name]  # type: ignore[index]
         found = []
@@ -71,13 +71,13 @@ class Seeded:
             )
         self.store.record_verdicts(self.rollout.id, stage.number, found)
 
-    def passed(self, name: str) -> Run:
+    def passed(self, name: str) -> RunRow:
         run = self.trained(name)
         self.judge(name, run)
         assert self.store.pass_stage(self.rollout.id, self.planned[name].number)  # type: ignore[index]
         return run
 
-    def stopped(self, name: str, gate: str = "first_loss") -> Run:
+    def stopped(self, name: str, gate: str = "first_loss") -> RunRow:
         run = self.submit(name)
         attempt = seeding.start(self.store, run, gpus=(0, 1))
         attempt.train(range(1, 4), logs=False)

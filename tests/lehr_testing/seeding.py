@@ -12,7 +12,7 @@ from typing import Any
 from lehr.control.lifecycle import RunState
 from lehr.specs import RunSpec, SweepSpec, expand, parse_spec
 from lehr.store import Store
-from lehr.store.tables import Run, Sweep
+from lehr.store.tables import RunRow, SweepRow
 from lehr_trainer.contract import records
 from lehr_trainer.contract.layout import EVENTS
 
@@ -80,7 +80,7 @@ class Attempt:
     """One attempt of a run, and the trainer that speaks in it."""
 
     def __init__(
-        self, store: Store, run: Run, number: int, *, at: float, held_out: str | None = HELD_OUT
+        self, store: Store, run: RunRow, number: int, *, at: float, held_out: str | None = HELD_OUT
     ) -> None:
         self.store = store
         self.run = run
@@ -257,7 +257,7 @@ class Attempt:
 
 def start(
     store: Store,
-    run: Run,
+    run: RunRow,
     *,
     gpus: Sequence[int] = (0,),
     node: str = "n1",
@@ -283,6 +283,6 @@ def start(
     return attempt
 
 
-def create_sweep(store: Store, spec: SweepSpec) -> tuple[Sweep, list[Run]]:
+def create_sweep(store: Store, spec: SweepSpec) -> tuple[SweepRow, list[RunRow]]:
     sweep = store.create_sweep(spec, expand(spec), actor="user")
     return sweep, [store.run(trial.run_id) for trial in store.trials(sweep.id)]

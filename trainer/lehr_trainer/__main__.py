@@ -70,10 +70,10 @@ def main() -> int:
     except TrainerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return Process(rank, Path(sys.argv[1]).absolute(), place).run()
+    return RankProcess(rank, Path(sys.argv[1]).absolute(), place).run()
 
 
-class Process:
+class RankProcess:
     """One rank, from its first line of log to its exit code."""
 
     def __init__(self, rank: int, path: Path, place: launch.RunPaths | None) -> None:

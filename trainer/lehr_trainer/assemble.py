@@ -15,7 +15,7 @@ from torch import nn
 from lehr_trainer.checkpointing import state
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
 from lehr_trainer.checkpointing.resume import choose_checkpoint
-from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice, Record, Resumed, Started, Warning_
 from lehr_trainer.data import Loader, PreparedData, ValidationSet, prepare
@@ -224,16 +224,16 @@ def take_up(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     updates: UpdateStep,
-) -> tuple[Progress, Record | None]:
+) -> tuple[TrainProgress, Record | None]:
     """Go on from the newest checkpoint that verifies, if there is one; and the record of it."""
     place, say = session.place, session.say
     chosen, skipped = session.ranks.on_rank0(lambda: _choose(session))
     if chosen is None:
         if not skipped:
-            return Progress(), None
+            return TrainProgress(), None
         message = f"no checkpoint verifies, so training starts from step 0: {'; '.join(skipped)}"
         say(f"warning: {message}")
-        return Progress(), Warning_(
+        return TrainProgress(), Warning_(
             time=time.time(), code="no_valid_checkpoint", message=message, step=0
         )
     directory = Path(chosen)

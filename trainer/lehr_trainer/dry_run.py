@@ -23,7 +23,7 @@ from lehr_trainer.configs.train import GPT2Config, TrainConfig
 from lehr_trainer.contract.records import Notice, Warning_
 from lehr_trainer.losses.variants import Loss
 from lehr_trainer.models.attention import AttentionCall, attention_backend, math_fallback
-from lehr_trainer.models.documents import Read
+from lehr_trainer.models.documents import InputFn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
 from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import set_lr_factor
@@ -33,7 +33,7 @@ from lehr_trainer.runtime.compression import overflow_count
 from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.precision import Precision
 
-Shape = tuple[int, int]
+BatchShape = tuple[int, int]
 """[B, T] of one rank's forward pass."""
 
 
@@ -46,9 +46,9 @@ class DryRun:
     accumulation: Accumulation
     precision: Precision
     loss: Loss
-    read: Read
+    read: InputFn
 
-    def act(self, shapes: Sequence[Shape], wrapped: nn.Module | None = None) -> None:
+    def act(self, shapes: Sequence[BatchShape], wrapped: nn.Module | None = None) -> None:
         """Forward and backward in each of ``shapes`` as in the midst of training; then undo it.
 
         Through ``wrapped``, if given: gradients are then sent, and every rank has to act.
@@ -114,7 +114,7 @@ def dry_run_wrapped(
             rehearsal.act(shapes, wrapped)
 
 
-def _shapes(session: RunContext, step: int) -> list[Shape]:
+def _shapes(session: RunContext, step: int) -> list[BatchShape]:
     config = session.config
     return config.batch.shapes_ahead(config.steps, session.ranks.world_size, taken=step)
 
@@ -146,13 +146,13 @@ def _all_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
             optimizer.state.pop(parameter, None)
 
 
-def _mock(shape: Shape, vocabulary: int, device: torch.device) -> Tensor:
+def _mock(shape: BatchShape, vocabulary: int, device: torch.device) -> Tensor:
     """Tokens drawn from no generator."""
     flat = torch.arange(shape[0] * shape[1], device=device) % vocabulary
     return flat.view(shape)
 
 
-def _key(config: TrainConfig, precision: Precision, shapes: list[Shape]) -> str:
+def _key(config: TrainConfig, precision: Precision, shapes: list[BatchShape]) -> str:
     shaping = config.model_dump(
         mode="json",
         include={"model", "compile", "activation_checkpointing", "attention", "precision", "loss"},
@@ -168,7 +168,7 @@ def _notify(session: RunContext) -> Notify:
     return notify
 
 
-def _warn_of_math(session: RunContext, precision: Precision, shapes: list[Shape]) -> None:
+def _warn_of_math(session: RunContext, precision: Precision, shapes: list[BatchShape]) -> None:
     config = session.config
     if config.attention.document_masking or config.attention.backend == "math":
         return

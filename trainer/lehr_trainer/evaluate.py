@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lehr_trainer.data import PreparedData, ValidationSet
 from lehr_trainer.losses.chunked import cross_entropy
-from lehr_trainer.models.documents import Read
+from lehr_trainer.models.documents import InputFn
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
 
@@ -20,7 +20,7 @@ def evaluate(
     head_weight: Tensor,
     held_out: ValidationSet,
     *,
-    read: Read,
+    read: InputFn,
     data: PreparedData,
     ranks: Ranks,
     precision: Precision,

@@ -35,7 +35,7 @@ class StopSignal:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopReason:
     reason: str
     """As in the ``stopping`` record: signal, pause, cancel, prune, ..."""
     save: bool
@@ -46,7 +46,7 @@ class StepDecision:
     """The same on every rank."""
 
     checkpoint: bool = False
-    stop: Stop | None = None
+    stop: StopReason | None = None
     save_failed: bool = False
     """In the background, since the last boundary."""
 
@@ -81,13 +81,13 @@ class StepControl:
         )
         if stopping:
             # Before a failed save: who wants nothing kept does not mind it.
-            return StepDecision(stop=Stop(orders.reason or "cancel", save=False))
+            return StepDecision(stop=StopReason(orders.reason or "cancel", save=False))
         if failed:
             return StepDecision(save_failed=True)
         ordered = seq > self._checkpoint_seq
         self._checkpoint_seq = max(seq, self._checkpoint_seq)
         if pausing or signalled:
-            return StepDecision(stop=Stop("pause" if pausing else "signal", save=True))
+            return StepDecision(stop=StopReason("pause" if pausing else "signal", save=True))
         return StepDecision(checkpoint=ordered)
 
     def _read(self) -> Orders:

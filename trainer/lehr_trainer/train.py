@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
-from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Evaluation, Finished, Stopping
 from lehr_trainer.data import Loader, PreparedData, ValidationSet
@@ -24,14 +24,14 @@ from lehr_trainer.evaluate import evaluate
 from lehr_trainer.losses.variants import Loss
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models.attention import attention_backend
-from lehr_trainer.models.documents import Read
+from lehr_trainer.models.documents import InputFn
 from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import lr_factor, set_lr_factor
 from lehr_trainer.runtime.compiling import Accumulation
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.precision import Precision
-from lehr_trainer.step_control import StepControl, Stop
+from lehr_trainer.step_control import StepControl, StopReason
 from lehr_trainer.update_step import UpdateStep
 
 
@@ -50,13 +50,13 @@ class Training:
     model: Decoder
     wrapped: nn.Module
     """The model, its gradients shared with other ranks if there are any."""
-    read: Read
+    read: InputFn
     """From a batch's tokens to what the model is called with: documents too, if they are masked."""
     loss: Loss
     optimizer: torch.optim.Optimizer
     updates: UpdateStep
     accumulation: Accumulation
-    progress: Progress
+    progress: TrainProgress
     boundary: StepControl
     saver: Checkpointer
     steplog: MetricsLogger
@@ -194,7 +194,7 @@ class Training:
         with self.steplog.paused():
             self.saver.save(self.progress, reason, val_loss, final=final)
 
-    def stop(self, stop: Stop, val_loss: float | None, *, is_best: bool) -> Finished:
+    def stop(self, stop: StopReason, val_loss: float | None, *, is_best: bool) -> Finished:
         step = self.progress.step
         self.events.write(Stopping(time=time.time(), step=step, reason=stop.reason))
         self.say(f"stopping at step {step}: {stop.reason}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lehr.store.tables import Run, Sweep
+    from lehr.store.tables import RunRow, SweepRow
     from lehr_api.services import Services
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
@@ -55,7 +55,7 @@ def delete(run: FoundRun, services: ServicesDep) -> Deletion:
     return _delete(run, services)
 
 
-def _delete(run: Run, services: Services) -> Deletion:
+def _delete(run: RunRow, services: Services) -> Deletion:
     copies = [places for places in _places(run, services) if places.copy_url is not None]
     folder = own_folder(homes.runs_dir(services.settings.home), run.id)
     freed = _estimate_deletion(run, services, deleted=True)
@@ -72,7 +72,7 @@ def _delete(run: Run, services: Services) -> Deletion:
     return freed
 
 
-def _estimate_deletion(run: Run, services: Services, *, deleted: bool) -> Deletion:
+def _estimate_deletion(run: RunRow, services: Services, *, deleted: bool) -> Deletion:
     store = services.store
     folder = _folder(run, services)
     streams = store.stored_bytes(run.id)
@@ -111,12 +111,12 @@ def _estimate_deletion(run: Run, services: Services, *, deleted: bool) -> Deleti
     )
 
 
-def _places(run: Run, services: Services) -> list[CheckpointLocations]:
+def _places(run: RunRow, services: Services) -> list[CheckpointLocations]:
     runs_dir = homes.runs_dir(services.settings.home)
     return [CheckpointLocations(runs_dir, run, row) for row in services.store.checkpoints(run.id)]
 
 
-def _folder(run: Run, services: Services) -> Path:
+def _folder(run: RunRow, services: Services) -> Path:
     return homes.runs_dir(services.settings.home) / run.id
 
 
@@ -186,7 +186,7 @@ def delete_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     return _estimate_sweep_deletion(sweep, freed, []).model_copy(update={"deleted": True})
 
 
-def _refuse_unfinished(sweep: Sweep, services: Services, what: str) -> None:
+def _refuse_unfinished(sweep: SweepRow, services: Services, what: str) -> None:
     runs = services.store.runs_of_sweep(sweep.id)
     living = [run for run in runs if not RunState(run.state).ended]
     if living:
@@ -197,7 +197,7 @@ def _refuse_unfinished(sweep: Sweep, services: Services, what: str) -> None:
         )
 
 
-def _forks_outside(runs: Sequence[Run], services: Services) -> list[str]:
+def _forks_outside(runs: Sequence[RunRow], services: Services) -> list[str]:
     found = []
     for run in runs:
         forks = services.store.forks_waiting(run.id)
@@ -207,12 +207,12 @@ def _forks_outside(runs: Sequence[Run], services: Services) -> list[str]:
     return found
 
 
-def _counted(runs: Sequence[Run]) -> str:
+def _counted(runs: Sequence[RunRow]) -> str:
     return f"{len(runs)} of its runs {'has' if len(runs) == 1 else 'have'}"
 
 
 def _estimate_sweep_deletion(
-    sweep: Sweep, parts: Sequence[Deletion], notes: list[str]
+    sweep: SweepRow, parts: Sequence[Deletion], notes: list[str]
 ) -> SweepDeletion:
     return SweepDeletion(
         sweep_id=sweep.id,

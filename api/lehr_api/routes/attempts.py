@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from lehr.control.copy_retention import copies_at, copies_to_remove
 from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
-from lehr.store.tables import Run
+from lehr.store.tables import RunRow
 from lehr.store.uploads import CopyReport
 from lehr_api import examples
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
@@ -115,7 +115,7 @@ class HeartbeatAnswer(_Answer):
     stop_reason: str | None = None
 
 
-class ExitReport(_Answer):
+class ExitMessage(_Answer):
     exit: dict[str, Any] = Field(
         examples=[{"code": 0, "signal": None, "ended_at": 1_760_000_900.0, "reason": "exited"}]
     )
@@ -243,7 +243,7 @@ def heartbeat(
 
 
 @router.post("/exit", responses=examples.answers(_EXIT, 400, 404))
-def exited(report: ExitReport, attempt_id: AttemptId, dispatcher: DispatcherDep) -> ExitAnswer:
+def exited(report: ExitMessage, attempt_id: AttemptId, dispatcher: DispatcherDep) -> ExitAnswer:
     """The attempt's processes are gone. It closes once all its bytes are here."""
     return ExitAnswer.model_validate(dispatcher.on_exit(attempt_id, report.model_dump()))
 
@@ -262,7 +262,7 @@ def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> Copi
     return CopiesAnswer(unknown=unknown, remove=superfluous)
 
 
-def _refuse_stray(run: Run, attempt: int, field: str, one: CopyNews) -> None:
+def _refuse_stray(run: RunRow, attempt: int, field: str, one: CopyNews) -> None:
     """A copy lies where the spec says: what is recorded here is later read and removed."""
     at = layout.checkpoint_at(one.path)
     if at is None or at[0] > attempt:

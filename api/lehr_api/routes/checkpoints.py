@@ -21,7 +21,7 @@ from lehr.schemas import (
     CheckpointView,
     Problem,
 )
-from lehr.store.tables import Checkpoint, Run
+from lehr.store.tables import CheckpointRow, RunRow
 from lehr.store.uploads import CopyReport
 from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
@@ -34,8 +34,8 @@ router = APIRouter(prefix="/runs/{ref}/checkpoints", tags=["checkpoints"], route
 _untagged = APIRouter()
 """Its answers are streamed, and bring an ETag of their own."""
 
-Step = Annotated[int, Path(ge=0, le=1 << 60, description="The checkpoint's.", examples=[250])]
-Attempt = Annotated[
+StepPath = Annotated[int, Path(ge=0, le=1 << 60, description="The checkpoint's.", examples=[250])]
+AttemptQuery = Annotated[
     int | None,
     Query(ge=1, le=10**6, description="Of which attempt; the newest that saved at this step."),
 ]
@@ -56,7 +56,7 @@ def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
 
 @router.post("/{step}/verify", responses=examples.answers(examples.CHECKPOINT_VERDICT, 404))
 def verify(
-    run: FoundRun, services: ServicesDep, step: Step, attempt: Attempt = None
+    run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointVerdict:
     """Reads the checkpoint to its end, in every place that the server can reach, and compares it
     with its manifest. Takes as long as reading takes.
@@ -66,7 +66,7 @@ def verify(
 
 @router.get("/{step}/files", responses=examples.answers(examples.CHECKPOINT_FILES, 404, 409))
 def files(
-    run: FoundRun, services: ServicesDep, step: Step, attempt: Attempt = None
+    run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointFiles:
     """What it consists of: download each, then `manifest.json`."""
     return _places(run, services, step, attempt).files()
@@ -83,9 +83,9 @@ def files(
 def download(
     run: FoundRun,
     services: ServicesDep,
-    step: Step,
+    step: StepPath,
     name: Annotated[str, Path(max_length=200, examples=["model.safetensors"])],
-    attempt: Attempt = None,
+    attempt: AttemptQuery = None,
     part: Annotated[
         str | None,
         Header(alias="Range", description="A part, as `bytes=0-1023`.", max_length=100),
@@ -136,7 +136,7 @@ def download(
 
 @router.get("/{step}/deletion", responses=examples.answers(examples.CHECKPOINT_DELETION, 404))
 def deletion(
-    run: FoundRun, services: ServicesDep, step: Step, attempt: Attempt = None
+    run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
     """What deleting the checkpoint would free; deletes nothing."""
     places = _places(run, services, step, attempt)
@@ -149,7 +149,7 @@ def deletion(
 
 @router.delete("/{step}", responses=examples.answers(examples.CHECKPOINT_DELETION, 404, 409))
 def delete(
-    run: FoundRun, services: ServicesDep, step: Step, attempt: Attempt = None
+    run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
     """Deletes one checkpoint, with its copy. Refused while something would begin from it."""
     places = _places(run, services, step, attempt)
@@ -169,12 +169,12 @@ def delete(
     return weighed.model_copy(update={"deleted": True})
 
 
-def _places(run: Run, services: Services, step: int, attempt: int | None) -> CheckpointLocations:
+def _places(run: RunRow, services: Services, step: int, attempt: int | None) -> CheckpointLocations:
     row = find(run, services.store.checkpoints(run.id), step, attempt)
     return CheckpointLocations(homes.runs_dir(services.settings.home), run, row)
 
 
-def _why_kept(run: Run, services: Services, row: Checkpoint) -> str | None:
+def _why_kept(run: RunRow, services: Services, row: CheckpointRow) -> str | None:
     """Why this one cannot be deleted now; None when it can."""
     store, state = services.store, RunState(run.state)
     forks = store.pinned_by_forks(run.id, row.path)

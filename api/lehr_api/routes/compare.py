@@ -17,12 +17,12 @@ from lehr.presenters.flops import flops_per_token
 from lehr.presenters.runs import CORE_METRICS
 from lehr.schemas import ComparisonView, DifferenceView, MetricInfo, RunResultView
 from lehr.store import Store
-from lehr.store.tables import Run
+from lehr.store.tables import RunRow
 from lehr_api import examples
 from lehr_api.deps import StoreDep
 from lehr_api.etag import TaggedRoute
 
-XAxis = Literal["step", "tokens", "time", "flops"]
+CompareAxis = Literal["step", "tokens", "time", "flops"]
 
 router = APIRouter(tags=["runs"], route_class=TaggedRoute)
 
@@ -69,7 +69,7 @@ _EXAMPLE = ComparisonView(
 
 
 def _curves(
-    store: Store, runs: list[Run], known: list[list[MetricInfo]], metric: str, x: XAxis
+    store: Store, runs: list[RunRow], known: list[list[MetricInfo]], metric: str, x: CompareAxis
 ) -> list[list[tuple[float, float]]]:
     """Each run's first point, its last, and its last where all runs have one: what a comparison
     looks at. A run without the metric has no point; it can still be compared in its config.
@@ -91,7 +91,13 @@ def _curves(
 
 
 def _points(
-    store: Store, run: Run, metric: str, x: XAxis, *, last: float | None = None, most: int = 500
+    store: Store,
+    run: RunRow,
+    metric: str,
+    x: CompareAxis,
+    *,
+    last: float | None = None,
+    most: int = 500,
 ) -> list[tuple[float, float]]:
     """FLOPs are tokens by what one costs; a run that cannot tell has no points over them."""
     cost = flops_per_token(run.spec["train"]) if x == "flops" else 1.0
@@ -120,7 +126,7 @@ def _known(metric: str, known: Sequence[Sequence[MetricInfo]]) -> None:
     )
 
 
-def _typical(store: Store, run: Run, known: Sequence[MetricInfo], name: str) -> float | None:
+def _typical(store: Store, run: RunRow, known: Sequence[MetricInfo], name: str) -> float | None:
     """A metric's median over the run."""
     if not any(one.name == name for one in known):
         return None
@@ -146,7 +152,7 @@ def compare(
         ),
     ],
     metric: str = "val/loss",
-    x: Annotated[XAxis, Query(description="What is held equal.")] = "step",
+    x: Annotated[CompareAxis, Query(description="What is held equal.")] = "step",
 ) -> ComparisonView:
     """What differs in the configs, and the metric where all runs have it.
 

@@ -15,7 +15,7 @@ from lehr.errors import Conflict
 from lehr.schemas import RunDetail
 from lehr.store.uploads import THERE
 from lehr_api import examples, submission
-from lehr_api.deps import FoundRun, IdempotencyKey, ServicesDep
+from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,9 @@ class Fork(BaseModel):
     response_model=RunDetail,
     responses=examples.answers(examples.DETAIL, 400, 404, 409, 413, status=201),
 )
-def fork(body: Fork, run: FoundRun, services: ServicesDep, key: IdempotencyKey = None) -> Response:
+def fork(
+    body: Fork, run: FoundRun, services: ServicesDep, key: IdempotencyHeader = None
+) -> Response:
     """Records a run that goes on from a checkpoint of this one, and queues it.
 
     Optimizer, data order and step count go on from the checkpoint; the run forked from is left as

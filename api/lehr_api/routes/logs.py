@@ -10,7 +10,7 @@ from lehr.errors import NotFound, nearest
 from lehr.schemas import LogChunk, LogHit, LogHits, LogStream
 from lehr.store import Store
 from lehr.store.ids import attempt_id
-from lehr.store.tables import Run
+from lehr.store.tables import RunRow
 from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
@@ -81,7 +81,7 @@ def search_log(
     )
 
 
-def _which_attempt(store: Store, run: Run, name: str, asked: int | None) -> int:
+def _which_attempt(store: Store, run: RunRow, name: str, asked: int | None) -> int:
     streams = store.log_streams(run.id)
     wrote = [stream.attempt for stream in streams if stream.name == name]
     if not wrote:

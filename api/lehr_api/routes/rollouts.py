@@ -11,7 +11,7 @@ from starlette.responses import Response
 from lehr.errors import Conflict
 from lehr.schemas import Page, RolloutDetail, RolloutView
 from lehr_api import examples, rollout_example, submission
-from lehr_api.deps import Cursor, FoundRollout, IdempotencyKey, Limit, ServicesDep
+from lehr_api.deps import Cursor, FoundRollout, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.routes.runs import Submission
 from lehr_api.services import Services
@@ -29,7 +29,9 @@ class RolloutSubmission(Submission):
     response_model=RolloutDetail,
     responses=examples.answers(rollout_example.DETAIL, 400, 409, 413, status=201),
 )
-def launch(body: RolloutSubmission, services: ServicesDep, key: IdempotencyKey = None) -> Response:
+def launch(
+    body: RolloutSubmission, services: ServicesDep, key: IdempotencyHeader = None
+) -> Response:
     """Records a rollout; its first stage starts at once, each further one when its gates have
     been passed. Nothing is recorded when any stage is wrong.
     """

@@ -13,9 +13,9 @@ from lehr.errors import Conflict
 from lehr.schemas import Page, RunDetail, RunView
 from lehr.specs import dump_yaml
 from lehr.store import Store
-from lehr.store.tables import Run
+from lehr.store.tables import RunRow
 from lehr_api import examples, submission
-from lehr_api.deps import Cursor, FoundRun, IdempotencyKey, Limit, ServicesDep
+from lehr_api.deps import Cursor, FoundRun, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.services import Services
 
@@ -46,7 +46,7 @@ class RunSubmission(Submission):
     response_model=RunDetail,
     responses=examples.answers(examples.DETAIL, 400, 409, 413, status=201),
 )
-def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyKey = None) -> Response:
+def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Records a run and queues it. Nothing is recorded when anything is wrong with it."""
     spec = submission.read_run(body.spec, body.overrides)
 
@@ -176,7 +176,7 @@ def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
     return _wake_and_read(services, run.id)
 
 
-def _request(services: Services, run: Run, desired: Desired) -> RunDetail:
+def _request(services: Services, run: RunRow, desired: Desired) -> RunDetail:
     services.store.set_desired(run.id, desired, actor="user")
     return _wake_and_read(services, run.id)
 

@@ -13,7 +13,7 @@ from lehr.errors import Conflict
 from lehr.schemas import Page, SweepDetail, SweepView
 from lehr.specs import SweepSpec
 from lehr_api import examples, submission
-from lehr_api.deps import Cursor, FoundSweep, IdempotencyKey, Limit, ServicesDep
+from lehr_api.deps import Cursor, FoundSweep, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.routes.runs import Submission
 from lehr_api.services import Services
@@ -31,7 +31,7 @@ class SweepSubmission(Submission):
     response_model=SweepDetail,
     responses=examples.answers(examples.SWEEP_DETAIL, 400, 409, 413, status=201),
 )
-def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyKey = None) -> Response:
+def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Records a sweep with all its runs and queues them: all, or nothing when any is wrong."""
     spec, trials = submission.read_sweep(body.spec, body.overrides)
 
@@ -107,7 +107,7 @@ class Extension(BaseModel):
     response_model=SweepDetail,
     responses=examples.answers(examples.SWEEP_DETAIL, 404, 409),
 )
-def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyKey = None) -> Response:
+def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Runs exactly the failed trials again, from their last checkpoints, and those that never ran
     because the sweep was stopped. A failed trial whose run was deleted gets a new run.
     """
@@ -129,7 +129,7 @@ def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyKey = None) 
     responses=examples.answers(examples.SWEEP_DETAIL, 400, 404, 409),
 )
 def extend(
-    sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyKey = None
+    sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
     """Adds trials, also to a finished sweep; those that are there stay as they are."""
     store = services.store

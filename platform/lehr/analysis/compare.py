@@ -85,7 +85,7 @@ class RunOutcome:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonResult:
     differences: tuple[Difference, ...]
     common_x: float | None
     """The farthest x that every run reached."""
@@ -125,7 +125,7 @@ def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     return found
 
 
-def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Comparison:
+def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> ComparisonResult:
     """The first run is the baseline.
 
     Raises:
@@ -141,7 +141,7 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
     common = _common_x(runs)
     results = _standings(runs, common, held_out if is_measured(metric) else HeldOut())
     noise = _seed_noise(runs, results, by_set=is_measured(metric))
-    return Comparison(
+    return ComparisonResult(
         differences=tuple(found),
         common_x=common,
         results=tuple(results),

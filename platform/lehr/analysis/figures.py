@@ -25,14 +25,14 @@ from lehr.analysis.sweep_result import (
 if TYPE_CHECKING:
     from lehr.schemas import Series, SweepDetail, TrialView
 
-Json = dict[str, Any]
+JsonObject = dict[str, Any]
 
 _BLUE, _RED, _GREY = "#3f90da", "#bd1f01", "#7d8f8d"
 _FIT_POINTS = 80
 _MOST_TICKS = 12
 
 
-def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> Json:
+def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonObject:
     """The sweep's metric against one parameter: points, the best, the fit, where it diverged."""
     parameter = parameter_choice(sweep, parameter)
     trials = [trial for trial in sweep.trials if parameter in trial.parameters]
@@ -41,7 +41,7 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> Json:
     ranked = [trial for trial in trials if outcome(trial) == "ranked"]
     losses = [trial.compared_value for trial in ranked if trial.compared_value is not None]
     fit = sweep_fit(sweep, parameter) if numeric else None
-    data: list[Json] = []
+    data: list[JsonObject] = []
     if fit is not None and fit.parabola is not None and fit.minimum is not None:
         data.append(_fit_trace(fit))
     data += _ranked_traces(sweep, parameter, ranked)
@@ -49,7 +49,7 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> Json:
     best = [trial for trial in ranked if trial.best]
     if best:
         data.append(_best_trace(parameter, best, trials if numeric else ()))
-    layout: Json = {
+    layout: JsonObject = {
         "xaxis": _x_axis(parameter, trials, numeric=numeric, logarithmic=logarithmic),
         "yaxis": {
             "title": {"text": _y_title(sweep)},
@@ -65,7 +65,7 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> Json:
     return {"data": data, "layout": layout}
 
 
-def curves_figure_data(metric: str, series: Sequence[tuple[str, Series]]) -> Json:
+def curves_figure_data(metric: str, series: Sequence[tuple[str, Series]]) -> JsonObject:
     """One metric of several runs; ``series`` pairs each run's label with its points."""
     given = slots(one.run_id for _, one in series)
     axis = series[0][1].x_axis if series else "step"
@@ -83,7 +83,7 @@ def curves_figure_data(metric: str, series: Sequence[tuple[str, Series]]) -> Jso
                 "meta": {"role": "run", "run": one.run_id},
             }
         )
-    layout: Json = {
+    layout: JsonObject = {
         "xaxis": {"title": {"text": "seconds" if axis == "time" else axis}},
         "yaxis": {"title": {"text": metric}},
         "hovermode": "x unified",
@@ -151,7 +151,9 @@ def run_figure(name: str, series: Sequence[Series]) -> Any:
 # --- traces --------------------------------------------------------------------------------
 
 
-def _ranked_traces(sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]) -> list[Json]:
+def _ranked_traces(
+    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]
+) -> list[JsonObject]:
     """A trace for each combination of the other parameters."""
     groups: dict[str, list[TrialView]] = {}
     for trial in trials:
@@ -180,7 +182,7 @@ def _ranked_traces(sweep: SweepDetail, parameter: str, trials: Sequence[TrialVie
     return traces
 
 
-def _band_trace(parameter: str, trials: Sequence[TrialView], band: float) -> Json:
+def _band_trace(parameter: str, trials: Sequence[TrialView], band: float) -> JsonObject:
     """Around the means, as wide as what chance may explain: half of it to each side."""
     places: dict[Any, list[float]] = {}
     for trial in trials:
@@ -202,7 +204,7 @@ def _band_trace(parameter: str, trials: Sequence[TrialView], band: float) -> Jso
     }
 
 
-def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) -> Json:
+def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) -> JsonObject:
     """Through the means where several trials (seeds) share a place, with bars over their range."""
     places: dict[Any, list[float]] = {}
     for trial in trials:
@@ -234,7 +236,7 @@ def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) 
 
 def _other_traces(
     sweep: SweepDetail, parameter: str, trials: Sequence[TrialView], *, top: float
-) -> list[Json]:
+) -> list[JsonObject]:
     """Trials that cannot be compared: hollow where they may still be, crosses along the top where
     they diverged or gave up.
     """
@@ -266,7 +268,7 @@ def _other_traces(
     return found
 
 
-def _points(sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]) -> Json:
+def _points(sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]) -> JsonObject:
     """What all traces of trials share: where they lie on x, and what they are."""
     return {
         "type": "scatter",
@@ -277,7 +279,9 @@ def _points(sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]) -> 
     }
 
 
-def _best_trace(parameter: str, best: Sequence[TrialView], trials: Sequence[TrialView]) -> Json:
+def _best_trace(
+    parameter: str, best: Sequence[TrialView], trials: Sequence[TrialView]
+) -> JsonObject:
     tried = [trial.parameters[parameter] for trial in trials]
 
     def place(trial: TrialView) -> str:
@@ -307,7 +311,7 @@ def _best_trace(parameter: str, best: Sequence[TrialView], trials: Sequence[Tria
     }
 
 
-def _fit_trace(fit: LrFit) -> Json:
+def _fit_trace(fit: LrFit) -> JsonObject:
     parabola = fit.parabola
     assert parabola is not None
     ratio = parabola.last / parabola.first
@@ -324,8 +328,8 @@ def _fit_trace(fit: LrFit) -> Json:
     }
 
 
-def _shapes(fit: LrFit | None, parameter: str, *, numeric: bool) -> list[Json]:
-    shapes: list[Json] = []
+def _shapes(fit: LrFit | None, parameter: str, *, numeric: bool) -> list[JsonObject]:
+    shapes: list[JsonObject] = []
     if fit is None or not numeric:
         return shapes
     if fit.minimum is not None:
@@ -371,8 +375,8 @@ def _shapes(fit: LrFit | None, parameter: str, *, numeric: bool) -> list[Json]:
 
 def _x_axis(
     parameter: str, trials: Sequence[TrialView], *, numeric: bool, logarithmic: bool
-) -> Json:
-    axis: Json = {"title": {"text": parameter}}
+) -> JsonObject:
+    axis: JsonObject = {"title": {"text": parameter}}
     if not numeric:
         return {**axis, "type": "category"}
     values = sorted({trial.parameters[parameter] for trial in trials})

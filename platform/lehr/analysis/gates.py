@@ -27,7 +27,7 @@ from lehr_trainer.planning.first_loss import predicted_first_loss
 from lehr_trainer.planning.hardware import find_gpu
 from lehr_trainer.planning.memory import training_memory
 
-Verdict = Literal["passed", "failed", "not_judged"]
+GateResult = Literal["passed", "failed", "not_judged"]
 GB = 1e9
 _LAST_SHARE = 10
 """The last tenth of the steps speaks for where the loss has come to, at least three of them."""
@@ -92,7 +92,7 @@ class Expected:
 @dataclass(frozen=True)
 class Judgement:
     gate: GateName
-    verdict: Verdict
+    verdict: GateResult
     expected: Expected
     seen: str
     value: float | None = None
@@ -331,7 +331,7 @@ def _judge_exact_resume(
     if pair is None:
         return None
 
-    def told(verdict: Verdict, seen: str) -> Judgement:
+    def told(verdict: GateResult, seen: str) -> Judgement:
         return Judgement(
             "exact_resume", verdict, wanted, seen, run_id=pair.resumed_id, step=pair.step
         )
@@ -368,7 +368,7 @@ def _points(curve: Curve) -> zip[tuple[int, float]]:
     return zip(curve.steps, curve.values, strict=True)
 
 
-def _verdict(holds: bool) -> Verdict:
+def _verdict(holds: bool) -> GateResult:
     return "passed" if holds else "failed"
 
 

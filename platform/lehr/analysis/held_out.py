@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Verdict = Literal["same", "different", "unknown"]
+HeldOutVerdict = Literal["same", "different", "unknown"]
 
 _SHOWN = 8
 """Characters of a digest in a sentence."""
@@ -44,7 +44,7 @@ class HeldOut:
         return cls(sets, unknown)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> HeldOutVerdict:
         """A single run is the same as itself, whatever its digest."""
         if len(self.sets) > 1:
             return "different"

@@ -24,7 +24,7 @@ from lehr_trainer.planning.counts import (
     flops_per_token,
     parameter_counts,
 )
-from lehr_trainer.planning.hardware import GPUS, Arithmetic, Gpu
+from lehr_trainer.planning.hardware import GPUS, Arithmetic, GpuType
 from lehr_trainer.planning.memory import MemoryPlan, training_memory
 
 ASSUMED_MFU = 0.40
@@ -53,7 +53,7 @@ class RunPlan:
     flops: float
     """Of the whole run."""
     gpus: int
-    gpu: Gpu | None
+    gpu: GpuType | None
     """The kind asked for; None when any will do or the kind is unknown."""
     gpu_type: str | None
     micro_batch: int
@@ -231,7 +231,7 @@ def model_name(train: TrainConfig) -> str:
     return f"{train.model.kind} of {train.model.num_hidden_layers} layers"
 
 
-def _asked_for(gpu_type: str | None) -> Gpu | None:
+def _asked_for(gpu_type: str | None) -> GpuType | None:
     """The table's GPU for a spec's word; the largest, since ``A100`` means the usual 80 GB one."""
     if gpu_type is None:
         return None
@@ -253,7 +253,7 @@ def _flops(train: TrainConfig) -> float:
 
 
 def _time(
-    train: TrainConfig, gpus: int, gpu: Gpu | None, flops: float, measured: Measured | None
+    train: TrainConfig, gpus: int, gpu: GpuType | None, flops: float, measured: Measured | None
 ) -> tuple[float | None, str]:
     if measured is not None:
         seconds = train.total_tokens / measured.tokens_per_s
@@ -276,11 +276,11 @@ def _arithmetic(train: TrainConfig) -> Arithmetic:
     return "bf16"
 
 
-def _price(gpu: Gpu | None) -> float | None:
+def _price(gpu: GpuType | None) -> float | None:
     return None if gpu is None else DOLLARS_PER_GPU_HOUR.get(gpu.kind)
 
 
-def _micro_batch_that_fits(spec: RunSpec, gpu: Gpu) -> int | None:
+def _micro_batch_that_fits(spec: RunSpec, gpu: GpuType) -> int | None:
     """The largest that divides a rank's share and fits."""
     train, gpus = spec.train, spec.resources.gpus
     share = train.batch.sequences // gpus

@@ -24,7 +24,7 @@ from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint
 
 if TYPE_CHECKING:
-    from lehr.store.tables import Checkpoint, Run
+    from lehr.store.tables import CheckpointRow, RunRow
 
 
 class Source(Protocol):
@@ -41,7 +41,9 @@ class Readable:
     known: Known
 
 
-def find(run: Run, rows: Sequence[Checkpoint], step: int, attempt: int | None) -> Checkpoint:
+def find(
+    run: RunRow, rows: Sequence[CheckpointRow], step: int, attempt: int | None
+) -> CheckpointRow:
     """The checkpoint at ``step``, the newest attempt's unless one is named.
 
     Raises:
@@ -70,7 +72,7 @@ class CheckpointLocations:
     lie. A place elsewhere is neither read nor removed.
     """
 
-    def __init__(self, runs_dir: Path, run: Run, row: Checkpoint) -> None:
+    def __init__(self, runs_dir: Path, run: RunRow, row: CheckpointRow) -> None:
         self.row = row
         self.folder = runs_dir / run.id / row.path
         self.stray_folder = _stray_folder(runs_dir, run, row)
@@ -248,7 +250,7 @@ def own_folder(runs_dir: Path, run_id: str) -> Path:
     return folder
 
 
-def _stray_folder(runs_dir: Path, run: Run, row: Checkpoint) -> str | None:
+def _stray_folder(runs_dir: Path, run: RunRow, row: CheckpointRow) -> str | None:
     at = layout.checkpoint_at(row.path)
     if at is None or at[0] > row.attempt:
         return (
@@ -262,7 +264,7 @@ def _stray_folder(runs_dir: Path, run: Run, row: Checkpoint) -> str | None:
     return None
 
 
-def _stray_copy(run: Run, row: Checkpoint, url: str | None) -> str | None:
+def _stray_copy(run: RunRow, row: CheckpointRow, url: str | None) -> str | None:
     place = copies_at(run.spec, run.id, row.path)
     if url is None or url == place:
         return None

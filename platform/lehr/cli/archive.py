@@ -8,7 +8,14 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import Ref, connect, find, find_any
-from lehr.cli.output import Json, console, escaped, notes, print_json, to_jsonable
+from lehr.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    notes,
+    print_json,
+    to_jsonable,
+)
 from lehr.cli.run_actions import confirm
 from lehr.schemas import SweepDeletion
 
@@ -19,7 +26,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("archive")
-def archive(ref: Ref, as_json: Json = False) -> None:
+def archive(ref: Ref, as_json: JsonOption = False) -> None:
     """Hide an ended run, a rollout, or a sweep and its runs from lists. Nothing is deleted.
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
@@ -33,7 +40,7 @@ def archive(ref: Ref, as_json: Json = False) -> None:
 
 
 @app.command("unarchive")
-def unarchive(ref: Ref, as_json: Json = False) -> None:
+def unarchive(ref: Ref, as_json: JsonOption = False) -> None:
     """Show an archived run, sweep or rollout in lists again.
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
@@ -49,7 +56,7 @@ def unarchive(ref: Ref, as_json: Json = False) -> None:
 def delete(
     ref: Ref,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.
 

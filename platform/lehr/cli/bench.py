@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lehr.cli.output import Json, console, escaped, notes, print_json, table
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json, table
 from lehr.errors import LehrError, UserError, nearest
 from lehr_trainer.experiments import EXPERIMENTS
 from lehr_trainer.experiments.sizes import SIZES
@@ -58,7 +58,7 @@ def bench(
     force: Annotated[
         bool, typer.Option("--force", help="Allow a size that is too slow for a CPU.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """JSON: {experiment, size, title, machine, columns: [{key, title, unit, how}], rows, notes}."""
     if name not in EXPERIMENTS:

@@ -10,7 +10,7 @@ import typer
 from lehr.cli import formats
 from lehr.cli.connect import Ref, connect
 from lehr.cli.output import (
-    Json,
+    JsonOption,
     console,
     escaped,
     is_terminal,
@@ -34,8 +34,8 @@ checkpoints = typer.Typer(
 )
 app.add_typer(checkpoints, name="checkpoints")
 
-Step = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint.")]
-Attempt = Annotated[
+StepOption = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint.")]
+AttemptOption = Annotated[
     int | None,
     typer.Option(
         "--attempt",
@@ -59,7 +59,7 @@ def ls(
     every: Annotated[
         bool, typer.Option("--all", "-a", help="Include deleted checkpoints.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List a run's checkpoints by step: size, val/loss, location, why it is kept.
 
@@ -96,7 +96,7 @@ def ls(
 
 
 @checkpoints.command("save")
-def save(ref: Ref, as_json: Json = False) -> None:
+def save(ref: Ref, as_json: JsonOption = False) -> None:
     """Save a checkpoint of a running run after its current step. JSON: {run: RunDetail}."""
     run = connect().run(ref).checkpoint()
     if as_json:
@@ -107,7 +107,9 @@ def save(ref: Ref, as_json: Json = False) -> None:
 
 
 @checkpoints.command("verify")
-def verify(ref: Ref, step: Step = None, attempt: Attempt = None, as_json: Json = False) -> None:
+def verify(
+    ref: Ref, step: StepOption = None, attempt: AttemptOption = None, as_json: JsonOption = False
+) -> None:
     """Read checkpoints completely, in every location, and compare every digest.
 
     Without --step: all checkpoints of the run. Exit code 1: one is damaged or incomplete.
@@ -147,9 +149,9 @@ def download(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder to create. It must not exist yet.")
     ],
-    step: Step = None,
-    attempt: Attempt = None,
-    as_json: Json = False,
+    step: StepOption = None,
+    attempt: AttemptOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Download a checkpoint into a folder and compare every digest. Continues a broken download.
 
@@ -192,9 +194,9 @@ def download(
 def rm(
     ref: Ref,
     step: Annotated[int, typer.Option("--step", min=0, help="Step of the checkpoint.")],
-    attempt: Attempt = None,
+    attempt: AttemptOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete one checkpoint and its copy. Shows first how much space it frees.
 

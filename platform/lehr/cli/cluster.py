@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    print_json,
+    table,
+    to_jsonable,
+)
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
@@ -17,13 +24,13 @@ group = typer.Typer(
 )
 app.add_typer(group, name="cluster")
 
-Node = Annotated[
+NodeArgument = Annotated[
     str, typer.Argument(metavar="NODE", help="Name of the node, as lehr status shows it.")
 ]
 
 
 @group.command("ls")
-def ls(as_json: Json = False) -> None:
+def ls(as_json: JsonOption = False) -> None:
     """List nodes and their GPUs, and which are in use. JSON: ClusterView."""
     view = connect().cluster()
     if as_json:
@@ -41,11 +48,11 @@ def ls(as_json: Json = False) -> None:
 
 @group.command("exclude")
 def exclude(
-    node: Node,
+    node: NodeArgument,
     reason: Annotated[str, typer.Option("--reason", help="Reason to show beside the node.")] = (
         "excluded by the user"
     ),
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Place no new runs on a node. Running ones continue. JSON: ClusterView."""
     view = connect().exclude_node(node, reason)
@@ -56,7 +63,7 @@ def exclude(
 
 
 @group.command("readmit")
-def readmit(node: Node, as_json: Json = False) -> None:
+def readmit(node: NodeArgument, as_json: JsonOption = False) -> None:
     """Place runs on a node again, and forget its earlier failures. JSON: ClusterView."""
     view = connect().readmit_node(node)
     if as_json:

@@ -9,7 +9,7 @@ import typer
 from lehr.cli import formats
 from lehr.cli.connect import connect, find
 from lehr.cli.output import (
-    Json,
+    JsonOption,
     console,
     escaped,
     notes,
@@ -55,7 +55,7 @@ def compare(
     factors: Annotated[
         bool, typer.Option("--factors", help="Show only differences that may change the outcome.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare runs: differences of their configs, the metric at equal x, speed and memory.
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lehr.cli.output import Json, console, notes, print_json
-from lehr.cli.plan import Overrides, SpecFile, read_spec
+from lehr.cli.output import JsonOption, console, notes, print_json
+from lehr.cli.plan import OverridesArgument, SpecFile, read_spec
 from lehr.errors import LehrError, UserError
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def about() -> None:
 
 
 @data.command("prepare")
-def prepare(file: SpecFile, overrides: Overrides = None, as_json: Json = False) -> None:
+def prepare(
+    file: SpecFile, overrides: OverridesArgument = None, as_json: JsonOption = False
+) -> None:
     """Prepare the corpus of a run, sweep or rollout on this machine. Reuses a prepared corpus.
 
     JSON: {prepared: [summary of each preparation]}.

@@ -9,7 +9,7 @@ import typer
 
 from lehr import home as homes
 from lehr.cli import formats
-from lehr.cli.output import Json, console, escaped, notes, print_json
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import NotFound, UserError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def about() -> None:
 
 
 @db.command("check")
-def check(home: Home = None, as_json: Json = False) -> None:
+def check(home: Home = None, as_json: JsonOption = False) -> None:
     """Check the databases for damage, without changing them. Exit code 1: damage found.
 
     The server may run.
@@ -87,7 +87,7 @@ def backup(
         Path, typer.Argument(metavar="FOLDER", help="Folder to create. It must not exist yet.")
     ],
     home: Home = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy databases and streams as of one moment, even while trainings write.
 
@@ -121,7 +121,7 @@ def restore(
             "--replace", help="Replace existing databases. They are moved aside, not deleted."
         ),
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Verify a backup completely, then restore it. The server must be stopped.
 
@@ -149,7 +149,7 @@ def restore(
 
 
 @db.command("rebuild")
-def rebuild(home: Home = None, as_json: Json = False) -> None:
+def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
     """Rebuild the index of metrics and logs (streams.db). The server must be stopped.
 
     JSON: {rebuilt: {streams, points, records, malformed, seconds}}.
@@ -180,7 +180,7 @@ def rebuild(home: Home = None, as_json: Json = False) -> None:
 
 
 @db.command("upgrade")
-def upgrade(home: Home = None, as_json: Json = False) -> None:
+def upgrade(home: Home = None, as_json: JsonOption = False) -> None:
     """Upgrade the tables of lehr.db to this version. Keeps all rows, and a copy of the old file.
 
     The server does this by itself when it starts. It must be down.

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lehr.cli.output import Json, console, notes, own_name, print_json, to_jsonable
-from lehr.cli.plan import Overrides, read_spec
+from lehr.cli.output import (
+    JsonOption,
+    console,
+    notes,
+    own_name,
+    print_json,
+    to_jsonable,
+)
+from lehr.cli.plan import OverridesArgument, read_spec
 from lehr.cli.submit import nothing_recorded
 from lehr.errors import LehrError, NotFound, SpecError, UserError
 
@@ -26,11 +33,11 @@ _CLUSTER_PATIENCE_S = 120.0
 
 @app.command("demo")
 def demo(
-    overrides: Overrides = None,
+    overrides: OverridesArgument = None,
     again: Annotated[
         bool, typer.Option("--again", help="Train again, even if the sweep has already run.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Start the platform, prepare a corpus, train eight learning rates, rank them.
 

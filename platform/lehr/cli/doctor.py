@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from lehr.cli.output import Json, console, print_json, unicode_safe
+from lehr.cli.output import JsonOption, console, print_json, unicode_safe
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -14,7 +14,7 @@ _ASCII_MARKS = {"ok": "ok", "note": "!", "bad": "x"}
 
 
 @app.command("doctor")
-def doctor(as_json: Json = False) -> None:
+def doctor(as_json: JsonOption = False) -> None:
     """Check this machine and suggest fixes. Exit code 1 if a check fails.
 
     JSON: {ok, checks: [{name, status: "ok" | "note" | "bad", found, mend}]}.

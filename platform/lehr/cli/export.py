@@ -10,7 +10,7 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import Json, console, escaped, notes, print_json
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -26,7 +26,7 @@ def export(
         Literal["jsonl", "parquet"] | None,
         typer.Option("--format", "-f", help="Default: by the suffix of the file, else jsonl."),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Export every point of every metric of a run: one row per step, one column per metric.
 

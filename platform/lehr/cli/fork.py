@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import Json, console, escaped, print_json, state_text, to_jsonable
+from lehr.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    print_json,
+    state_text,
+    to_jsonable,
+)
 from lehr.cli.watch import watch_until_end
 
 app = typer.Typer(rich_markup_mode=None)
@@ -33,7 +40,7 @@ def fork(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Start a new run from a checkpoint of another run, with changes.
 

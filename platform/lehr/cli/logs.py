@@ -9,7 +9,7 @@ import typer
 from lehr.cli import formats
 from lehr.cli.connect import Ref, connect
 from lehr.cli.output import (
-    Json,
+    JsonOption,
     console,
     escaped,
     notes,
@@ -57,7 +57,7 @@ def logs(
     listing: Annotated[
         bool, typer.Option("--list", "-l", help="List the logs of the run.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the output of a run. Default: rank 0 of the newest attempt.
 

@@ -9,7 +9,7 @@ import typer
 from lehr.cli import formats
 from lehr.cli.connect import connect
 from lehr.cli.output import (
-    Json,
+    JsonOption,
     console,
     escaped,
     notes,
@@ -52,7 +52,7 @@ def ls(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")
     ] = 30,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Runs, newest first.
 

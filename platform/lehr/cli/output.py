@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, for programs.")]
 
 STATE_STYLES = {
     "running": "green",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lehr.cli.output import Json, console, print_json
+from lehr.cli.output import JsonOption, console, print_json
 from lehr.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ app = typer.Typer(rich_markup_mode=None)
 SpecFile = Annotated[
     str, typer.Argument(metavar="FILE", help="YAML or JSON file; - reads standard input.")
 ]
-Overrides = Annotated[
+OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[PATH=VALUE]...", help="Change a field of the file, e.g. train.optimizer.lr=1e-3"
@@ -30,7 +30,10 @@ Price = Annotated[
 
 @app.command("plan")
 def plan(
-    file: SpecFile, overrides: Overrides = None, price: Price = None, as_json: Json = False
+    file: SpecFile,
+    overrides: OverridesArgument = None,
+    price: Price = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Estimate memory, time and cost of a run, sweep or rollout, without launching it. Exit code 3:
     it cannot work.

@@ -7,13 +7,13 @@ from typing import Any
 import typer
 
 from lehr.cli import formats
-from lehr.cli.output import Json, console, print_json, table
+from lehr.cli.output import JsonOption, console, print_json, table
 
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("presets")
-def presets(as_json: Json = False) -> None:
+def presets(as_json: JsonOption = False) -> None:
     """List model presets and their sizes. Use one as `model: NAME` in a spec.
 
     JSON: {presets: [{name, summary, parameters, embedding_parameters, flops_per_token, values}]}.

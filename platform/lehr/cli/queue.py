@@ -7,7 +7,7 @@ import typer
 from lehr.cli import formats
 from lehr.cli.connect import connect
 from lehr.cli.output import (
-    Json,
+    JsonOption,
     console,
     escaped,
     notes,
@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("queue")
-def queue(as_json: Json = False) -> None:
+def queue(as_json: JsonOption = False) -> None:
     """List queued runs in the order in which they start, and why each one waits.
 
     JSON: {queue: [QueueEntry]}.

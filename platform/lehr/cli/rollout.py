@@ -7,8 +7,14 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, print_json, to_jsonable
-from lehr.cli.plan import Overrides, Price, SpecFile, of_another_kind, read_spec
+from lehr.cli.output import JsonOption, console, print_json, to_jsonable
+from lehr.cli.plan import (
+    OverridesArgument,
+    Price,
+    SpecFile,
+    of_another_kind,
+    read_spec,
+)
 from lehr.cli.rollout_plan import show_rollout_plan
 from lehr.cli.run_actions import confirm
 from lehr.cli.submit import nothing_recorded
@@ -21,7 +27,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("rollout")
 def rollout(
     file: SpecFile,
-    overrides: Overrides = None,
+    overrides: OverridesArgument = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     dry_run: Annotated[
         bool,
@@ -31,7 +37,7 @@ def rollout(
         bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
     ] = False,
     price: Price = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Launch a run in stages: plan, confirm, launch.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import Ref, connect, find, find_any
-from lehr.cli.output import Json, console, notes, print_json, to_jsonable
+from lehr.cli.output import JsonOption, console, notes, print_json, to_jsonable
 from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.errors import UserError
 
@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None)
 def cancel(
     ref: Ref,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Stop a run, sweep or rollout for good, without saving. To save a run first: `lehr pause`.
 
@@ -51,19 +51,19 @@ def cancel(
 
 
 @app.command("pause")
-def pause(ref: Ref, as_json: Json = False) -> None:
+def pause(ref: Ref, as_json: JsonOption = False) -> None:
     """Save a run, then free its GPUs. JSON: {run: RunDetail}."""
     _told(connect().run(ref).pause(), as_json)
 
 
 @app.command("resume")
-def resume(ref: Ref, as_json: Json = False) -> None:
+def resume(ref: Ref, as_json: JsonOption = False) -> None:
     """Queue a paused run again. It resumes from its checkpoint. JSON: {run: RunDetail}."""
     _told(connect().run(ref).resume(), as_json)
 
 
 @app.command("retry")
-def retry(ref: Ref, as_json: Json = False) -> None:
+def retry(ref: Ref, as_json: JsonOption = False) -> None:
     """Queue a failed run again, or all failed trials of a sweep. They resume from checkpoints.
 
     Also queues trials that never ran because the sweep was stopped.
@@ -89,7 +89,7 @@ def extend(
             help="Grid: PATH=[VALUES]. List: points=[{PATH: VALUE}]. Search: trials=N.",
         ),
     ],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Add trials to a sweep, even after it has finished. JSON: {sweep: SweepDetail}."""
     from lehr.specs.overrides import parse_overrides

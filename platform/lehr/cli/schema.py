@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli.output import Json, print_json
+from lehr.cli.output import JsonOption, print_json
 
 app = typer.Typer(rich_markup_mode=None)
 
 
-class Kind(StrEnum):
+class SpecKind(StrEnum):
     RUN = "run"
     SWEEP = "sweep"
     ROLLOUT = "rollout"
@@ -20,8 +20,8 @@ class Kind(StrEnum):
 
 @app.command("schema")
 def schema(
-    kind: Annotated[Kind, typer.Argument(help="Kind of file.")],
-    as_json: Json = False,  # noqa: ARG001 - taken like everywhere; it is JSON either way
+    kind: Annotated[SpecKind, typer.Argument(help="Kind of file.")],
+    as_json: JsonOption = False,  # noqa: ARG001 - taken like everywhere; it is JSON either way
 ) -> None:
     """Print the JSON Schema of a run, sweep or rollout file, for editors that check YAML.
 

@@ -18,7 +18,7 @@ from lehr.cli.daemon import (
     running_server,
     start,
 )
-from lehr.cli.output import Json, console, escaped, notes, own_name, print_json
+from lehr.cli.output import JsonOption, console, escaped, notes, own_name, print_json
 from lehr.errors import Conflict, LehrError, UserError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -75,7 +75,7 @@ def up(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run in this process, for systemd and containers.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Start the server on this machine, or show its address if it is running. Adopts trainings that
     an earlier server left running.
@@ -175,7 +175,7 @@ def _gpus_by_default(there: RunningServer, has: ServerOptions) -> int | None:
 
 @app.command("down")
 def down(
-    keep_trainings: Annotated[
+    keep_runs: Annotated[
         bool,
         typer.Option(
             "--keep-trainings", help="Leave trainings running. The next `up` adopts them."
@@ -189,7 +189,7 @@ def down(
             help="Seconds to wait for trainings to save and for copies to finish.",
         ),
     ] = 120.0,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Stop everything that `up` started: trainings (saved first), server, Ray. Nothing else.
 
@@ -201,7 +201,7 @@ def down(
     from lehr.cli.shutdown import take_down
 
     with notes().status("Stopping"):
-        report = take_down(home.home(), keep_trainings=keep_trainings, patience_s=patience_s)
+        report = take_down(home.home(), keep_runs=keep_runs, patience_s=patience_s)
     if as_json:
         print_json(
             {

@@ -8,7 +8,14 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import Ref, connect, find_any
-from lehr.cli.output import Json, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    print_json,
+    table,
+    to_jsonable,
+)
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.cli.sweep_table import headline, trials_table
@@ -26,7 +33,7 @@ _AT_WORK = frozenset({"starting", "running", "stopping"})
 
 
 @app.command("show")
-def show(ref: Ref, as_json: Json = False) -> None:
+def show(ref: Ref, as_json: JsonOption = False) -> None:
     """Show all details of a run, sweep or rollout.
 
     JSON: {sweep: SweepDetail}, {rollout: RolloutDetail} or {run: RunDetail, checkpoints: [...],

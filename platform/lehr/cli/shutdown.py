@@ -38,7 +38,7 @@ class ShutdownReport:
         return bool(self.stopped or self.saved or self.killed or self.kept)
 
 
-def take_down(where: Path, *, keep_trainings: bool, patience_s: float) -> ShutdownReport:
+def take_down(where: Path, *, keep_runs: bool, patience_s: float) -> ShutdownReport:
     """End it; what is not there is passed over.
 
     Raises:
@@ -48,13 +48,11 @@ def take_down(where: Path, *, keep_trainings: bool, patience_s: float) -> Shutdo
     if not where.is_dir():
         return report
     with one_at_a_time(where):
-        _take_down(where, report, keep_trainings=keep_trainings, patience_s=patience_s)
+        _take_down(where, report, keep_runs=keep_runs, patience_s=patience_s)
     return report
 
 
-def _take_down(
-    where: Path, report: ShutdownReport, *, keep_trainings: bool, patience_s: float
-) -> None:
+def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, patience_s: float) -> None:
     there = running_server(where)
     if there is not None and there.request is None:
         raise Conflict(
@@ -71,7 +69,7 @@ def _take_down(
     if ray_head.recorded(where) is not None:
         # Only with a Ray of our own are the trainings on this machine ours to end.
         entries = _live(where)
-        if keep_trainings:
+        if keep_runs:
             report.kept = sum(entry.exit() is None for entry in entries)
         else:
             _end_trainings(entries, patience_s, report)

@@ -8,7 +8,14 @@ import typer
 
 from lehr.cli import formats
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    print_json,
+    table,
+    to_jsonable,
+)
 
 if TYPE_CHECKING:
     from lehr.schemas import ClusterView, GpuView, QueueEntry
@@ -18,7 +25,7 @@ _ACTIVE = ("starting", "running", "stopping")
 
 
 @app.command("status")
-def status(as_json: Json = False) -> None:
+def status(as_json: JsonOption = False) -> None:
     """Show the server, its GPUs, active runs and the length of the queue.
 
     JSON: {server, version, cluster: ClusterView, queue: [QueueEntry], active: [RunView]}.

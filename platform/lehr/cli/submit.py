@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, print_json, state_text, to_jsonable
-from lehr.cli.plan import Overrides, SpecFile, of_another_kind, read_spec, show_run_plan
+from lehr.cli.output import JsonOption, console, print_json, state_text, to_jsonable
+from lehr.cli.plan import (
+    OverridesArgument,
+    SpecFile,
+    of_another_kind,
+    read_spec,
+    show_run_plan,
+)
 from lehr.cli.watch import watch_until_end
 from lehr.errors import LehrError, PlanRefused, SpecError, UserError
 
@@ -24,7 +30,7 @@ _PATIENCE_S = 1.0
 @app.command("submit")
 def submit(
     file: SpecFile,
-    overrides: Overrides = None,
+    overrides: OverridesArgument = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the run, instead of the file's.")
     ] = None,
@@ -34,7 +40,7 @@ def submit(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Submit one run. It is recorded and queued when this command returns.
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import Json, console, print_json, to_jsonable
+from lehr.cli.output import JsonOption, console, print_json, to_jsonable
 from lehr.cli.plan import (
-    Overrides,
+    OverridesArgument,
     Price,
     SpecFile,
     of_another_kind,
@@ -27,7 +27,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("sweep")
 def sweep(
     file: SpecFile,
-    overrides: Overrides = None,
+    overrides: OverridesArgument = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and its trials only. Needs no server.")
@@ -36,7 +36,7 @@ def sweep(
         bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
     ] = False,
     price: Price = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Plan a sweep, confirm, launch it.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from lehr.cli.connect import Ref, connect, find
-from lehr.cli.output import Json, console, escaped, print_json, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, to_jsonable
 from lehr.errors import UserError, nearest
 
 app = typer.Typer(rich_markup_mode=None)
@@ -23,7 +23,7 @@ def tag(
             metavar="[add|remove TAG...]", help="Tags to add or remove. Without: show the tags."
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Add or remove tags of a run, or of all runs of a sweep.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lehr.cli.connect import Ref, connect, find
-from lehr.cli.output import Json, console, escaped, print_json, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, to_jsonable
 
 if TYPE_CHECKING:
     from lehr.client import Run
@@ -43,7 +43,7 @@ def mirror(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until everything is mirrored.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Mirror a run, or each run of a sweep, from its first event. Repeating it starts over.
 

@@ -14,7 +14,7 @@ from lehr.cli import formats
 from lehr.cli.connect import Ref, connect, find_any
 from lehr.cli.live import LiveState, bar, gpu_map, reason, run_frame, sweep_frame
 from lehr.cli.output import (
-    Json,
+    JsonOption,
     console,
     escaped,
     is_terminal,
@@ -41,7 +41,7 @@ _NOT_LIVE = frozenset({"spec", "provenance", "attempts"})
 
 
 @app.command("watch")
-def watch(ref: Ref, as_json: Json = False) -> None:
+def watch(ref: Ref, as_json: JsonOption = False) -> None:
     """Show live progress of a run, sweep or rollout until it ends. Ctrl-C leaves it running.
 
     Exit code 1 if a run failed, or the rollout did not pass. JSON: a SweepDetail, RolloutDetail or

@@ -28,7 +28,7 @@ _TRIES = 5
 _MANIFEST = "manifest.json"
 _PIECE = 1 << 20
 
-Progress = Callable[[int, int], None]
+DownloadProgress = Callable[[int, int], None]
 """Bytes so far, and bytes in all."""
 
 
@@ -58,7 +58,7 @@ def download(
     folder: Path,
     *,
     attempt: int | None = None,
-    progress: Progress | None = None,
+    progress: DownloadProgress | None = None,
 ) -> CheckpointFiles:
     """Put a checkpoint's files into ``folder``, every digest compared on the way.
 

@@ -21,9 +21,9 @@ from lehr.errors import (
     LehrError,
     NotFound,
     PlanRefused,
-    Problem,
     ServerUnavailable,
     SpecError,
+    SpecProblem,
     Unauthorized,
     UserError,
 )
@@ -317,8 +317,8 @@ def problem_error(status: int, body: bytes) -> LehrError:
     return kind(detail, hint=hint)
 
 
-def _problem(item: Mapping[str, Any]) -> Problem:
-    return Problem(
+def _problem(item: Mapping[str, Any]) -> SpecProblem:
+    return SpecProblem(
         path=str(item.get("path", "")),
         message=str(item.get("message", "")),
         hint=item.get("hint"),

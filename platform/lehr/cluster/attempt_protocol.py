@@ -20,7 +20,7 @@ from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import NotFound, StoreUnavailable, UserError
 from lehr.store import Store
-from lehr.store.tables import Attempt, Run
+from lehr.store.tables import Attempt, RunRow
 from lehr_trainer.contract.orders import Orders
 
 log = logging.getLogger(__name__)
@@ -142,13 +142,13 @@ class AttemptProtocol:
         return delivered == len(attempt.placement)
 
 
-def orders(run: Run, *, fenced: bool, keep: Collection[str] = ()) -> Orders:
+def orders(run: RunRow, *, fenced: bool, keep: Collection[str] = ()) -> Orders:
     """What an attempt of this run should be doing. ``keep``: checkpoints that forks wait for."""
     wanted = _orders(run, fenced=fenced)
     return wanted.model_copy(update={"keep": tuple(sorted(keep))}) if keep else wanted
 
 
-def _orders(run: Run, *, fenced: bool) -> Orders:
+def _orders(run: RunRow, *, fenced: bool) -> Orders:
     seq = run.checkpoint_seq
     if fenced:
         return Orders(desired="stop", checkpoint_seq=seq, reason="fenced")

@@ -42,7 +42,7 @@ from lehr.schemas import ClusterView, QueueEntry
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
 from lehr.store.ids import run_of
-from lehr.store.tables import Attempt, Run
+from lehr.store.tables import Attempt, RunRow
 
 log = logging.getLogger(__name__)
 
@@ -345,7 +345,7 @@ class Dispatcher:
         for run in self._mirror.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
             self._isolation.do(run.id, "applying its requests", partial(self._heed, run))
 
-    def _heed(self, run: Run) -> None:
+    def _heed(self, run: RunRow) -> None:
         state, desired = RunState(run.state), Desired(run.desired)
         new = snapshot.transition_for_request(state, desired)
         if new is not None:
@@ -356,7 +356,7 @@ class Dispatcher:
             self._move(run, state, RunState.STOPPING, TIME_LIMIT, f"its limit is {limit:g} s")
 
     def _move(
-        self, run: Run, old: RunState, new: RunState, cause: str, message: str | None = None
+        self, run: RunRow, old: RunState, new: RunState, cause: str, message: str | None = None
     ) -> None:
         self.store.transition(
             run.id,
@@ -368,7 +368,7 @@ class Dispatcher:
             actor="dispatcher",
         )
 
-    def _over_time_limit(self, run: Run) -> bool:
+    def _over_time_limit(self, run: RunRow) -> bool:
         limit = run.spec.get("time_limit_s")
         if limit is None:
             return False
@@ -406,7 +406,7 @@ class Dispatcher:
 
     def _act(self, action: rc.Action, attempt: Attempt | None, members: dict[str, Member]) -> None:
         match action:
-            case rc.Stop():
+            case rc.StopAttempt():
                 self._starter.stop(action)
             case rc.Launch() if attempt is not None:
                 self._starter.launch(self.store.run(attempt.run_id), attempt)

@@ -11,7 +11,7 @@ from lehr.control.outcome import Outcome, outcome, path
 from lehr.control.retries import Budget, Budgets, ExitReport, FinishedReport, internal
 from lehr.errors import InternalError
 from lehr.store import Store
-from lehr.store.tables import Attempt, Run
+from lehr.store.tables import Attempt, RunRow
 
 TIME_LIMIT = "time_limit"
 _USED = {
@@ -47,18 +47,18 @@ def merge_exit_reports(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     }
 
 
-def effective_desired(run: Run) -> Desired:
+def effective_desired(run: RunRow) -> Desired:
     """What the attempt is to do. A run that is stopping stops, even if it is wanted again."""
     desired = Desired(run.desired)
     stopping = run.state == RunState.STOPPING.value and run.cause != TIME_LIMIT
     return Desired.PAUSE if stopping and desired is Desired.RUN else desired
 
 
-def over_time_limit(run: Run) -> bool:
+def over_time_limit(run: RunRow) -> bool:
     return run.state == RunState.STOPPING.value and run.cause == TIME_LIMIT
 
 
-def decide(run: Run, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
+def decide(run: RunRow, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
     allowed = run.spec["retries"]
     used = {
         "user": run.user_failures,
@@ -80,7 +80,7 @@ def decide(run: Run, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
     )
 
 
-def request_message(store: Store, run: Run) -> str | None:
+def request_message(store: Store, run: RunRow) -> str | None:
     """What was said with the request that holds for the run now."""
     requests = store.requests(run.id)
     return requests[-1].message if requests and requests[-1].kind == run.desired else None
@@ -134,7 +134,7 @@ def give_up(store: Store, run_id: str, reason: str) -> None:
             store.close_attempt(attempt.id)
 
 
-def _carry_out(store: Store, run: Run, state: RunState, decided: Outcome) -> bool:
+def _carry_out(store: Store, run: RunRow, state: RunState, decided: Outcome) -> bool:
     moves = path(state, decided.state)
     if not moves:
         raise InternalError(f"run {run.id}: there is no transition from {state} to {decided.state}")

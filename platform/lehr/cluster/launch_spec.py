@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from lehr.control.resources import Placement, Share
+from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
-from lehr.store.tables import Attempt, Checkpoint, Run
+from lehr.store.tables import Attempt, CheckpointRow, RunRow
 from lehr.store.uploads import THERE
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, Orders
@@ -31,14 +31,14 @@ class LaunchSettings:
 
 
 def placement_of(attempt: Attempt) -> Placement:
-    return tuple(Share(str(p["node"]), tuple(p["gpus"])) for p in attempt.placement)
+    return tuple(NodeShare(str(p["node"]), tuple(p["gpus"])) for p in attempt.placement)
 
 
 def placement_json(placement: Placement) -> list[dict[str, Any]]:
     return [{"node": share.node, "gpus": list(share.gpus)} for share in placement]
 
 
-def newest_checkpoint(run: Run, checkpoints: list[Checkpoint]) -> str | None:
+def newest_checkpoint(run: RunRow, checkpoints: list[CheckpointRow]) -> str | None:
     """What the next attempt resumes from, relative to the run directory or absolute.
 
     The newest attempt's newest: one that fell back to an older checkpoint has shown that those
@@ -51,7 +51,7 @@ def newest_checkpoint(run: Run, checkpoints: list[Checkpoint]) -> str | None:
 
 
 def to_fetch(
-    run_id: str, resume_from: str | None, saved: Sequence[Checkpoint]
+    run_id: str, resume_from: str | None, saved: Sequence[CheckpointRow]
 ) -> list[dict[str, Any]]:
     """Where a node that lacks the pinned checkpoint gets one: the pinned one's copy first, then,
     of its own run's, those of older ones. Empty where there is no copy at all.
@@ -67,17 +67,17 @@ def to_fetch(
     return wanted if any(one["url"] for one in wanted) else []
 
 
-def _copy_of(point: Checkpoint) -> str | None:
+def _copy_of(point: CheckpointRow) -> str | None:
     return point.copy_url if point.copy_state == THERE else None
 
 
 def launches(
-    run: Run,
+    run: RunRow,
     attempt: Attempt,
     token: str,
     settings: LaunchSettings,
     addresses: dict[str, str],
-    saved: Sequence[Checkpoint] = (),
+    saved: Sequence[CheckpointRow] = (),
 ) -> dict[str, dict[str, Any]]:
     """By node, what its agent is to start.
 

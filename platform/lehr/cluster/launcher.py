@@ -27,7 +27,7 @@ from lehr.control import reconcile as rc
 from lehr.control.resources import Placement
 from lehr.errors import LehrError
 from lehr.store import Store
-from lehr.store.tables import Attempt, Checkpoint, Run
+from lehr.store.tables import Attempt, CheckpointRow, RunRow
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Launcher:
         self._answers: list[tuple[str, str, BaseException | None]] = []
         self._asked: dict[tuple[str, str, rc.StopLevel], float] = {}
 
-    def begin(self, run: Run, placement: Placement) -> None:
+    def begin(self, run: RunRow, placement: Placement) -> None:
         """Record the attempt, then start it: nobody hears of an attempt that is not recorded."""
         attempt_id = f"{run.id}-{run.attempt + 1}"
         attempt = self._store.begin_attempt(
@@ -73,7 +73,7 @@ class Launcher:
             assert attempt.id == attempt_id
             self.launch(run, attempt)
 
-    def launch(self, run: Run, attempt: Attempt) -> None:
+    def launch(self, run: RunRow, attempt: Attempt) -> None:
         """Call the agents of its nodes; harmless when they have heard it before."""
         pulse = self._pulses.of(attempt.id)
         if self._pulses.now() < pulse.start_again:
@@ -98,7 +98,7 @@ class Launcher:
             gpus = tuple(launch["gpus"])
             future.add_done_callback(partial(self._answered, node, attempt.id, gpus))
 
-    def _saved(self, run: Run, attempt: Attempt) -> list[Checkpoint]:
+    def _saved(self, run: RunRow, attempt: Attempt) -> list[CheckpointRow]:
         """The checkpoints of the run that the attempt goes on from."""
         if attempt.resume_from is None:
             return []
@@ -135,7 +135,7 @@ class Launcher:
             elif pulse.in_flight == 0:
                 self._store.update_attempt(attempt_id, dispatched_at=self._store.clock())
 
-    def stop(self, action: rc.Stop) -> None:
+    def stop(self, action: rc.StopAttempt) -> None:
         """By its node's agent; heartbeats bring the same, should Ray be down."""
         self._pulses.of(action.attempt_id).stop_level = (action.stop_level, action.reason)
         now = self._pulses.now()

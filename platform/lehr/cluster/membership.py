@@ -17,7 +17,7 @@ from lehr.control.resources import Gpu, Node
 
 CPUS_A_RUN = 16
 """A run without a GPU has as many threads at most (``Agent.threads``)."""
-State = Literal["starting", "up", "down"]
+RayState = Literal["starting", "up", "down"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Cluster:
         self._guard = threading.Lock()
         self._own = frozenset(expected)
         self._members = {name: Member(name, gpus=tuple(gpus)) for name, gpus in expected.items()}
-        self._state: State = "starting"
+        self._state: RayState = "starting"
         self._message: str | None = None
         self._membership_known = False
 
@@ -89,7 +89,7 @@ class Cluster:
         with self._guard:
             return dict(self._members)
 
-    def state(self) -> tuple[State, str | None]:
+    def state(self) -> tuple[RayState, str | None]:
         with self._guard:
             return self._state, self._message
 
@@ -108,7 +108,7 @@ class Cluster:
             alive = [m for m in self._members.values() if m.alive and m.serves]
             return all(m.answered and not m.gpus for m in alive)
 
-    def set_state(self, state: State, message: str | None) -> bool:
+    def set_state(self, state: RayState, message: str | None) -> bool:
         """Whether this changed anything."""
         with self._guard:
             changed = (state, message) != (self._state, self._message)

@@ -20,9 +20,9 @@ from lehr.errors import SpecError
 from lehr.specs.gates import GateName
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
-from lehr.specs.stages import PlannedStage, Role, stages
+from lehr.specs.stages import PlannedStage, StageRunRole, stages
 from lehr.store import Change, Store
-from lehr.store.tables import GateVerdict, Rollout, RolloutStage, Run
+from lehr.store.tables import GateVerdict, RolloutRow, RolloutStage, RunRow
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +90,12 @@ class RolloutController:
             planned = self._plan(rollout)
             rows = self._store.rollout_stages(rollout_id)
             links = self._store.rollout_runs(rollout_id)
-            runs: list[dict[Role, Run]] = [
-                {cast("Role", link.role): run for link, run in links if link.stage == row.number}
+            runs: list[dict[StageRunRole, RunRow]] = [
+                {
+                    cast("StageRunRole", link.role): run
+                    for link, run in links
+                    if link.stage == row.number
+                }
                 for row in rows
             ]
             verdicts = self._store.gate_verdicts(rollout_id)
@@ -109,7 +113,7 @@ class RolloutController:
             if act is None or not self._carry_out(rollout, planned[at], now, runs[at], act):
                 return
 
-    def _plan(self, rollout: Rollout) -> list[PlannedStage]:
+    def _plan(self, rollout: RolloutRow) -> list[PlannedStage]:
         if rollout.id not in self._plans:
             self._plans[rollout.id] = stages(RolloutSpec.model_validate(rollout.spec))
             if len(self._plans) > _KNOWN_PLANS:
@@ -120,7 +124,7 @@ class RolloutController:
         self,
         stage: PlannedStage,
         row: RolloutStage,
-        runs: Mapping[Role, Run],
+        runs: Mapping[StageRunRole, RunRow],
         verdicts: Sequence[GateVerdict],
     ) -> control.StageState:
         return control.StageState(
@@ -133,7 +137,7 @@ class RolloutController:
             verdicts={one.gate: one.verdict for one in verdicts if one.stage == row.number},
         )
 
-    def _run(self, run: Run) -> StageRun:
+    def _run(self, run: RunRow) -> StageRun:
         state = RunState(run.state)
         delivered = True
         if state.ended and run.attempt:
@@ -142,10 +146,10 @@ class RolloutController:
 
     def _judge(
         self,
-        rollout: Rollout,
+        rollout: RolloutRow,
         stage: PlannedStage,
         now: control.StageState,
-        runs: Mapping[Role, Run],
+        runs: Mapping[StageRunRole, RunRow],
     ) -> int:
         """Records what can be judged now; how many gates that was."""
         found: list[Judgement] = []
@@ -165,10 +169,10 @@ class RolloutController:
 
     def _carry_out(
         self,
-        rollout: Rollout,
+        rollout: RolloutRow,
         stage: PlannedStage,
         now: control.StageState,
-        runs: Mapping[Role, Run],
+        runs: Mapping[StageRunRole, RunRow],
         act: Act,
     ) -> bool:
         """False when nothing came of it: the record was faster, and is looked at again."""
@@ -180,7 +184,11 @@ class RolloutController:
         return self._submit(rollout, stage, runs, act)
 
     def _submit(
-        self, rollout: Rollout, stage: PlannedStage, runs: Mapping[Role, Run], act: Submit
+        self,
+        rollout: RolloutRow,
+        stage: PlannedStage,
+        runs: Mapping[StageRunRole, RunRow],
+        act: Submit,
     ) -> bool:
         if act.role != "resumed":
             run = self._store.submit_stage_run(
@@ -216,7 +224,7 @@ class RolloutController:
         )
         return run is not None
 
-    def _fail(self, rollout: Rollout, stage: PlannedStage, act: Fail) -> bool:
+    def _fail(self, rollout: RolloutRow, stage: PlannedStage, act: Fail) -> bool:
         if act.gate is not None:
             verdict = next(
                 one
@@ -231,12 +239,12 @@ class RolloutController:
         why = act.run.reason or act.run.cause or "no reason was given"
         return self._end(rollout, stage, f"its run {act.run.state.value}: {why}")
 
-    def _end(self, rollout: Rollout, stage: PlannedStage, why: str) -> bool:
+    def _end(self, rollout: RolloutRow, stage: PlannedStage, why: str) -> bool:
         log.warning("rollout %s stops at stage %s: %s", rollout.id, stage.name, why)
         return self._store.end_rollout(rollout.id, "failed", why, stage=stage.number)
 
 
-def _resuming(stage: PlannedStage, whole: Run, step: int) -> RunSpec:
+def _resuming(stage: PlannedStage, whole: RunRow, step: int) -> RunSpec:
     """The whole run's spec, nothing changed but its name; nobody needs to see it elsewhere."""
     changes = {"name": stage.run_name("resumed"), "tracking": {}}
     return fork_spec(whole.spec, changes, step=step)

@@ -11,9 +11,9 @@ from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control.lifecycle import RunState
 from lehr.errors import LehrError, NotFound
 from lehr.presenters.alerts import JUDGED
-from lehr.specs.stages import PlannedStage, Role
+from lehr.specs.stages import PlannedStage, StageRunRole
 from lehr.store import Store
-from lehr.store.tables import Checkpoint, Run
+from lehr.store.tables import CheckpointRow, RunRow
 from lehr_trainer.contract.records import Started
 
 _MEASURED = ("mfu", "memory/peak_bytes", "memory/reserved_bytes", "memory/rss_bytes")
@@ -23,7 +23,7 @@ _TENSORS = ".safetensors"
 
 
 def evidence(
-    store: Store, stage: PlannedStage, run: Run, *, over: bool, pair: Pair | None = None
+    store: Store, stage: PlannedStage, run: RunRow, *, over: bool, pair: Pair | None = None
 ) -> Evidence:
     """What the stage's run has shown by the step where it is judged.
 
@@ -65,7 +65,9 @@ def evidence(
     )
 
 
-def pair(store: Store, runs_dir: Path, stage: PlannedStage, runs: Mapping[Role, Run]) -> Pair:
+def pair(
+    store: Store, runs_dir: Path, stage: PlannedStage, runs: Mapping[StageRunRole, RunRow]
+) -> Pair:
     """The digests of both runs' last checkpoints, or why there are none."""
     whole, resumed = runs[stage.whole], runs.get("resumed")
     step = stage.runs[stage.whole].train.steps
@@ -88,12 +90,12 @@ def pair(store: Store, runs_dir: Path, stage: PlannedStage, runs: Mapping[Role, 
     return Pair(whole.id, resumed.id, step, whole=found[0], resumed=found[1])
 
 
-def middle_checkpoint(store: Store, stage: PlannedStage, whole: Run) -> Checkpoint | None:
+def middle_checkpoint(store: Store, stage: PlannedStage, whole: RunRow) -> CheckpointRow | None:
     """Where the resumed run goes on from."""
     return _last(store, whole.id, stage.middle)
 
 
-def _last(store: Store, run_id: str, step: int) -> Checkpoint | None:
+def _last(store: Store, run_id: str, step: int) -> CheckpointRow | None:
     there = [row for row in store.checkpoints(run_id) if row.step == step]
     return max(there, key=lambda row: row.attempt, default=None)
 

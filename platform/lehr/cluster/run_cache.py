@@ -12,7 +12,7 @@ from lehr.cluster.isolation import Isolation
 from lehr.control.lifecycle import ENDED, RunState
 from lehr.control.queue import Waiting
 from lehr.store import Store
-from lehr.store.tables import Run, Sweep
+from lehr.store.tables import RunRow, SweepRow
 
 WHOLE_EVERY_S = 60.0
 """Everything is read again so often, should a change ever have gone untold."""
@@ -35,9 +35,9 @@ class RunCache:
         self._clock = clock
         self._guard = threading.Lock()
         self._dirty: set[str] = set()
-        self._rows: dict[str, Run] = {}
-        self._waiting: dict[str, tuple[Run, Waiting]] = {}
-        self._sweeps: dict[str, Sweep] = {}
+        self._rows: dict[str, RunRow] = {}
+        self._waiting: dict[str, tuple[RunRow, Waiting]] = {}
+        self._sweeps: dict[str, SweepRow] = {}
         self._whole_at = -WHOLE_EVERY_S
 
     def changed(self, run_id: str) -> None:
@@ -64,7 +64,7 @@ class RunCache:
         with self._guard:
             self._dirty.update(list(self._waiting))
 
-    def runs(self, states: Collection[RunState]) -> list[Run]:
+    def runs(self, states: Collection[RunState]) -> list[RunRow]:
         """In order of submission."""
         values = {state.value for state in states}
         found = [row for row in self._rows.values() if row.state in values]
@@ -81,11 +81,11 @@ class RunCache:
                 found.append(self._waiting[run.id][1])
         return found
 
-    def _read(self, run: Run) -> None:
+    def _read(self, run: RunRow) -> None:
         sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
         self._waiting[run.id] = (run, snapshot.waiting(run, sweep, self._store))
 
-    def _sweep(self, sweep_id: str) -> Sweep:
+    def _sweep(self, sweep_id: str) -> SweepRow:
         if sweep_id not in self._sweeps:
             self._sweeps[sweep_id] = self._store.find_sweep(sweep_id)
         return self._sweeps[sweep_id]

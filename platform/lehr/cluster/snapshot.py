@@ -19,10 +19,10 @@ from lehr.cluster.node_controller import faulty_nodes, readmitted
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.queue import Active, Waiting
 from lehr.control.reconcile import AttemptPhase, OpenAttempt
-from lehr.control.resources import Need, Share
+from lehr.control.resources import Need, NodeShare
 from lehr.errors import NotFound
 from lehr.store import Store
-from lehr.store.tables import Attempt, Run, Sweep
+from lehr.store.tables import Attempt, RunRow, SweepRow
 
 
 def shape(members: Mapping[str, Member]) -> list[tuple[Any, ...]]:
@@ -47,7 +47,7 @@ def transition_for_request(state: RunState, desired: Desired) -> RunState | None
 
 
 def open_attempt(
-    attempt: Attempt, run: Run | None, members: Mapping[str, Member], pulses: HeartbeatTable
+    attempt: Attempt, run: RunRow | None, members: Mapping[str, Member], pulses: HeartbeatTable
 ) -> OpenAttempt:
     """``run``: the attempt's run if it is active, else None."""
     pulse = pulses.of(attempt.id)
@@ -94,7 +94,7 @@ def open_attempt(
     )
 
 
-def _stalled(attempt: Attempt, run: Run | None, pulses: HeartbeatTable) -> str | None:
+def _stalled(attempt: Attempt, run: RunRow | None, pulses: HeartbeatTable) -> str | None:
     limit = run.spec.get("stall_limit_s") if run is not None else None
     since = pulses.since_step_s(attempt.id)
     # Only what is heard of can be told to have stopped; of the others nothing is known.
@@ -127,7 +127,7 @@ def _hear_from_record(attempt: Attempt, pulses: HeartbeatTable) -> None:
         pulse.recorded_heartbeat = attempt.last_heartbeat_at
 
 
-def waiting(run: Run, sweep: Sweep | None, store: Store) -> Waiting:
+def waiting(run: RunRow, sweep: SweepRow | None, store: Store) -> Waiting:
     resources = run.spec["resources"]
     return Waiting(
         run_id=run.id,
@@ -143,7 +143,7 @@ def waiting(run: Run, sweep: Sweep | None, store: Store) -> Waiting:
     )
 
 
-def excluded_nodes(store: Store, run: Run) -> frozenset[str]:
+def excluded_nodes(store: Store, run: RunRow) -> frozenset[str]:
     """Nodes that failed this run twice by a fault of their own."""
     faults: Counter[str] = Counter()
     since = readmitted(store.node_notes())
@@ -155,7 +155,7 @@ def excluded_nodes(store: Store, run: Run) -> frozenset[str]:
 
 def active(
     attempts: Sequence[Attempt],
-    runs: Sequence[Run],
+    runs: Sequence[RunRow],
     members: Mapping[str, Member],
     pulses: HeartbeatTable,
 ) -> list[Active]:
@@ -182,7 +182,7 @@ def active(
     for member in members.values():
         for attempt_id, listed in member.attempts.items():
             if listed.state is AttemptPhase.LIVE and attempt_id not in known:
-                share = Share(member.name, listed.gpus)
+                share = NodeShare(member.name, listed.gpus)
                 held.append(Active(attempt_id, (share,), name=f"{attempt_id} (being ended)"))
     return held
 
@@ -226,7 +226,7 @@ def corrected(
     return found
 
 
-def _remaining_s(attempt: Attempt, run: Run | None, pulses: HeartbeatTable) -> float | None:
+def _remaining_s(attempt: Attempt, run: RunRow | None, pulses: HeartbeatTable) -> float | None:
     step_s = pulses.step_s(attempt.id)
     if run is None or step_s is None or attempt.last_step is None:
         return None

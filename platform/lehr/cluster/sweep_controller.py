@@ -16,7 +16,7 @@ from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import trials_at
 from lehr.store import Change, Store
 from lehr.store.sweep_progress import TrialProgress
-from lehr.store.tables import Sweep
+from lehr.store.tables import SweepRow
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class SweepController:
         self._carry_out(sweep, spec, trials, decision)
 
     def _carry_out(
-        self, sweep: Sweep, spec: SweepSpec, trials: Sequence[TrialState], decision: Decision
+        self, sweep: SweepRow, spec: SweepSpec, trials: Sequence[TrialState], decision: Decision
     ) -> None:
         if decision.stop is not None and self._store.stop_sweep(
             sweep.id, decision.stop, actor="sweep"

@@ -11,7 +11,7 @@ from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
-from lehr.store.tables import Attempt, Run
+from lehr.store.tables import Attempt, RunRow
 
 
 def cluster_view(
@@ -90,7 +90,7 @@ def queue_view(store: Store, order: Sequence[str]) -> list[QueueEntry]:
     return [_entry(position, run) for position, run in enumerate(ordered, 1)]
 
 
-def _entry(position: int, run: Run) -> QueueEntry:
+def _entry(position: int, run: RunRow) -> QueueEntry:
     resources = run.spec["resources"]
     return QueueEntry(
         position=position,

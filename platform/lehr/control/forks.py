@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from lehr.errors import NotFound, Problem, SpecError
+from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import load_spec
 from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import RunSpec
@@ -91,26 +91,26 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
     return new
 
 
-def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[Problem]:
+def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[SpecProblem]:
     found = []
     if new.steps <= step:
         message = (
             f"train.steps is {new.steps:,}, and the checkpoint is at step {step:,}: "
             "nothing would be left to train."
         )
-        found.append(Problem("train.steps", message, f"Change it too: train.steps={2 * step}"))
+        found.append(SpecProblem("train.steps", message, f"Change it too: train.steps={2 * step}"))
     before, after = old.model.model_dump(), new.model.model_dump()
     for name in sorted(before.keys() | after.keys()):
         if name in _MODEL_MAY_CHANGE or before.get(name) == after.get(name):
             continue
         path = f"train.model.{name}"
         message = f"{path} is {before.get(name)!r} in the checkpoint; a fork cannot change it."
-        found.append(Problem(path, message, "Submit a new run for another model."))
+        found.append(SpecProblem(path, message, "Submit a new run for another model."))
     if old.optimizer.name != new.optimizer.name:
         path = "train.optimizer.name"
         message = (
             f"{path} is {old.optimizer.name!r} in the checkpoint, which holds its state; "
             "a fork cannot change it."
         )
-        found.append(Problem(path, message))
+        found.append(SpecProblem(path, message))
     return found

@@ -26,7 +26,14 @@ from dataclasses import dataclass, field
 
 from lehr.control import pending_reasons
 from lehr.control.pending_reasons import Blocker
-from lehr.control.resources import Need, Node, Placement, Share, can_ever_place, matching
+from lehr.control.resources import (
+    Need,
+    Node,
+    NodeShare,
+    Placement,
+    can_ever_place,
+    matching,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +68,14 @@ class Active:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartRun:
     run_id: str
     placement: Placement
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    starts: tuple[Start, ...]
+    starts: tuple[StartRun, ...]
     reasons: dict[str, str]
     """For every run that does not start, why."""
     order: tuple[str, ...]
@@ -129,7 +136,7 @@ class _Board:
             return None
         choices.sort()
         return tuple(
-            Share(name, tuple(free[: need.per_node])) for _, name, free in choices[: need.nodes]
+            NodeShare(name, tuple(free[: need.per_node])) for _, name, free in choices[: need.nodes]
         )
 
     def _fit_on_cpu(self, run: Waiting) -> Placement | None:
@@ -139,7 +146,7 @@ class _Board:
             for node in self.candidates(run)
             if node.gpus and self.on_cpu[node.name] < node.cpu_places
         ]
-        return (Share(min(left)[1], ()),) if left else None
+        return (NodeShare(min(left)[1], ()),) if left else None
 
     def take(self, placement: Placement) -> None:
         self.version += 1
@@ -222,7 +229,7 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
     why.update(throttled)
     order = _in_turn(allowed, active)
 
-    starts: list[Start] = []
+    starts: list[StartRun] = []
     names = {run.run_id: run.name or run.run_id for run in waiting}
     unplaceable: set[tuple[Need, frozenset[str]]] = set()
     told: dict[tuple[Need, frozenset[str]], tuple[int, str]] = {}
@@ -233,7 +240,7 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
         placement = None if kind in unplaceable else board.fit(run)
         if placement is not None:
             board.take(placement)
-            starts.append(Start(run.run_id, placement))
+            starts.append(StartRun(run.run_id, placement))
             continue
         unplaceable.add(kind)
         next_in_line = run.priority not in first_of

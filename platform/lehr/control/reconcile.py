@@ -122,7 +122,7 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopAttempt:
     """Ask its processes on these nodes to end, this hard."""
 
     attempt_id: str
@@ -156,7 +156,7 @@ class CloseAttempt:
     attempt_id: str
 
 
-Action = Launch | Adopt | Stop | MarkLost | RecordExit | CloseAttempt
+Action = Launch | Adopt | StopAttempt | MarkLost | RecordExit | CloseAttempt
 
 
 def reconcile(
@@ -293,7 +293,7 @@ def _gang_stop_level(attempt: OpenAttempt) -> StopLevel:
 def _stop(
     attempt: OpenAttempt, live: tuple[str, ...], stop_level: StopLevel, reason: str
 ) -> list[Action]:
-    return [Stop(attempt.id, live, stop_level, reason)] if live else []
+    return [StopAttempt(attempt.id, live, stop_level, reason)] if live else []
 
 
 def _lost(
@@ -310,7 +310,7 @@ def _lost(
 def _orphans(known: set[str], nodes: Iterable[NodeSeen]) -> list[Action]:
     """Live processes that no open attempt accounts for."""
     return [
-        Stop(attempt_id, (node.name,), StopLevel.KILL, "no open attempt")
+        StopAttempt(attempt_id, (node.name,), StopLevel.KILL, "no open attempt")
         for node in nodes
         for attempt_id, state in node.attempts.items()
         if state is AttemptPhase.LIVE and attempt_id not in known

@@ -50,14 +50,14 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class NodeShare:
     """One node's part of a placement."""
 
     node: str
     gpus: tuple[int, ...]
 
 
-Placement = tuple[Share, ...]
+Placement = tuple[NodeShare, ...]
 """The first share is where torchrun's rendezvous is."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lehr.control.lifecycle import RunState
-from lehr.specs.stages import Role
+from lehr.specs.stages import StageRunRole
 
 EXACT_RESUME = "exact_resume"
 """The one gate that costs runs of its own: it is judged when all others have been passed."""
@@ -37,13 +37,13 @@ class StageState:
 
     number: int
     name: str
-    roles: tuple[Role, ...]
+    roles: tuple[StageRunRole, ...]
     """The runs that it may come to need, in order; the first is ``train``."""
     gates: tuple[str, ...]
     """Those that are switched on."""
     outcome: str | None = None
     """passed, failed or cancelled; None before that."""
-    runs: Mapping[Role, StageRun] = field(default_factory=dict)
+    runs: Mapping[StageRunRole, StageRun] = field(default_factory=dict)
     verdicts: Mapping[str, str] = field(default_factory=dict)
     """By gate: passed, failed or not_judged."""
 
@@ -51,7 +51,7 @@ class StageState:
 @dataclass(frozen=True)
 class Submit:
     stage: int
-    role: Role
+    role: StageRunRole
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Answer(NamedTuple):
         return self
 
 
-class Server:
+class ServerConnection:
     """Requests in the name of one attempt.
 
     ``address`` is asked again before each new connection: the server may have moved.

@@ -25,7 +25,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from lehr import killpoints
 from lehr.node import procfs, torchrun
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.http_client import Outage, Server
+from lehr.node.http_client import Outage, ServerConnection
 
 CHUNK = 1 << 20
 IDLE_S = 0.5
@@ -41,7 +41,7 @@ class Shipper:
         self.launch = launch
         self.gang = torchrun.Gang(**launch["gang"])
         self.attempt_dir = str(launch["attempt_dir"])
-        self.server = Server(self.address, str(launch["token"]), entry.attempt_id)
+        self.server = ServerConnection(self.address, str(launch["token"]), entry.attempt_id)
         # A fresh attempt has sent nothing; otherwise the server is asked.
         self.offsets: dict[str, int] | None = None if self.sizes() else {}
         self.parent = os.getppid()

@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.http_client import Outage, Server
+from lehr.node.http_client import Outage, ServerConnection
 from lehr_trainer.contract import layout
 
 LOOK_S = 0.5
@@ -41,7 +41,7 @@ class Uploader:
         self.place = str(launch["upload"])
         self.run_dir = Path(launch["run_dir"])
         self.attempt_dir = Path(launch["attempt_dir"])
-        self.server = Server(
+        self.server = ServerConnection(
             lambda: entry.server_url(launch), str(launch["token"]), entry.attempt_id
         )
         self.parent = os.getppid()

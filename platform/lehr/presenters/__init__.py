@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from lehr.presenters.background_diagnosis import BackgroundDiagnosis
 from lehr.presenters.events import checkpoints, events, samples
-from lehr.presenters.rollouts import Rollouts
-from lehr.presenters.runs import Runs, Silences
-from lehr.presenters.sweeps import Sweeps
+from lehr.presenters.rollouts import RolloutPresenter
+from lehr.presenters.runs import RunPresenter, Silences
+from lehr.presenters.sweeps import SweepPresenter
 
 if TYPE_CHECKING:
     from lehr.store import Store
@@ -24,8 +24,8 @@ class Presenter:
 
     def __init__(self, store: Store, *, silences: Silences = dict) -> None:
         """``silences`` tells how runs with a living attempt are silent, by run id."""
-        self.runs = Runs(store, silences)
-        self.sweeps = Sweeps(store, self.runs)
-        self.rollouts = Rollouts(store, self.runs)
+        self.runs = RunPresenter(store, silences)
+        self.sweeps = SweepPresenter(store, self.runs)
+        self.rollouts = RolloutPresenter(store, self.runs)
         self.rounds = BackgroundDiagnosis(store, self.runs)
         """Not running until it is started."""

@@ -12,7 +12,7 @@ from lehr_trainer.configs.train import ScheduleConfig
 
 if TYPE_CHECKING:
     from lehr.store import Store
-    from lehr.store.tables import Run
+    from lehr.store.tables import RunRow
 
 JUDGED = (
     "train/loss",
@@ -37,7 +37,7 @@ class Alerts:
         self._store = store
         self._known: OrderedDict[tuple[str, int], tuple[int, tuple[Alert, ...]]] = OrderedDict()
 
-    def of(self, run: Run, step: int | None, *, look: bool) -> tuple[Alert, ...]:
+    def of(self, run: RunRow, step: int | None, *, look: bool) -> tuple[Alert, ...]:
         """The alerts of ``run``, whose newest step is ``step``.
 
         A list asks with ``look`` for runs that move and takes what is known of the others: to
@@ -56,7 +56,7 @@ class Alerts:
                 self._known.popitem(last=False)
         return alerts
 
-    def _diagnose(self, run: Run) -> list[Alert]:
+    def _diagnose(self, run: RunRow) -> list[Alert]:
         train = run.spec["train"]
         curves = {}
         for name in JUDGED:

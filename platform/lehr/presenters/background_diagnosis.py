@@ -14,7 +14,7 @@ from lehr.errors import LehrError
 from lehr.store.changes import Change
 
 if TYPE_CHECKING:
-    from lehr.presenters.runs import Runs
+    from lehr.presenters.runs import RunPresenter
     from lehr.store import Store
 
 _log = logging.getLogger("lehr.presenters.background_diagnosis")
@@ -31,7 +31,7 @@ class BackgroundDiagnosis:
     A diagnosis reads a run's curves, which a list of a thousand runs cannot wait for.
     """
 
-    def __init__(self, store: Store, runs: Runs) -> None:
+    def __init__(self, store: Store, runs: RunPresenter) -> None:
         self._store = store
         self._runs = runs
         self._due: dict[str, None] = {}

@@ -13,7 +13,7 @@ from lehr_trainer.contract import records as said
 
 if TYPE_CHECKING:
     from lehr.store import Store, StoredRecord
-    from lehr.store.tables import Run, RunRequest, Transition
+    from lehr.store.tables import RunRequest, RunRow, Transition
 
 RECORD_KINDS = frozenset(
     {
@@ -30,7 +30,7 @@ RECORD_KINDS = frozenset(
 )
 
 
-def events(store: Store, run: Run) -> list[EventView]:
+def events(store: Store, run: RunRow) -> list[EventView]:
     """Oldest first. Clocks of workers and server may differ; within an attempt order is theirs."""
     found = [_moved(move) for move in store.transitions(run.id)]
     found += [_asked(request) for request in store.requests(run.id)]
@@ -39,7 +39,7 @@ def events(store: Store, run: Run) -> list[EventView]:
     return sorted(found, key=lambda event: event.at)
 
 
-def samples(store: Store, run: Run) -> list[SampleView]:
+def samples(store: Store, run: RunRow) -> list[SampleView]:
     return [
         SampleView(
             step=record.step,
@@ -53,7 +53,7 @@ def samples(store: Store, run: Run) -> list[SampleView]:
     ]
 
 
-def checkpoints(store: Store, run: Run) -> list[CheckpointView]:
+def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
     """By step; those that were removed stay listed, with the time."""
     rows = store.checkpoints(run.id, removed=True)
     there = [row for row in rows if row.removed_at is None or row.copy_state == THERE]

@@ -16,27 +16,27 @@ from lehr.schemas import (
     RolloutView,
     RunView,
     StageRunView,
-    StageState,
+    StageStatus,
     StageView,
 )
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.stages import PlannedStage, left_out, stages
 
 if TYPE_CHECKING:
-    from lehr.presenters.runs import Runs
+    from lehr.presenters.runs import RunPresenter
     from lehr.specs.gates import GateName
     from lehr.store import Store
-    from lehr.store.tables import GateVerdict, Rollout, RolloutRun, RolloutStage, Run
+    from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
 
 
-class Rollouts:
+class RolloutPresenter:
     """Makes views of rollouts."""
 
-    def __init__(self, store: Store, runs: Runs) -> None:
+    def __init__(self, store: Store, runs: RunPresenter) -> None:
         self._store = store
         self._runs = runs
 
-    def views(self, rollouts: Sequence[Rollout]) -> list[RolloutView]:
+    def views(self, rollouts: Sequence[RolloutRow]) -> list[RolloutView]:
         """In the same order."""
         return [
             RolloutView(
@@ -49,7 +49,7 @@ class Rollouts:
             for one in rollouts
         ]
 
-    def detail(self, rollout: Rollout) -> RolloutDetail:
+    def detail(self, rollout: RolloutRow) -> RolloutDetail:
         store = self._store
         rows, links = store.rollout_stages(rollout.id), store.rollout_runs(rollout.id)
         verdicts = store.gate_verdicts(rollout.id)
@@ -99,7 +99,7 @@ def _not_judged(stages: Sequence[StageView]) -> Iterator[str]:
 
 
 def _fields(
-    rollout: Rollout, rows: Sequence[RolloutStage], links: Sequence[tuple[RolloutRun, Run]]
+    rollout: RolloutRow, rows: Sequence[RolloutStage], links: Sequence[tuple[RolloutRun, RunRow]]
 ) -> dict[str, Any]:
     states = {row.name: _stage_state(row, rollout) for row in rows}
     ended = [row for row in rows if row.outcome is not None]
@@ -123,9 +123,9 @@ def _fields(
     }
 
 
-def _stage_state(row: RolloutStage, rollout: Rollout) -> StageState:
+def _stage_state(row: RolloutStage, rollout: RolloutRow) -> StageStatus:
     if row.outcome is not None:
-        return cast("StageState", row.outcome)
+        return cast("StageStatus", row.outcome)
     if rollout.outcome is not None:
         return "skipped"
     return "running" if row.started_at is not None else "waiting"
@@ -134,8 +134,8 @@ def _stage_state(row: RolloutStage, rollout: Rollout) -> StageState:
 def _stage(
     stage: PlannedStage,
     row: RolloutStage,
-    rollout: Rollout,
-    runs: Sequence[tuple[str, Run, RunView]],
+    rollout: RolloutRow,
+    runs: Sequence[tuple[str, RunRow, RunView]],
     verdicts: dict[str, GateVerdict],
     now: float,
 ) -> StageView:
@@ -197,7 +197,7 @@ def _gate(
     )
 
 
-def _doing(runs: Sequence[tuple[str, Run, RunView]]) -> str | None:
+def _doing(runs: Sequence[tuple[str, RunRow, RunView]]) -> str | None:
     """What the stage's newest run does, in words."""
     if not runs:
         return None
@@ -214,7 +214,7 @@ def _doing(runs: Sequence[tuple[str, Run, RunView]]) -> str | None:
     return f"{view.name} {what}: step {view.step or 0:,} of {view.total_steps:,}"
 
 
-def _gpu_seconds(runs: Sequence[Run], now: float) -> float | None:
+def _gpu_seconds(runs: Sequence[RunRow], now: float) -> float | None:
     began = [run for run in runs if run.started_at is not None]
     if not began:
         return None
@@ -222,7 +222,7 @@ def _gpu_seconds(runs: Sequence[Run], now: float) -> float | None:
     return sum(max(seconds, 0.0) * int(run.spec["resources"]["gpus"]) for seconds, run in held)
 
 
-def _end(run: Run, now: float) -> float:
+def _end(run: RunRow, now: float) -> float:
     if RunState(run.state).active or run.ended_at is None:
         return now
     return run.ended_at

@@ -20,7 +20,7 @@ from lehr_trainer.contract.records import Notice, Started, Warning_
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
     from lehr.store import Store
-    from lehr.store.tables import Attempt, Run
+    from lehr.store.tables import Attempt, RunRow
 
 CORE_METRICS = (
     "train/loss",
@@ -54,7 +54,7 @@ class TrainerSummary:
     """What it does before its first step: prepares data, compiles."""
 
 
-class Runs:
+class RunPresenter:
     """Makes views of runs. Keeps what the trainers of ended runs said: that changes no more."""
 
     def __init__(self, store: Store, silences: Silences) -> None:
@@ -63,11 +63,11 @@ class Runs:
         self._said: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
         self._alerts = Alerts(store)
 
-    def views(self, runs: Sequence[Run]) -> list[RunView]:
+    def views(self, runs: Sequence[RunRow]) -> list[RunView]:
         """In the same order."""
         return [RunView(**fields) for fields in self._fields(runs)]
 
-    def detail(self, run: Run) -> RunDetail:
+    def detail(self, run: RunRow) -> RunDetail:
         [fields] = self._fields([run], look=True)
         attempts = self._store.attempts(run.id)
         sizes = {attempt.number: self._store.stream_sizes(attempt.id) for attempt in attempts}
@@ -79,13 +79,13 @@ class Runs:
             wandb=mirror_notes.view(self._store.home, run.id, sizes),
         )
 
-    def look(self, run: Run) -> bool:
+    def look(self, run: RunRow) -> bool:
         """Diagnose a run by its curves, for all views to come; whether that found anything new."""
         [before] = self._fields([run])
         [after] = self._fields([run], look=True)
         return bool(before["alerts"] != after["alerts"])
 
-    def alerts(self, run: Run) -> tuple[Alert, ...]:
+    def alerts(self, run: RunRow) -> tuple[Alert, ...]:
         """What its curves show to be wrong, with the step since when."""
         [fields] = self._fields([run])
         return self._alerts.of(run, fields["step"], look=True)
@@ -93,7 +93,7 @@ class Runs:
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
         return self._store.latest(list(run_ids), CORE_METRICS)
 
-    def _fields(self, runs: Sequence[Run], *, look: bool = False) -> list[dict[str, Any]]:
+    def _fields(self, runs: Sequence[RunRow], *, look: bool = False) -> list[dict[str, Any]]:
         store = self._store
         tried = [run.id for run in runs if run.attempt]
         live = [run.id for run in runs if RunState(run.state).active]
@@ -122,13 +122,13 @@ class Runs:
         ]
 
     def _diagnosed(
-        self, run: Run, attempt: Attempt | None, latest: dict[str, Latest], *, look: bool
+        self, run: RunRow, attempt: Attempt | None, latest: dict[str, Latest], *, look: bool
     ) -> list[str]:
         step = _step(attempt, latest) if latest else None
         look = look or RunState(run.state).active
         return [alert.message for alert in self._alerts.of(run, step, look=look)]
 
-    def _listen(self, run: Run) -> TrainerSummary:
+    def _listen(self, run: RunRow) -> TrainerSummary:
         key = (run.id, run.attempt)
         known = self._said.get(key)
         if known is not None:
@@ -168,7 +168,7 @@ def attempt_view(attempt: Attempt, sizes: dict[str, int]) -> AttemptView:
 
 
 def _run_fields(
-    run: Run,
+    run: RunRow,
     attempt: Attempt | None,
     latest: dict[str, Latest],
     trend: list[float],

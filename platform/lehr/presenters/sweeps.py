@@ -18,15 +18,15 @@ from lehr.schemas import PointView, SweepDetail, SweepView, TrialView
 from lehr.specs.sweep import SweepSpec
 
 if TYPE_CHECKING:
-    from lehr.presenters.runs import Runs
+    from lehr.presenters.runs import RunPresenter
     from lehr.store import Store
-    from lehr.store.tables import Run, Sweep, Trial
+    from lehr.store.tables import RunRow, SweepRow, Trial
 
 
 @dataclass(frozen=True)
 class _Judged:
     trials: list[Trial]
-    runs: dict[str, Run]
+    runs: dict[str, RunRow]
     standings: list[TrialStatus]
     """Their steps are tokens where batches differ."""
     verdict: SweepVerdict
@@ -39,18 +39,18 @@ class _Judged:
     held_out_note: str | None
 
 
-class Sweeps:
+class SweepPresenter:
     """Makes views of sweeps."""
 
-    def __init__(self, store: Store, runs: Runs) -> None:
+    def __init__(self, store: Store, runs: RunPresenter) -> None:
         self._store = store
         self._runs = runs
 
-    def views(self, sweeps: Sequence[Sweep]) -> list[SweepView]:
+    def views(self, sweeps: Sequence[SweepRow]) -> list[SweepView]:
         """In the same order."""
         return [SweepView(**_fields(sweep, self._judge(sweep))) for sweep in sweeps]
 
-    def detail(self, sweep: Sweep) -> SweepDetail:
+    def detail(self, sweep: SweepRow) -> SweepDetail:
         judged = self._judge(sweep)
         metric = sweep.spec["metric"]["name"]
         views = self._runs.views([judged.runs[trial.run_id] for trial in judged.trials])
@@ -110,7 +110,7 @@ class Sweeps:
             else detail.model_copy(update={"notes": [*detail.notes, *fit.notes()]})
         )
 
-    def _judge(self, sweep: Sweep) -> _Judged:
+    def _judge(self, sweep: SweepRow) -> _Judged:
         trials = self._store.trials(sweep.id)
         runs = {run.id: run for run in self._store.runs_of_sweep(sweep.id)}
         metric = sweep.spec["metric"]["name"]
@@ -151,7 +151,7 @@ class Sweeps:
         return _Judged(trials, runs, standings, verdict, steps, rate, held_out or {}, note)
 
 
-def _fields(sweep: Sweep, judged: _Judged) -> dict[str, Any]:
+def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
     best = next((one for one in judged.standings if one.run_id == judged.verdict.best), None)
     counts = Counter(standing.state for standing in judged.standings)
     trials_remaining = _trials_remaining(sweep, judged)
@@ -200,18 +200,18 @@ def _in_tokens(judged: _Judged) -> int | None:
     return None if step is None else step * (judged.tokens_per_step or 1)
 
 
-def _tokens_per_step(run: Run) -> int:
+def _tokens_per_step(run: RunRow) -> int:
     batch = run.spec["train"]["batch"]
     return int(batch["sequences"] * batch["sequence_length"])
 
 
-def _trials_remaining(sweep: Sweep, judged: _Judged) -> int:
+def _trials_remaining(sweep: SweepRow, judged: _Judged) -> int:
     if sweep.spec["method"] != "tpe" or sweep.stopped is not None:
         return 0
     return has_more_trials(SweepSpec.model_validate(sweep.spec), len(judged.trials))
 
 
-def _progress(sweep: Sweep, judged: _Judged) -> list[str]:
+def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
     """Where the sweep stands, if that is not all to be seen in its trials."""
     if sweep.stopped is not None:
         return [f"Stopped: {sweep.stopped}"]

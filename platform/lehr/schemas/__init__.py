@@ -22,7 +22,7 @@ from lehr.schemas.rollouts import (
     RolloutState,
     RolloutView,
     StageRunView,
-    StageState,
+    StageStatus,
     StageView,
 )
 from lehr.schemas.runs import (
@@ -92,7 +92,7 @@ __all__ = [
     "SampleView",
     "Series",
     "StageRunView",
-    "StageState",
+    "StageStatus",
     "StageView",
     "SweepDeletion",
     "SweepDetail",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lehr.analysis.held_out import Verdict
+from lehr.analysis.held_out import HeldOutVerdict
 from lehr.schemas.base import View
 
 
@@ -49,7 +49,7 @@ class ComparisonView(View):
     differences: list[DifferenceView]
     noise: float | None = None
     """Standard deviation between runs that differ only in their seed, if there are any."""
-    held_out: Verdict = "unknown"
+    held_out: HeldOutVerdict = "unknown"
     """Whether the runs that were evaluated were evaluated on one held-out set. Where it is
     ``different``, no metric under ``val/`` compares between the sets. ``unknown``: some recorded no
     digest of it."""

@@ -8,7 +8,7 @@ from lehr.schemas.base import View
 from lehr.schemas.runs import RunView
 
 RolloutState = Literal["running", "passed", "failed", "cancelled"]
-StageState = Literal["waiting", "running", "passed", "failed", "cancelled", "skipped"]
+StageStatus = Literal["waiting", "running", "passed", "failed", "cancelled", "skipped"]
 """waiting: its turn has not come; skipped: the rollout ended before it, so nothing was started."""
 GateState = Literal["waiting", "passed", "failed", "not_judged", "skipped", "off"]
 """not_judged: what it goes by does not exist here, such as an MFU on a CPU; skipped: the rollout
@@ -53,7 +53,7 @@ class StageView(View):
     name: Literal["cpu", "one_gpu", "two_gpus", "all"]
     title: str
     """E.g. "1 GPU"."""
-    state: StageState
+    state: StageStatus
     reason: str | None = None
     """Why it failed, or what it is doing."""
     gpus: int
@@ -86,7 +86,7 @@ class RolloutView(View):
     """Why it stopped; null while it goes on and when all has passed."""
     stage: str | None = None
     """The name of the stage that it is at, or ended at."""
-    progress: dict[str, StageState]
+    progress: dict[str, StageStatus]
     """Each stage's state, by name, in their order."""
     run_id: str | None = None
     """Of the last stage: the run that was rolled out; null until it is submitted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lehr.analysis.held_out import Verdict
+from lehr.analysis.held_out import HeldOutVerdict
 from lehr.schemas.base import View
 from lehr.schemas.runs import RunView
 
@@ -53,7 +53,7 @@ class SweepView(View):
     compared_at_tokens: int | None = None
     """The same in tokens, whichever it is."""
     best_parameters: dict[str, Any] | None = None
-    held_out: Verdict | None = None
+    held_out: HeldOutVerdict | None = None
     """Whether the compared trials were evaluated on one held-out set. Where it is ``different``, no
     trial has a rank and none is best. Null where the metric is not measured on a held-out set."""
     held_out_note: str | None = None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from lehr.errors import Problem, nearest
+from lehr.errors import SpecProblem, nearest
 from lehr.specs.problems import Origin, show
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ METRICS = (
 _PARTS = re.compile(r"params/[A-Za-z0-9_.]+/(norm|grad_norm|update_ratio)")
 
 
-def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
+def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     """A metric that no run can have would rank nothing, and that would show only at the end."""
     name = sweep.metric.name
     if name in METRICS or _PARTS.fullmatch(name):
@@ -55,7 +55,7 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
 
 def budget_problems(
     sweep: SweepSpec, trials: Iterable[tuple[dict[str, Any], RunSpec]], origin: Origin
-) -> Iterator[Problem]:
+) -> Iterator[SpecProblem]:
     """Trials that train on different numbers of tokens differ by that before all else."""
     if sweep.budget == "any":
         return

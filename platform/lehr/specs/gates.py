@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lehr_trainer.configs.train import Config, Share
+from lehr_trainer.configs.train import Config, Fraction
 
 AlertCode = Literal[
     "nan",
@@ -84,7 +84,7 @@ class Mfu(Switched):
     Not judged where no peak is known, as on a CPU.
     """
 
-    at_least: Share = 0.2
+    at_least: Fraction = 0.2
     """The median over the second half of the stage; half of what a plan counts on."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from lehr import examples
-from lehr.errors import Problem, SpecError, nearest
+from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.specs.overrides import Overrides, parse_overrides, set_path
 from lehr.specs.problems import Origin, check_plain, show, translate
 from lehr.specs.rollout import RolloutSpec
@@ -91,7 +91,7 @@ def _as_model(root: type[Spec]) -> type[BaseModel]:
     return root
 
 
-def _ordered(problems: Iterable[Problem]) -> list[Problem]:
+def _ordered(problems: Iterable[SpecProblem]) -> list[SpecProblem]:
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
@@ -109,14 +109,14 @@ def _read_file(path: Path) -> Document:
             hint = f"Did you mean {path.parent / near}?"
         elif shipped.suffix == ".yaml" and shipped.is_file():
             hint = f"Lehr has an example of that name: cp {shipped} ."
-        raise SpecError([Problem("", "no such file.", hint, source=source)]) from None
+        raise SpecError([SpecProblem("", "no such file.", hint, source=source)]) from None
     except UnicodeDecodeError as error:
         message = f"byte {error.start} is not UTF-8 text; is this a spec?"
-        raise SpecError([Problem("", message, source=source)]) from None
+        raise SpecError([SpecProblem("", message, source=source)]) from None
     except (OSError, ValueError) as error:
         # ValueError: a name with a NUL in it.
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SpecError([Problem("", f"it cannot be read: {reason}.", source=source)]) from None
+        raise SpecError([SpecProblem("", f"it cannot be read: {reason}.", source=source)]) from None
     return read_json(text, source) if path.suffix == ".json" else read_yaml(text, source)
 
 
@@ -143,7 +143,7 @@ def _kind(data: dict[str, Any], origin: Origin) -> str:
 
 
 def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin) -> None:
-    problems: list[Problem] = []
+    problems: list[SpecProblem] = []
     for path, value, written in parse_overrides(overrides):
         first = path.partition(".")[0]
         # On a sweep, `train.steps=200` can only mean the run that every trial starts from.
@@ -151,12 +151,12 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
         full = f"run.{path}" if inside and first in RunSpec.model_fields else path
         if full == "kind":
             message = "kind cannot be overridden; it decides how the file is read."
-            problems.append(Problem(full, message, source=f"override {written}"))
+            problems.append(SpecProblem(full, message, source=f"override {written}"))
             continue
         try:
             set_path(data, full, copy.deepcopy(value))
         except ValueError as error:
-            problems.append(Problem(full, f"{error}.", source=f"override {written}"))
+            problems.append(SpecProblem(full, f"{error}.", source=f"override {written}"))
             continue
         origin.overrides[full] = written
         if full in _PATH_FIELDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from lehr.errors import Problem
+from lehr.errors import SpecProblem
 from lehr.specs.problems import Origin
 from lehr.specs.search import MedianPruning, Range, random_points, size
 from lehr.specs.sweep import SEED, SweepSpec
@@ -13,7 +13,7 @@ from lehr.specs.sweep import SEED, SweepSpec
 _SEARCHES = frozenset({"random", "tpe"})
 
 
-def method_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
+def method_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     """Fields that the method misses, cannot use, or that contradict each other."""
     found = [*_points(sweep, origin), *_trials(sweep, origin)]
     if sweep.seeds is not None and SEED in [*sweep.parameters, *_listed_paths(sweep)]:
@@ -35,7 +35,7 @@ def _listed_paths(sweep: SweepSpec) -> list[str]:
     return [path for point in sweep.points or [] for path in point]
 
 
-def _points(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
+def _points(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     given = sweep.model_fields_set
     if sweep.method == "list":
         if sweep.parameters:
@@ -66,7 +66,7 @@ def _points(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
                 )
 
 
-def _trials(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
+def _trials(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     if sweep.method not in _SEARCHES:
         if sweep.trials is not None:
             yield origin.problem(

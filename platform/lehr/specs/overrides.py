@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lehr.errors import Problem, SpecError
+from lehr.errors import SpecError, SpecProblem
 from lehr.specs.yaml12 import dump_yaml, parse_value
 
 Overrides = Mapping[str, Any] | Sequence[str]
@@ -20,13 +20,13 @@ def parse_overrides(overrides: Overrides) -> list[tuple[str, Any, str]]:
     if isinstance(overrides, Mapping):
         return [(path, value, f"{path}={_written(value)}") for path, value in overrides.items()]
     found: list[tuple[str, Any, str]] = []
-    problems: list[Problem] = []
+    problems: list[SpecProblem] = []
     for text in overrides:
         path, equals, value = text.partition("=")
         path = path.strip()
         if not equals:
             problems.append(
-                Problem(
+                SpecProblem(
                     path="",
                     message=f"{text!r} is not an override.",
                     hint="Write it as path=value, e.g. train.optimizer.lr=1e-3",
@@ -37,7 +37,7 @@ def parse_overrides(overrides: Overrides) -> list[tuple[str, Any, str]]:
             found.append((path, parse_value(value), text))
         except SpecError as error:
             problems += [
-                Problem(path=path, message=problem.message, source=f"override {text}")
+                SpecProblem(path=path, message=problem.message, source=f"override {text}")
                 for problem in error.problems
             ]
     if problems:

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lehr.errors import Problem, SpecError, nearest
+from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.specs.fields import (
     SpecPath,
     alternatives,
@@ -65,11 +65,11 @@ class Origin:
 
     def problem(
         self, path: str, message: str, hint: str | None = None, *, at_key: bool = False
-    ) -> Problem:
+    ) -> SpecProblem:
         written = self._override(path)
         if written is not None:
             source = f"override {written if len(written) <= 60 else f'{written[:57]}...'}"
-            return Problem(path=path, message=message, hint=hint, source=source)
+            return SpecProblem(path=path, message=message, hint=hint, source=source)
         return self.document.problem(path, message, hint, at_key=at_key)
 
     def _override(self, path: str) -> str | None:
@@ -83,7 +83,7 @@ class Origin:
         return None
 
 
-def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> list[Problem]:
+def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> list[SpecProblem]:
     """Every problem that Pydantic found, in the file's order."""
     details = error.errors(include_url=False)
     # `step: 5` is one mistake, not "step is not a field" and "steps is missing".
@@ -94,7 +94,7 @@ def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> 
             close = nearest(path.rpartition(".")[2], field_names(where.owners))
             if close is not None:
                 meant.add(join(path.rpartition(".")[0], close))
-    found: list[Problem] = []
+    found: list[SpecProblem] = []
     for detail in details:
         path, where = locate(root, detail["loc"])
         if detail["type"] == "missing" and path in meant:
@@ -111,7 +111,7 @@ def _translate(
     where: SpecPath,
     root: type[BaseModel],
     origin: Origin,
-) -> Problem:
+) -> SpecProblem:
     kind = detail["type"]
     context: Mapping[str, Any] = detail.get("ctx", {})
     value = detail["input"]
@@ -119,7 +119,7 @@ def _translate(
 
     def problem(
         message: str, hint: str | None = None, *, at: str = path, key: bool = False
-    ) -> Problem:
+    ) -> SpecProblem:
         return origin.problem(at, message, hint, at_key=key)
 
     shown = show_path(path)
@@ -187,12 +187,12 @@ def _translate(
     return problem(f"{place_}{message}{'' if message.endswith('.') else '.'}", at=at)
 
 
-def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[Problem]:
+def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecProblem]:
     """What Pydantic lets pass and should not.
 
     That is: true as a number, numbers past 64 bits, bottomless nesting, text that is not Unicode.
     """
-    found: list[Problem] = []
+    found: list[SpecProblem] = []
     todo: list[tuple[Any, str, tuple[Any, ...], int]] = [(data, "", (root,), 0)]
     count = 0
     while todo:

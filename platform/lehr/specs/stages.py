@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from lehr.errors import Problem, SpecError
+from lehr.errors import SpecError, SpecProblem
 from lehr.specs.fields import nearest_path, place
 from lehr.specs.gates import ExactResume, Gate, GateName, gates_of
 from lehr.specs.overrides import set_path
@@ -18,12 +18,12 @@ from lehr.specs.run import RunSpec
 from lehr.specs.yaml12 import Document
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 
-Role = Literal["train", "whole", "resumed"]
-ROLES: tuple[Role, ...] = ("train", "whole", "resumed")
+StageRunRole = Literal["train", "whole", "resumed"]
+ROLES: tuple[StageRunRole, ...] = ("train", "whole", "resumed")
 """In the order in which a stage needs them. ``whole`` and ``resumed`` are compared by the gate
 ``exact_resume``; where ``train`` is deterministic it is itself the whole run."""
 
-_ENDINGS: dict[Role, str] = {"train": "", "whole": "-whole", "resumed": "-resumed"}
+_ENDINGS: dict[StageRunRole, str] = {"train": "", "whole": "-whole", "resumed": "-resumed"}
 
 TITLES: dict[StageName, str] = {
     "cpu": "CPU",
@@ -55,7 +55,7 @@ class PlannedStage:
     name: StageName
     title: str
     last: bool
-    runs: dict[Role, RunSpec]
+    runs: dict[StageRunRole, RunSpec]
     """What is submitted of its own; ``resumed`` is a fork, made from the whole run's middle."""
     rollout: str
     """The rollout's name."""
@@ -71,7 +71,7 @@ class PlannedStage:
         return self.runs["train"]
 
     @property
-    def roles(self) -> tuple[Role, ...]:
+    def roles(self) -> tuple[StageRunRole, ...]:
         """Of all the runs that it may come to need, in order."""
         return tuple(r for r in ROLES if r in self.runs or (r == "resumed" and self.resumes))
 
@@ -81,11 +81,11 @@ class PlannedStage:
         return gate is not None and gate.enabled
 
     @property
-    def whole(self) -> Role:
+    def whole(self) -> StageRunRole:
         """The run that the resumed one has to equal."""
         return "whole" if "whole" in self.runs else "train"
 
-    def run_name(self, role: Role) -> str:
+    def run_name(self, role: StageRunRole) -> str:
         return run_name(self.rollout, self.name, _ENDINGS[role])
 
     @property
@@ -110,7 +110,7 @@ def stages(rollout: RolloutSpec) -> list[PlannedStage]:
     return found
 
 
-def stage_problems(rollout: RolloutSpec, origin: Origin) -> list[Problem]:
+def stage_problems(rollout: RolloutSpec, origin: Origin) -> list[SpecProblem]:
     """What is wrong with a rollout's stages, each at the value that is to blame."""
     return _plan(rollout, origin)[0]
 
@@ -130,12 +130,12 @@ def left_out(rollout: RolloutSpec) -> dict[StageName, str]:
     return found
 
 
-def _plan(rollout: RolloutSpec, origin: Origin) -> tuple[list[Problem], list[PlannedStage]]:
+def _plan(rollout: RolloutSpec, origin: Origin) -> tuple[list[SpecProblem], list[PlannedStage]]:
     if rollout.run.train.steps < 2:
         message = f"run.train.steps is {rollout.run.train.steps}; a rollout's run has at least 2."
         return [origin.problem("run.train.steps", message)], []
     out = left_out(rollout)
-    problems: list[Problem] = []
+    problems: list[SpecProblem] = []
     found: list[PlannedStage] = []
     for name in STAGES:
         if name in out:
@@ -167,7 +167,7 @@ def _planned(
         )
     changes = _changes(stage, run)
     spec = _run(rollout, name, changes)
-    runs: dict[Role, RunSpec] = {"train": spec}
+    runs: dict[StageRunRole, RunSpec] = {"train": spec}
     gate = gates["exact_resume"]
     assert isinstance(gate, ExactResume)
     if gate.enabled:
@@ -284,7 +284,7 @@ def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
     return changes
 
 
-def _path_problems(name: StageName, stage: Stage, origin: Origin) -> list[Problem]:
+def _path_problems(name: StageName, stage: Stage, origin: Origin) -> list[SpecProblem]:
     problems = []
     for path in stage.set:
         at = f"stages.{name}.set.{path}"
@@ -301,7 +301,7 @@ def _path_problems(name: StageName, stage: Stage, origin: Origin) -> list[Proble
 
 def _in_stage(
     error: ValidationError, name: StageName, stage: Stage | LastStage, origin: Origin
-) -> list[Problem]:
+) -> list[SpecProblem]:
     """Placed at the value that made it so, else at the stage."""
     given = list(stage.set) if isinstance(stage, Stage) else []
     found = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lehr.errors import Problem, SpecError
+from lehr.errors import SpecError, SpecProblem
 from lehr.specs.comparability import budget_problems, metric_problems
 from lehr.specs.fields import nearest_path, place
 from lehr.specs.methods import method_problems
@@ -69,7 +69,7 @@ def trials_at(
     return found
 
 
-def trial_problems(sweep: SweepSpec, origin: Origin) -> list[Problem]:
+def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     """What is wrong with a sweep's parameters, each said once, at the value that is to blame."""
     problems = [
         *_path_problems(sweep, origin),
@@ -138,7 +138,7 @@ def _trials(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) 
         yield _Trial(number, parameters, data)
 
 
-def _path_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
+def _path_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     for path in sweep.parameters:
         yield from _path_problem(path, f"parameters.{path}", origin)
     for index, listed in enumerate(sweep.points or []):
@@ -146,7 +146,7 @@ def _path_problems(sweep: SweepSpec, origin: Origin) -> Iterator[Problem]:
             yield from _path_problem(path, f"points.{index}.{path}", origin)
 
 
-def _path_problem(path: str, at: str, origin: Origin) -> Iterator[Problem]:
+def _path_problem(path: str, at: str, origin: Origin) -> Iterator[SpecProblem]:
     if path in _NOT_SWEPT:
         yield origin.problem(at, f"{path} cannot be swept: {_NOT_SWEPT[path]}.", at_key=True)
     elif path.endswith("model.preset"):
@@ -168,14 +168,14 @@ def _path_problem(path: str, at: str, origin: Origin) -> Iterator[Problem]:
         yield origin.problem(at, f"{path} is not in the spec of a run.", hint, at_key=True)
 
 
-def _repeated_values(sweep: SweepSpec, origin: Origin) -> list[Problem]:
+def _repeated_values(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     lists = {
         f"parameters.{path}.values": parameter.values
         for path, parameter in sweep.parameters.items()
         if isinstance(parameter, Values)
     }
     lists["seeds"] = sweep.seeds or []
-    problems: list[Problem] = []
+    problems: list[SpecProblem] = []
     for at, values in lists.items():
         seen: set[str] = set()
         for index, value in enumerate(values):
@@ -190,7 +190,7 @@ def _repeated_values(sweep: SweepSpec, origin: Origin) -> list[Problem]:
 
 def _in_trial(
     error: ValidationError, trial: _Trial, sweep: SweepSpec, origin: Origin
-) -> Iterator[Problem]:
+) -> Iterator[SpecProblem]:
     """A trial's problems, placed at the values that made it so."""
     for problem in translate(error, RunSpec, Origin(Document(data=None))):
         blamed = [path for path in trial.parameters if path == problem.path] or [

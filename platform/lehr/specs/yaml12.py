@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import yaml
 from yaml import events as ev
 
-from lehr.errors import Problem, SpecError
+from lehr.errors import SpecError, SpecProblem
 
 MAX_CHARACTERS = 200_000
 MAX_DEPTH = 32
@@ -38,7 +38,7 @@ _PLAIN_TAGS = frozenset({"!", *(f"{_TAG}{kind}" for kind in ("str", "seq", "map"
 
 
 @dataclass(frozen=True)
-class Position:
+class SourcePosition:
     line: int
     column: int
 
@@ -49,15 +49,15 @@ class Document:
 
     data: Any
     source: str | None = None
-    values: dict[str, Position] = field(default_factory=dict)
-    keys: dict[str, Position] = field(default_factory=dict)
+    values: dict[str, SourcePosition] = field(default_factory=dict)
+    keys: dict[str, SourcePosition] = field(default_factory=dict)
 
     def problem(
         self, path: str, message: str, hint: str | None = None, *, at_key: bool = False
-    ) -> Problem:
+    ) -> SpecProblem:
         """A problem at ``path``, placed at its line, or at that of the nearest thing around it."""
         position = self.position(path, at_key=at_key)
-        return Problem(
+        return SpecProblem(
             path=path,
             message=message,
             hint=hint,
@@ -66,7 +66,7 @@ class Document:
             source=self.source,
         )
 
-    def position(self, path: str, *, at_key: bool = False) -> Position | None:
+    def position(self, path: str, *, at_key: bool = False) -> SourcePosition | None:
         if path in self.values:
             value, key = self.values[path], self.keys.get(path)
             # A block begins under its key; what is wrong with the whole of it is told at the key.
@@ -111,7 +111,7 @@ def read_json(text: str, source: str | None = None) -> Document:
             text, object_pairs_hook=unique, parse_constant=constant, parse_int=integer
         )
     except json.JSONDecodeError as error:
-        position = Position(error.lineno, error.colno)
+        position = SourcePosition(error.lineno, error.colno)
         _fail(f"this is not JSON: {error.msg}.", source, position)
     except RecursionError:
         _fail(f"it is nested more than {MAX_DEPTH} deep.", source)
@@ -160,12 +160,12 @@ class _Reader:
             self._read_documents()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            position = Position(mark.line + 1, mark.column + 1) if mark else None
+            position = SourcePosition(mark.line + 1, mark.column + 1) if mark else None
             what = ", ".join(filter(None, [error.context, error.problem]))
             self._fail(f"this is not YAML: {what}.", position)
         except yaml.reader.ReaderError as error:
             before = self._text[: error.position]
-            position = Position(before.count("\n") + 1, error.position - before.rfind("\n"))
+            position = SourcePosition(before.count("\n") + 1, error.position - before.rfind("\n"))
             self._fail(f"a character that YAML does not allow ({error.reason}).", position)
         except (ValueError, IndexError, OverflowError) as error:
             # PyYAML's scanner lets a few of Python's own errors out (e.g. chr() of "\UFFFFFFFF").
@@ -293,7 +293,7 @@ class _Reader:
             shown = tag.replace(_TAG, "!!")
             self._fail(f"the tag {shown} is not allowed: a spec is plain data.", _at(event))
 
-    def _fail(self, message: str, position: Position | None) -> NoReturn:
+    def _fail(self, message: str, position: SourcePosition | None) -> NoReturn:
         _fail(message, self._document.source, position)
 
 
@@ -315,17 +315,17 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
 _Dumper.add_representer(str, _represent_text)
 
 
-def _at(event: ev.Event) -> Position:
+def _at(event: ev.Event) -> SourcePosition:
     mark = event.start_mark
     assert mark is not None  # The parser marks every event; only an emitter's have none.
-    return Position(mark.line + 1, mark.column + 1)
+    return SourcePosition(mark.line + 1, mark.column + 1)
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _integer(digits: str, base: int, source: str | None, position: Position | None) -> int:
+def _integer(digits: str, base: int, source: str | None, position: SourcePosition | None) -> int:
     # 64 bits hold every honest count; Python refuses to read over 4,300 digits anyway.
     value = int(digits, base) if len(digits) < 100 else INT64
     if not -INT64 <= value < INT64:
@@ -338,6 +338,8 @@ def _check_size(text: str, source: str | None) -> None:
         _fail(f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.", source)
 
 
-def _fail(message: str, source: str | None, position: Position | None = None) -> NoReturn:
+def _fail(message: str, source: str | None, position: SourcePosition | None = None) -> NoReturn:
     line, column = (position.line, position.column) if position else (None, None)
-    raise SpecError([Problem(path="", message=message, line=line, column=column, source=source)])
+    raise SpecError(
+        [SpecProblem(path="", message=message, line=line, column=column, source=source)]
+    )

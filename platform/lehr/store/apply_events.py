@@ -19,7 +19,7 @@ from lehr.store import index
 from lehr.store.attempts import get_attempt, mark_removed, put_checkpoint
 from lehr.store.base import StoreBase
 from lehr.store.runs import get_run
-from lehr.store.tables import Attempt, Checkpoint, Run
+from lehr.store.tables import Attempt, CheckpointRow, RunRow
 from lehr.store.transitions import transition_run
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.layout import EVENTS
@@ -115,7 +115,7 @@ class EventApplier(StoreBase):
         return done
 
     def _apply_one(
-        self, session: Session, run: Run, attempt: Attempt, record: AnyRecord
+        self, session: Session, run: RunRow, attempt: Attempt, record: AnyRecord
     ) -> list[AppliedEvents]:
         if isinstance(record, Finished):
             attempt.finished = record.model_dump(mode="json")
@@ -158,8 +158,8 @@ def _read(body: bytes) -> AnyRecord | None:
         return None
 
 
-def _checkpoint(run: Run, attempt: Attempt, record: CheckpointRecord) -> Checkpoint:
-    return Checkpoint(
+def _checkpoint(run: RunRow, attempt: Attempt, record: CheckpointRecord) -> CheckpointRow:
+    return CheckpointRow(
         run_id=run.id,
         attempt=attempt.number,
         step=record.step,

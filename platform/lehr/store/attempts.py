@@ -12,7 +12,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import InternalError, NotFound
 from lehr.store.base import StoreBase
 from lehr.store.runs import get_run
-from lehr.store.tables import Attempt, Checkpoint, Run
+from lehr.store.tables import Attempt, CheckpointRow, RunRow
 
 _FIXED = frozenset({"id", "run_id", "number", "token_sha256", "created_at", "events_applied"})
 _UPDATABLE = frozenset(Attempt.model_fields) - _FIXED
@@ -22,7 +22,7 @@ _UPDATABLE = frozenset(Attempt.model_fields) - _FIXED
 class HeartbeatReport:
     """What an attempt needs to know when it shows that it lives."""
 
-    run: Run
+    run: RunRow
     attempt: Attempt
     fenced: bool
     """The run has another attempt by now, or none is wanted: this one must stop."""
@@ -46,8 +46,8 @@ class Attempts(StoreBase):
         with self.db.read() as session:
             rows = session.exec(
                 select(Attempt)
-                .join(Run, col(Run.id) == col(Attempt.run_id))
-                .where(col(Run.id).in_(run_ids), col(Attempt.number) == col(Run.attempt))
+                .join(RunRow, col(RunRow.id) == col(Attempt.run_id))
+                .where(col(RunRow.id).in_(run_ids), col(Attempt.number) == col(RunRow.attempt))
             )
             return {row.run_id: row for row in rows.all()}
 
@@ -112,13 +112,13 @@ class Attempts(StoreBase):
         reason: str,
         val_loss: float | None = None,
         at: float | None = None,
-    ) -> Checkpoint:
+    ) -> CheckpointRow:
         """Registers a checkpoint of the run; one that is known already is updated."""
         with self.db.write(what="add_checkpoint") as session:
             run = get_run(session, run_id)
             row = put_checkpoint(
                 session,
-                Checkpoint(
+                CheckpointRow(
                     run_id=run_id,
                     attempt=attempt,
                     step=step,
@@ -141,15 +141,16 @@ class Attempts(StoreBase):
                 self._run_changed(get_run(session, run_id))
             return removed
 
-    def checkpoints(self, run_id: str, *, removed: bool = False) -> list[Checkpoint]:
+    def checkpoints(self, run_id: str, *, removed: bool = False) -> list[CheckpointRow]:
         """By step, then attempt; those of which neither files nor a copy is left only if asked."""
         with self.db.read() as session:
-            query = select(Checkpoint).where(Checkpoint.run_id == run_id)
+            query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
             if not removed:
                 query = query.where(
-                    col(Checkpoint.removed_at).is_(None) | (col(Checkpoint.copy_state) == "there")
+                    col(CheckpointRow.removed_at).is_(None)
+                    | (col(CheckpointRow.copy_state) == "there")
                 )
-            rows = session.exec(query.order_by(col(Checkpoint.step), col(Checkpoint.attempt)))
+            rows = session.exec(query.order_by(col(CheckpointRow.step), col(CheckpointRow.attempt)))
             return list(rows.all())
 
 
@@ -160,12 +161,12 @@ def get_attempt(session: Session, attempt_id: str) -> Attempt:
     return row
 
 
-def put_checkpoint(session: Session, new: Checkpoint) -> Checkpoint:
+def put_checkpoint(session: Session, new: CheckpointRow) -> CheckpointRow:
     row = session.exec(
-        select(Checkpoint).where(
-            Checkpoint.run_id == new.run_id,
-            Checkpoint.attempt == new.attempt,
-            Checkpoint.step == new.step,
+        select(CheckpointRow).where(
+            CheckpointRow.run_id == new.run_id,
+            CheckpointRow.attempt == new.attempt,
+            CheckpointRow.step == new.step,
         )
     ).one_or_none()
     if row is None:
@@ -180,12 +181,12 @@ def put_checkpoint(session: Session, new: Checkpoint) -> Checkpoint:
 
 def mark_removed(session: Session, run_id: str, attempt: int, step: int, at: float) -> bool:
     done = session.connection().execute(
-        update(Checkpoint)
+        update(CheckpointRow)
         .where(
-            col(Checkpoint.run_id) == run_id,
-            col(Checkpoint.attempt) == attempt,
-            col(Checkpoint.step) == step,
-            col(Checkpoint.removed_at).is_(None),
+            col(CheckpointRow.run_id) == run_id,
+            col(CheckpointRow.attempt) == attempt,
+            col(CheckpointRow.step) == step,
+            col(CheckpointRow.removed_at).is_(None),
         )
         .values(removed_at=at)
     )

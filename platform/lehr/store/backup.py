@@ -31,7 +31,7 @@ _MANIFEST = "backup.json"
 _FORMAT = 1
 _PIECE = 1 << 20
 
-Progress = Callable[[str, float], None]
+BackupProgress = Callable[[str, float], None]
 """What is being done, and which share of it."""
 
 
@@ -60,7 +60,7 @@ class Rebuilt:
     seconds: float
 
 
-def backup(home: Path, target: Path, *, progress: Progress | None = None) -> Backup:
+def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) -> Backup:
     """Copies ``lehr.db`` and the replica as they are at one moment, also under load.
 
     The database goes first and streams only grow, so that the copied streams hold at least what

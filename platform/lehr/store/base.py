@@ -9,7 +9,7 @@ from lehr.errors import NotFound
 from lehr.store.changes import Change
 from lehr.store.database import Database
 from lehr.store.index import Readers
-from lehr.store.tables import Attempt, Run
+from lehr.store.tables import Attempt, RunRow
 
 
 class StoreBase:
@@ -28,7 +28,7 @@ class StoreBase:
             raise NotFound(f"There is no attempt {attempt_id!r}.")
         return row
 
-    def _run_changed(self, run: Run) -> None:
+    def _run_changed(self, run: RunRow) -> None:
         self.db.changed(Change("run", run.id))
         if run.sweep_id is not None:
             self.db.changed(Change("sweep", run.sweep_id))

@@ -22,7 +22,7 @@ _ROWS_A_PIECE = 10_000
 
 
 @dataclass(frozen=True)
-class Column:
+class ExportColumn:
     name: str
     values: NDArray[np.float64]
     there: NDArray[np.bool_]
@@ -30,12 +30,12 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ExportTable:
     steps: NDArray[np.int64]
-    columns: list[Column]
+    columns: list[ExportColumn]
 
 
-def table(store: Store, run_id: str) -> Table:
+def table(store: Store, run_id: str) -> ExportTable:
     """Every point that counts: what a later attempt superseded is left out.
 
     ``tokens`` are those trained on so far, ``time`` the seconds since the run's first point.
@@ -59,10 +59,10 @@ def table(store: Store, run_id: str) -> Table:
         column = _empty(name, len(steps))
         _fill(column, steps, curves[name].step, curves[name].y)
         found.append(column)
-    return Table(steps, found)
+    return ExportTable(steps, found)
 
 
-def json_lines(made: Table) -> Iterator[bytes]:
+def json_lines(made: ExportTable) -> Iterator[bytes]:
     """An object a line, without what was not logged; NaN and infinity by name."""
     values = [column.values.tolist() for column in made.columns]
     there = [column.there.tolist() for column in made.columns]
@@ -81,7 +81,7 @@ def json_lines(made: Table) -> Iterator[bytes]:
         yield b"".join(rows)
 
 
-def parquet(made: Table, run_id: str) -> bytes:
+def parquet(made: ExportTable, run_id: str) -> bytes:
     """One row group; what was not logged is null, NaN is NaN."""
     try:
         import pyarrow as pa
@@ -99,11 +99,13 @@ def parquet(made: Table, run_id: str) -> bytes:
     return sink.getvalue()
 
 
-def _empty(name: str, count: int) -> Column:
-    return Column(name, np.full(count, np.nan), np.zeros(count, np.bool_))
+def _empty(name: str, count: int) -> ExportColumn:
+    return ExportColumn(name, np.full(count, np.nan), np.zeros(count, np.bool_))
 
 
-def _fill(column: Column, steps: NDArray[np.int64], at: list[int], values: list[float]) -> None:
+def _fill(
+    column: ExportColumn, steps: NDArray[np.int64], at: list[int], values: list[float]
+) -> None:
     rows = np.searchsorted(steps, np.array(at, int))
     column.values[rows] = values
     column.there[rows] = True

@@ -10,14 +10,14 @@ from sqlalchemy import ColumnElement, func, text
 from sqlmodel import Session, col, or_, select
 
 from lehr.errors import UserError
-from lehr.store.refs import Row
+from lehr.store.refs import Referable
 
 MAX_PAGE = 1000
 
 
 @dataclass(frozen=True)
-class RowPage(Generic[Row]):
-    items: list[Row]
+class RowPage(Generic[Referable]):
+    items: list[Referable]
     next_cursor: str | None
     """For the next page; None on the last."""
     total: int
@@ -25,7 +25,7 @@ class RowPage(Generic[Row]):
 
 
 def filters(
-    table: type[Row],
+    table: type[Referable],
     *,
     project: str | None,
     name: str | None,
@@ -65,11 +65,11 @@ def filters(
 
 def page(
     session: Session,
-    table: type[Row],
+    table: type[Referable],
     wanted: Sequence[ColumnElement[bool]],
     limit: int,
     cursor: str | None,
-) -> RowPage[Row]:
+) -> RowPage[Referable]:
     """One page, newest first. The cursor is the number of the last row of the page before.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Read = Callable[[int, int], bytes]
+ReadBytes = Callable[[int, int], bytes]
 """``read(offset, limit)``."""
 
 TAIL_BYTES = 1 << 20
@@ -35,7 +35,7 @@ def text_of(data: bytes, offset: int, *, whole: bool) -> tuple[int, str, int]:
     return offset + begin, data[begin:end].decode("utf-8", "replace"), offset + end
 
 
-def tail_start(read: Read, size: int, lines: int) -> int:
+def tail_start(read: ReadBytes, size: int, lines: int) -> int:
     """Where the last ``lines`` lines begin; a torn last line is a line too."""
     if lines == 0:
         return size
@@ -55,7 +55,7 @@ def tail_start(read: Read, size: int, lines: int) -> int:
     return first
 
 
-def search(read: Read, size: int, text: str, *, offset: int, limit: int) -> list[LogMatch]:
+def search(read: ReadBytes, size: int, text: str, *, offset: int, limit: int) -> list[LogMatch]:
     """Whole lines at and after ``offset`` that contain ``text``; ASCII case does not matter."""
     wanted = text.encode("utf-8", "replace").lower()
     found: list[LogMatch] = []

@@ -30,7 +30,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Start:
+class AttemptStart:
     """An attempt that has something to show goes on after ``step``."""
 
     attempt: int
@@ -129,15 +129,15 @@ def merged(older: Points, newer: Points) -> Points:
     return Points(steps[order], values[order])
 
 
-def starts(connection: sqlite3.Connection, run: int) -> list[Start]:
+def starts(connection: sqlite3.Connection, run: int) -> list[AttemptStart]:
     """By attempt."""
     rows = connection.execute(
         "SELECT attempt, step, parent FROM starts WHERE run=? ORDER BY attempt", (run,)
     )
-    return [Start(*row) for row in rows]
+    return [AttemptStart(*row) for row in rows]
 
 
-def lineage(known: Sequence[Start]) -> list[Span]:
+def lineage(known: Sequence[AttemptStart]) -> list[Span]:
     """The attempts that make the run's curve, oldest first.
 
     The newest attempt goes on from a checkpoint of an earlier one, at a step; of that one the
@@ -190,7 +190,7 @@ def superseded(
     connection: sqlite3.Connection,
     run: int,
     metric: int,
-    known: Sequence[Start],
+    known: Sequence[AttemptStart],
     spans: Sequence[Span],
 ) -> list[tuple[int, Points]]:
     """By attempt, the points that do not count any more."""

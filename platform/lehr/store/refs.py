@@ -7,13 +7,13 @@ from typing import TypeVar
 from sqlmodel import Session, col, or_, select
 
 from lehr.errors import NotFound, nearest
-from lehr.store.tables import Rollout, Run, Sweep
+from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
-Row = TypeVar("Row", Run, Sweep, Rollout)
+Referable = TypeVar("Referable", RunRow, SweepRow, RolloutRow)
 _NAMES_COMPARED = 2000
 
 
-def find(session: Session, table: type[Row], ref: str, noun: str) -> Row:
+def find(session: Session, table: type[Referable], ref: str, noun: str) -> Referable:
     """An id, else the newest of that name, else the only id that begins so.
 
     What is archived gives way to what is not.
@@ -29,7 +29,7 @@ def find(session: Session, table: type[Row], ref: str, noun: str) -> Row:
     ).all()
     if exact:
         return next((row for row in exact if row.id == ref), exact[0])
-    begun: list[Row] = []
+    begun: list[Referable] = []
     if ref.isalnum():
         begun = list(
             session.exec(

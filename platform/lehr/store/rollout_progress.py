@@ -20,11 +20,11 @@ from lehr.store.rollouts import get_rollout, stage_rows
 from lehr.store.runs import insert_run
 from lehr.store.tables import (
     GateVerdict,
-    Rollout,
+    RolloutRow,
     RolloutRun,
     RolloutStage,
-    Run,
     RunRequest,
+    RunRow,
 )
 
 PASSED, FAILED, CANCELLED = "passed", "failed", "cancelled"
@@ -42,7 +42,7 @@ class RolloutProgress(StoreBase):
         resume_from: str | None = None,
         forked_from: str | None = None,
         provenance: Mapping[str, Any] | None = None,
-    ) -> Run | None:
+    ) -> RunRow | None:
         """Records and queues a stage's run, once a role.
 
         None where it is there already, the rollout or the stage has ended, or an earlier stage
@@ -183,13 +183,13 @@ def _current(stages: Sequence[RolloutStage]) -> RolloutStage | None:
     return next((one for one in stages if one.outcome is None), None)
 
 
-def _live(session: Session, rollout: Rollout) -> list[Run]:
+def _live(session: Session, rollout: RolloutRow) -> list[RunRow]:
     rows = session.exec(
-        select(Run)
-        .join(RolloutRun, col(RolloutRun.run_id) == col(Run.id))
+        select(RunRow)
+        .join(RolloutRun, col(RolloutRun.run_id) == col(RunRow.id))
         .where(
             RolloutRun.rollout_id == rollout.id,
-            col(Run.state).not_in([state.value for state in ENDED]),
+            col(RunRow.state).not_in([state.value for state in ENDED]),
         )
     )
     return list(rows.all())

@@ -14,22 +14,22 @@ from lehr.store.changes import Change
 from lehr.store.lists import RowPage, filters, page
 from lehr.store.refs import find
 from lehr.store.runs import unused_id
-from lehr.store.tables import GateVerdict, Rollout, RolloutRun, RolloutStage, Run
+from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
 
 
-class Rollouts(StoreBase):
+class RolloutRecords(StoreBase):
     def create_rollout(
         self,
         spec: RolloutSpec,
         stages: Sequence[str],
         *,
         provenance: Mapping[str, Any] | None = None,
-    ) -> Rollout:
+    ) -> RolloutRow:
         """Records the rollout and the names of its stages, in order; its runs come one by one."""
         at = self.clock()
         with self.db.write() as session:
-            rollout = Rollout(
-                id=unused_id(session, Rollout),
+            rollout = RolloutRow(
+                id=unused_id(session, RolloutRow),
                 name=spec.name,
                 project=spec.project,
                 spec=spec.model_dump(mode="json", exclude_unset=True),
@@ -45,15 +45,15 @@ class Rollouts(StoreBase):
             self.db.changed(Change("rollout", rollout.id))
             return rollout
 
-    def rollout(self, rollout_id: str) -> Rollout:
+    def rollout(self, rollout_id: str) -> RolloutRow:
         """By its whole id."""
         with self.db.read() as session:
             return get_rollout(session, rollout_id)
 
-    def find_rollout(self, ref: str) -> Rollout:
+    def find_rollout(self, ref: str) -> RolloutRow:
         """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
         with self.db.read() as session:
-            return find(session, Rollout, ref, "rollout")
+            return find(session, RolloutRow, ref, "rollout")
 
     def list_rollouts(
         self,
@@ -65,25 +65,25 @@ class Rollouts(StoreBase):
         search: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> RowPage[Rollout]:
+    ) -> RowPage[RolloutRow]:
         """Newest first."""
         wanted = filters(
-            Rollout, project=project, name=name, tag=tag, archived=archived, search=search
+            RolloutRow, project=project, name=name, tag=tag, archived=archived, search=search
         )
         with self.db.read() as session:
-            return page(session, Rollout, wanted, limit, cursor)
+            return page(session, RolloutRow, wanted, limit, cursor)
 
     def rollout_stages(self, rollout_id: str) -> list[RolloutStage]:
         """In their order."""
         with self.db.read() as session:
             return stage_rows(session, rollout_id)
 
-    def rollout_runs(self, rollout_id: str) -> list[tuple[RolloutRun, Run]]:
+    def rollout_runs(self, rollout_id: str) -> list[tuple[RolloutRun, RunRow]]:
         """In the order in which they were submitted."""
         with self.db.read() as session:
             rows = session.exec(
-                select(RolloutRun, Run)
-                .join(Run, col(Run.id) == col(RolloutRun.run_id))
+                select(RolloutRun, RunRow)
+                .join(RunRow, col(RunRow.id) == col(RolloutRun.run_id))
                 .where(RolloutRun.rollout_id == rollout_id)
                 .order_by(col(RolloutRun.id))
             )
@@ -113,13 +113,13 @@ class Rollouts(StoreBase):
         """Ids of the rollouts that go on, oldest first."""
         with self.db.read() as session:
             rows = session.exec(
-                select(Rollout.id)
-                .where(col(Rollout.outcome).is_(None))
-                .order_by(col(Rollout.number))
+                select(RolloutRow.id)
+                .where(col(RolloutRow.outcome).is_(None))
+                .order_by(col(RolloutRow.number))
             )
             return list(rows.all())
 
-    def set_rollout_archived(self, rollout_id: str, archived: bool) -> Rollout:
+    def set_rollout_archived(self, rollout_id: str, archived: bool) -> RolloutRow:
         """Puts a rollout out of sight, or back; its runs are their own matter."""
         with self.db.write() as session:
             found = get_rollout(session, rollout_id)
@@ -129,8 +129,8 @@ class Rollouts(StoreBase):
             return found
 
 
-def get_rollout(session: Session, rollout_id: str) -> Rollout:
-    found = session.exec(select(Rollout).where(Rollout.id == rollout_id)).one_or_none()
+def get_rollout(session: Session, rollout_id: str) -> RolloutRow:
+    found = session.exec(select(RolloutRow).where(RolloutRow.id == rollout_id)).one_or_none()
     if found is None:
         raise NotFound(f"There is no rollout {rollout_id!r}.")
     return found

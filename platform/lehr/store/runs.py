@@ -17,12 +17,12 @@ from lehr.store.lists import RowPage, filters, page
 from lehr.store.refs import find
 from lehr.store.tables import (
     Attempt,
-    Checkpoint,
-    IdempotencyKey,
-    Rollout,
-    Run,
+    CheckpointRow,
+    IdempotencyRow,
+    RolloutRow,
     RunRequest,
-    Sweep,
+    RunRow,
+    SweepRow,
     Transition,
 )
 
@@ -38,7 +38,7 @@ class StoredAnswer:
     body: dict[str, Any]
 
 
-class Runs(StoreBase):
+class RunRecords(StoreBase):
     def create_run(
         self,
         spec: RunSpec,
@@ -48,7 +48,7 @@ class Runs(StoreBase):
         sweep_id: str | None = None,
         resume_from: str | None = None,
         forked_from: str | None = None,
-    ) -> Run:
+    ) -> RunRow:
         """Records a run and puts it in the queue."""
         with self.db.write() as session:
             run = insert_run(
@@ -65,39 +65,43 @@ class Runs(StoreBase):
             self._run_changed(run)
             return run
 
-    def run(self, run_id: str) -> Run:
+    def run(self, run_id: str) -> RunRow:
         """By its whole id."""
         with self.db.read() as session:
             return get_run(session, run_id)
 
-    def runs_by_id(self, run_ids: Collection[str]) -> list[Run]:
+    def runs_by_id(self, run_ids: Collection[str]) -> list[RunRow]:
         """Those of these ids that exist, newest first."""
         with self.db.read() as session:
             rows = session.exec(
-                select(Run).where(col(Run.id).in_(run_ids)).order_by(col(Run.number).desc())
+                select(RunRow)
+                .where(col(RunRow.id).in_(run_ids))
+                .order_by(col(RunRow.number).desc())
             )
             return list(rows.all())
 
-    def find_run(self, ref: str) -> Run:
+    def find_run(self, ref: str) -> RunRow:
         """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
         with self.db.read() as session:
-            return find(session, Run, ref, "run")
+            return find(session, RunRow, ref, "run")
 
-    def runs_by_state(self, states: Collection[RunState]) -> list[Run]:
+    def runs_by_state(self, states: Collection[RunState]) -> list[RunRow]:
         """All runs in these states, oldest first."""
         with self.db.read() as session:
             rows = session.exec(
-                select(Run)
-                .where(col(Run.state).in_([str(state) for state in states]))
-                .order_by(col(Run.number))
+                select(RunRow)
+                .where(col(RunRow.state).in_([str(state) for state in states]))
+                .order_by(col(RunRow.number))
             )
             return list(rows.all())
 
-    def tracked_runs(self) -> list[Run]:
+    def tracked_runs(self) -> list[RunRow]:
         """Runs whose spec asks for a mirror in W&B, archived ones too, oldest first."""
-        mode = col(Run.spec)["tracking"]["wandb"]["mode"].as_string()
+        mode = col(RunRow.spec)["tracking"]["wandb"]["mode"].as_string()
         with self.db.read() as session:
-            wanted = select(Run).where(mode.in_(["online", "offline"])).order_by(col(Run.number))
+            wanted = (
+                select(RunRow).where(mode.in_(["online", "offline"])).order_by(col(RunRow.number))
+            )
             return list(session.exec(wanted).all())
 
     def list_runs(
@@ -112,17 +116,19 @@ class Runs(StoreBase):
         search: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> RowPage[Run]:
+    ) -> RowPage[RunRow]:
         """Newest first. ``search`` is a part of a name, id, project or tag; archived None: both."""
-        wanted = filters(Run, project=project, name=name, tag=tag, archived=archived, search=search)
+        wanted = filters(
+            RunRow, project=project, name=name, tag=tag, archived=archived, search=search
+        )
         if states is not None:
-            wanted.append(col(Run.state).in_([str(RunState(state)) for state in states]))
+            wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
         if sweep_id is not None:
-            wanted.append(col(Run.sweep_id) == sweep_id)
+            wanted.append(col(RunRow.sweep_id) == sweep_id)
         with self.db.read() as session:
-            return page(session, Run, wanted, limit, cursor)
+            return page(session, RunRow, wanted, limit, cursor)
 
-    def set_run_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> Run:
+    def set_run_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> RunRow:
         """Puts an ended run out of sight, or back. Asking twice is once."""
         with self.db.write() as session:
             run = get_run(session, run_id)
@@ -140,7 +146,7 @@ class Runs(StoreBase):
             self._run_changed(run)
             return run
 
-    def set_run_tags(self, run_id: str, tags: Sequence[str], *, actor: str = "user") -> Run:
+    def set_run_tags(self, run_id: str, tags: Sequence[str], *, actor: str = "user") -> RunRow:
         """Puts these tags in place of the run's; its spec keeps what it was submitted with."""
         with self.db.write() as session:
             run = get_run(session, run_id)
@@ -152,7 +158,9 @@ class Runs(StoreBase):
             self._run_changed(run)
             return run
 
-    def mark_deleted(self, run_id: str, *, actor: str = "user", message: str | None = None) -> Run:
+    def mark_deleted(
+        self, run_id: str, *, actor: str = "user", message: str | None = None
+    ) -> RunRow:
         """The record's part of a deletion: the run stays as a tombstone, archived.
 
         Its spec, moves and attempts are kept; its checkpoints are gone for everybody from here on.
@@ -187,8 +195,8 @@ class Runs(StoreBase):
             run.archived = True
             session.add(run)
             for point in session.exec(
-                select(Checkpoint).where(
-                    Checkpoint.run_id == run_id, col(Checkpoint.removed_at).is_(None)
+                select(CheckpointRow).where(
+                    CheckpointRow.run_id == run_id, col(CheckpointRow.removed_at).is_(None)
                 )
             ):
                 point.removed_at = at
@@ -205,7 +213,7 @@ class Runs(StoreBase):
                 session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
             )
 
-    def forks_waiting(self, run_id: str) -> list[Run]:
+    def forks_waiting(self, run_id: str) -> list[RunRow]:
         """Forks of the run that still need one of its checkpoints to begin from."""
         with self.db.read() as session:
             return waiting_forks(session, run_id)
@@ -222,7 +230,7 @@ class Runs(StoreBase):
             Conflict: the key was used for another request.
         """
         with self.db.read() as session:
-            row = session.get(IdempotencyKey, key)
+            row = session.get(IdempotencyRow, key)
             if row is None:
                 return None
             if row.request_sha256 != request_sha256:
@@ -235,7 +243,7 @@ class Runs(StoreBase):
     def remember(self, key: str, request_sha256: str, status: int, body: dict[str, Any]) -> None:
         with self.db.write() as session:
             session.add(
-                IdempotencyKey(
+                IdempotencyRow(
                     key=key,
                     request_sha256=request_sha256,
                     status=status,
@@ -256,9 +264,9 @@ def insert_run(
     sweep_id: str | None = None,
     resume_from: str | None = None,
     forked_from: str | None = None,
-) -> Run:
-    run = Run(
-        id=unused_id(session, Run),
+) -> RunRow:
+    run = RunRow(
+        id=unused_id(session, RunRow),
         name=spec.name,
         project=spec.project,
         sweep_id=sweep_id,
@@ -289,15 +297,15 @@ def insert_run(
     return run
 
 
-def unused_id(session: Session, table: type[Run | Sweep | Rollout]) -> str:
+def unused_id(session: Session, table: type[RunRow | SweepRow | RolloutRow]) -> str:
     while True:
         found = new_id()
         if session.exec(select(table.number).where(table.id == found)).first() is None:
             return found
 
 
-def get_run(session: Session, run_id: str) -> Run:
-    run = session.exec(select(Run).where(Run.id == run_id)).one_or_none()
+def get_run(session: Session, run_id: str) -> RunRow:
+    run = session.exec(select(RunRow).where(RunRow.id == run_id)).one_or_none()
     if run is None:
         raise NotFound(f"There is no run {run_id!r}.")
     return run
@@ -308,28 +316,28 @@ def is_deleted(session: Session, run_id: str) -> bool:
     return session.exec(request).first() is not None
 
 
-def refuse_deleted(session: Session, run: Run) -> None:
+def refuse_deleted(session: Session, run: RunRow) -> None:
     """Raises Conflict for a run whose data is gone."""
     if is_deleted(session, run.id):
         raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is kept.")
 
 
-def waiting_forks(session: Session, run_id: str) -> list[Run]:
+def waiting_forks(session: Session, run_id: str) -> list[RunRow]:
     """Forks that have not ended and have no checkpoint of their own yet."""
-    own = select(Checkpoint.id).where(
-        Checkpoint.run_id == Run.id,
-        col(Checkpoint.removed_at).is_(None) | (col(Checkpoint.copy_state) == "there"),
+    own = select(CheckpointRow.id).where(
+        CheckpointRow.run_id == RunRow.id,
+        col(CheckpointRow.removed_at).is_(None) | (col(CheckpointRow.copy_state) == "there"),
     )
-    query = select(Run).where(
-        Run.forked_from == run_id,
-        col(Run.state).not_in([str(state) for state in ENDED]),
+    query = select(RunRow).where(
+        RunRow.forked_from == run_id,
+        col(RunRow.state).not_in([str(state) for state in ENDED]),
         ~own.exists(),
     )
-    return list(session.exec(query.order_by(col(Run.number))).all())
+    return list(session.exec(query.order_by(col(RunRow.number))).all())
 
 
 def _note(
-    session: Session, run: Run, kind: str, message: str | None, actor: str, at: float
+    session: Session, run: RunRow, kind: str, message: str | None, actor: str, at: float
 ) -> None:
     session.add(
         RunRequest(

@@ -19,7 +19,7 @@ from lehr.store import points, series_query
 from lehr.store.base import StoreBase
 from lehr.store.downsample import reduce
 from lehr.store.points import Points, Span
-from lehr.store.series_query import Wanted, XAxis
+from lehr.store.series_query import SeriesAxis, Wanted
 from lehr_trainer.contract.records import AnyRecord, record_adapter
 
 _TRENDS_KEPT = 20_000
@@ -119,7 +119,7 @@ class Curves(StoreBase):
         run_id: str,
         name: str,
         *,
-        x_axis: XAxis = "step",
+        x_axis: SeriesAxis = "step",
         points: int = 500,
         exact: bool = False,
         first: float | None = None,

@@ -16,7 +16,7 @@ from lehr.store import index, points
 from lehr.store.downsample import reduce, smooth
 from lehr.store.points import Floats, Ints, Points
 
-XAxis = Literal["step", "tokens", "time"]
+SeriesAxis = Literal["step", "tokens", "time"]
 MAX_BUCKETS = 20_000
 _MAX_NONFINITE = 1000
 
@@ -34,7 +34,7 @@ class _Curve:
 class Wanted:
     """How a series is to be drawn."""
 
-    x_axis: XAxis
+    x_axis: SeriesAxis
     points: int
     exact: bool
     first: float | None
@@ -97,7 +97,7 @@ def _on_axis(
     connection: sqlite3.Connection,
     run: int,
     pieces: Sequence[tuple[int, Points]],
-    x_axis: XAxis,
+    x_axis: SeriesAxis,
     zero: float,
 ) -> _Curve:
     """The pieces as one curve over the axis; points whose x was not said are left out."""

@@ -21,12 +21,12 @@ from lehr.store.changes import Change, Changes
 from lehr.store.database import Database
 from lehr.store.nodes import Nodes
 from lehr.store.rollout_progress import RolloutProgress
-from lehr.store.rollouts import Rollouts
-from lehr.store.runs import Runs
+from lehr.store.rollouts import RolloutRecords
+from lehr.store.runs import RunRecords
 from lehr.store.series import Curves
 from lehr.store.streams import LOG_CAP, Streams
 from lehr.store.sweep_progress import SweepProgress
-from lehr.store.sweeps import Sweeps
+from lehr.store.sweeps import SweepRecords
 from lehr.store.transitions import Transitions
 from lehr.store.uploads import Copies
 
@@ -39,10 +39,10 @@ _open_guard = threading.Lock()
 
 
 class Store(
-    Runs,
-    Sweeps,
+    RunRecords,
+    SweepRecords,
     SweepProgress,
-    Rollouts,
+    RolloutRecords,
     RolloutProgress,
     Transitions,
     Attempts,

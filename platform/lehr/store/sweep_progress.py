@@ -16,7 +16,7 @@ from lehr.specs.sweep import SweepSpec
 from lehr.store.base import StoreBase
 from lehr.store.changes import Change
 from lehr.store.runs import get_run, insert_run, is_deleted
-from lehr.store.tables import Run, RunRequest, Sweep, Trial
+from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
 from lehr.store.transitions import transition_run
 
 SWEEP_STOPPED = "sweep_stopped"
@@ -48,17 +48,17 @@ class SweepProgress(StoreBase):
                 sql_select(
                     col(Trial.number),
                     col(Trial.parameters),
-                    col(Run.id),
-                    col(Run.state),
-                    col(Run.attempt),
-                    col(Run.desired),
-                    col(Run.cause),
-                    col(Run.reason),
-                    col(Run.started_at),
-                    col(Run.ended_at),
-                    func.json_extract(Run.spec, "$.train.steps"),
+                    col(RunRow.id),
+                    col(RunRow.state),
+                    col(RunRow.attempt),
+                    col(RunRow.desired),
+                    col(RunRow.cause),
+                    col(RunRow.reason),
+                    col(RunRow.started_at),
+                    col(RunRow.ended_at),
+                    func.json_extract(RunRow.spec, "$.train.steps"),
                 )
-                .join(Run, col(Run.id) == col(Trial.run_id))
+                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
                 .where(col(Trial.sweep_id) == sweep_id)
                 .order_by(col(Trial.number))
             )
@@ -67,13 +67,13 @@ class SweepProgress(StoreBase):
     def unended_sweeps(self) -> list[str]:
         """Ids of the sweeps that may yet do something: a run has not ended, or TPE chooses."""
         with self.db.read() as session:
-            live = select(Run.sweep_id).where(
-                col(Run.sweep_id).is_not(None), col(Run.state).not_in(_ENDED)
+            live = select(RunRow.sweep_id).where(
+                col(RunRow.sweep_id).is_not(None), col(RunRow.state).not_in(_ENDED)
             )
-            searching = func.json_extract(Sweep.spec, "$.method") == "tpe"
+            searching = func.json_extract(SweepRow.spec, "$.method") == "tpe"
             rows = session.exec(
-                select(Sweep.id).where(
-                    col(Sweep.id).in_(live) | (searching & col(Sweep.stopped).is_(None))
+                select(SweepRow.id).where(
+                    col(SweepRow.id).in_(live) | (searching & col(SweepRow.stopped).is_(None))
                 )
             )
             return list(rows.all())
@@ -105,7 +105,9 @@ class SweepProgress(StoreBase):
                 _reopen(session, sweep, at)
             if provenance is None:
                 provenance = session.exec(
-                    select(Run.provenance).where(Run.sweep_id == sweep_id).order_by(col(Run.number))
+                    select(RunRow.provenance)
+                    .where(RunRow.sweep_id == sweep_id)
+                    .order_by(col(RunRow.number))
                 ).first()
             for number, (parameters, run_spec) in enumerate(trials, start=known + 1):
                 run = insert_run(
@@ -139,7 +141,7 @@ class SweepProgress(StoreBase):
             session.add(sweep)
             states = [RunState.QUEUED.value, RunState.PAUSED.value] if waiting_too else []
             waiting = session.exec(
-                select(Run).where(Run.sweep_id == sweep_id, col(Run.state).in_(states))
+                select(RunRow).where(RunRow.sweep_id == sweep_id, col(RunRow.state).in_(states))
             ).all()
             for run in waiting:
                 transition_run(
@@ -161,12 +163,12 @@ class SweepProgress(StoreBase):
         """Request that a running trial ends now; False if another attempt runs by now."""
         with self.db.write(what="prune_run") as session:
             requested = session.connection().execute(
-                update(Run)
+                update(RunRow)
                 .where(
-                    col(Run.id) == run_id,
-                    col(Run.state) == RunState.RUNNING.value,
-                    col(Run.attempt) == attempt,
-                    col(Run.desired) == Desired.RUN.value,
+                    col(RunRow.id) == run_id,
+                    col(RunRow.state) == RunState.RUNNING.value,
+                    col(RunRow.attempt) == attempt,
+                    col(RunRow.desired) == Desired.RUN.value,
                 )
                 .values(desired=Desired.PRUNE.value)
             )
@@ -202,8 +204,8 @@ class SweepProgress(StoreBase):
         with self.db.write() as session:
             sweep = _sweep(session, sweep_id)
             rows = session.exec(
-                select(Trial, Run)
-                .join(Run, col(Run.id) == col(Trial.run_id))
+                select(Trial, RunRow)
+                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
                 .where(Trial.sweep_id == sweep_id)
                 .order_by(col(Trial.number))
             ).all()
@@ -222,7 +224,7 @@ class SweepProgress(StoreBase):
             self.db.changed(Change("sweep", sweep_id))
             return again
 
-    def _queue_again(self, session: Session, run: Run, actor: str, at: float) -> None:
+    def _queue_again(self, session: Session, run: RunRow, actor: str, at: float) -> None:
         transition_run(
             session,
             self,
@@ -242,7 +244,7 @@ class SweepProgress(StoreBase):
             },
         )
 
-    def _replace(self, session: Session, trial: Trial, run: Run, actor: str, at: float) -> str:
+    def _replace(self, session: Session, trial: Trial, run: RunRow, actor: str, at: float) -> str:
         new = insert_run(
             session,
             RunSpec.model_validate(run.spec),
@@ -258,14 +260,14 @@ class SweepProgress(StoreBase):
         return new.id
 
 
-def _sweep(session: Session, sweep_id: str) -> Sweep:
-    found = session.exec(select(Sweep).where(Sweep.id == sweep_id)).one_or_none()
+def _sweep(session: Session, sweep_id: str) -> SweepRow:
+    found = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
     if found is None:
         raise NotFound(f"There is no sweep {sweep_id!r}.")
     return found
 
 
-def _reopen(session: Session, sweep: Sweep, at: float) -> None:
+def _reopen(session: Session, sweep: SweepRow, at: float) -> None:
     sweep.stopped = None
     sweep.reopened_at = at
     session.add(sweep)

@@ -15,10 +15,10 @@ from lehr.store.changes import Change
 from lehr.store.lists import RowPage, filters, page
 from lehr.store.refs import find
 from lehr.store.runs import insert_run, unused_id
-from lehr.store.tables import Run, Sweep, Trial
+from lehr.store.tables import RunRow, SweepRow, Trial
 
 
-class Sweeps(StoreBase):
+class SweepRecords(StoreBase):
     def create_sweep(
         self,
         spec: SweepSpec,
@@ -26,12 +26,12 @@ class Sweeps(StoreBase):
         *,
         actor: str = "user",
         provenance: Mapping[str, Any] | None = None,
-    ) -> Sweep:
+    ) -> SweepRow:
         """Records the sweep, its trials and their runs: all of them, or nothing."""
         at = self.clock()
         with self.db.write() as session:
-            sweep = Sweep(
-                id=unused_id(session, Sweep),
+            sweep = SweepRow(
+                id=unused_id(session, SweepRow),
                 name=spec.name,
                 project=spec.project,
                 spec=spec.model_dump(mode="json"),
@@ -57,18 +57,18 @@ class Sweeps(StoreBase):
             self.db.changed(Change("sweep", sweep.id))
             return sweep
 
-    def sweep(self, sweep_id: str) -> Sweep:
+    def sweep(self, sweep_id: str) -> SweepRow:
         """By its whole id."""
         with self.db.read() as session:
-            found = session.exec(select(Sweep).where(Sweep.id == sweep_id)).one_or_none()
+            found = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
             if found is None:
                 raise NotFound(f"There is no sweep {sweep_id!r}.")
             return found
 
-    def find_sweep(self, ref: str) -> Sweep:
+    def find_sweep(self, ref: str) -> SweepRow:
         """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
         with self.db.read() as session:
-            return find(session, Sweep, ref, "sweep")
+            return find(session, SweepRow, ref, "sweep")
 
     def list_sweeps(
         self,
@@ -80,13 +80,13 @@ class Sweeps(StoreBase):
         search: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> RowPage[Sweep]:
+    ) -> RowPage[SweepRow]:
         """Newest first."""
         wanted = filters(
-            Sweep, project=project, name=name, tag=tag, archived=archived, search=search
+            SweepRow, project=project, name=name, tag=tag, archived=archived, search=search
         )
         with self.db.read() as session:
-            return page(session, Sweep, wanted, limit, cursor)
+            return page(session, SweepRow, wanted, limit, cursor)
 
     def trials(self, sweep_id: str) -> list[Trial]:
         """In the sweep's order."""
@@ -106,15 +106,15 @@ class Sweeps(StoreBase):
             rows = session.exec(select(Trial).where(col(Trial.run_id).in_(run_ids)))
             return {trial.run_id: trial for trial in rows.all()}
 
-    def runs_of_sweep(self, sweep_id: str) -> list[Run]:
+    def runs_of_sweep(self, sweep_id: str) -> list[RunRow]:
         """Oldest first."""
         with self.db.read() as session:
             rows = session.exec(
-                select(Run).where(Run.sweep_id == sweep_id).order_by(col(Run.number))
+                select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
             )
             return list(rows.all())
 
-    def set_sweep_archived(self, sweep_id: str, archived: bool) -> Sweep:
+    def set_sweep_archived(self, sweep_id: str, archived: bool) -> SweepRow:
         """Puts a sweep out of sight, or back; its runs are their own matter."""
         with self.db.write() as session:
             found = self.sweep(sweep_id)

@@ -13,7 +13,7 @@ from sqlalchemy import JSON, Column, Index, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 
-class Run(SQLModel, table=True):
+class RunRow(SQLModel, table=True):
     __tablename__ = "runs"
 
     number: int | None = Field(default=None, primary_key=True)
@@ -127,7 +127,7 @@ class RunRequest(SQLModel, table=True):
     at: float
 
 
-class Sweep(SQLModel, table=True):
+class SweepRow(SQLModel, table=True):
     __tablename__ = "sweeps"
 
     number: int | None = Field(default=None, primary_key=True)
@@ -157,7 +157,7 @@ class Trial(SQLModel, table=True):
     run_id: str = Field(foreign_key="runs.id", index=True)
 
 
-class Rollout(SQLModel, table=True):
+class RolloutRow(SQLModel, table=True):
     __tablename__ = "rollouts"
 
     number: int | None = Field(default=None, primary_key=True)
@@ -235,7 +235,7 @@ class GateVerdict(SQLModel, table=True):
     at: float
 
 
-class Checkpoint(SQLModel, table=True):
+class CheckpointRow(SQLModel, table=True):
     __tablename__ = "checkpoints"
     __table_args__ = (
         UniqueConstraint("run_id", "attempt", "step"),
@@ -264,7 +264,7 @@ class Checkpoint(SQLModel, table=True):
     """Why it failed, or is tried again."""
 
 
-class IdempotencyKey(SQLModel, table=True):
+class IdempotencyRow(SQLModel, table=True):
     """The answer that a key got, so that a repeated request gets it again."""
 
     __tablename__ = "idempotency_keys"

@@ -18,10 +18,10 @@ from lehr.store.base import StoreBase
 from lehr.store.changes import Change
 from lehr.store.ids import attempt_id
 from lehr.store.runs import get_run
-from lehr.store.tables import Attempt, Run, RunRequest, Transition
+from lehr.store.tables import Attempt, RunRequest, RunRow, Transition
 
 _NOT_SET_BY_TRANSITIONS = frozenset({"number", "id", "state", "attempt", "spec", "sweep_id"})
-_SETTABLE = frozenset(Run.model_fields) - _NOT_SET_BY_TRANSITIONS
+_SETTABLE = frozenset(RunRow.model_fields) - _NOT_SET_BY_TRANSITIONS
 
 
 class Transitions(StoreBase):
@@ -77,12 +77,12 @@ class Transitions(StoreBase):
             if run.state != RunState.QUEUED.value or run.desired != Desired.RUN.value:
                 return None
             moved = session.connection().execute(
-                update(Run)
+                update(RunRow)
                 .where(
-                    col(Run.id) == run_id,
-                    col(Run.state) == RunState.QUEUED.value,
-                    col(Run.attempt) == run.attempt,
-                    col(Run.desired) == Desired.RUN.value,
+                    col(RunRow.id) == run_id,
+                    col(RunRow.state) == RunState.QUEUED.value,
+                    col(RunRow.attempt) == run.attempt,
+                    col(RunRow.desired) == Desired.RUN.value,
                 )
                 .values(
                     state=RunState.STARTING.value,
@@ -132,7 +132,7 @@ class Transitions(StoreBase):
 
     def set_desired(
         self, run_id: str, desired: Desired, *, actor: str, message: str | None = None
-    ) -> Run:
+    ) -> RunRow:
         """Records what is wanted of the run; the dispatcher carries it out.
 
         Asking twice is once. Raises Conflict for a run that ended, and for taking a cancel back.
@@ -154,7 +154,7 @@ class Transitions(StoreBase):
 
     def order_checkpoint(
         self, run_id: str, *, actor: str = "user", message: str | None = None
-    ) -> Run:
+    ) -> RunRow:
         """Asks the run's attempt to save a checkpoint now."""
         with self.db.write(what="order_checkpoint") as session:
             run = get_run(session, run_id)
@@ -182,8 +182,8 @@ class Transitions(StoreBase):
             return
         with self.db.read() as session:
             rows = session.exec(
-                select(Run.id, Run.pending_reason, Run.sweep_id).where(
-                    Run.state == RunState.QUEUED.value
+                select(RunRow.id, RunRow.pending_reason, RunRow.sweep_id).where(
+                    RunRow.state == RunState.QUEUED.value
                 )
             ).all()
         changed = [
@@ -197,8 +197,10 @@ class Transitions(StoreBase):
         with self.db.write(durable=False) as session:
             # One statement: a sweep's thousands of trials are told at once.
             session.connection().execute(
-                update(Run)
-                .where(col(Run.id) == bindparam("which"), col(Run.state) == RunState.QUEUED.value)
+                update(RunRow)
+                .where(
+                    col(RunRow.id) == bindparam("which"), col(RunRow.state) == RunState.QUEUED.value
+                )
                 .values(pending_reason=bindparam("why")),
                 [{"which": run_id, "why": why} for run_id, _, why in changed],
             )
@@ -208,7 +210,7 @@ class Transitions(StoreBase):
                 self.db.changed(Change("sweep", sweep_id))
 
     def _request(
-        self, session: Session, run: Run, kind: str, actor: str, message: str | None
+        self, session: Session, run: RunRow, kind: str, actor: str, message: str | None
     ) -> None:
         session.add(
             RunRequest(
@@ -257,8 +259,10 @@ def transition_run(
         values["ended_at"] = at
     values |= given
     moved = session.connection().execute(
-        update(Run)
-        .where(col(Run.id) == run_id, col(Run.state) == old.value, col(Run.attempt) == attempt)
+        update(RunRow)
+        .where(
+            col(RunRow.id) == run_id, col(RunRow.state) == old.value, col(RunRow.attempt) == attempt
+        )
         .values(**values)
     )
     if moved.rowcount != 1:

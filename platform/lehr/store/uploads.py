@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from lehr.store.base import StoreBase
 from lehr.store.runs import get_run, waiting_forks
-from lehr.store.tables import Checkpoint, Run
+from lehr.store.tables import CheckpointRow, RunRow
 
 CopyState = Literal["uploading", "there", "failed", "removed"]
 THERE: CopyState = "there"
@@ -57,7 +57,7 @@ class Copies(StoreBase):
                 self._run_changed(run)
         return unknown
 
-    def copies(self, run_id: str) -> list[Checkpoint]:
+    def copies(self, run_id: str) -> list[CheckpointRow]:
         """The run's checkpoints that have a copy, by attempt and step."""
         with self.db.read() as session:
             return [row for row in _rows(session, run_id) if row.copy_state == THERE]
@@ -71,7 +71,7 @@ class Copies(StoreBase):
                 if fork.resume_from is not None
             }
 
-    def pinned_by_forks(self, run_id: str, path: str) -> list[Run]:
+    def pinned_by_forks(self, run_id: str, path: str) -> list[RunRow]:
         """The forks that wait to begin from this checkpoint."""
         with self.db.read() as session:
             return [
@@ -81,6 +81,8 @@ class Copies(StoreBase):
             ]
 
 
-def _rows(session: Session, run_id: str) -> list[Checkpoint]:
-    query = select(Checkpoint).where(Checkpoint.run_id == run_id)
-    return list(session.exec(query.order_by(col(Checkpoint.attempt), col(Checkpoint.step))).all())
+def _rows(session: Session, run_id: str) -> list[CheckpointRow]:
+    query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
+    return list(
+        session.exec(query.order_by(col(CheckpointRow.attempt), col(CheckpointRow.step))).all()
+    )

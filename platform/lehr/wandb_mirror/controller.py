@@ -22,14 +22,14 @@ from lehr.errors import NotFound
 from lehr.specs.tracking import Tracking, WandbTracking
 from lehr.wandb_mirror import preflight
 from lehr.wandb_mirror.run_facts import run_feed
-from lehr.wandb_mirror.state_files import MirrorRequest, Notes, Progress, known
+from lehr.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes, known
 from lehr.wandb_mirror.worker import note_error
 
 if TYPE_CHECKING:
     from lehr.presenters import Presenter
     from lehr.store import Store
     from lehr.store.changes import Change
-    from lehr.store.tables import Run
+    from lehr.store.tables import RunRow
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class MirrorController:
         else:
             self._requested.discard(run_id)
 
-    def _is_done(self, run: Run) -> bool:
+    def _is_done(self, run: RunRow) -> bool:
         progress = Notes(self._home, run.id).progress()
         if progress is not None and progress.state == "done":
             return progress.run_state == run.state
@@ -249,4 +249,4 @@ def request_for(home: Path, run_id: str, settings: WandbTracking, *, at: float) 
     """Record that a run be mirrored, or mirrored otherwise than so far."""
     notes = Notes(home, run_id)
     notes.write(MirrorRequest(settings=settings, at=at))
-    notes.write(Progress(request_at=at))
+    notes.write(MirrorProgress(request_at=at))

@@ -29,7 +29,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Row:
+class HistoryRow:
     """One row of history."""
 
     attempt: int
@@ -51,7 +51,7 @@ class EventCounts:
 
     attempt: int
     end: int
-    what: Row | ParsedRecords | None
+    what: HistoryRow | ParsedRecords | None
 
 
 def read(replica: Path, run_id: str, attempt: int, start: int, end: int) -> Iterator[EventCounts]:
@@ -72,7 +72,7 @@ def read(replica: Path, run_id: str, attempt: int, start: int, end: int) -> Iter
                 yield EventCounts(attempt, at, understand(line, attempt))
 
 
-def understand(line: bytes, attempt: int) -> Row | ParsedRecords | None:
+def understand(line: bytes, attempt: int) -> HistoryRow | ParsedRecords | None:
     """None for what is not for W&B, and for what is no record."""
     try:
         record = record_adapter.validate_json(line)
@@ -86,12 +86,12 @@ def understand(line: bytes, attempt: int) -> Row | ParsedRecords | None:
             "_timestamp": record.time,
             **record.values,
         }
-        return Row(attempt, record.step, values)
+        return HistoryRow(attempt, record.step, values)
     return ParsedRecords(attempt, record) if isinstance(record, Sample | Warning_) else None
 
 
-def counts(what: Row | ParsedRecords, limits: dict[int, int]) -> bool:
+def counts(what: HistoryRow | ParsedRecords, limits: dict[int, int]) -> bool:
     """Whether it is not superseded: at or before the last step of its attempt that counts."""
-    step = what.step if isinstance(what, Row) else what.record.step
+    step = what.step if isinstance(what, HistoryRow) else what.record.step
     limit = limits.get(what.attempt)
     return limit is None or (step or 0) <= limit

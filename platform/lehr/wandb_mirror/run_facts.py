@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lehr.presenters import Presenter
     from lehr.schemas import RunDetail
     from lehr.store import Store
-    from lehr.store.tables import Run
+    from lehr.store.tables import RunRow
 
 _INTERRUPTED = 130
 """What a shell says of a program that was stopped by hand."""
@@ -53,7 +53,7 @@ def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> Run
     return feed.model_copy(update={"closing": _closing(store, home, run, detail)})
 
 
-def _config(run: Run, sweep: str | None) -> dict[str, Any]:
+def _config(run: RunRow, sweep: str | None) -> dict[str, Any]:
     """The training's config, and where it belongs. Not ``env``: that may hold secrets."""
     git = run.provenance.get("git") or {}
     lehr = {
@@ -67,7 +67,7 @@ def _config(run: Run, sweep: str | None) -> dict[str, Any]:
     return {"train": run.spec["train"], "resources": run.spec["resources"], "lehr": lehr}
 
 
-def _closing(store: Store, home: Path, run: Run, detail: RunDetail) -> Closing:
+def _closing(store: Store, home: Path, run: RunRow, detail: RunDetail) -> Closing:
     summary: dict[str, Any] = {info.name: info.last for info in store.metric_names(run.id)}
     summary |= {
         "lehr/state": run.state,
@@ -98,7 +98,7 @@ def _closing(store: Store, home: Path, run: Run, detail: RunDetail) -> Closing:
     )
 
 
-def _exit_code(run: Run, detail: RunDetail) -> int:
+def _exit_code(run: RunRow, detail: RunDetail) -> int:
     """0 where the result stands: completed, pruned, paused so far."""
     if run.state == RunState.CANCELLED:
         return _INTERRUPTED

@@ -23,7 +23,7 @@ import wandb
 
 from lehr import home as homes
 from lehr.wandb_mirror import rows
-from lehr.wandb_mirror.state_files import MirrorRequest, Notes, Progress
+from lehr.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes
 from lehr_trainer.contract.records import Sample
 
 if TYPE_CHECKING:
@@ -135,10 +135,10 @@ class _Writing:
             self._notes.write(self.progress)
             self._run.finish()
 
-    def _beginning(self, feed: RunFeed) -> Progress:
+    def _beginning(self, feed: RunFeed) -> MirrorProgress:
         """Offline always anew; online with the decisions of the first time."""
         known = None if self._offline else self._notes.progress()
-        return Progress(
+        return MirrorProgress(
             request_at=self._request.at,
             state="mirroring",
             limits=_limits(feed) if known is None else known.limits,
@@ -221,7 +221,7 @@ class _Writing:
         what = heard.what
         if what is None or not rows.counts(what, self.progress.limits):
             return
-        if isinstance(what, rows.Row):
+        if isinstance(what, rows.HistoryRow):
             self.progress.rows += 1
             self._written[what.attempt] = max(what.step, self._written.get(what.attempt, 0))
             if self.progress.rows > self._there:

@@ -18,7 +18,7 @@ from lehr.schemas import WandbView
 from lehr.specs.tracking import WandbTracking
 from lehr_trainer.contract.layout import EVENTS
 
-State = Literal["waiting", "mirroring", "done", "failed"]
+MirrorState = Literal["waiting", "mirroring", "done", "failed"]
 
 
 class MirrorRequest(BaseModel):
@@ -31,14 +31,14 @@ class MirrorRequest(BaseModel):
     """When it was asked for: a later request begins anew."""
 
 
-class Progress(BaseModel):
+class MirrorProgress(BaseModel):
     """How far a mirror has come."""
 
     model_config = ConfigDict(extra="ignore")
 
     request_at: float
     """The request that it carries out."""
-    state: State = "waiting"
+    state: MirrorState = "waiting"
     offsets: dict[int, int] = {}
     """Bytes of each attempt's events that have been taken up."""
     limits: dict[int, int] = {}
@@ -67,12 +67,12 @@ class Notes:
     def request(self) -> MirrorRequest | None:
         return _read(self.folder / "request.json", MirrorRequest)
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> MirrorProgress | None:
         """None before the mirror has begun with the request that stands."""
-        request, found = self.request(), _read(self.folder / "progress.json", Progress)
+        request, found = self.request(), _read(self.folder / "progress.json", MirrorProgress)
         return found if request and found and found.request_at == request.at else None
 
-    def write(self, note: MirrorRequest | Progress) -> None:
+    def write(self, note: MirrorRequest | MirrorProgress) -> None:
         name = "request.json" if isinstance(note, MirrorRequest) else "progress.json"
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self.folder / f".{name}.{os.getpid()}"
@@ -83,7 +83,7 @@ class Notes:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-N = TypeVar("N", MirrorRequest, Progress)
+N = TypeVar("N", MirrorRequest, MirrorProgress)
 
 
 def root(home: Path) -> Path:
@@ -107,7 +107,7 @@ def view(home: Path, run_id: str, sizes: dict[int, dict[str, int]]) -> WandbView
     request = notes.request()
     if request is None or request.settings.mode == "off":
         return None
-    progress = notes.progress() or Progress(request_at=request.at)
+    progress = notes.progress() or MirrorProgress(request_at=request.at)
     behind = sum(
         max(0, progress.ends.get(number, streams.get(EVENTS, 0)) - progress.offsets.get(number, 0))
         for number, streams in sizes.items()
@@ -124,7 +124,7 @@ def view(home: Path, run_id: str, sizes: dict[int, dict[str, int]]) -> WandbView
     )
 
 
-def _text(mode: str, progress: Progress, behind: int) -> str:
+def _text(mode: str, progress: MirrorProgress, behind: int) -> str:
     if progress.error:
         return f"{mode}, {progress.records:,} records; {progress.error}"
     if progress.state == "waiting" and not progress.records:

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from lehr.wandb_mirror.run_feed import RunFeed
-from lehr.wandb_mirror.state_files import Notes, Progress
+from lehr.wandb_mirror.state_files import MirrorProgress, Notes
 
 _AT_ONCE = 32
 """W&B runs that are open at the same time; further ones wait."""
@@ -96,7 +96,7 @@ def note_error(notes: Notes, message: str) -> None:
     request = notes.request()
     if request is None:
         return
-    progress = notes.progress() or Progress(request_at=request.at)
+    progress = notes.progress() or MirrorProgress(request_at=request.at)
     secret = os.environ.get("WANDB_API_KEY")
     text = message.replace(secret, "***") if secret else message
     progress.state, progress.error = "failed", " ".join(text.split())[:300]

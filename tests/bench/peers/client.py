@@ -19,9 +19,9 @@ Send = Callable[[int, list[dict[str, float]]], None]
 
 
 def lehr(address: str, setup: dict[str, str]) -> Send:
-    from lehr.node.http_client import Server
+    from lehr.node.http_client import ServerConnection
 
-    server = Server(lambda: address, setup["token"], setup["attempt"])
+    server = ServerConnection(lambda: address, setup["token"], setup["attempt"])
     offset = 0
 
     def send(first: int, rows: list[dict[str, float]]) -> None:

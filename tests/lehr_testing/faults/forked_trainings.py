@@ -88,7 +88,7 @@ def train_and_die(run: Path, *, target: int, call: int) -> None:
         os.fsync = counting(os.fsync)
         for name in ("open", "rename", "unlink"):
             setattr(Path, name, counting(getattr(Path, name)))
-        os._exit(trainer.Process(0, run, place).run())
+        os._exit(trainer.RankProcess(0, run, place).run())
     finally:
         os._exit(99)
 

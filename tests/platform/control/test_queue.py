@@ -8,14 +8,16 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.queue import Active, Start, Waiting, _Board, plan
-from lehr.control.resources import Gpu, Need, Node, Share, can_ever_place, is_type
+from lehr.control.queue import Active, StartRun, Waiting, _Board, plan
+from lehr.control.resources import Gpu, Need, Node, NodeShare, can_ever_place, is_type
 from lehr_testing.properties import examples
 from lehr_testing.queue_histories import A100, H100, World, histories, live_through, node
 
 
 def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
-    return Active(run_id, tuple(Share(name, gpus) for name, gpus in shares), name=run_id, **more)
+    return Active(
+        run_id, tuple(NodeShare(name, gpus) for name, gpus in shares), name=run_id, **more
+    )
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -116,7 +118,7 @@ def test_backfill_starts_the_large_run_no_later_than_without_it(big, busy, small
         durations = {"big": 1}
         for gpu, left in {gpu: left for gpu, left in busy}.items():  # noqa: C416 - later wins
             blocker = Waiting(f"b{gpu}", -1, Need(1))
-            where = Start(blocker.run_id, (Share("n0", (gpu,)),))
+            where = StartRun(blocker.run_id, (NodeShare("n0", (gpu,)),))
             world.running[blocker.run_id] = (blocker, where, left)
         world.submit(Waiting("big", 0, Need(big)))
         for number, (gpus, length) in enumerate(behind, 1):
@@ -202,7 +204,7 @@ def test_small_runs_are_packed_so_that_whole_nodes_stay_whole():
     runs = [Waiting(f"r{i}", i, Need(1)) for i in range(5)]
     decided = plan([*runs, Waiting("big", 9, Need(8))], held, [node("n0", 8), node("n1", 8)])
     assert len(decided.starts) == 6
-    assert decided.starts[5].placement == (Share("n0", tuple(range(8))),)
+    assert decided.starts[5].placement == (NodeShare("n0", tuple(range(8))),)
 
 
 # --- what people are told ---------------------------------------------------------------------------
@@ -252,7 +254,7 @@ def test_gpus_are_kept_where_they_are_free_soonest():
 
 
 def test_people_are_told_names_and_numbers_only_of_what_has_no_name():
-    unnamed = Active("r-7", (Share("n0", (0, 1, 2)),), remaining_s=60.0)
+    unnamed = Active("r-7", (NodeShare("n0", (0, 1, 2)),), remaining_s=60.0)
     runs = [Waiting("r-8", 1, Need(4), name="large"), Waiting("r-9", 2, Need(1), name="small")]
     reasons = plan(runs, [unnamed], [node("n0", 4)]).reasons
     assert "; r-7 frees 3 in about 1 m)" in reasons["r-8"]

@@ -15,7 +15,7 @@ from lehr.control.reconcile import (
     NodeSeen,
     OpenAttempt,
     RecordExit,
-    Stop,
+    StopAttempt,
     StopLevel,
     Timeouts,
     reconcile,
@@ -68,14 +68,14 @@ def test_a_node_that_nobody_knows_is_a_lost_one():
 def test_each_node_of_a_gang_has_a_lease_of_its_own():
     seen = [node("n1", r_1=AttemptPhase.LIVE), node("n2", alive=False, answered=False)]
     silent = attempt(nodes=("n1", "n2"), silent_nodes={"n2": PATIENCE.lease_s + 1})
-    assert [type(action) for action in decide(silent, *seen)] == [Stop, MarkLost]
+    assert [type(action) for action in decide(silent, *seen)] == [StopAttempt, MarkLost]
     heard = attempt(nodes=("n1", "n2"), since_contact_s=1e6, silent_nodes={"n2": 1.0})
     assert decide(heard, *seen) == []
 
 
 def test_what_is_left_of_a_gang_is_stopped_when_one_node_has_no_trace_of_it():
     stop, lose = decide(attempt(nodes=("n1", "n2")), node("n1", r_1=AttemptPhase.LIVE), node("n2"))
-    assert stop == Stop("r-1", ("n1",), StopLevel.KILL, lose.message)
+    assert stop == StopAttempt("r-1", ("n1",), StopLevel.KILL, lose.message)
     assert (lose.cause, lose.message) == ("shim_lost", "no trace of it is left on node n2")
 
 
@@ -144,7 +144,7 @@ def test_a_gang_that_is_cancelled_half_started_is_stopped_where_it_runs():
 
 def test_a_superseded_attempt_that_comes_back_is_killed():
     [action] = decide(attempt(wanted=False), node(r_1=AttemptPhase.LIVE))
-    assert action == Stop("r-1", ("n1",), StopLevel.KILL, "superseded by another attempt")
+    assert action == StopAttempt("r-1", ("n1",), StopLevel.KILL, "superseded by another attempt")
     lost_before = attempt(wanted=False, exited=True, since_ended_s=100.0)
     [action] = decide(lost_before, node(r_1=AttemptPhase.LIVE))
     assert action.stop_level is StopLevel.KILL
@@ -152,7 +152,7 @@ def test_a_superseded_attempt_that_comes_back_is_killed():
 
 def test_strangers_are_killed():
     [action] = reconcile([], [node(old_3=AttemptPhase.LIVE, done_1=AttemptPhase.ENDED)], PATIENCE)
-    assert action == Stop("old-3", ("n1",), StopLevel.KILL, "no open attempt")
+    assert action == StopAttempt("old-3", ("n1",), StopLevel.KILL, "no open attempt")
 
 
 def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
@@ -270,7 +270,7 @@ def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second,
                 assert not one.in_flight
             case RecordExit():
                 assert all(by_name[n].attempts.get(one.id) is AttemptPhase.ENDED for n in one.nodes)
-            case Stop() if one is not None and not one.exited:
+            case StopAttempt() if one is not None and not one.exited:
                 assert not one.in_flight
                 reasons = (
                     not one.wanted,
@@ -280,7 +280,7 @@ def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second,
                     len(one.nodes) > 1,
                 )
                 assert any(reasons)
-            case Stop():
+            case StopAttempt():
                 assert all(
                     by_name[n].attempts[action.attempt_id] is AttemptPhase.LIVE
                     for n in action.nodes
@@ -289,10 +289,10 @@ def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second,
                 assert one.exited
     # Each attempt is settled at most once, and never started and settled in one tick.
     for one in open_ones:
-        mine = [a for a in actions if a.attempt_id == one.id and not isinstance(a, Stop)]
+        mine = [a for a in actions if a.attempt_id == one.id and not isinstance(a, StopAttempt)]
         assert len(mine) <= 1
     # Every living process of no open attempt is asked to end.
-    stopped = {a.attempt_id for a in actions if isinstance(a, Stop)}
+    stopped = {a.attempt_id for a in actions if isinstance(a, StopAttempt)}
     for n in nodes:
         for attempt_id, state in n.attempts.items():
             if state is AttemptPhase.LIVE and attempt_id not in by_id:

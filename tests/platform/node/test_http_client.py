@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lehr.node.http_client import Outage, Server
+from lehr.node.http_client import Outage, ServerConnection
 
 
 class Scripted:
@@ -38,8 +38,8 @@ class Scripted:
                             connection.sendall(piece)
             self.closed.release()
 
-    def client(self, host: str = "127.0.0.1", prefix: str = "") -> Server:
-        return Server(lambda: f"http://{host}:{self.port}{prefix}", "secret", "run-1")
+    def client(self, host: str = "127.0.0.1", prefix: str = "") -> ServerConnection:
+        return ServerConnection(lambda: f"http://{host}:{self.port}{prefix}", "secret", "run-1")
 
 
 def read_request(connection: socket.socket) -> bytes:
@@ -164,7 +164,7 @@ def test_nobody_there_is_an_outage():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    client = Server(lambda: f"http://127.0.0.1:{port}", "t", "run-1")
+    client = ServerConnection(lambda: f"http://127.0.0.1:{port}", "t", "run-1")
     with pytest.raises(Outage, match="ConnectionRefusedError"):
         client.get("streams")
 
@@ -173,7 +173,7 @@ def test_an_address_may_be_ipv6_and_may_change_between_connections(scripted):
     old = scripted([reply(b'{"who": "old"}', b"200 OK", b"Connection: close")])
     new = scripted([reply(b'{"who": "new"}')], family=socket.AF_INET6)
     addresses = iter([f"http://127.0.0.1:{old.port}", f"http://[::1]:{new.port}"])
-    client = Server(lambda: next(addresses), "t", "run-1")
+    client = ServerConnection(lambda: next(addresses), "t", "run-1")
     assert client.get("streams").json() == {"who": "old"}
     assert client.get("streams").json() == {"who": "new"}
 

@@ -15,7 +15,7 @@ from lehr_testing.stores import fresh_store, new_attempt, next_attempt, say
 TEXT = st.text(st.sampled_from("aß€😀\n\r x"), max_size=200)
 
 
-def reader(data: bytes) -> logs.Read:
+def reader(data: bytes) -> logs.ReadBytes:
     return lambda offset, limit: data[offset : offset + limit]
 
 

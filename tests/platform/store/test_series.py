@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lehr.errors import NotFound, UserError
 from lehr.store import Store
 from lehr.store.downsample import reduce, smooth
-from lehr.store.points import Span, Start, lineage
+from lehr.store.points import AttemptStart, Span, lineage
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,
@@ -381,10 +381,15 @@ def shared():
 
 
 def test_the_line_of_attempts_is_bounded_by_every_later_one() -> None:
-    known = [Start(1, 0, None), Start(2, 50, 1), Start(3, 30, 2), Start(4, 40, None)]
+    known = [
+        AttemptStart(1, 0, None),
+        AttemptStart(2, 50, 1),
+        AttemptStart(3, 30, 2),
+        AttemptStart(4, 40, None),
+    ]
     assert lineage(known) == [Span(1, 30), Span(2, 30), Span(3, 40), Span(4, 2**63 - 1)]
     assert lineage([]) == []
-    assert lineage([Start(3, 7, 9)]) == [Span(3, 2**63 - 1)]
+    assert lineage([AttemptStart(3, 7, 9)]) == [Span(3, 2**63 - 1)]
 
 
 # ------------------------------------------------------------------------------------- lists

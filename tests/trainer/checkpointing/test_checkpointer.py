@@ -19,7 +19,7 @@ from lehr_trainer.checkpointing import checkpointer as saving
 from lehr_trainer.checkpointing.checkpoint import read_manifest, verify
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
 from lehr_trainer.checkpointing.staging import HostCopy, TooLittleMemory, layout_of
-from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
@@ -73,7 +73,7 @@ class Run:
         self.steps += 1
 
     def save(self, val_loss: float | None = None, *, final: bool = False) -> None:
-        progress = Progress(step=self.steps, tokens=self.steps)
+        progress = TrainProgress(step=self.steps, tokens=self.steps)
         self.saver.save(progress, "interval", val_loss, final=final)
 
     def records(self, kind: str = "checkpoint") -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from lehr_trainer.checkpointing.staging import (
     TooLittleMemory,
     layout_of,
 )
-from lehr_trainer.checkpointing.state import Progress
+from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import Checkpoint, CheckpointRemoved, Warning_
@@ -79,7 +79,7 @@ class Checkpointer:
         return self._background.failed
 
     def save(
-        self, progress: Progress, reason: str, val_loss: float | None, *, final: bool = False
+        self, progress: TrainProgress, reason: str, val_loss: float | None, *, final: bool = False
     ) -> None:
         """Save the run as it is now. Every rank has to call it.
 
@@ -141,7 +141,7 @@ class Checkpointer:
 
     def _save(
         self,
-        progress: Progress,
+        progress: TrainProgress,
         reason: str,
         val_loss: float | None,
         generators: list[str],

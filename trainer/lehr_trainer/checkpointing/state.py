@@ -27,7 +27,7 @@ from lehr_trainer.update_step import UpdateStep
 
 
 @dataclass
-class Progress:
+class TrainProgress:
     """How far a run has come."""
 
     step: int = 0
@@ -45,7 +45,7 @@ class Progress:
 
 
 def describe(
-    progress: Progress,
+    progress: TrainProgress,
     config: TrainConfig,
     data: PreparedData,
     versions: dict[str, str],
@@ -77,7 +77,7 @@ def restore(
     optimizer: torch.optim.Optimizer,
     updates: UpdateStep | None = None,
     rank: int,
-) -> tuple[Progress, dict[str, Any]]:
+) -> tuple[TrainProgress, dict[str, Any]]:
     """Put a verified checkpoint's state into ``model``, ``optimizer`` and the generators.
 
     Returns:
@@ -97,7 +97,7 @@ def restore(
     if updates is not None and "updates.safetensors" in manifest.files:
         updates.load(checkpoint.read_tensors(directory, manifest, "updates"))
     try:
-        progress = Progress(
+        progress = TrainProgress(
             step=int(document["step"]),
             tokens=int(document["tokens"]),
             best_val_loss=document["best_val_loss"],

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from lehr_trainer.configs.base import Config, NonNegativeInt, Share
+from lehr_trainer.configs.base import Config, Fraction, NonNegativeInt
 
 
 class ScheduleConfig(Config):
@@ -22,15 +22,15 @@ class ScheduleConfig(Config):
     wsd: warmup, stable, decay (MiniCPM, arXiv:2404.06395): the peak, then down at the end."""
     warmup_steps: NonNegativeInt | None = None
     """Linear warmup; give this or ``warmup_ratio``."""
-    warmup_ratio: Share | None = None
+    warmup_ratio: Fraction | None = None
     """Warmup as a share of the schedule's steps; 0.02 when neither is given."""
-    warmup_from: Share = 0.0
+    warmup_from: Fraction = 0.0
     """Where warmup begins, as a share of the peak: for a restart, where the old schedule was."""
-    min_lr_ratio: Share = 0.1
+    min_lr_ratio: Fraction = 0.1
     """Where cosine and wsd end, as a share of the peak."""
     decay_steps: NonNegativeInt | None = None
     """wsd: steps of the decay; give this or ``decay_ratio``."""
-    decay_ratio: Share | None = None
+    decay_ratio: Fraction | None = None
     """wsd: the decay as a share of the schedule's steps; 0.1 when neither is given."""
     decay_shape: Literal["linear", "sqrt"] = "linear"
     """wsd: linear, or 1 - sqrt of the share done (arXiv:2405.18392), which falls faster first."""

@@ -15,9 +15,9 @@ from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointin
 from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.configs.base import (
     Config,
+    Fraction,
     NonNegativeInt,
     PositiveInt,
-    Share,
     tagged,
 )
 from lehr_trainer.configs.compile import CompileConfig
@@ -42,6 +42,7 @@ __all__ = [
     "DataConfig",
     "DiagnosticsConfig",
     "FilesCorpus",
+    "Fraction",
     "GPT2Config",
     "HubCorpus",
     "LengthStage",
@@ -52,7 +53,6 @@ __all__ = [
     "PositiveInt",
     "PrecisionConfig",
     "ScheduleConfig",
-    "Share",
     "StdlibCorpus",
     "TrainConfig",
     "ValidationConfig",

@@ -25,10 +25,17 @@ from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.lock import PreparationLock, preparation_lock
 from lehr_trainer.data.progress import PHASE, Meter, Notify
-from lehr_trainer.data.shards import STATE, HeldOut, Position, ShardWriter, TokenBatch, sync_folder
+from lehr_trainer.data.shards import (
+    STATE,
+    CorpusPosition,
+    HeldOutShard,
+    ShardWriter,
+    TokenBatch,
+    sync_folder,
+)
 from lehr_trainer.data.token_dataset import (
     MANIFEST,
-    Manifest,
+    DatasetManifest,
     PreparedData,
     open_prepared,
 )
@@ -129,7 +136,7 @@ class _Preparation:
             finally:
                 writer.close()
             self._check_not_empty(writer, building)
-            manifest = Manifest(
+            manifest = DatasetManifest(
                 corpus=self.corpus.description(),
                 tokenizer=self.data.tokenizer,
                 dtype=dtype,
@@ -164,10 +171,10 @@ class _Preparation:
             meter.count(batch.train.size, batch.text_bytes, then, writer.train_tokens)
         meter.summary(writer.train_tokens, writer.validation_tokens)
 
-    def _tokenized(self, start: Position) -> Iterator[tuple[TokenBatch, Position]]:
+    def _tokenized(self, start: CorpusPosition) -> Iterator[tuple[TokenBatch, CorpusPosition]]:
         """Batches in reading order, tokenized by all cores a little ahead of the writer."""
         cores = len(os.sched_getaffinity(0))
-        pending: deque[tuple[Future[TokenBatch], Position]] = deque()
+        pending: deque[tuple[Future[TokenBatch], CorpusPosition]] = deque()
         with ThreadPoolExecutor(cores, "tokenize") as pool:
             try:
                 for texts, then in self._batches(start):
@@ -182,7 +189,7 @@ class _Preparation:
                 for future, _ in pending:
                     future.cancel()
 
-    def _batches(self, start: Position) -> Iterator[tuple[list[str], Position]]:
+    def _batches(self, start: CorpusPosition) -> Iterator[tuple[list[str], CorpusPosition]]:
         """About a mebibyte of documents of one source each, and where reading then stands."""
         for source in range(start.source, self.corpus.sources()):
             read = start.document if source == start.source else 0
@@ -193,10 +200,10 @@ class _Preparation:
                 size += len(text)
                 if size >= _BATCH_BYTES:
                     read += len(texts)
-                    yield texts, Position(source, read)
+                    yield texts, CorpusPosition(source, read)
                     texts, size = [], 0
             # Also when empty: reading stands at the next source now.
-            yield texts, Position(source + 1, 0)
+            yield texts, CorpusPosition(source + 1, 0)
 
     def _tokenize(self, texts: list[str]) -> TokenBatch:
         eos = self.tokenizer.eos_id
@@ -204,12 +211,12 @@ class _Preparation:
         raw = [text.encode() for text in kept]
         hashes = [document_hash(data) for data in raw]
         train: list[TokenArray] = []
-        held_out: list[HeldOut] = []
+        held_out: list[HeldOutShard] = []
         train_documents = 0
         end = np.array([eos], dtype=np.uint32)
         for data, name, tokens in zip(raw, hashes, self.tokenizer.encode_all(kept), strict=True):
             if is_held_out(name, self.validation.share):
-                held_out.append(HeldOut(name, np.concatenate([tokens, end]), len(data)))
+                held_out.append(HeldOutShard(name, np.concatenate([tokens, end]), len(data)))
             else:
                 train += [tokens, end]
                 train_documents += 1
@@ -239,7 +246,7 @@ class _Preparation:
             "paragraph"
         )
 
-    def _publish(self, building: Path, manifest: Manifest) -> None:
+    def _publish(self, building: Path, manifest: DatasetManifest) -> None:
         with (building / MANIFEST).open("w", encoding="utf-8") as file:
             file.write(manifest.model_dump_json(indent=2) + "\n")
             file.flush()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from lehr_trainer.data.corpora import CorpusReader
-from lehr_trainer.data.shards import Position
+from lehr_trainer.data.shards import CorpusPosition
 
 Notify = Callable[[str, str, float | None], None]
 """Told of progress: phase, message, and the share done where it can be known."""
@@ -34,7 +34,7 @@ class Meter:
         self._source, self._in_source = 0, 0
         self._tokens = 0
 
-    def count(self, tokens: int, text_bytes: int, then: Position, written: int) -> None:
+    def count(self, tokens: int, text_bytes: int, then: CorpusPosition, written: int) -> None:
         """A batch was written, and reading stands at ``then``."""
         self._tokens += tokens
         if then.source != self._source:

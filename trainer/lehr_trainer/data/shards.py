@@ -25,7 +25,7 @@ STATE = "state.json"
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutShard:
     """A document of the validation set."""
 
     hash: bytes
@@ -41,12 +41,12 @@ class TokenBatch:
     """How many were read, empty ones included: what a resumed reader skips."""
     train: TokenArray
     train_documents: int
-    held_out: list[HeldOut]
+    held_out: list[HeldOutShard]
     text_bytes: int
 
 
 @dataclass(frozen=True)
-class Position:
+class CorpusPosition:
     """Everything before this document of this source has been written."""
 
     source: int = 0
@@ -55,7 +55,7 @@ class Position:
 
 @dataclass
 class _Progress:
-    position: Position = field(default_factory=Position)
+    position: CorpusPosition = field(default_factory=CorpusPosition)
     train: list[Shard] = field(default_factory=list)
     validation_tokens: int = 0
     validation_documents: int = 0
@@ -130,7 +130,7 @@ class ShardWriter:
         )
 
     @property
-    def position(self) -> Position:
+    def position(self) -> CorpusPosition:
         """Where reading has to go on."""
         return self._at
 
@@ -151,7 +151,7 @@ class ShardWriter:
     def duplicates(self) -> int:
         return self._done.duplicates
 
-    def append(self, batch: TokenBatch, then: Position) -> None:
+    def append(self, batch: TokenBatch, then: CorpusPosition) -> None:
         """Write a batch; reading goes on at ``then``."""
         self._shard.write(batch.train, batch.train_documents)
         for document in batch.held_out:
@@ -227,7 +227,7 @@ class ShardWriter:
         try:
             state = json.loads((self._folder / STATE).read_bytes())
             progress = _Progress(
-                position=Position(state["source"], state["document"]),
+                position=CorpusPosition(state["source"], state["document"]),
                 train=[Shard.model_validate(shard) for shard in state["train"]],
                 validation_tokens=state["validation_tokens"],
                 validation_documents=state["validation_documents"],

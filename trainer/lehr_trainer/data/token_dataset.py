@@ -46,7 +46,7 @@ class Shard(BaseModel):
     sha256: str
 
 
-class Manifest(BaseModel):
+class DatasetManifest(BaseModel):
     """Holds neither time nor host, so that preparing twice gives the same bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -148,10 +148,10 @@ def open_prepared(
     )
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path) -> DatasetManifest:
     path = directory / MANIFEST
     try:
-        return Manifest.model_validate_json(path.read_bytes())
+        return DatasetManifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise BadData(f"{path} cannot be read ({_short(error)}); {_cure(directory)}") from None
 
@@ -164,7 +164,7 @@ def _cure(directory: Path) -> str:
     return f"delete {directory} and the data is prepared anew"
 
 
-def _verify(directory: Path, manifest: Manifest, *, hash_everything: bool) -> None:
+def _verify(directory: Path, manifest: DatasetManifest, *, hash_everything: bool) -> None:
     width = np.dtype(manifest.dtype).itemsize
     sizes: dict[str, int] = {}
     digests: dict[str, str] = {}

@@ -16,7 +16,7 @@ from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Sample
 from lehr_trainer.data import load_tokenizer
 from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
-from lehr_trainer.models.documents import Read
+from lehr_trainer.models.documents import InputFn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.update_step import UpdateStep
@@ -37,7 +37,7 @@ class DiagnosticsLogger:
         config: TrainConfig,
         model: nn.Module,
         *,
-        read: Read,
+        read: InputFn,
         precision: Precision,
         is_rank0: bool,
         compression_overflows: Tensor | None = None,

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lehr_trainer.models.documents import Read, reading
+from lehr_trainer.models.documents import InputFn, reading
 from lehr_trainer.models.module_map import blocks, token_embedding
 
 _LOGIT_ROWS = 256
@@ -82,7 +82,7 @@ def quality(
     *,
     tokens: int,
     unwrapped_loss: Callable[[Tensor, Tensor], Tensor] | None = None,
-    read: Read = reading(None),  # noqa: B008 - a constant
+    read: InputFn = reading(None),  # noqa: B008 - a constant
 ) -> dict[str, Tensor]:
     """``top1_acc`` and ``raw_ce_fp32`` on the first sequences of a batch, wholly in fp32.
 

@@ -19,7 +19,7 @@ import torch
 from lehr_trainer.configs.profile import ProfileConfig
 from lehr_trainer.diagnostics.trace_summary import summarise
 
-Say = Callable[[str], None]
+LogFn = Callable[[str], None]
 
 _UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
 """Nsight Systems sets it for what it starts."""
@@ -29,7 +29,7 @@ class Profiler:
     """Order: ``phase(...)`` around parts of a step, ``step()`` after each, ``close()``."""
 
     def __init__(
-        self, config: ProfileConfig, folder: Path, *, rank: int, device: torch.device, say: Say
+        self, config: ProfileConfig, folder: Path, *, rank: int, device: torch.device, say: LogFn
     ) -> None:
         """Start looking if the config asks for it.
 

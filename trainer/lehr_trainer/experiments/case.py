@@ -10,13 +10,13 @@ from lehr_trainer.experiments.sizes import Size
 
 Batches = Literal["random", "naive_memmap", "naive_preload", "stack", "loader"]
 """Where a training gets its batches: drawn on the device, or one of batches.py's ways."""
-Kind = Literal["training", "loss", "batches"]
+CaseKind = Literal["training", "loss", "batches"]
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    kind: Kind
+    kind: CaseKind
     config: dict[str, Any]
     """A whole ``TrainConfig`` as JSON."""
     batches: Batches = "random"

@@ -52,11 +52,11 @@ def rows(size: Size, device: str, *, eager: bool = False) -> Iterator[GpuRow]:
         yield GpuRow(section, Case(name, "training", config(size, device, batch=batch, **values)))
 
 
-Shape = tuple[int, int]
+StepShape = tuple[int, int]
 """Sequences a step and sequences a forward pass."""
 
 
-def _all(whole: int) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
+def _all(whole: int) -> Iterator[tuple[str, str, StepShape, dict[str, Any]]]:
     quarter, eighth = max(1, whole // 4), max(1, whole // 8)
     yield from _targets(whole, quarter, eighth)
     for loss in (
@@ -130,7 +130,7 @@ def _all(whole: int) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
 
 def _targets(
     whole: int, quarter: int, eighth: int
-) -> Iterator[tuple[str, str, Shape, dict[str, Any]]]:
+) -> Iterator[tuple[str, str, StepShape, dict[str, Any]]]:
     """Ways to the same 64 sequences a step; each also in FP8, with nothing else changed."""
     ways: dict[str, tuple[int, dict[str, Any]]] = {
         f"micro-batch {eighth}, nothing recomputed": (eighth, {}),

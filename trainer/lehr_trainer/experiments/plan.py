@@ -14,7 +14,7 @@ import torch
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.experiments import memory
 from lehr_trainer.experiments.case import Case
-from lehr_trainer.experiments.runner import RowOutcome, Say, measure
+from lehr_trainer.experiments.runner import LogFn, RowOutcome, measure
 from lehr_trainer.experiments.sizes import Size
 from lehr_trainer.experiments.table import Column, Row, change, ratio
 from lehr_trainer.planning.counts import flops_per_token
@@ -27,7 +27,7 @@ class BenchPlan:
     size: Size
     device: str
     """cpu or cuda."""
-    say: Say
+    say: LogFn
     patience_s: float = 600.0
     eager: bool = False
     """Leave out what compiles."""

@@ -15,7 +15,7 @@ from typing import Any
 from lehr_trainer.experiments.case import Case
 from lehr_trainer.experiments.worker import serve
 
-Say = Callable[[str], None]
+LogFn = Callable[[str], None]
 
 WARM_UP_STEPS = 2
 _LEAVING_S = 10.0
@@ -59,7 +59,7 @@ class RowOutcome:
         return losses[steps - 1] if losses else None
 
 
-class Process:
+class BenchProcess:
     """One worker. Errors and silence become ``RowFailed``."""
 
     def __init__(self, case: Case, patience_s: float) -> None:
@@ -104,7 +104,7 @@ def measure(
     turns: int,
     steps: int,
     together: bool,
-    say: Say,
+    say: LogFn,
     launches: bool = False,
     patience_s: float = 600.0,
 ) -> list[RowOutcome]:
@@ -130,14 +130,14 @@ def _measure(
     group: list[RowOutcome],
     turns: int,
     steps: int,
-    say: Say,
+    say: LogFn,
     *,
     launches: bool,
     patience_s: float,
 ) -> None:
-    processes: dict[str, Process] = {}
+    processes: dict[str, BenchProcess] = {}
 
-    def attempt(outcome: RowOutcome, act: Callable[[Process], None]) -> None:
+    def attempt(outcome: RowOutcome, act: Callable[[BenchProcess], None]) -> None:
         if outcome.error:
             return
         try:
@@ -152,7 +152,7 @@ def _measure(
 
         warm_up = 1 if outcome.case.slow else WARM_UP_STEPS
 
-        def setup(process: Process) -> None:
+        def setup(process: BenchProcess) -> None:
             outcome.setup_s = process.ask("setup", warm_up=warm_up)["seconds"]
 
         attempt(outcome, setup)
@@ -161,7 +161,7 @@ def _measure(
         if outcome.case.slow and outcome.seconds:
             return
 
-        def work(process: Process) -> None:
+        def work(process: BenchProcess) -> None:
             answer = process.ask("turn", steps=1 if outcome.case.slow else steps)
             outcome.seconds.append(answer["seconds"])
             outcome.cpu_seconds.append(answer["cpu_seconds"])
@@ -169,7 +169,7 @@ def _measure(
         attempt(outcome, work)
 
     def tell(outcome: RowOutcome) -> None:
-        def ask(process: Process) -> None:
+        def ask(process: BenchProcess) -> None:
             outcome.facts = process.ask("facts", launches=launches)
 
         attempt(outcome, ask)
@@ -177,7 +177,7 @@ def _measure(
     try:
         # All start at once; then one sets up after another.
         for outcome in group:
-            processes[outcome.case.name] = Process(outcome.case, patience_s)
+            processes[outcome.case.name] = BenchProcess(outcome.case, patience_s)
         for outcome in group:
             prepare(outcome)
         for number in range(turns):

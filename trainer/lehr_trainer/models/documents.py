@@ -15,11 +15,11 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-Read = Callable[[Tensor], tuple[Tensor, ...]]
+InputFn = Callable[[Tensor], tuple[Tensor, ...]]
 """From tokens to what a model is called with."""
 
 
-def reading(eos_id: int | None) -> Read:
+def reading(eos_id: int | None) -> InputFn:
     """Tokens alone; or, given ``eos_id``, with them the document of each."""
     if eos_id is None:
         return lambda tokens: (tokens,)

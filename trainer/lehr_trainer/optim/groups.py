@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-Role = Literal["embedding", "head", "matrix", "vector"]
+ParameterRole = Literal["embedding", "head", "matrix", "vector"]
 
 
 class LanguageModel(Protocol):
@@ -21,7 +21,7 @@ class LanguageModel(Protocol):
     def head_weight(self) -> nn.Parameter: ...
 
 
-def roles(model: nn.Module) -> dict[str, Role]:
+def roles(model: nn.Module) -> dict[str, ParameterRole]:
     """The role of each parameter by name; a tied head is the embedding.
 
     embedding: tables that are looked up. head: an untied head. vector: norms and
@@ -35,7 +35,7 @@ def roles(model: nn.Module) -> dict[str, Role]:
         if name == "weight"
     }
     head = id(getattr(model, "head_weight", None))
-    found: dict[str, Role] = {}
+    found: dict[str, ParameterRole] = {}
     for name, parameter in model.named_parameters():
         if id(parameter) in tables:
             found[name] = "embedding"
@@ -46,9 +46,9 @@ def roles(model: nn.Module) -> dict[str, Role]:
     return found
 
 
-def by_role(model: nn.Module) -> dict[Role, list[nn.Parameter]]:
+def by_role(model: nn.Module) -> dict[ParameterRole, list[nn.Parameter]]:
     """The parameters that are trained, by role; each in exactly one list."""
-    lists: dict[Role, list[nn.Parameter]] = {
+    lists: dict[ParameterRole, list[nn.Parameter]] = {
         "embedding": [],
         "head": [],
         "matrix": [],

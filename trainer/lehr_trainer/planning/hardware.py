@@ -16,7 +16,7 @@ _GB = 10**9
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuType:
     """A kind of GPU, found by the words of the name that its driver gives it."""
 
     kind: str
@@ -37,7 +37,7 @@ def _gpu(
     tf32: float | None = None,
     fp8: float | None = None,
     fp32: float,
-) -> Gpu:
+) -> GpuType:
     """A table row; peaks in TFLOP/s, ``fp16`` as ``bf16`` unless given."""
     peaks: dict[Arithmetic, float | None] = {
         "fp32": fp32,
@@ -46,7 +46,7 @@ def _gpu(
         "fp16": fp16 or bf16,
         "fp8": fp8,
     }
-    return Gpu(
+    return GpuType(
         kind=kind,
         words=frozenset(words.split()),
         memory_bytes=round(memory_gb * _GB),
@@ -54,7 +54,7 @@ def _gpu(
     )
 
 
-GPUS: tuple[Gpu, ...] = (
+GPUS: tuple[GpuType, ...] = (
     _gpu("B200", "B200", 180, bf16=2250, tf32=1125, fp8=4500, fp32=75),
     _gpu("H200", "H200", 141, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9),
     _gpu("H200", "H200 NVL", 141, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3),
@@ -80,7 +80,7 @@ _OTHER_DEVICES = frozenset({"MIG", "LAPTOP", "TI", "SUPER", "MAX", "ADA"})
 """Words that make another device of a known name: a slice of it, or a slower or faster kin."""
 
 
-def find_gpu(device_name: str) -> Gpu | None:
+def find_gpu(device_name: str) -> GpuType | None:
     """The table's row for a driver's name such as ``NVIDIA H100 80GB HBM3``; None if unknown."""
     words = set(re.split(r"[^A-Z0-9.]+", device_name.upper()))
     if words & _OTHER_DEVICES:
