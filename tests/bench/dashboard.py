@@ -180,7 +180,7 @@ def opens(page: Page, url: str, count: int, pid: int) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for n in range(1, count + 1):
         page.goto(url + paths[n % len(paths)])
-        page.locator("#pulse strong").first.wait_for()
+        page.locator("#heartbeat strong").first.wait_for()
         if n % max(1, count // 10) == 0:
             page.goto(f"{url}/")
             page.get_by_role("checkbox").nth(1).wait_for()

@@ -1,6 +1,6 @@
 """The whole GPU bench by one command: ``python tests/bench/gpu.py [--budget-s 540] [--out DIR]``.
 
-P1's and P2's configurations and the targets, each in a process of its own. Call it again and it
+the 1B Llama runs' configurations and the targets, each in a process of its own. Call it again and it
 goes on where it stopped; DIR/results.md is the table for docs/benchmarks.md. Without a GPU, rehearse
 its path: ``--device cpu --size tiny --eager``. The same as ``lehr bench gpu``.
 """

@@ -3,7 +3,7 @@
     python tests/bench/loader.py [--sequences 64] [--lengths 512 2048]
 
 Prints JSON. Baselines (G): ``torch.tensor`` of a list of slices, and ``np.stack`` of slices;
-both make one tensor where the loader makes inputs and targets. P2's multi-process DataLoader
+both make one tensor where the loader makes inputs and targets. The follow-up study's multi-process DataLoader
 makes the loader's own batches in worker processes. Each is repeated in turn and its best time
 counts, so that other work on the machine disturbs all alike.
 """

@@ -185,7 +185,7 @@ def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
         for run in (near, far):
             until(lambda r=run: (r.refresh().step or 0) > 2, within_s=200, what="both to train")
         told = json.loads(server.cli("down", "--json").stdout)
-        assert told["trainings"]["saved"] == 2
+        assert told["runs"]["saved"] == 2
         assert told["uncopied"] == {"s3://away/down": len(on_disk(server, far.id))}
         # Nothing but its own: the other server of this machine, and its Ray, stand as before.
         assert restarted.client().cluster().gpus_total == restarted.gpus

@@ -77,7 +77,7 @@ def test_down_saves_a_training_and_up_goes_on_with_it(restarted, corpus):
 
 def test_down_may_leave_trainings_running_for_the_next_server_to_adopt(restarted, corpus):
     r = under_way(restarted.client(), faked(run(corpus, "left-running", steps=400)))
-    down = restarted.cli("down", "--keep-trainings")
+    down = restarted.cli("down", "--keep-runs")
     assert "1 training was left running" in down.stdout
     assert marked_processes(f"{r.id}-1")
     r = restarted.up().run(r.id)

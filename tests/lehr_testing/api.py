@@ -130,8 +130,8 @@ class Api:
     @asynccontextmanager
     async def _open(self, settings: Settings) -> AsyncIterator[Services]:
         with Store.open(settings.home) as store:
-            self.pulses = HeartbeatTable()
-            self.dispatcher.handlers = AttemptProtocol(store, self.pulses, self.dispatcher.wake)
+            self.heartbeats = HeartbeatTable()
+            self.dispatcher.handlers = AttemptProtocol(store, self.heartbeats, self.dispatcher.wake)
             self.services = assemble(settings, store, self.dispatcher)
             self.services.hub.start()
             try:

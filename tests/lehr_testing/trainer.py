@@ -22,7 +22,7 @@ from lehr_testing.waiting import until
 from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
 from lehr_trainer.contract import layout
 
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 
 
 def make_run(folder: Path, corpus: Path, *, steps: int = 12, **changes: Any) -> Path:
@@ -179,7 +179,7 @@ def rank_pids(process: Trainer) -> list[int]:
     return [int(pid) for pid in children.read_text().split()] if children.exists() else []
 
 
-def finish(process: Trainer, *, within_s: float = PATIENCE_S) -> tuple[int, str]:
+def finish(process: Trainer, *, within_s: float = TIMEOUT_S) -> tuple[int, str]:
     """Its exit code and what it said on the terminal."""
     said, _ = process.communicate(timeout=within_s)
     return process.returncode, said
@@ -209,9 +209,7 @@ def last_step(attempt: Path) -> int:
 
 def reached(attempt: Path, step: int) -> None:
     """Wait until ``step`` was logged."""
-    until(
-        lambda: last_step(attempt) >= step, within_s=PATIENCE_S, what=f"step {step}", every_s=0.02
-    )
+    until(lambda: last_step(attempt) >= step, within_s=TIMEOUT_S, what=f"step {step}", every_s=0.02)
 
 
 def series(name: str, *attempts: Path) -> dict[int, float]:

@@ -24,7 +24,7 @@ import re
 
 WORD = re.compile("ab+")
 TABLE = {"left": "out"}
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 def tested(x: int, most: int = 3) -> int:

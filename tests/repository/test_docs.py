@@ -136,7 +136,7 @@ def test_a_type_that_is_taken_no_more_or_given_anew_breaks(breaking, kept):
         "anyOf": [{"type": "string"}, {"type": "null"}]
     }
     assert breaking.changes(kept, other) == [
-        "GET /api/v1/compare: answer.standings[].name may now be null"
+        "GET /api/v1/compare: answer.results[].name may now be null"
     ]
     [limit] = [
         one for one in other["paths"]["/api/v1/runs"]["get"]["parameters"] if one["name"] == "limit"

@@ -26,7 +26,7 @@ from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
 
 CPU = torch.device("cpu")
-P1 = {
+BIG_BATCH = {
     "sequences": 32,
     "sequence_length": 16,
     "micro_batch": 8,
@@ -43,7 +43,7 @@ OPTIMIZERS = {
 
 
 def config(**changes: Any) -> TrainConfig:
-    values = {"model": WIDE, "batch": P1, "steps": 10, **changes}
+    values = {"model": WIDE, "batch": BIG_BATCH, "steps": 10, **changes}
     return TrainConfig.model_validate(train_values(Path("unused"), **values))
 
 
@@ -61,7 +61,7 @@ def test_each_shape_that_is_still_trials_remaining_is_met_once() -> None:
 
 
 def test_the_plan_of_memory_has_the_stage_that_needs_most() -> None:
-    whole = {**P1, "micro_batch": 1}
+    whole = {**BIG_BATCH, "micro_batch": 1}
     before = training_memory(config(batch={**whole, "stages": []}))
     after = training_memory(config(batch=whole))
     # One sequence is the least: at twice the length it keeps twice as much.

@@ -83,7 +83,7 @@ def test_all_but_the_loss_is_as_in_p1_s_compiled_runs(
 def test_all_but_the_loss_is_as_in_p2_s_table_of_checkpointed_parts(
     policy: str, saved: float
 ) -> None:
-    """Of its baseline, which P1 measured: 73.63 GB reserved."""
+    """The published baseline: 73.63 GB reserved."""
     plan = planned(16, activation_checkpointing={"policy": policy}, compile={"scope": "model"})
     assert with_compiled_loss(plan, 16) == pytest.approx(73.63 * (1 - saved), rel=0.1)
 

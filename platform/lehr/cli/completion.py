@@ -8,7 +8,7 @@ from lehr.errors import LehrError, UserError, nearest
 
 SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 _VARIABLE = "_LEHR_COMPLETE"
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 _MOST = 50
 
 
@@ -45,7 +45,7 @@ def refs(incomplete: str) -> list[str]:
     from lehr.client import Client
 
     try:
-        with Client(os.environ.get("LEHR_SERVER") or None, timeout_s=_PATIENCE_S) as client:
+        with Client(os.environ.get("LEHR_SERVER") or None, timeout_s=_TIMEOUT_S) as client:
             names = [run.name for run in client.runs(search=incomplete or None, limit=_MOST)]
             names += [sweep.name for sweep in client.sweeps(limit=_MOST)]
             names += [rollout.name for rollout in client.rollouts(limit=_MOST)]

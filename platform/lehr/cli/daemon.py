@@ -27,7 +27,7 @@ from lehr.errors import Conflict, LehrError, UserError
 if TYPE_CHECKING:
     from lehr.client import Client
 
-START_PATIENCE_S = 60.0
+START_TIMEOUT_S = 60.0
 _LOG_LINES = 12
 
 
@@ -99,7 +99,7 @@ def start(where: Path, request: ServerOptions) -> RunningServer:
     process = identify(child.pid)
     if process is not None:
         _record(where, process, request)
-    deadline = time.monotonic() + START_PATIENCE_S
+    deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         there = running_server(where)
         if there is not None and there.process.pid == child.pid and answers(there.url):
@@ -109,7 +109,7 @@ def start(where: Path, request: ServerOptions) -> RunningServer:
         if time.monotonic() > deadline:
             child.terminate()
             child.wait()
-            raise _did_not_start(f"it did not answer within {START_PATIENCE_S:.0f} s", log, begin)
+            raise _did_not_start(f"it did not answer within {START_TIMEOUT_S:.0f} s", log, begin)
         time.sleep(0.05)
 
 

@@ -226,7 +226,7 @@ def _needs_it_down(where: Path, what: str) -> None:
     if pid is not None:
         raise UserError(
             f"lehr db {what} needs the server to be stopped: process {pid} uses {where}.",
-            hint="Stop it: lehr down --keep-trainings (the next lehr up adopts the trainings)",
+            hint="Stop it: lehr down --keep-runs (the next lehr up adopts the trainings)",
         )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 LR_GRID_IN_TREE = "sweeps/lr_grid.yaml"
-_CLUSTER_PATIENCE_S = 120.0
+_CLUSTER_TIMEOUT_S = 120.0
 
 
 @app.command("demo")
@@ -93,7 +93,7 @@ def _wait_for_cluster(client: Client) -> ClusterView:
     Raises:
         LehrError: it did not come up; with the reason that it gives.
     """
-    deadline = time.monotonic() + _CLUSTER_PATIENCE_S
+    deadline = time.monotonic() + _CLUSTER_TIMEOUT_S
     with notes().status("Starting the cluster"):
         while True:
             cluster = client.cluster()
@@ -103,7 +103,7 @@ def _wait_for_cluster(client: Client) -> ClusterView:
                 raise LehrError(f"the cluster has no GPUs: {cluster.message}.")
             if time.monotonic() > deadline:
                 raise LehrError(
-                    f"the cluster is {cluster.state} after {_CLUSTER_PATIENCE_S:.0f} s"
+                    f"the cluster is {cluster.state} after {_CLUSTER_TIMEOUT_S:.0f} s"
                     f"{f': {cluster.message}' if cluster.message else ''}.",
                     hint="Check this machine: lehr doctor        Status: lehr status",
                 )

@@ -39,13 +39,13 @@ def alive(process: ProcessId) -> bool:
     return identify(process.pid) == process
 
 
-def stop(process: ProcessId, *, patience_s: float) -> bool:
-    """SIGTERM, then SIGKILL if it is still there after ``patience_s``. True if it was killed.
+def stop(process: ProcessId, *, timeout_s: float) -> bool:
+    """SIGTERM, then SIGKILL if it is still there after ``timeout_s``. True if it was killed.
 
     Raises:
         PermissionError: it belongs to somebody else.
     """
-    if not _signal(process, signal.SIGTERM) or wait_gone(process, patience_s):
+    if not _signal(process, signal.SIGTERM) or wait_gone(process, timeout_s):
         return False
     _signal(process, signal.SIGKILL)
     wait_gone(process, 10.0)

@@ -136,7 +136,7 @@ def bring_up(request: ServerOptions, *, as_it_stands: bool = False) -> tuple[Run
     if not answers(there.url):
         raise LehrError(
             f"the server, process {there.process.pid}, does not answer at {there.url}.",
-            hint="Restart it: lehr down --keep-trainings, then lehr up",
+            hint="Restart it: lehr down --keep-runs, then lehr up",
         )
     if not as_it_stands:
         _check_same(there, request)
@@ -177,16 +177,14 @@ def _gpus_by_default(there: RunningServer, has: ServerOptions) -> int | None:
 def down(
     keep_runs: Annotated[
         bool,
-        typer.Option(
-            "--keep-trainings", help="Leave trainings running. The next `up` adopts them."
-        ),
+        typer.Option("--keep-runs", help="Leave runs training. The next `up` adopts them."),
     ] = False,
-    patience_s: Annotated[
+    timeout_s: Annotated[
         float,
         typer.Option(
-            "--patience",
+            "--timeout",
             min=1,
-            help="Seconds to wait for trainings to save and for copies to finish.",
+            help="Seconds to wait for runs to save and for copies to finish.",
         ),
     ] = 120.0,
     as_json: JsonOption = False,
@@ -196,17 +194,17 @@ def down(
     Stopped trainings resume from where they were saved after the next `up`. Pending copies of
     checkpoints are finished first, unless their storage fails. Unfinished copies are listed, and
     continue after the next `up`.
-    JSON: {stopped: [words], trainings: {saved, killed, kept}, uncopied: {place: checkpoints}}.
+    JSON: {stopped: [words], runs: {saved, killed, kept}, uncopied: {place: checkpoints}}.
     """
     from lehr.cli.shutdown import take_down
 
     with notes().status("Stopping"):
-        report = take_down(home.home(), keep_runs=keep_runs, patience_s=patience_s)
+        report = take_down(home.home(), keep_runs=keep_runs, timeout_s=timeout_s)
     if as_json:
         print_json(
             {
                 "stopped": report.stopped,
-                "trainings": {
+                "runs": {
                     "saved": report.saved,
                     "killed": report.killed,
                     "kept": report.kept,

@@ -20,7 +20,7 @@ from lehr.errors import Conflict
 from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
 
-SERVER_PATIENCE_S = 20.0
+SERVER_TIMEOUT_S = 20.0
 
 
 @dataclass
@@ -38,7 +38,7 @@ class ShutdownReport:
         return bool(self.stopped or self.saved or self.killed or self.kept)
 
 
-def take_down(where: Path, *, keep_runs: bool, patience_s: float) -> ShutdownReport:
+def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownReport:
     """End it; what is not there is passed over.
 
     Raises:
@@ -48,11 +48,11 @@ def take_down(where: Path, *, keep_runs: bool, patience_s: float) -> ShutdownRep
     if not where.is_dir():
         return report
     with one_at_a_time(where):
-        _take_down(where, report, keep_runs=keep_runs, patience_s=patience_s)
+        _take_down(where, report, keep_runs=keep_runs, timeout_s=timeout_s)
     return report
 
 
-def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, patience_s: float) -> None:
+def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_s: float) -> None:
     there = running_server(where)
     if there is not None and there.request is None:
         raise Conflict(
@@ -61,7 +61,7 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, patience
             "trainings and Ray that it left running.",
         )
     if there is not None:
-        killed = stop(there.process, patience_s=SERVER_PATIENCE_S)
+        killed = stop(there.process, timeout_s=SERVER_TIMEOUT_S)
         report.stopped.append(
             "the server (killed: it did not end by itself)" if killed else "the server"
         )
@@ -72,7 +72,7 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, patience
         if keep_runs:
             report.kept = sum(entry.exit() is None for entry in entries)
         else:
-            _end_trainings(entries, patience_s, report)
+            _end_trainings(entries, timeout_s, report)
         if ray_head.stop(where):
             report.stopped.append("Ray")
 
@@ -83,18 +83,18 @@ def _live(where: Path) -> list[AttemptDir]:
     return [entry for entry in (AttemptDir(str(path)) for path in folders) if entry.held()]
 
 
-def _end_trainings(entries: list[AttemptDir], patience_s: float, report: ShutdownReport) -> None:
+def _end_trainings(entries: list[AttemptDir], timeout_s: float, report: ShutdownReport) -> None:
     training = [entry for entry in entries if entry.exit() is None]
     for entry in training:
         _signal_shim(entry, signal.SIGTERM)
-    left = _wait(training, patience_s)
+    left = _wait(training, timeout_s)
     for entry in left:
         entry.press("kill", "lehr down: it did not save in time")
         _signal_shim(entry, signal.SIGUSR1)
     _wait(left, 30.0)
     report.killed = len(left)
     report.saved = len(training) - len(left)
-    _finish_copies(entries, patience_s, report)
+    _finish_copies(entries, timeout_s, report)
     # What is left of a shim now only waits to deliver; the next server has that done anew.
     for entry in entries:
         _signal_shim(entry, signal.SIGKILL)

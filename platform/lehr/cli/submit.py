@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lehr.specs import RunSpec
 
 app = typer.Typer(rich_markup_mode=None)
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 
 
 @app.command("submit")
@@ -75,7 +75,7 @@ def submit(
 
 def _first_word(run: Run) -> None:
     """Give the dispatcher a moment to say where the run goes, or what it waits for."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while run.state == "queued" and not run.view.pending_reason and time.monotonic() < deadline:
         time.sleep(0.05)
         try:

@@ -50,7 +50,7 @@ _BY_STATUS: dict[int, type[LehrError]] = {
 }
 _TRIES = 4
 _LONGEST_PAUSE_S = 5.0
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 """A server that restarts must not end a wait of hours."""
 SLOW_S = 3.0
 """Without an answer for so long, whoever waits is told."""
@@ -213,7 +213,7 @@ class Transport:
             except httpx.TransportError as error:
                 self._distrust()
                 # The server restarts, or a proxy cut us off: the next connection tells which.
-                if heard_at is None or time.monotonic() - heard_at > PATIENCE_S:
+                if heard_at is None or time.monotonic() - heard_at > TIMEOUT_S:
                     raise self._unavailable(error) from error
             self.sleep(0.5)
 

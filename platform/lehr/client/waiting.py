@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
-from lehr.client.transport import PATIENCE_S
+from lehr.client.transport import TIMEOUT_S
 from lehr.errors import ServerUnavailable
 
 V = TypeVar("V")
@@ -62,7 +62,7 @@ class Wait:
         try:
             yield
         except ServerUnavailable:
-            if self._answered_at is None or time.monotonic() - self._answered_at > PATIENCE_S:
+            if self._answered_at is None or time.monotonic() - self._answered_at > TIMEOUT_S:
                 raise
         else:
             self._answered_at = time.monotonic()

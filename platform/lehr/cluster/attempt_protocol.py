@@ -31,9 +31,9 @@ STOPPING_HEARTBEAT_S = 1.0
 
 
 class AttemptProtocol:
-    def __init__(self, store: Store, pulses: HeartbeatTable, wake: Callable[[], None]) -> None:
+    def __init__(self, store: Store, heartbeats: HeartbeatTable, wake: Callable[[], None]) -> None:
         self._store = store
-        self._pulses = pulses
+        self._heartbeats = heartbeats
         self._wake = wake
         self._exits = threading.Lock()
         """Two parts of a gang must not each record themselves over the other."""
@@ -47,7 +47,7 @@ class AttemptProtocol:
 
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         heartbeat = self._store.heartbeat(attempt_id, step=payload.get("step"))
-        self._pulses.heartbeat(
+        self._heartbeats.heartbeat(
             attempt_id,
             step=payload.get("step"),
             elapsed_s=payload.get("elapsed_s"),
@@ -62,7 +62,7 @@ class AttemptProtocol:
             "interval_s": HEARTBEAT_S,
         }
         killpoints.reached("server: before a heartbeat is answered")
-        stop_level = self._pulses.of(attempt_id).stop_level
+        stop_level = self._heartbeats.of(attempt_id).stop_level
         if stop_level is not None:
             answer["stop_level"], answer["stop_reason"] = stop_level[0].value, stop_level[1]
         if answer["orders"]["desired"] != "run":

@@ -47,7 +47,7 @@ class BridgeClient:
         gpus: how many GPUs the embedded head offers.
         node: the embedded head's node name.
         server_url: where shippers reach this server.
-        on_news: called with each news line, in the keeper's thread.
+        on_news: called with each news line, in the client's thread.
         on_state: called with ("starting" | "up" | "down", message).
     """
 

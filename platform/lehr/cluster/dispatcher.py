@@ -51,7 +51,7 @@ GATHER_S = 0.02
 """Between being woken and looking: what changes together is looked at together."""
 SETTLE_WAIT_S = 20.0
 """For the streams of an attempt that has exited; then its run is settled from exit.json alone."""
-DEFAULT_PATIENCE = rc.Timeouts()
+DEFAULT_TIMEOUTS = rc.Timeouts()
 DEFAULT_THRESHOLDS = Thresholds()
 NO_GPUS_HERE = (
     "this machine's driver lists no GPU; see lehr doctor. To train on the CPU, on logical GPUs: "
@@ -76,7 +76,7 @@ class Dispatcher:
         server_url: where shippers reach this server.
         trainer: the module that trains, or a script ending in ``.py``.
         node: the embedded head's node name; by default the host's.
-        patience: how long what is waited for.
+        timeouts: how long what is waited for.
         thresholds: when an attempt counts as silent.
     """
 
@@ -90,13 +90,13 @@ class Dispatcher:
         server_url: str,
         trainer: str | None = None,
         node: str | None = None,
-        patience: rc.Timeouts = DEFAULT_PATIENCE,
+        timeouts: rc.Timeouts = DEFAULT_TIMEOUTS,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> None:
         self.store = store
-        self.pulses = HeartbeatTable()
-        self.handlers = AttemptProtocol(store, self.pulses, self.wake)
-        self._patience = patience
+        self.heartbeats = HeartbeatTable()
+        self.handlers = AttemptProtocol(store, self.heartbeats, self.wake)
+        self._timeouts = timeouts
         self._thresholds = thresholds
         name = node or socket.gethostname().partition(".")[0]
         expected: dict[str, list[dict[str, Any]]] = {}
@@ -106,7 +106,7 @@ class Dispatcher:
             expected[name] = [gpu.to_json() for gpu in gpu_inventory.node_gpus(offered)]
         self._embedded = ray_address is None
         self._cluster = Cluster(expected)
-        self._keeper = BridgeClient(
+        self._bridge = BridgeClient(
             home,
             ray_address=ray_address,
             gpus=offered,
@@ -115,11 +115,11 @@ class Dispatcher:
             on_news=self._hear,
             on_state=self._bridge_state,
         )
-        self._starter = Launcher(
+        self._launcher = Launcher(
             store,
             self._cluster,
-            self._keeper,
-            self.pulses,
+            self._bridge,
+            self.heartbeats,
             AttemptTokens(home),
             LaunchSettings(
                 runs_dir=homes.runs_dir(home),
@@ -129,7 +129,7 @@ class Dispatcher:
             ),
             self.wake,
         )
-        self._isolation = Isolation(partial(give_up, store), self.pulses.now)
+        self._isolation = Isolation(partial(give_up, store), self.heartbeats.now)
         self._mirror = RunCache(store, self._isolation)
         self._sweeps = SweepController(store)
         self._rollouts = RolloutController(store, homes.runs_dir(home))
@@ -153,7 +153,7 @@ class Dispatcher:
         self._sweeps.look_at_all()
         self._rollouts.look_at_all()
         self._thread.start()
-        self._keeper.start()
+        self._bridge.start()
 
     def stop(self) -> None:
         """Stop deciding. Trainings, agents and the Ray head go on."""
@@ -161,8 +161,8 @@ class Dispatcher:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=30)
-        if self._keeper.started:
-            self._keeper.stop()
+        if self._bridge.started:
+            self._bridge.stop()
         self._unsubscribe()
 
     def wake(self) -> None:
@@ -233,14 +233,14 @@ class Dispatcher:
     def silences(self) -> dict[str, Liveness]:
         """By run id, for runs that have a living attempt."""
         return {
-            attempt.run_id: self.pulses.silence(attempt.id, self._thresholds)
+            attempt.run_id: self.heartbeats.silence(attempt.id, self._thresholds)
             for attempt in self.store.open_attempts()
             if attempt.exited_at is None and attempt.dispatched_at is not None
         }
 
     @property
     def bridge_pid(self) -> int | None:
-        return self._keeper.pid
+        return self._bridge.pid
 
     # -------------------------------------------------------------------------------- news
 
@@ -285,7 +285,7 @@ class Dispatcher:
 
     def tick(self) -> None:
         """Look, decide, act: once."""
-        self._starter.note_answers()
+        self._launcher.note_answers()
         self._apply_events()
         self._mirror.refresh()
         self._settle_ended()
@@ -295,7 +295,7 @@ class Dispatcher:
         self._apply_requests()
         self._mirror.refresh()
         attempts = self.store.open_attempts()
-        self.pulses.keep_only(attempt.id for attempt in attempts)
+        self.heartbeats.keep_only(attempt.id for attempt in attempts)
         members = snapshot.corrected(
             self._cluster.members(), attempts, self.store, self._self_reported_exits
         )
@@ -331,9 +331,9 @@ class Dispatcher:
     def _settle(self, attempt: Attempt) -> None:
         if attempt.open and not (attempt.exit or {}).get("stand_in"):
             # Its streams are on their way; then it is settled where they arrive.
-            pulse = self.pulses.of(attempt.id)
-            pulse.ended_since = pulse.ended_since or self.pulses.now()
-            if self.pulses.now() - pulse.ended_since < SETTLE_WAIT_S:
+            heartbeat = self.heartbeats.of(attempt.id)
+            heartbeat.ended_since = heartbeat.ended_since or self.heartbeats.now()
+            if self.heartbeats.now() - heartbeat.ended_since < SETTLE_WAIT_S:
                 return
         self.store.apply_events(attempt.id)
         state = finalize(self.store, attempt.id)
@@ -373,10 +373,10 @@ class Dispatcher:
         if limit is None:
             return False
         attempt = self.store.attempt(f"{run.id}-{run.attempt}")
-        pulse = self.pulses.of(attempt.id)
-        elapsed = pulse.elapsed_s
+        heartbeat = self.heartbeats.of(attempt.id)
+        elapsed = heartbeat.elapsed_s
         if elapsed is None:  # Not heard of yet. The record's times jump with the machine's clock.
-            elapsed = self.pulses.now() - pulse.first_known
+            elapsed = self.heartbeats.now() - heartbeat.first_known
         return bool(elapsed > limit)
 
     def _reconcile(self, attempts: list[Attempt], members: dict[str, Member]) -> None:
@@ -386,7 +386,7 @@ class Dispatcher:
 
         def look(attempt: Attempt) -> None:
             run = runs.get(attempt.run_id)
-            seen.append(snapshot.open_attempt(attempt, run, members, self.pulses))
+            seen.append(snapshot.open_attempt(attempt, run, members, self.heartbeats))
 
         for attempt in attempts:
             if not self._isolation.do(
@@ -396,7 +396,7 @@ class Dispatcher:
         actions = rc.reconcile(
             seen,
             [member.seen(but=unclear) for member in members.values()],
-            self._patience,
+            self._timeouts,
             membership_known=self._cluster.membership_known,
         )
         by_id = {attempt.id: attempt for attempt in attempts}
@@ -407,19 +407,19 @@ class Dispatcher:
     def _act(self, action: rc.Action, attempt: Attempt | None, members: dict[str, Member]) -> None:
         match action:
             case rc.StopAttempt():
-                self._starter.stop(action)
+                self._launcher.stop(action)
             case rc.Launch() if attempt is not None:
-                self._starter.launch(self.store.run(attempt.run_id), attempt)
+                self._launcher.launch(self.store.run(attempt.run_id), attempt)
             case rc.Adopt() if attempt is not None:
                 log.info("attempt %s is running: adopted", attempt.id)
                 self.store.update_attempt(attempt.id, dispatched_at=self.store.clock())
             case rc.MarkLost() if attempt is not None:
                 log.warning("attempt %s is lost: %s", attempt.id, action.message)
-                note = self._starter.stand_in(action.cause, action.message, action.node)
-                self._starter.record_exit(attempt.id, note)
+                note = self._launcher.stand_in(action.cause, action.message, action.node)
+                self._launcher.record_exit(attempt.id, note)
                 self._nodes.note_end()
             case rc.RecordExit() if attempt is not None:
-                self._starter.record_exit(attempt.id, snapshot.listed_exit(attempt, members))
+                self._launcher.record_exit(attempt.id, snapshot.listed_exit(attempt, members))
                 self._nodes.note_end()
             case rc.CloseAttempt() if attempt is not None:
                 self.store.close_attempt(attempt.id)
@@ -434,13 +434,13 @@ class Dispatcher:
         out = excluded(self.store.node_notes())
         decided = plan(
             waiting,
-            snapshot.active(attempts, self._mirror.runs(ACTIVE), members, self.pulses),
+            snapshot.active(attempts, self._mirror.runs(ACTIVE), members, self.heartbeats),
             [m.as_node(excluded=name in out) for name, m in members.items()],
         )
         self._order = decided.order
         queued = {run.id: run for run in self._mirror.runs({RunState.QUEUED})}
         for start in decided.starts:
-            begin = partial(self._starter.begin, queued[start.run_id], start.placement)
+            begin = partial(self._launcher.begin, queued[start.run_id], start.placement)
             self._isolation.do(start.run_id, "starting it", begin)
         reasons = decided.reasons
         if not self._cluster.has_no_gpus and not any(m.usable for m in members.values()):

@@ -46,20 +46,20 @@ class HeartbeatTable:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._guard = threading.Lock()
-        self._pulses: dict[str, Heartbeat] = {}
+        self._heartbeats: dict[str, Heartbeat] = {}
 
     def now(self) -> float:
         return self._clock()
 
     def of(self, attempt_id: str) -> Heartbeat:
         with self._guard:
-            return self._pulses.setdefault(attempt_id, Heartbeat(self._clock()))
+            return self._heartbeats.setdefault(attempt_id, Heartbeat(self._clock()))
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         wanted = set(attempt_ids)
         with self._guard:
-            for attempt_id in self._pulses.keys() - wanted:
-                del self._pulses[attempt_id]
+            for attempt_id in self._heartbeats.keys() - wanted:
+                del self._heartbeats[attempt_id]
 
     def heartbeat(
         self,
@@ -69,37 +69,39 @@ class HeartbeatTable:
         elapsed_s: float | None,
         node_rank: int | None = None,
     ) -> None:
-        pulse = self.of(attempt_id)
+        heartbeat = self.of(attempt_id)
         now = self._clock()
         with self._guard:
-            pulse.last_heartbeat = now
+            heartbeat.last_heartbeat = now
             if node_rank is not None:
-                pulse.node_heartbeats[node_rank] = now
-            pulse.elapsed_s = elapsed_s if elapsed_s is not None else pulse.elapsed_s
-            if step is not None and (not pulse.steps or step > pulse.steps[-1][1]):
-                pulse.steps.append((now, step))
+                heartbeat.node_heartbeats[node_rank] = now
+            heartbeat.elapsed_s = elapsed_s if elapsed_s is not None else heartbeat.elapsed_s
+            if step is not None and (not heartbeat.steps or step > heartbeat.steps[-1][1]):
+                heartbeat.steps.append((now, step))
 
     def since_contact_s(self, attempt_id: str) -> float:
-        pulse = self.of(attempt_id)
-        last = pulse.first_known if pulse.last_heartbeat is None else pulse.last_heartbeat
+        heartbeat = self.of(attempt_id)
+        last = (
+            heartbeat.first_known if heartbeat.last_heartbeat is None else heartbeat.last_heartbeat
+        )
         return self._clock() - last
 
     def since_step_s(self, attempt_id: str) -> float | None:
         """Since a step was last heard of that was new; None before the first."""
-        pulse = self.of(attempt_id)
+        heartbeat = self.of(attempt_id)
         with self._guard:
-            return self._clock() - pulse.steps[-1][0] if pulse.steps else None
+            return self._clock() - heartbeat.steps[-1][0] if heartbeat.steps else None
 
     def step_s(self, attempt_id: str) -> float | None:
         """Its usual seconds per step."""
-        pulse = self.of(attempt_id)
+        heartbeat = self.of(attempt_id)
         with self._guard:
-            return median_step_s(list(pulse.steps))
+            return median_step_s(list(heartbeat.steps))
 
     def silence(self, attempt_id: str, thresholds: Thresholds) -> Liveness:
-        pulse = self.of(attempt_id)
+        heartbeat = self.of(attempt_id)
         with self._guard:
-            history = list(pulse.steps)
+            history = list(heartbeat.steps)
         return liveness(
             since_contact_s=self.since_contact_s(attempt_id),
             since_step_s=self._clock() - history[-1][0] if history else None,

@@ -41,16 +41,16 @@ class Launcher:
         self,
         store: Store,
         cluster: Cluster,
-        keeper: BridgeClient,
-        pulses: HeartbeatTable,
+        bridge: BridgeClient,
+        heartbeats: HeartbeatTable,
         tokens: AttemptTokens,
         settings: LaunchSettings,
         wake: Callable[[], None],
     ) -> None:
         self._store = store
         self._cluster = cluster
-        self._keeper = keeper
-        self._pulses = pulses
+        self._bridge = bridge
+        self._heartbeats = heartbeats
         self._tokens = tokens
         self._settings = settings
         self._wake = wake
@@ -75,12 +75,14 @@ class Launcher:
 
     def launch(self, run: RunRow, attempt: Attempt) -> None:
         """Call the agents of its nodes; harmless when they have heard it before."""
-        pulse = self._pulses.of(attempt.id)
-        if self._pulses.now() < pulse.start_again:
+        heartbeat = self._heartbeats.of(attempt.id)
+        if self._heartbeats.now() < heartbeat.start_again:
             return
-        if pulse.failed_starts >= START_TRIES:
-            words = f"its node did not start it in {START_TRIES} tries: {pulse.start_error}"
-            self.record_exit(attempt.id, self.stand_in("launch_failed", words, pulse.start_node))
+        if heartbeat.failed_starts >= START_TRIES:
+            words = f"its node did not start it in {START_TRIES} tries: {heartbeat.start_error}"
+            self.record_exit(
+                attempt.id, self.stand_in("launch_failed", words, heartbeat.start_node)
+            )
             return
         addresses = {name: member.address for name, member in self._cluster.members().items()}
         token = self._tokens.token(attempt.id)
@@ -90,10 +92,10 @@ class Launcher:
         except (LehrError, ValueError) as error:
             self.record_exit(attempt.id, self.stand_in("launch_failed", str(error)))
             return
-        pulse.in_flight += len(placement_of(attempt))
+        heartbeat.in_flight += len(placement_of(attempt))
         for node, launch in orders.items():
             killpoints.reached("server: before a start is asked for")
-            future = self._keeper.request("start", node, launch=launch)
+            future = self._bridge.request("start", node, launch=launch)
             killpoints.reached("server: after a start is asked for")
             gpus = tuple(launch["gpus"])
             future.add_done_callback(partial(self._answered, node, attempt.id, gpus))
@@ -123,29 +125,31 @@ class Launcher:
         with self._guard:
             answers, self._answers = self._answers, []
         for attempt_id, node, error in answers:
-            pulse = self._pulses.of(attempt_id)
-            pulse.in_flight -= 1
+            heartbeat = self._heartbeats.of(attempt_id)
+            heartbeat.in_flight -= 1
             if error is not None:
                 log.warning("start of %s: %s", attempt_id, error)
                 # Only what an agent itself refused counts: a bridge that is down is nobody's fault.
                 if isinstance(error, AgentRefused):
-                    pulse.failed_starts += 1
-                    pulse.start_error, pulse.start_node = str(error), node
-                pulse.start_again = self._pulses.now() + min(30.0, 2.0**pulse.failed_starts)
-            elif pulse.in_flight == 0:
+                    heartbeat.failed_starts += 1
+                    heartbeat.start_error, heartbeat.start_node = str(error), node
+                heartbeat.start_again = self._heartbeats.now() + min(
+                    30.0, 2.0**heartbeat.failed_starts
+                )
+            elif heartbeat.in_flight == 0:
                 self._store.update_attempt(attempt_id, dispatched_at=self._store.clock())
 
     def stop(self, action: rc.StopAttempt) -> None:
         """By its node's agent; heartbeats bring the same, should Ray be down."""
-        self._pulses.of(action.attempt_id).stop_level = (action.stop_level, action.reason)
-        now = self._pulses.now()
+        self._heartbeats.of(action.attempt_id).stop_level = (action.stop_level, action.reason)
+        now = self._heartbeats.now()
         for node in action.nodes:
             key = (action.attempt_id, node, action.stop_level)
             if now - self._asked.get(key, -STOP_AGAIN_S) < STOP_AGAIN_S:
                 continue
             self._asked[key] = now
             killpoints.reached("server: before a stop is asked for")
-            self._keeper.request(
+            self._bridge.request(
                 "stop",
                 node,
                 attempt_id=action.attempt_id,

@@ -47,17 +47,19 @@ def transition_for_request(state: RunState, desired: Desired) -> RunState | None
 
 
 def open_attempt(
-    attempt: Attempt, run: RunRow | None, members: Mapping[str, Member], pulses: HeartbeatTable
+    attempt: Attempt, run: RunRow | None, members: Mapping[str, Member], heartbeats: HeartbeatTable
 ) -> OpenAttempt:
     """``run``: the attempt's run if it is active, else None."""
-    pulse = pulses.of(attempt.id)
-    _hear_from_record(attempt, pulses)
-    now = pulses.now()
+    heartbeat = heartbeats.of(attempt.id)
+    _hear_from_record(attempt, heartbeats)
+    now = heartbeats.now()
     wanted = run is not None and run.attempt == attempt.number
     desired = effective_desired(run) if run is not None and wanted else Desired.CANCEL
     over = run is not None and wanted and over_time_limit(run)
     if desired is not Desired.RUN or over:
-        pulse.request_since = now if pulse.request_since is None else pulse.request_since
+        heartbeat.request_since = (
+            now if heartbeat.request_since is None else heartbeat.request_since
+        )
     nodes = [str(share["node"]) for share in attempt.placement]
     listed = [
         member.attempts[attempt.id]
@@ -68,41 +70,43 @@ def open_attempt(
     ended = any(one.state is AttemptPhase.ENDED for one in listed)
     notes = [*parts.values(), *(one.exit for one in listed if one.exit is not None)]
     if attempt.exited_at is not None or parts or ended:
-        pulse.ended_since = now if pulse.ended_since is None else pulse.ended_since
+        heartbeat.ended_since = now if heartbeat.ended_since is None else heartbeat.ended_since
     return OpenAttempt(
         id=attempt.id,
         nodes=tuple(nodes),
         wanted=wanted,
         desired=desired,
         over_time_limit=over,
-        stalled=_stalled(attempt, run, pulses),
+        stalled=_stalled(attempt, run, heartbeats),
         dispatched=attempt.dispatched_at is not None or attempt.last_heartbeat_at is not None,
-        in_flight=pulse.in_flight > 0,
+        in_flight=heartbeat.in_flight > 0,
         exited=attempt.exited_at is not None,
         ended_nodes=frozenset(nodes[int(rank)] for rank in parts),
         ended_well=bool(notes) and all(note.get("code") == 0 for note in notes),
-        since_contact_s=pulses.since_contact_s(attempt.id),
+        since_contact_s=heartbeats.since_contact_s(attempt.id),
         silent_nodes={
-            name: now - pulse.node_heartbeats.get(rank, pulse.first_known)
+            name: now - heartbeat.node_heartbeats.get(rank, heartbeat.first_known)
             for rank, name in enumerate(nodes)
             if len(nodes) > 1
         },
         # What it said in its stream was heard, too: the first heartbeat comes seconds later.
         heard=attempt.last_heartbeat_at is not None or attempt.events_applied > 0,
-        since_request_s=now - pulse.request_since if pulse.request_since is not None else 0.0,
-        since_ended_s=now - pulse.ended_since if pulse.ended_since is not None else 0.0,
+        since_request_s=now - heartbeat.request_since
+        if heartbeat.request_since is not None
+        else 0.0,
+        since_ended_s=now - heartbeat.ended_since if heartbeat.ended_since is not None else 0.0,
     )
 
 
-def _stalled(attempt: Attempt, run: RunRow | None, pulses: HeartbeatTable) -> str | None:
+def _stalled(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> str | None:
     limit = run.spec.get("stall_limit_s") if run is not None else None
-    since = pulses.since_step_s(attempt.id)
+    since = heartbeats.since_step_s(attempt.id)
     # Only what is heard of can be told to have stopped; of the others nothing is known.
     if (
         limit is None
         or since is None
         or since <= limit
-        or pulses.since_contact_s(attempt.id) > limit
+        or heartbeats.since_contact_s(attempt.id) > limit
     ):
         return None
     return f"no step for {since:.0f} s: stall_limit_s is {limit:g}"
@@ -118,13 +122,13 @@ def listed_exit(attempt: Attempt, members: Mapping[str, Member]) -> dict[str, An
     return merge_exit_reports(parts) if len(attempt.placement) > 1 else dict(parts["0"])
 
 
-def _hear_from_record(attempt: Attempt, pulses: HeartbeatTable) -> None:
+def _hear_from_record(attempt: Attempt, heartbeats: HeartbeatTable) -> None:
     """A heartbeat that was recorded by another way than ``on_heartbeat`` counts as heard now."""
-    pulse = pulses.of(attempt.id)
-    if attempt.last_heartbeat_at != pulse.recorded_heartbeat:
-        if pulse.recorded_heartbeat is not None:
-            pulses.heartbeat(attempt.id, step=attempt.last_step, elapsed_s=None)
-        pulse.recorded_heartbeat = attempt.last_heartbeat_at
+    heartbeat = heartbeats.of(attempt.id)
+    if attempt.last_heartbeat_at != heartbeat.recorded_heartbeat:
+        if heartbeat.recorded_heartbeat is not None:
+            heartbeats.heartbeat(attempt.id, step=attempt.last_step, elapsed_s=None)
+        heartbeat.recorded_heartbeat = attempt.last_heartbeat_at
 
 
 def waiting(run: RunRow, sweep: SweepRow | None, store: Store) -> Waiting:
@@ -157,7 +161,7 @@ def active(
     attempts: Sequence[Attempt],
     runs: Sequence[RunRow],
     members: Mapping[str, Member],
-    pulses: HeartbeatTable,
+    heartbeats: HeartbeatTable,
 ) -> list[Active]:
     """All that holds GPUs: attempts that have not exited, and what agents found besides."""
     by_id = {run.id: run for run in runs}
@@ -176,7 +180,7 @@ def active(
                 name=run.name if run is not None else attempt.id,
                 project=run.project if run is not None else "default",
                 sweep_id=run.sweep_id if run is not None else None,
-                remaining_s=_remaining_s(attempt, run, pulses),
+                remaining_s=_remaining_s(attempt, run, heartbeats),
             )
         )
     for member in members.values():
@@ -226,8 +230,8 @@ def corrected(
     return found
 
 
-def _remaining_s(attempt: Attempt, run: RunRow | None, pulses: HeartbeatTable) -> float | None:
-    step_s = pulses.step_s(attempt.id)
+def _remaining_s(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> float | None:
+    step_s = heartbeats.step_s(attempt.id)
     if run is None or step_s is None or attempt.last_step is None:
         return None
     steps = run.spec.get("train", {}).get("steps")

@@ -162,7 +162,7 @@ Action = Launch | Adopt | StopAttempt | MarkLost | RecordExit | CloseAttempt
 def reconcile(
     attempts: Sequence[OpenAttempt],
     nodes: Iterable[NodeSeen],
-    patience: Timeouts = Timeouts(),
+    timeouts: Timeouts = Timeouts(),
     *,
     membership_known: bool = True,
 ) -> list[Action]:
@@ -171,14 +171,14 @@ def reconcile(
     Args:
         attempts: every open attempt in the record.
         nodes: every node that is or was a member.
-        patience: the limits.
+        timeouts: the limits.
         membership_known: whether Ray answers. When its head is down, nobody knows who is a
             member, and no node counts as lost.
     """
     seen = {node.name: node for node in nodes}
     actions: list[Action] = []
     for attempt in attempts:
-        actions.extend(_judge(attempt, seen, patience, membership_known=membership_known))
+        actions.extend(_judge(attempt, seen, timeouts, membership_known=membership_known))
     actions.extend(_orphans({attempt.id for attempt in attempts}, seen.values()))
     return actions
 
@@ -186,7 +186,7 @@ def reconcile(
 def _judge(
     attempt: OpenAttempt,
     seen: Mapping[str, NodeSeen],
-    patience: Timeouts,
+    timeouts: Timeouts,
     *,
     membership_known: bool,
 ) -> list[Action]:
@@ -204,9 +204,9 @@ def _judge(
     live = tuple(name for name, state in found.items() if state is AttemptPhase.LIVE)
 
     if attempt.exited:
-        return _after_exit(attempt, live, lost, absent, patience)
+        return _after_exit(attempt, live, lost, absent, timeouts)
     for name in lost:
-        if attempt.silent_nodes.get(name, attempt.since_contact_s) > patience.lease_s:
+        if attempt.silent_nodes.get(name, attempt.since_contact_s) > timeouts.lease_s:
             return _lost(attempt, live, "node_lost", f"node {name} was lost", name)
     if not attempt.dispatched:
         return _undispatched(attempt, mine, live, absent)
@@ -214,13 +214,13 @@ def _judge(
         # An agent answers and has never heard of it: neither processes nor files are there.
         return _lost(attempt, live, "shim_lost", f"no trace of it is left on node {absent[0]}")
     if found and not live and len(found) == len(attempt.nodes):
-        return [RecordExit(attempt.id)] if attempt.since_ended_s > patience.collect_s else []
+        return [RecordExit(attempt.id)] if attempt.since_ended_s > timeouts.collect_s else []
     actions: list[Action] = []
     if not attempt.wanted:
         actions += _stop(attempt, live, StopLevel.KILL, "superseded by another attempt")
     elif attempt.desired is not Desired.RUN or attempt.over_time_limit:
-        actions += _stopping(attempt, live, patience)
-    elif not attempt.heard and attempt.since_contact_s > patience.first_heartbeat_s:
+        actions += _stopping(attempt, live, timeouts)
+    elif not attempt.heard and attempt.since_contact_s > timeouts.first_heartbeat_s:
         actions += _lost(
             attempt,
             live,
@@ -232,7 +232,7 @@ def _judge(
     elif attempt.stalled is not None:
         actions += _stop(attempt, live, StopLevel.KILL, attempt.stalled)
     elif len(live) < len(found) and not (
-        attempt.ended_well and attempt.since_ended_s <= patience.gang_drain_s
+        attempt.ended_well and attempt.since_ended_s <= timeouts.gang_drain_s
     ):
         # A gang is whole or it is nothing: where one node's part ended, the others must.
         actions += _stop(attempt, live, _gang_stop_level(attempt), "another node's part ended")
@@ -259,25 +259,25 @@ def _after_exit(
     live: tuple[str, ...],
     lost: Sequence[str],
     absent: Sequence[str],
-    patience: Timeouts,
+    timeouts: Timeouts,
 ) -> list[Action]:
-    if live and attempt.since_ended_s > patience.exit_grace_s:
+    if live and attempt.since_ended_s > timeouts.exit_grace_s:
         # Another node's part, or a fenced one that came back with its node.
         return _stop(attempt, live, StopLevel.KILL, "it has ended")
     gone = {*lost, *absent}
     if absent and gone >= set(attempt.nodes):
         return [CloseAttempt(attempt.id)]
-    if gone >= set(attempt.nodes) and attempt.since_ended_s > patience.abandon_s:
+    if gone >= set(attempt.nodes) and attempt.since_ended_s > timeouts.abandon_s:
         return [CloseAttempt(attempt.id)]
     return []
 
 
-def _stopping(attempt: OpenAttempt, live: tuple[str, ...], patience: Timeouts) -> list[Action]:
+def _stopping(attempt: OpenAttempt, live: tuple[str, ...], timeouts: Timeouts) -> list[Action]:
     saves = attempt.desired is Desired.PAUSE or attempt.over_time_limit
     term, kill = (
-        (patience.pause_term_s, patience.pause_kill_s)
+        (timeouts.pause_term_s, timeouts.pause_kill_s)
         if saves and attempt.desired in {Desired.PAUSE, Desired.RUN}
-        else (patience.cancel_term_s, patience.cancel_kill_s)
+        else (timeouts.cancel_term_s, timeouts.cancel_kill_s)
     )
     if attempt.since_request_s > kill:
         return _stop(attempt, live, StopLevel.KILL, "it did not stop when asked")

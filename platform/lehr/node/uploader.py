@@ -29,7 +29,7 @@ from lehr_trainer.contract import layout
 
 LOOK_S = 0.5
 BACKOFF_S = (1.0, 60.0)
-PATIENCE_S = 3600.0
+TIMEOUT_S = 3600.0
 """After the training's end: what could not be copied by then is given up."""
 TELL_AGAIN_S = 5.0
 """While the server does not know of a checkpoint yet."""
@@ -86,7 +86,7 @@ class Uploader:
             self.standing = standing
 
     def overdue(self) -> bool:
-        return self.ended_at is not None and time.monotonic() - self.ended_at > PATIENCE_S
+        return self.ended_at is not None and time.monotonic() - self.ended_at > TIMEOUT_S
 
     def waiting(self) -> list[Path]:
         """Checkpoints of this attempt that have no copy yet, oldest first."""

@@ -112,7 +112,7 @@ Space = Mapping[str, Range | Sequence[Any]]
 
 _COUNTED = 100_000
 """Spaces of at most so many points are drawn without repetition by shuffling them."""
-_PATIENCE = 1_000
+_LIMIT = 1_000
 """Draws in a row that bring nothing new before a space counts as drawn out."""
 
 
@@ -152,7 +152,7 @@ def random_points(space: Space, seed: int) -> Iterator[dict[str, Any]]:
         }
         key = point_key(point)
         fruitless = fruitless + 1 if key in seen else 0
-        if fruitless > _PATIENCE:
+        if fruitless > _LIMIT:
             return
         if key not in seen:
             seen.add(key)

@@ -162,7 +162,7 @@ def test_memory_is_within_plan_and_card():
     assert verdict("memory", seen(curves=memory(limit * 0.99))) == "passed"
     # What is too much is known at once.
     assert verdict("memory", seen(curves=memory(limit * 1.01), complete=False)) == "failed"
-    # P1: 14.9 GB at the peak, 73.8 reserved; it is the card that overflows.
+    # Seen on an H100: 14.9 GB at the peak, 73.8 reserved; it is the card that overflows.
     assert verdict("memory", seen(curves=memory(limit * 0.9, 75.0))) == "passed"
     assert verdict("memory", seen(curves=memory(limit * 0.9, 77.0))) == "failed"
     stated = with_gate(ONE, "memory", at_most_gb=0.5)

@@ -66,7 +66,7 @@ def test_an_unknown_shell_is_an_error_that_names_those_there_are(tmp_path):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_completes_commands_options_and_names(shell, tmp_path, monkeypatch):
     # A person waits a moment at most; a loaded machine may need longer to answer.
-    monkeypatch.setattr(completion, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(completion, "_TIMEOUT_S", 60.0)
     assert "submit" in " ".join(asked(shell, "lehr su"))
     assert "--dry-run" in " ".join(asked(shell, "lehr submit --dr"))
     with served(tmp_path / "home") as (api, address):

@@ -109,7 +109,7 @@ def test_what_needs_the_server_stopped_says_so_and_touches_nothing(
     assert done.returncode == 2
     assert done.stderr == (
         f"lehr db {what} needs the server to be stopped: process {os.getpid()} uses {store.home}.\n"
-        "  Stop it: lehr down --keep-trainings (the next lehr up adopts the trainings)\n"
+        "  Stop it: lehr down --keep-runs (the next lehr up adopts the trainings)\n"
     )
     assert (store.home / "streams.db").stat().st_ino == before
 

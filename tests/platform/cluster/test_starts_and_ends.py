@@ -94,7 +94,7 @@ def test_a_bridge_that_is_down_is_no_refusal_of_the_node(bench, monkeypatch):
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.dispatcher._keeper, "request", down)
+        patch.setattr(bench.dispatcher._bridge, "request", down)
         run = bench.waiting()
         for _ in range(30):
             bench.tick(5)

@@ -22,7 +22,7 @@ from lehr.control.reconcile import (
 )
 from lehr_testing.properties import examples
 
-PATIENCE = Timeouts()
+TIMEOUTS = Timeouts()
 
 
 def attempt(**changes) -> OpenAttempt:
@@ -37,7 +37,7 @@ def node(
 
 
 def decide(one: OpenAttempt, *nodes: NodeSeen, known: bool = True):
-    return reconcile([one], nodes, PATIENCE, membership_known=known)
+    return reconcile([one], nodes, TIMEOUTS, membership_known=known)
 
 
 def test_what_lives_and_is_wanted_is_left_alone():
@@ -54,20 +54,20 @@ def test_silence_alone_never_ends_an_attempt():
 
 def test_a_lost_node_loses_its_attempt_once_the_lease_is_over_and_not_before():
     gone = node(alive=False, answered=False)
-    assert decide(attempt(since_contact_s=PATIENCE.lease_s - 1), gone) == []
-    [action] = decide(attempt(since_contact_s=PATIENCE.lease_s + 1), gone)
+    assert decide(attempt(since_contact_s=TIMEOUTS.lease_s - 1), gone) == []
+    [action] = decide(attempt(since_contact_s=TIMEOUTS.lease_s + 1), gone)
     assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")
 
 
 def test_a_node_that_nobody_knows_is_a_lost_one():
-    assert decide(attempt(since_contact_s=PATIENCE.lease_s - 1)) == []
-    [action] = decide(attempt(since_contact_s=PATIENCE.lease_s + 1))
+    assert decide(attempt(since_contact_s=TIMEOUTS.lease_s - 1)) == []
+    [action] = decide(attempt(since_contact_s=TIMEOUTS.lease_s + 1))
     assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")
 
 
 def test_each_node_of_a_gang_has_a_lease_of_its_own():
     seen = [node("n1", r_1=AttemptPhase.LIVE), node("n2", alive=False, answered=False)]
-    silent = attempt(nodes=("n1", "n2"), silent_nodes={"n2": PATIENCE.lease_s + 1})
+    silent = attempt(nodes=("n1", "n2"), silent_nodes={"n2": TIMEOUTS.lease_s + 1})
     assert [type(action) for action in decide(silent, *seen)] == [StopAttempt, MarkLost]
     heard = attempt(nodes=("n1", "n2"), since_contact_s=1e6, silent_nodes={"n2": 1.0})
     assert decide(heard, *seen) == []
@@ -151,25 +151,25 @@ def test_a_superseded_attempt_that_comes_back_is_killed():
 
 
 def test_strangers_are_killed():
-    [action] = reconcile([], [node(old_3=AttemptPhase.LIVE, done_1=AttemptPhase.ENDED)], PATIENCE)
+    [action] = reconcile([], [node(old_3=AttemptPhase.LIVE, done_1=AttemptPhase.ENDED)], TIMEOUTS)
     assert action == StopAttempt("old-3", ("n1",), StopLevel.KILL, "no open attempt")
 
 
 def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
     ended = node(r_1=AttemptPhase.ENDED)
     assert decide(attempt(since_ended_s=5.0), ended) == []
-    assert decide(attempt(since_ended_s=PATIENCE.collect_s + 1), ended) == [RecordExit("r-1")]
+    assert decide(attempt(since_ended_s=TIMEOUTS.collect_s + 1), ended) == [RecordExit("r-1")]
 
 
 def test_nothing_heard_since_the_start_is_given_up_with_a_hint():
-    mute = attempt(heard=False, since_contact_s=PATIENCE.first_heartbeat_s + 1)
+    mute = attempt(heard=False, since_contact_s=TIMEOUTS.first_heartbeat_s + 1)
     stop, lose = decide(mute, node(r_1=AttemptPhase.LIVE))
     assert stop.stop_level is StopLevel.KILL
     assert (lose.cause, lose.node) == ("no_contact", "n1")
     assert "reach this server's address" in lose.message
     # Of a gang's nodes nobody knows which one it was.
     both = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.LIVE)]
-    gang = attempt(nodes=("n1", "n2"), heard=False, since_contact_s=PATIENCE.first_heartbeat_s + 1)
+    gang = attempt(nodes=("n1", "n2"), heard=False, since_contact_s=TIMEOUTS.first_heartbeat_s + 1)
     assert decide(gang, *both)[1].node is None
 
 
@@ -189,11 +189,11 @@ def test_a_gang_whose_one_part_completed_may_save_on_the_other():
     """torchrun's own exit barrier gives up after 300 s: the first rank's last save may take longer."""
     seen = [node(r_1=AttemptPhase.ENDED), node("n2", r_1=AttemptPhase.LIVE)]
     ends = {"nodes": ("n1", "n2"), "since_ended_s": 600.0}
-    assert reconcile([attempt(ended_well=True, **ends)], seen, PATIENCE) == []
-    [action] = reconcile([attempt(ended_well=False, **ends)], seen, PATIENCE)
+    assert reconcile([attempt(ended_well=True, **ends)], seen, TIMEOUTS) == []
+    [action] = reconcile([attempt(ended_well=False, **ends)], seen, TIMEOUTS)
     assert (action.nodes, action.stop_level) == (("n2",), StopLevel.KILL)
-    late = attempt(ended_well=True, **(ends | {"since_ended_s": PATIENCE.gang_drain_s + 1}))
-    [action] = reconcile([late], seen, PATIENCE)
+    late = attempt(ended_well=True, **(ends | {"since_ended_s": TIMEOUTS.gang_drain_s + 1}))
+    [action] = reconcile([late], seen, TIMEOUTS)
     assert action.stop_level is StopLevel.KILL
 
 
@@ -201,7 +201,7 @@ def test_an_attempt_of_which_nothing_more_can_come_is_closed():
     assert decide(attempt(exited=True), node()) == [CloseAttempt("r-1")]
     gone = node(alive=False, answered=False)
     assert decide(attempt(exited=True, since_ended_s=60.0), gone) == []
-    late = attempt(exited=True, since_ended_s=PATIENCE.abandon_s + 1)
+    late = attempt(exited=True, since_ended_s=TIMEOUTS.abandon_s + 1)
     assert decide(late, gone) == [CloseAttempt("r-1")]
 
 
@@ -249,7 +249,7 @@ def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second,
     ]
     by_name = {n.name: n for n in nodes}
     by_id = {one.id: one for one in open_ones}
-    actions = reconcile(open_ones, nodes, PATIENCE, membership_known=known)
+    actions = reconcile(open_ones, nodes, TIMEOUTS, membership_known=known)
     for action in actions:
         one = by_id.get(action.attempt_id)
         match action:

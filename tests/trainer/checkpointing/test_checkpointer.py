@@ -35,7 +35,7 @@ from lehr_trainer.step_control import StepControl, StepDecision
 from lehr_trainer.update_step import UpdateStep
 
 CPU = torch.device("cpu")
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Run:
@@ -104,7 +104,7 @@ class Gate:
 
         def write(*args: Any, **kwargs: Any) -> Any:
             self.reached.set()
-            assert self.opened.wait(PATIENCE_S)
+            assert self.opened.wait(TIMEOUT_S)
             if self.error is not None:
                 raise self.error
             return whole(*args, **kwargs)
@@ -134,7 +134,7 @@ def test_what_is_written_is_the_state_when_it_was_asked_for_to_the_byte(
         run.saver.attend()
         run.step()
     beside.save()
-    assert gate.reached.wait(PATIENCE_S)
+    assert gate.reached.wait(TIMEOUT_S)
     beside.step()  # Everything changes before a byte is written.
     beside.step()
     gate.opened.set()
@@ -151,7 +151,7 @@ def test_the_record_comes_when_the_checkpoint_is_whole_and_says_who_waited(
     run = Run(tmp_path)
     run.step()
     run.save()
-    assert gate.reached.wait(PATIENCE_S)
+    assert gate.reached.wait(TIMEOUT_S)
     assert run.records() == []
     assert not run.folder(1).exists()
     gate.opened.set()
@@ -177,7 +177,7 @@ def test_a_second_save_waits_for_the_first(
     run = Run(tmp_path)
     run.step()
     run.save()
-    assert gate.reached.wait(PATIENCE_S)
+    assert gate.reached.wait(TIMEOUT_S)
     run.step()
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(
@@ -247,7 +247,7 @@ def test_an_error_is_raised_once_at_the_next_boundary_and_earlier_checkpoints_st
 def _boundaries(attend: Callable[[], bool], wait: Callable[[], None]) -> None:
     """What the loop does between steps, until something has failed."""
     ended = threading.Event()
-    for _ in range(int(PATIENCE_S * 100)):
+    for _ in range(int(TIMEOUT_S * 100)):
         if attend():
             wait()
         ended.wait(0.01)
@@ -274,7 +274,7 @@ def test_a_run_that_fails_of_something_else_lets_the_save_end_and_says_how(
     run.saver.end()
     assert "not done within 0.05 s" in run.said[-1]
     gate.opened.set()
-    monkeypatch.setattr(saving, "WAIT_WHEN_FAILING_S", PATIENCE_S)
+    monkeypatch.setattr(saving, "WAIT_WHEN_FAILING_S", TIMEOUT_S)
     run.saver.end()
     assert [record["step"] for record in run.records()] == [1]
     gate.error = DiskFull("full")

@@ -1,4 +1,4 @@
-"""A1, A3: this Llama is transformers' Llama, has P1's size, and starts where it should."""
+"""This Llama is transformers' Llama, has the 1.2B run's size, and starts where it should."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHAPES = {
     "untied": {**SMALL, "tie_embeddings": False},
     "no grouping": {**SMALL, "num_key_value_heads": 4},
     "with biases": {**SMALL, "attention_bias": True, "mlp_bias": True},
-    "P1's rotary base": {**SMALL, "rope_theta": 500_000.0},
+    "the 1.2B run's rotary base": {**SMALL, "rope_theta": 500_000.0},
 }
 
 

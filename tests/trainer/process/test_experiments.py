@@ -113,7 +113,7 @@ def test_the_gpu_bench_goes_on_where_it_stopped(lehr, tmp_path) -> None:
         (("ladder", "--size", "smal"), "there is no size 'smal'. Did you mean small?"),
         (("ladder", "--device", "cudaa"), "there is no device 'cudaa'. Did you mean cuda?"),
         (("ladder", *TINY, "--sequence-length", "9999"), "longer than the model's 2048"),
-        (("losses", "--size", "P2", "--device", "cpu"), "takes minutes on a CPU"),
+        (("losses", "--size", "llama-1b-64x2048", "--device", "cpu"), "takes minutes on a CPU"),
         (("gpu", *TINY, "--only", "fp9"), "there is no section 'fp9'. Did you mean fp8?"),
     ],
 )

@@ -66,7 +66,10 @@ OTHER = {
     "Muon": {"optimizer": MUON},
     "warmup, stable, decay": {"schedule": {"name": "wsd", "warmup_steps": 2, "decay_steps": 4}},
     "a stable embedding": {"model": {**LLAMA, "stable_embedding": True}},
-    "P2 as printed": {"loss": {"name": "in_autocast"}, "precision": {"compute": "bf16"}},
+    "cross-entropy in autocast": {
+        "loss": {"name": "in_autocast"},
+        "precision": {"compute": "bf16"},
+    },
     "a loss in bf16": {"loss": {"name": "bf16_softmax"}, "precision": {"compute": "bf16"}},
     "fp16": {"precision": {"compute": "fp16"}},
     "emulated FP8": {"precision": {"fp8": {"recipe": "tensorwise", "emulate": True}}},

@@ -23,7 +23,7 @@ _PUBLISHED: dict[str, str] = {
 
 def run(plan: BenchPlan) -> Table:
     size = plan.size
-    if size.name == "P2":  # without checkpointing no more than [16, 2048] fits
+    if size.name == "llama-1b-64x2048":  # without checkpointing no more than [16, 2048] fits
         size = size.with_batch(min(16, size.sequences), None)
     cases = [
         Case(name, "training", config(size, plan.device, **changes(name, plan)), note=published)

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         size=size,
         device=device,
         say=_speaker(given.name, quiet=given.quiet),
-        patience_s=given.patience_s,
+        timeout_s=given.timeout_s,
         eager=given.eager,
         memory_gb=given.memory_gb,
         out=given.out,
@@ -64,7 +64,7 @@ def _size_and_device(given: argparse.Namespace) -> tuple[Size, str]:
     device = chosen_device(given.device)
     name = given.size or default_size(given.name, device)
     _known(name, SIZES, "size")
-    if device == "cpu" and name in {"P1", "P2"} and not given.force:
+    if device == "cpu" and name.startswith("llama-1b") and not given.force:
         raise BadConfig(
             f"--size {name} is a 1B model: a step of it takes minutes on a CPU. "
             "Use --size small, or --force"
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequence-length", type=_positive)
     parser.add_argument("--memory-gb", type=float, help="batch: how much may be taken")
     parser.add_argument("--eager", action="store_true", help="leave out rows that compile")
-    parser.add_argument("--patience-s", type=float, default=600.0, help="for one answer of a row")
+    parser.add_argument("--timeout-s", type=float, default=600.0, help="for one answer of a row")
     parser.add_argument("--budget-s", type=float, help="gpu: begin no further row after so long")
     parser.add_argument("--out", type=Path, help="gpu: the folder that keeps results")
     parser.add_argument("--only", action="append", help="gpu: a section; may be repeated")
@@ -121,7 +121,9 @@ def default_size(name: str, device: str) -> str:
     if device == "cpu":
         return "small"
     # At [64, 2048] neither all logits nor fp32 fit in 80 GB.
-    return {"ladder": "G", "loader": "G", "gpu": "P2"}.get(name, "P1")
+    return {"ladder": "gpt2-134m", "loader": "gpt2-134m", "gpu": "llama-1b-64x2048"}.get(
+        name, "llama-1b-16x2048"
+    )
 
 
 def _known(name: str, valid: Collection[str], what: str) -> None:

@@ -65,13 +65,13 @@ def run(plan: BenchPlan) -> Table:
 
 
 def _measured(plan: BenchPlan, row: GpuRow, time_left: float) -> RowOutcome:
-    patience = min(plan.patience_s, time_left)
+    patience = min(plan.timeout_s, time_left)
     plan.say(row.key)
     tokens = row.case.config["batch"]["sequences"] * row.case.config["batch"]["sequence_length"]
     # About as many tokens for every row: a small step has more of them in a turn.
     steps = max(plan.size.steps, plan.size.steps * plan.size.tokens // max(1, tokens) // 2)
     size = replace(plan.size, steps=min(20, steps))
-    return replace(plan, size=size, patience_s=patience).measure([row.case])[0]
+    return replace(plan, size=size, timeout_s=patience).measure([row.case])[0]
 
 
 # --- results that stay --------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class BenchPlan:
     device: str
     """cpu or cuda."""
     say: LogFn
-    patience_s: float = 600.0
+    timeout_s: float = 600.0
     eager: bool = False
     """Leave out what compiles."""
     memory_gb: float | None = None
@@ -57,7 +57,7 @@ class BenchPlan:
             together=not self.on_cuda,
             say=self.say,
             launches=launches,
-            patience_s=self.patience_s,
+            timeout_s=self.timeout_s,
         )
 
     def machine(self) -> dict[str, Any]:

@@ -62,8 +62,8 @@ class RowOutcome:
 class BenchProcess:
     """One worker. Errors and silence become ``RowFailed``."""
 
-    def __init__(self, case: Case, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, case: Case, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         # Forked off a process that has imported torch and done nothing else: an import takes
         # seconds of a core, and there are a dozen rows.
         context = multiprocessing.get_context("forkserver")
@@ -76,8 +76,8 @@ class BenchProcess:
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
         try:
             self._pipe.send({"do": do, **order})
-            if not self._pipe.poll(self._patience_s):
-                raise RowFailed(f"{NO_ANSWER} {self._patience_s:.0f} s")
+            if not self._pipe.poll(self._timeout_s):
+                raise RowFailed(f"{NO_ANSWER} {self._timeout_s:.0f} s")
             answer: dict[str, Any] = self._pipe.recv()
         except (EOFError, ConnectionError):
             self._process.join()
@@ -106,7 +106,7 @@ def measure(
     together: bool,
     say: LogFn,
     launches: bool = False,
-    patience_s: float = 600.0,
+    timeout_s: float = 600.0,
 ) -> list[RowOutcome]:
     """Every case, in order; one that fails carries its error and stops nobody.
 
@@ -117,12 +117,12 @@ def measure(
         together: whether all live at once and take turns.
         say: told what goes on.
         launches: also count kernels.
-        patience_s: how long to wait for one answer.
+        timeout_s: how long to wait for one answer.
     """
     outcomes = [RowOutcome(case, error=case.skip) for case in cases]
     alive = [outcome for outcome in outcomes if not outcome.error]
     for group in [alive] if together else [[one] for one in alive]:
-        _measure(group, turns, steps, say, launches=launches, patience_s=patience_s)
+        _measure(group, turns, steps, say, launches=launches, timeout_s=timeout_s)
     return outcomes
 
 
@@ -133,7 +133,7 @@ def _measure(
     say: LogFn,
     *,
     launches: bool,
-    patience_s: float,
+    timeout_s: float,
 ) -> None:
     processes: dict[str, BenchProcess] = {}
 
@@ -177,7 +177,7 @@ def _measure(
     try:
         # All start at once; then one sets up after another.
         for outcome in group:
-            processes[outcome.case.name] = BenchProcess(outcome.case, patience_s)
+            processes[outcome.case.name] = BenchProcess(outcome.case, timeout_s)
         for outcome in group:
             prepare(outcome)
         for number in range(turns):

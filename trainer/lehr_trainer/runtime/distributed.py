@@ -35,7 +35,7 @@ _NO_BUFFER_SYNC: dict[str, Any] = {
     else "broadcast_buffers": False
 }
 
-PATIENCE = timedelta(hours=2)
+TIMEOUT = timedelta(hours=2)
 """How long a rank waits for another's words: a large corpus may be being prepared."""
 
 
@@ -68,7 +68,7 @@ class Ranks:
             dist.init_process_group("nccl", device_id=device)
         else:
             dist.init_process_group("gloo")
-        return cls(rank, world_size, device, dist.new_group(backend="gloo", timeout=PATIENCE))
+        return cls(rank, world_size, device, dist.new_group(backend="gloo", timeout=TIMEOUT))
 
     def leave(self, *, together: bool = True) -> None:
         """Leave the process group at a normal exit. Do not use the group afterwards.
