@@ -372,9 +372,9 @@ def test_an_odd_exit_note_closes_the_attempt_and_its_run_fails_as_any_other(api,
     assert shown.status_code == 200, shown.text
 
 
-def test_a_shim_may_end_though_its_run_cannot_be_settled(api, worker, monkeypatch):
+def test_a_shim_may_end_though_its_run_cannot_be_finalized(api, worker, monkeypatch):
     api_, _ = api
-    monkeypatch.setattr("lehr.cluster.attempt_protocol.settle", lambda *_: 1 / 0)
+    monkeypatch.setattr("lehr.cluster.attempt_protocol.finalize", lambda *_: 1 / 0)
     worker.put(started(), 0)
     answer = worker.post("exit", {"exit": {"code": 0}, "sizes": {}})
     assert answer.json()["closed"], answer.text
@@ -390,7 +390,7 @@ def test_while_the_disk_refuses_the_shim_asks_again(api, worker, monkeypatch):
         def refuse(*_):
             raise StoreUnavailable("The disk is full.")
 
-        patch.setattr("lehr.cluster.attempt_protocol.settle", refuse)
+        patch.setattr("lehr.cluster.attempt_protocol.finalize", refuse)
         assert worker.post("exit", {"exit": {"code": 1}, "sizes": {}}).status_code == 503
     assert worker.post("exit", {"exit": {"code": 1}, "sizes": {}}).json()["closed"]
     assert run_of(api_, worker).state == "failed"

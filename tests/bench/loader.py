@@ -29,7 +29,7 @@ from lehr_trainer.configs.train import (
     StdlibCorpus,
     ValidationConfig,
 )
-from lehr_trainer.data import Loader, PreparedData, prepare
+from lehr_trainer.data import Loader, PreparedData, prepare_dataset
 from lehr_trainer.experiments.batch_makers import naive, stacked
 
 REPEATS = 5
@@ -160,7 +160,7 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="Creating a tensor from a list")
     with tempfile.TemporaryDirectory() as folder:
         told: list[str] = []
-        prepared = prepare(
+        prepared = prepare_dataset(
             DataConfig(corpus=StdlibCorpus(), tokenizer="byte"),
             ValidationConfig(),
             512,

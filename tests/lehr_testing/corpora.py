@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
-from lehr_trainer.data import PreparedData, prepare
+from lehr_trainer.data import PreparedData, prepare_dataset
 
 WORDS = [
     "glass",
@@ -59,4 +59,4 @@ def prepare_texts(
     """The texts as byte shards under ``folder``."""
     path = write_jsonl(folder / "corpus.jsonl", texts)
     held_out = ValidationConfig(share=share, tokens=tokens)
-    return prepare(jsonl_data(path, **options), held_out, 512, folder / "root", silent)
+    return prepare_dataset(jsonl_data(path, **options), held_out, 512, folder / "root", silent)

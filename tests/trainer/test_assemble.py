@@ -66,9 +66,11 @@ def forwards(training: Training) -> dict[str, int]:
     ids=["none", "block", "every second block", "swiglu", "attention"],
 )
 def test_the_parts_that_are_to_be_recomputed_run_twice_in_a_step(
-    tmp_path: Path, corpus: Path, recompute: dict[str, Any], twice: set[str]
+    tmp_path: Path, corpus: Path, activation_checkpointing: dict[str, Any], twice: set[str]
 ) -> None:
-    training = begin(tmp_path / "run", corpus, recompute=recompute, **QUIET)
+    training = begin(
+        tmp_path / "run", corpus, activation_checkpointing=activation_checkpointing, **QUIET
+    )
     calls = forwards(training)
     assert set(calls) == {"self_attn 0", "self_attn 1", "mlp 0", "mlp 1"}
     assert {name for name, count in calls.items() if count == 2} == twice

@@ -43,7 +43,7 @@ def with_compiled_loss(plan: MemoryPlan, sequences: int) -> float:
     return allocated(replace(plan, loss=2 * sequences * 2048 * VOCABULARY))
 
 
-def test_p1_fp32_with_the_math_kernel() -> None:
+def test_published_fp32_with_the_math_kernel() -> None:
     plan = planned(
         3,
         precision={"compute": "fp32"},
@@ -53,12 +53,12 @@ def test_p1_fp32_with_the_math_kernel() -> None:
     assert allocated(plan) == pytest.approx(69.83, rel=0.1)
 
 
-def test_p2_eager_with_every_block_recomputed() -> None:
+def test_follow_up_eager_with_every_block_recomputed() -> None:
     plan = planned(8, activation_checkpointing=BLOCK, loss=AS_PRINTED)
     assert allocated(plan) == pytest.approx(39.33, rel=0.1)
 
 
-def test_p2_liger_eager_with_every_block_recomputed() -> None:
+def test_follow_up_liger_eager_with_every_block_recomputed() -> None:
     plan = planned(16, activation_checkpointing=BLOCK, loss={"name": "liger"})
     assert allocated(plan) == pytest.approx(25.37, rel=0.1)
 
@@ -72,15 +72,17 @@ def test_p2_liger_eager_with_every_block_recomputed() -> None:
         (64, BLOCK, 68.09),
     ],
 )
-def test_all_but_the_loss_is_as_in_p1_s_compiled_runs(
-    sequences: int, recompute: dict[str, Any], published: float
+def test_all_but_the_loss_is_as_in_the_published_compiled_runs(
+    sequences: int, activation_checkpointing: dict[str, Any], published: float
 ) -> None:
-    plan = planned(sequences, recompute=recompute, compile={"scope": "model"})
+    plan = planned(
+        sequences, activation_checkpointing=activation_checkpointing, compile={"scope": "model"}
+    )
     assert with_compiled_loss(plan, sequences) == pytest.approx(published, rel=0.1)
 
 
 @pytest.mark.parametrize(("policy", "saved"), [("attention", 0.11), ("swiglu", 0.40)])
-def test_all_but_the_loss_is_as_in_p2_s_table_of_checkpointed_parts(
+def test_all_but_the_loss_is_as_in_follow_up_s_table_of_checkpointed_parts(
     policy: str, saved: float
 ) -> None:
     """The published baseline: 73.63 GB reserved."""

@@ -32,7 +32,7 @@ NEWER = {
     "torch.autograd": {"enforce_grad_layout_policy"},
     "torch.autograd.graph": {"region_activation_memory_budget"},
 }  # fmt: skip
-GUARDED = {"losses_variants.py: F.linear_cross_entropy"}
+GUARDED = {"variants.py: F.linear_cross_entropy"}
 """Refused where torch lacks it: see test_technique_losses.py."""
 
 

@@ -70,9 +70,9 @@ def test_after_a_write_that_broke_off_later_records_are_whole(tmp_path: Path) ->
     path = tmp_path / "events.jsonl"
     script = f"""
 import resource, signal
-from lehr_trainer.records import Notice
-from lehr_trainer.streams import EventStream
-import errno, lehr_trainer.streams as s
+from lehr_trainer.contract.records import Notice
+from lehr_trainer.runtime.event_stream import EventStream
+import errno, lehr_trainer.runtime.event_stream as s
 s.NO_SPACE = frozenset({{*s.NO_SPACE, errno.EFBIG}})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 events = EventStream(__import__("pathlib").Path({str(path)!r}))

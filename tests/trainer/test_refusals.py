@@ -51,7 +51,8 @@ def test_nothing_is_prepared_for_what_cannot_train(
 
     monkeypatch.setattr(importlib, "import_module", without_bitsandbytes)
     monkeypatch.setattr(
-        "lehr_trainer.assemble.prepare", lambda *_, **__: pytest.fail("it prepared the corpus")
+        "lehr_trainer.assemble.prepare_dataset",
+        lambda *_, **__: pytest.fail("it prepared the corpus"),
     )
     values = train_values(text_corpus(tmp_path / "texts"), device=HERE, **changes)
     (tmp_path / "run").mkdir()

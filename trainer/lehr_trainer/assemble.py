@@ -18,7 +18,7 @@ from lehr_trainer.checkpointing.resume import choose_checkpoint
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice, Record, Resumed, Started, Warning_
-from lehr_trainer.data import Loader, PreparedData, ValidationSet, prepare
+from lehr_trainer.data import Loader, PreparedData, ValidationSet, prepare_dataset
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.dry_run import DryRun, compile_under_lock, dry_run_wrapped
@@ -176,7 +176,7 @@ def _prepare_data(session: RunContext) -> PreparedData:
         session.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
 
     config = session.config
-    return prepare(
+    return prepare_dataset(
         config.data,
         config.validation,
         config.model.vocab_size,

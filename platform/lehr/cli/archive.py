@@ -78,7 +78,8 @@ def delete(
         print_json({"deleted": to_jsonable(freed)})
     else:
         console().print(
-            f"{escaped(run.name)} ({run.id}): {formats.size(freed.bytes)} freed, record kept."
+            f"{escaped(run.name)} ({run.id}): {formats.size(freed.bytes)} freed; "
+            "its record is kept."
         )
 
 

@@ -51,7 +51,7 @@ class RunningServer:
     where: Path
     url: str
     process: ProcessId
-    request: ServerOptions | None
+    options: ServerOptions | None
     """How `lehr up` was asked for it; None when something else started it."""
 
     @property
@@ -73,7 +73,7 @@ def running_server(where: Path) -> RunningServer | None:
     return RunningServer(where, info.url, process, _recorded(where, process))
 
 
-def start(where: Path, request: ServerOptions) -> RunningServer:
+def start(where: Path, options: ServerOptions) -> RunningServer:
     """Start it as a daemon, and wait until it answers.
 
     Raises:
@@ -81,10 +81,10 @@ def start(where: Path, request: ServerOptions) -> RunningServer:
         LehrError: it ended, or did not answer in time; with the last lines of its log.
     """
     home.ensure_home(where)
-    port = _port(request)
+    port = _port(options)
     log = home.logs_dir(where) / "server.out"
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = server_command(where, request, port)
+    command = server_command(where, options, port)
     begin = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -98,7 +98,7 @@ def start(where: Path, request: ServerOptions) -> RunningServer:
         )
     process = identify(child.pid)
     if process is not None:
-        _record(where, process, request)
+        _record(where, process, options)
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         there = running_server(where)
@@ -113,21 +113,21 @@ def start(where: Path, request: ServerOptions) -> RunningServer:
         time.sleep(0.05)
 
 
-def server_command(where: Path, request: ServerOptions, port: int) -> list[str]:
+def server_command(where: Path, options: ServerOptions, port: int) -> list[str]:
     """-P: a folder's random.py must not stand in for the standard library's."""
     command = [sys.executable, "-P", "-m", "lehr_api", "--home", str(where)]
-    command += ["--host", request.host, "--port", str(port)]
-    if request.gpus is not None:
-        command += ["--gpus", str(request.gpus)]
-    if request.ray_address is not None:
-        command += ["--ray-address", request.ray_address]
-    return [*command, *request.more]
+    command += ["--host", options.host, "--port", str(port)]
+    if options.gpus is not None:
+        command += ["--gpus", str(options.gpus)]
+    if options.ray_address is not None:
+        command += ["--ray-address", options.ray_address]
+    return [*command, *options.more]
 
 
-def run_in_foreground(where: Path, request: ServerOptions) -> None:
+def run_in_foreground(where: Path, options: ServerOptions) -> None:
     """Become the server, as systemd and containers want it. Does not return."""
     home.ensure_home(where)
-    command = server_command(where, request, _port(request))
+    command = server_command(where, options, _port(options))
     os.chdir(where)
     os.execve(command[0], command, _environment(where))  # noqa: S606 - an argv list, no shell
 
@@ -165,21 +165,21 @@ def _environment(where: Path) -> dict[str, str]:
     return {**passed, "LEHR_HOME": str(where), "PYTHONUNBUFFERED": "1"}
 
 
-def _port(request: ServerOptions) -> int:
+def _port(options: ServerOptions) -> int:
     """The port to listen on.
 
     Raises:
         Conflict: the one that was asked for is taken.
     """
-    if request.port is not None:
-        if not _free(request.host, request.port):
+    if options.port is not None:
+        if not _free(options.host, options.port):
             raise Conflict(
-                f"port {request.port} is used by another program.",
+                f"port {options.port} is used by another program.",
                 hint="Omit --port to use a free one.",
             )
-        return request.port
+        return options.port
     for port in range(home.DEFAULT_PORT, home.DEFAULT_PORT + 100):
-        if _free(request.host, port):
+        if _free(options.host, port):
             return port
     raise Conflict(f"no port from {home.DEFAULT_PORT} on is free.", hint="Choose one: --port N")
 
@@ -199,9 +199,9 @@ def _free(host: str, port: int) -> bool:
     return True
 
 
-def _record(where: Path, process: ProcessId, request: ServerOptions) -> None:
+def _record(where: Path, process: ProcessId, options: ServerOptions) -> None:
     draft = where / f".up-{os.getpid()}.json"
-    draft.write_text(json.dumps({"process": asdict(process), "request": asdict(request)}))
+    draft.write_text(json.dumps({"process": asdict(process), "options": asdict(options)}))
     draft.replace(where / "up.json")
 
 
@@ -209,11 +209,11 @@ def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:
     """How this very process was asked for, if `lehr up` started it."""
     try:
         data = json.loads((where / "up.json").read_bytes())
-        request = ServerOptions(**{**data["request"], "more": tuple(data["request"]["more"])})
+        options = ServerOptions(**{**data["options"], "more": tuple(data["options"]["more"])})
         same = ProcessId(**data["process"]) == process
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return request if same else None
+    return options if same else None
 
 
 def _did_not_start(why: str, log: Path, begin: int) -> LehrError:

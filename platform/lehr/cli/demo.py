@@ -57,10 +57,10 @@ def demo(
         raise nothing_recorded(error) from None
     if not isinstance(spec, SweepSpec):
         raise UserError("the demo is a sweep: its kind cannot be overridden.")
-    request = ServerOptions()
-    standing, fresh = bring_up(request, as_it_stands=True)
+    options = ServerOptions()
+    standing, fresh = bring_up(options, as_it_stands=True)
     _say("server", f"{standing.url}{'' if fresh else ' (already running)'}")
-    if fresh and (taken := port_taken(request, standing)):
+    if fresh and (taken := port_taken(options, standing)):
         _say("port", taken)
 
     client = standing.client()

@@ -92,12 +92,12 @@ def up(
     for name in allowed_host or []:
         more += ["--allowed-host", name]
     more += ["--insecure"] if insecure else []
-    request = ServerOptions(
+    options = ServerOptions(
         host=host, port=port, gpus=gpus, ray_address=ray_address, more=tuple(more)
     )
     if foreground:
-        run_in_foreground(home.home(), request)
-    there, started = bring_up(request)
+        run_in_foreground(home.home(), options)
+    there, started = bring_up(options)
     if as_json:
         print_json(
             {
@@ -112,13 +112,13 @@ def up(
     out = console()
     out.print(f"Lehr {'is running' if started else 'is already running'}.")
     out.print(f"  dashboard  {there.url}   ({there.token_hint})")
-    if started and (taken := port_taken(request, there)):
+    if started and (taken := port_taken(options, there)):
         out.print(f"  port       {taken}")
     lehr = own_name()
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
 
-def bring_up(request: ServerOptions, *, as_it_stands: bool = False) -> tuple[RunningServer, bool]:
+def bring_up(options: ServerOptions, *, as_it_stands: bool = False) -> tuple[RunningServer, bool]:
     """The server of this home, and whether it was started just now.
 
     ``as_it_stands`` takes one that was started otherwise than is asked for.
@@ -132,22 +132,22 @@ def bring_up(request: ServerOptions, *, as_it_stands: bool = False) -> tuple[Run
         there = running_server(where)
         if there is None:
             with notes().status("Starting the server"):
-                return start(where, request), True
+                return start(where, options), True
     if not answers(there.url):
         raise LehrError(
             f"the server, process {there.process.pid}, does not answer at {there.url}.",
             hint="Restart it: lehr down --keep-runs, then lehr up",
         )
     if not as_it_stands:
-        _check_same(there, request)
+        _check_same(there, options)
     return there, False
 
 
-def _check_same(there: RunningServer, request: ServerOptions) -> None:
+def _check_same(there: RunningServer, options: ServerOptions) -> None:
     """What was asked for explicitly must be what stands."""
-    if there.request is None:
+    if there.options is None:
         return
-    asked, has = request, there.request
+    asked, has = options, there.options
     gpus = has.gpus if has.gpus is not None or asked.gpus is None else _gpus_by_default(there, has)
     differs = [
         f"{option} {now} (it has {before if before is not None else 'none'})"
@@ -240,16 +240,16 @@ def _trainings(number: int) -> str:
     return f"{number} training was" if number == 1 else f"{number} trainings were"
 
 
-def port_taken(request: ServerOptions, there: RunningServer) -> str | None:
+def port_taken(options: ServerOptions, there: RunningServer) -> str | None:
     """Why a server that was started just now has another port than the usual one."""
     port = _port_of(there.url)
-    if request.port is not None or port in {None, home.DEFAULT_PORT} or _has_public_url(request):
+    if options.port is not None or port in {None, home.DEFAULT_PORT} or _has_public_url(options):
         return None
     return f"{port}, since another program holds {home.DEFAULT_PORT}"
 
 
-def _has_public_url(request: ServerOptions) -> bool:
-    return "--public-url" in request.more
+def _has_public_url(options: ServerOptions) -> bool:
+    return "--public-url" in options.more
 
 
 def _port_of(url: str) -> int | None:

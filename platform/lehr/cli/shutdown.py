@@ -54,7 +54,7 @@ def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownRepo
 
 def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_s: float) -> None:
     there = running_server(where)
-    if there is not None and there.request is None:
+    if there is not None and there.options is None:
         raise Conflict(
             f"the server, process {there.process.pid}, was not started by lehr up.",
             hint="Stop it where it was started, e.g. systemctl stop lehr. Then lehr down stops the "

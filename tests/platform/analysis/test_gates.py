@@ -103,7 +103,7 @@ def test_the_prediction_is_what_fresh_weights_give(model):
     assert float(loss) == pytest.approx(predicted_first_loss(config), abs=0.1)
 
 
-def test_p1_saw_what_is_predicted_for_its_model():
+def test_the_published_run_saw_what_is_predicted_for_its_model():
     model = spec(train={"model": "llama-1b"}).run.train.model
     assert math.log(model.vocab_size) == pytest.approx(11.78, abs=0.01)
     assert predicted_first_loss(model) == pytest.approx(12.26, abs=0.1)

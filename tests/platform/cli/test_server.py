@@ -12,7 +12,7 @@ from lehr.cli.server import port_taken
 
 
 @pytest.mark.parametrize(
-    ("request", "url", "told"),
+    ("options", "url", "told"),
     [
         (ServerOptions(), "http://127.0.0.1:5347", None),
         (ServerOptions(), "http://127.0.0.1:5349", "5349, since another program holds 5347"),
@@ -21,6 +21,6 @@ from lehr.cli.server import port_taken
         (ServerOptions(), "https://lehr.example", None),
     ],
 )
-def test_a_port_that_was_not_asked_for_is_explained(request, url, told):
-    there = RunningServer(Path("home"), url, ProcessId(1, "x"), request)
-    assert port_taken(request, there) == told
+def test_a_port_that_was_not_asked_for_is_explained(options, url, told):
+    there = RunningServer(Path("home"), url, ProcessId(1, "x"), options)
+    assert port_taken(options, there) == told

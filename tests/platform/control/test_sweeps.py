@@ -14,7 +14,7 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.control.search import SearchTrial, TrialReport, prune
 from lehr.control.sweeps import (
     SAME_CAUSE,
-    Trial,
+    TrialState,
     at_rungs,
     decide,
     has_more_trials,
@@ -43,7 +43,7 @@ def sweep(**fields) -> SweepSpec:
 
 def trials(spec, state=RunState.QUEUED):
     return [
-        Trial(n, parameters, f"r{n}", state, total_steps=100)
+        TrialState(n, parameters, f"r{n}", state, total_steps=100)
         for n, (parameters, _) in enumerate(expand(spec), start=1)
     ]
 
@@ -165,7 +165,7 @@ def test_a_tpe_sweep_gets_better_by_its_own_goal(goal):
     while points := decide(spec, seen, stopped=False).points:
         for point in points:
             n = len(seen) + 1
-            seen.append(done(Trial(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
+            seen.append(done(TrialState(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
     off = [abs(math.log10(trial.parameters["train.optimizer.lr"] / 1e-3)) for trial in seen]
     assert sum(off[-10:]) < sum(off[:10])
 
@@ -196,7 +196,7 @@ def test_a_tpe_sweep_ends_with_as_many_different_points_as_it_was_given_and_gets
         assert [point["train.seed"] for point in points] == [0, 1]
         for point in points:
             n = len(seen) + 1
-            seen.append(done(Trial(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
+            seen.append(done(TrialState(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
     assert len(seen) == 60
     rates = [trial.parameters["train.optimizer.lr"] for trial in seen[::2]]
     assert len(set(rates)) == 30
@@ -226,7 +226,7 @@ def test_tpe_over_few_values_draws_each_once():
     seen = [ran(trial, 2.0) for trial in trials(spec)]
     while points := decide(spec, seen, stopped=False).points:
         n = len(seen) + 1
-        seen.append(ran(Trial(n, points[0], f"r{n}", RunState.QUEUED, total_steps=100), 2.0))
+        seen.append(ran(TrialState(n, points[0], f"r{n}", RunState.QUEUED, total_steps=100), 2.0))
     assert sorted(trial.parameters["train.seed"] for trial in seen) == list(range(13))
 
 

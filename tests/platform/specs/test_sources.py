@@ -135,7 +135,7 @@ def test_a_corpus_path_that_is_no_text_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "path", "position"),
     [
-        (SWEEP + "trials: [{train.seed: 1}]\n", "trials", (12, 1)),
+        (SWEEP + "points: [{train.seed: 1}]\n", "points", (12, 1)),
         (SWEEP + "trials: 4\n", "trials", (12, 1)),
         (SWEEP.replace("lr:", "lrr:"), "parameters.train.optimizer.lrr", (4, 3)),
         (SWEEP.replace("train.optimizer.lr", "kind"), "parameters.kind", (4, 3)),

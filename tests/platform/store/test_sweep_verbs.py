@@ -162,9 +162,14 @@ def test_the_metrics_that_a_sweep_may_have_are_those_that_the_trainer_logs():
 
     from lehr.specs.comparability import METRICS
 
-    folder = Path(layout.__file__).parent
+    folder = Path(layout.__file__).parent.parent
     said = set()
-    for name in ("steplog", "machine", "evaluate", "insight"):
+    for name in (
+        "metrics_logger",
+        "runtime/environment",
+        "evaluate",
+        "diagnostics/diagnostics_logger",
+    ):
         text = (folder / f"{name}.py").read_text()
         said |= set(re.findall(r'"((?:train|val|memory)/[a-z0-9_]+)"', text))
     assert said

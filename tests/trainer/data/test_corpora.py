@@ -17,7 +17,7 @@ from lehr_trainer.configs.train import (
     StdlibCorpus,
     ValidationConfig,
 )
-from lehr_trainer.data import check_corpus, check_data, prepare
+from lehr_trainer.data import check_corpus, check_data, prepare_dataset
 from lehr_trainer.data.corpora import open_corpus
 from lehr_trainer.data.hub import HubReader, explain_hub_error
 from lehr_trainer.errors import BadConfig, BadData, DataUnreachable
@@ -72,7 +72,7 @@ def test_reading_can_begin_at_any_document(packed, kind):
 
 def test_every_kind_of_file_makes_the_same_shards(packed, tmp_path):
     digests = {
-        kind: prepare(
+        kind: prepare_dataset(
             DataConfig(corpus=corpus, tokenizer="byte"),
             ValidationConfig(share=0.1),
             512,
@@ -166,9 +166,9 @@ def test_preparing_the_standard_library_loads_nothing_that_it_does_not_use(tmp_p
     code = (
         "import sys; from pathlib import Path;"
         "from lehr_trainer.configs.train import DataConfig, StdlibCorpus, ValidationConfig;"
-        "from lehr_trainer.data import prepare;"
+        "from lehr_trainer.data import prepare_dataset;"
         "d = DataConfig(corpus=StdlibCorpus(), tokenizer='byte');"
-        f"prepare(d, ValidationConfig(), 512, Path({str(tmp_path)!r}), lambda *a: None);"
+        f"prepare_dataset(d, ValidationConfig(), 512, Path({str(tmp_path)!r}), lambda *a: None);"
         "print([m for m in ('torch', 'datasets', 'tokenizers', 'mistral_common', 'tiktoken')"
         " if m in sys.modules])"
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lehr_testing.corpora import documents, jsonl_data, prepare_texts, silent, write_jsonl
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import FilesCorpus, ValidationConfig
-from lehr_trainer.data import prepare
+from lehr_trainer.data import prepare, prepare_dataset
 from lehr_trainer.data.prepare import document_hash, is_held_out
 from lehr_trainer.data.progress import amount
 from lehr_trainer.data.token_dataset import read_manifest
@@ -73,9 +73,11 @@ def test_what_is_prepared_is_not_prepared_again(tmp_path):
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
     told = []
     for _ in range(2):
-        prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: told.append(a))
+        prepare_dataset(
+            data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: told.append(a)
+        )
     assert sum("prepared" in message for _, message, _ in told) == 1
-    prepare(data, ValidationConfig(share=0.1, tokens=100), 512, tmp_path / "r", silent)
+    prepare_dataset(data, ValidationConfig(share=0.1, tokens=100), 512, tmp_path / "r", silent)
     assert len(list((tmp_path / "r").glob("*/manifest.json"))) == 1
 
 
@@ -138,7 +140,9 @@ def test_progress_is_told_with_speed_and_share(tmp_path, monkeypatch):
     monkeypatch.setattr("lehr_trainer.data.progress._TELL_EVERY_S", 0.0)
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(200)))
     told = []
-    prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: told.append(a))
+    prepare_dataset(
+        data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: told.append(a)
+    )
     shares = [done for _, _, done in told]
     assert shares == sorted(shares)
     assert 0 < shares[0] < 0.5
@@ -172,7 +176,7 @@ def test_an_interrupted_preparation_goes_on_where_it_was(tmp_path, monkeypatch):
     stops = []
     for _ in range(shards + 1):
         try:
-            prepared = prepare(
+            prepared = prepare_dataset(
                 data, ValidationConfig(share=0.1, tokens=10**9), 512, tmp_path / "r", stop_later
             )
             break
@@ -204,7 +208,7 @@ def test_what_was_written_after_the_last_shard_is_written_again(tmp_path, monkey
     told = []
     for _ in range(50):
         try:
-            prepared = prepare(
+            prepared = prepare_dataset(
                 data, ValidationConfig(share=0.1, tokens=10**9), 512, tmp_path / "r", stop_often
             )
             break
@@ -227,10 +231,10 @@ def test_a_damaged_leftover_is_not_reused(tmp_path, monkeypatch):
 
     data = jsonl_data(write_jsonl(tmp_path / "corpus.jsonl", texts))
     with pytest.raises(KeyboardInterrupt):
-        prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "root", stop)
+        prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "root", stop)
     (leftover,) = (tmp_path / "root").glob("*.partial/train-00000.bin")
     leftover.write_bytes(b"\0" + leftover.read_bytes()[1:])
-    prepared = prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "root", silent)
+    prepared = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "root", silent)
     assert prepared.digest == whole.digest
 
 
@@ -271,17 +275,17 @@ def test_a_damaged_shard_is_named_with_the_cure(tmp_path, name, harm, says):
 def test_large_shards_are_hashed_when_they_changed_or_on_demand(tmp_path, monkeypatch):
     monkeypatch.setattr("lehr_trainer.data.token_dataset._ALWAYS_HASHED_BYTES", 0)
     data = jsonl_data(write_jsonl(tmp_path / "corpus.jsonl", documents(300)))
-    prepared = prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
+    prepared = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
     shard = prepared.directory / "train-00000.bin"
     flip(shard)
-    prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
+    prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
     with pytest.raises(BadData, match="is damaged"):
-        prepare(
+        prepare_dataset(
             data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent, hash_everything=True
         )
     os.utime(shard)
     with pytest.raises(BadData, match="is damaged"):
-        prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
+        prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
 
 
 @pytest.mark.parametrize("raw", ["{", "{}", '{"format": 2}'])
@@ -304,9 +308,9 @@ def test_a_shard_that_claims_tokens_outside_the_vocabulary_is_refused(tmp_path):
 
 def test_prepared_data_is_refused_to_a_model_with_a_smaller_vocabulary(tmp_path):
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
-    prepare(data, ValidationConfig(share=0.1), 257, tmp_path / "r", silent)
+    prepare_dataset(data, ValidationConfig(share=0.1), 257, tmp_path / "r", silent)
     with pytest.raises(BadConfig, match=r"'byte' has 257 tokens.*vocab_size is 256"):
-        prepare(data, ValidationConfig(share=0.1), 256, tmp_path / "r", silent)
+        prepare_dataset(data, ValidationConfig(share=0.1), 256, tmp_path / "r", silent)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +329,7 @@ def test_a_corpus_that_is_too_small_says_what_to_do(tmp_path, texts, says):
 def test_a_missing_corpus_is_refused_before_anything_is_written(tmp_path):
     data = jsonl_data(tmp_path / "none.jsonl")
     with pytest.raises(BadData, match="does not exist"):
-        prepare(data, ValidationConfig(), 512, tmp_path / "r", silent)
+        prepare_dataset(data, ValidationConfig(), 512, tmp_path / "r", silent)
     assert not (tmp_path / "r").exists()
 
 
@@ -333,14 +337,14 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(10)))
     with pytest.raises(BadData, match=r"cannot be written to .*file.*LEHR_DATA"):
-        prepare(data, ValidationConfig(), 512, tmp_path / "file" / "root", silent)
+        prepare_dataset(data, ValidationConfig(), 512, tmp_path / "file" / "root", silent)
 
 
 def test_a_full_disk_is_said_as_such(tmp_path):
     """/dev/full answers every write as a full disk does."""
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
     (tmp_path / "r").mkdir()
-    whole = prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "whole", silent)
+    whole = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "whole", silent)
     partial = tmp_path / "r" / f"{whole.directory.name}.partial"
     partial.mkdir()
     (partial / "state.json").write_text(
@@ -359,7 +363,7 @@ def test_a_full_disk_is_said_as_such(tmp_path):
         (partial / name).touch()
     (partial / "train-00000.bin.tmp").symlink_to("/dev/full")
     with pytest.raises(DiskFull, match="no room for the token shards"):
-        prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
+        prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
 
 
 def test_lone_surrogates_become_question_marks(tmp_path):
@@ -368,7 +372,7 @@ def test_lone_surrogates_become_question_marks(tmp_path):
     path.write_text("\n".join([*lines, '{"text": "half \\ud83d a smile"}']))
     corpus = FilesCorpus(kind="jsonl", paths=[str(path)])
     data = jsonl_data(path).model_copy(update={"corpus": corpus})
-    prepared = prepare(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
+    prepared = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
     both = texts_of(prepared, "train") + texts_of(prepared, "validation")
     assert "half ? a smile" in both
 

@@ -107,7 +107,7 @@ def test_the_planned_loss_is_what_it_holds_at_its_largest(loss: dict[str, Any], 
     assert measured == pytest.approx(planned, rel=0.05)
 
 
-def test_the_optimizer_step_peaks_where_p1_measured_it() -> None:
+def test_the_optimizer_step_peaks_where_it_was_measured() -> None:
     plan = training_memory(config("llama-1b", 16, 2048, device="cpu"))
     assert plan.optimizer_step == pytest.approx(19.87e9, rel=1e-3)
     assert plan.weights + plan.optimizer == pytest.approx(14.90e9, rel=1e-3)

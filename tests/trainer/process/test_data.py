@@ -19,13 +19,13 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 PREAMBLE = """
 import json, os, sys, time
 from pathlib import Path
-from lehr_trainer.config import DataConfig, FilesCorpus, ValidationConfig
-from lehr_trainer.data import prepare, preparation, progress, shards
+from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
+from lehr_trainer.data import prepare_dataset, prepare, progress, shards
 
 folder, log = Path(sys.argv[1]), Path(sys.argv[3]).open("w")
 os.dup2(log.fileno(), 1)
 os.dup2(log.fileno(), 2)
-preparation.SHARD_TOKENS, preparation._BATCH_BYTES = 4000, 700
+prepare.SHARD_TOKENS, prepare._BATCH_BYTES = 4000, 700
 
 
 def say(phase, message, done):
@@ -44,7 +44,7 @@ def run():
         corpus=FilesCorpus(kind="jsonl", paths=[str(folder / "corpus.jsonl")]), tokenizer="byte"
     )
     held_out = ValidationConfig(share=0.1, tokens=10**9)
-    made = prepare(data, held_out, 512, folder / "root", say, started_by=f"trial {sys.argv[2]}")
+    made = prepare_dataset(data, held_out, 512, folder / "root", say, started_by=f"trial {sys.argv[2]}")
     print(json.dumps({"digest": made.digest, "validation": made.validation_digest}), flush=True)
 """
 
@@ -151,7 +151,7 @@ def test_a_waiter_takes_over_when_the_holder_is_killed(start, undisturbed):
     assert waiter.messages("goes on after 3 finished shards")
 
 
-def test_a_killed_preparation_is_resumed_not_repeated(start, tmp_path, undisturbed):
+def test_a_killed_prepare_is_resumed_not_repeated(start, tmp_path, undisturbed):
     killed = start(HOLDS_AFTER_THREE_SHARDS)
     until(lambda: killed.messages("never"), within_s=120, what="three finished shards")
     os.kill(killed.process.pid, signal.SIGKILL)

@@ -33,7 +33,7 @@ from lehr_testing.trainer import (
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import record_adapter
-from lehr_trainer.data import prepare
+from lehr_trainer.data import prepare_dataset
 from lehr_trainer.runtime.launch import read_config
 
 MANY = 100_000
@@ -271,7 +271,7 @@ def test_sigterm_before_the_first_step_ends_at_once(
             holding.set()
             discard_pending_save.wait()
 
-        prepare(config.data, config.validation, config.model.vocab_size, elsewhere, hold)
+        prepare_dataset(config.data, config.validation, config.model.vocab_size, elsewhere, hold)
 
     holder = threading.Thread(target=prepare_slowly)
     holder.start()

@@ -1,6 +1,6 @@
 """Corpora become token shards once; shards become batches by a pure function of the step.
 
-``prepare`` -> ``PreparedData``; ``Loader`` and ``ValidationSet`` read it. Names load on
+``prepare_dataset`` -> ``PreparedData``; ``Loader`` and ``ValidationSet`` read it. Names load on
 first use, so that checking a config imports neither numpy nor torch.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lehr_trainer.data.checks import check_corpus, check_data
     from lehr_trainer.data.loader import Loader
-    from lehr_trainer.data.prepare import prepare
+    from lehr_trainer.data.prepare import prepare_dataset
     from lehr_trainer.data.progress import Notify
     from lehr_trainer.data.token_dataset import PreparedData
     from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
@@ -29,20 +29,20 @@ __all__ = [
     "check_corpus",
     "check_data",
     "load_tokenizer",
-    "prepare",
+    "prepare_dataset",
 ]
 
 _HOMES = {
     "Loader": "loader",
     "Notify": "progress",
-    "PreparedData": "prepared",
+    "PreparedData": "token_dataset",
     "Tokenizer": "tokenizers",
     "TrainTokens": "tokens",
     "ValidationSet": "validation",
     "check_corpus": "checks",
     "check_data": "checks",
     "load_tokenizer": "tokenizers",
-    "prepare": "preparation",
+    "prepare_dataset": "prepare",
 }
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
-from lehr_trainer.data.prepare import prepare
+from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.errors import BadConfig, TrainerError
 
 
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         config = _read(given.config)
-        prepared = prepare(
+        prepared = prepare_dataset(
             config.data,
             config.validation,
             config.model.vocab_size,

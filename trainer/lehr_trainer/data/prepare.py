@@ -42,7 +42,7 @@ from lehr_trainer.data.token_dataset import (
 from lehr_trainer.data.tokenizers import TokenArray, Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadData, DiskFull
 
-__all__ = ["Notify", "prepare"]
+__all__ = ["Notify", "prepare_dataset"]
 
 SHARD_TOKENS = 2**26
 """128 MiB of uint16; a preparation that is interrupted loses at most this much."""
@@ -51,7 +51,7 @@ _BATCH_BYTES = 2**20
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def prepare(
+def prepare_dataset(
     data: DataConfig,
     validation: ValidationConfig,
     vocab_size: int,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lehr_trainer.configs.train import BatchConfig, TrainConfig
 from lehr_trainer.contract import layout
-from lehr_trainer.data import Loader, PreparedData, prepare
+from lehr_trainer.data import Loader, PreparedData, prepare_dataset
 from lehr_trainer.data.shuffle import SampleOrder
 from lehr_trainer.data.tokens import TrainTokens
 
@@ -27,7 +27,7 @@ Make = Callable[[int], Any]
 
 def prepared_text(config: TrainConfig, root: Path | None = None) -> PreparedData:
     """The config's corpus as shards; at once when it has been prepared before."""
-    return prepare(
+    return prepare_dataset(
         config.data,
         config.validation,
         config.model.vocab_size,

@@ -1,4 +1,4 @@
-/** Where a run's learning rate changes course, by its config (trainer: config_parts/schedule.py). */
+/** Where a run's learning rate changes course, by its config (trainer: configs/schedule.py). */
 
 import { scientific } from "../format.js";
 
