@@ -11,20 +11,20 @@ from lehr.schemas import LogChunk, LogHit, LogHits, LogStream
 from lehr.store import Store
 from lehr.store.ids import attempt_id
 from lehr.store.tables import RunRow
-from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 from lehr_api.settings import MEBIBYTE
 
 router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedRoute)
 
 
-@router.get("", responses=examples.answers(examples.LOG_STREAMS, 404))
+@router.get("", responses=problem_responses(404))
 def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
     return store.log_streams(run.id)
 
 
-@router.get("/{name}", responses=examples.answers(examples.LOG_CHUNK, 404))
+@router.get("/{name}", responses=problem_responses(404))
 def read_log(
     run: FoundRun,
     store: StoreDep,
@@ -49,7 +49,7 @@ def read_log(
     return store.read_log(which, name, offset, limit)
 
 
-@router.get("/{name}/search", responses=examples.answers(examples.LOG_HITS, 404))
+@router.get("/{name}/search", responses=problem_responses(404))
 def search_log(
     run: FoundRun,
     store: StoreDep,
