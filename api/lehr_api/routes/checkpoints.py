@@ -21,8 +21,8 @@ from lehr.schemas import (
     CheckpointView,
     Problem,
 )
+from lehr.store.records.uploads import CopyReport
 from lehr.store.tables import CheckpointRow, RunRow
-from lehr.store.uploads import CopyReport
 from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
 from lehr_api.etag import TaggedRoute

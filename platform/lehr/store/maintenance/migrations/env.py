@@ -1,0 +1,16 @@
+"""Alembic's entry: runs the revisions on the connection that ``lehr.store.maintenance.migrate`` opened."""
+
+from alembic import context
+from sqlmodel import SQLModel
+
+from lehr.store import tables
+
+assert tables  # Imported for its tables.
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=SQLModel.metadata,
+    render_as_batch=True,
+)
+# The caller's transaction holds all revisions together.
+context.run_migrations()
