@@ -12,7 +12,7 @@ from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.schemas import Deletion, RunDetail, SweepDeletion, SweepDetail
-from lehr.store.uploads import CopyReport
+from lehr.store.records.uploads import CopyReport
 from lehr_api.deps import FoundRun, FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, Response
 from lehr.control.copy_retention import copies_at, copies_to_remove
 from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
+from lehr.store.records.uploads import CopyReport
 from lehr.store.tables import RunRow
-from lehr.store.uploads import CopyReport
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
 from lehr_api.responses import described_problem, problem_responses

@@ -20,8 +20,8 @@ from lehr.schemas import (
     CheckpointVerdict,
     CheckpointView,
 )
+from lehr.store.records.uploads import CopyReport
 from lehr.store.tables import CheckpointRow, RunRow
-from lehr.store.uploads import CopyReport
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.problems import problem_response

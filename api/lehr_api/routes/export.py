@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from lehr.store import export
+from lehr.store.streams import export
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.responses import text_responses
 

@@ -13,7 +13,7 @@ from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
 from lehr.errors import Conflict
 from lehr.schemas import RunDetail
-from lehr.store.uploads import THERE
+from lehr.store.records.uploads import THERE
 from lehr_api import submission
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses

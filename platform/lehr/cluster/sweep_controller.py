@@ -15,7 +15,7 @@ from lehr.errors import NotFound, SpecError
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import trials_at
 from lehr.store import Change, Store
-from lehr.store.sweep_progress import TrialProgress
+from lehr.store.records.sweep_progress import TrialProgress
 from lehr.store.tables import SweepRow
 
 log = logging.getLogger(__name__)

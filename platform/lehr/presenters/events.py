@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.control.copy_retention import kept_because
 from lehr.schemas import CheckpointView, EventView, SampleView
-from lehr.store.uploads import THERE
+from lehr.store.records.uploads import THERE
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import records as said
 

@@ -5,14 +5,14 @@ state to state, or writes a stream's replica.
 """
 
 from lehr.store.apply_events import AppliedEvents
-from lehr.store.attempts import HeartbeatReport
 from lehr.store.changes import Change
-from lehr.store.logs import LogMatch
-from lehr.store.replica import Gap
-from lehr.store.runs import StoredAnswer
-from lehr.store.series import StoredRecord
+from lehr.store.records.attempts import HeartbeatReport
+from lehr.store.records.runs import StoredAnswer
 from lehr.store.store import Store
-from lehr.store.streams import StreamInfo
+from lehr.store.streams.log_text import LogMatch
+from lehr.store.streams.replica import Gap
+from lehr.store.streams.replication import StreamInfo
+from lehr.store.streams.series import StoredRecord
 
 __all__ = [
     "AppliedEvents",

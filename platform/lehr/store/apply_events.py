@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from sqlmodel import Session
 
 from lehr.control.lifecycle import RunState
-from lehr.store import index
-from lehr.store.attempts import get_attempt, mark_removed, put_checkpoint
 from lehr.store.base import StoreBase
-from lehr.store.runs import get_run
+from lehr.store.records.attempts import get_attempt, mark_removed, put_checkpoint
+from lehr.store.records.runs import get_run
+from lehr.store.records.transitions import transition_run
+from lehr.store.streams import index
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
-from lehr.store.transitions import transition_run
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.contract.records import (

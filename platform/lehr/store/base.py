@@ -8,7 +8,7 @@ from pathlib import Path
 from lehr.errors import NotFound
 from lehr.store.changes import Change
 from lehr.store.database import Database
-from lehr.store.index import Readers
+from lehr.store.streams.index import Readers
 from lehr.store.tables import Attempt, RunRow
 
 

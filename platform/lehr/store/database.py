@@ -22,8 +22,8 @@ from sqlmodel import Session
 
 from lehr import killpoints
 from lehr.errors import InternalError, StoreUnavailable
-from lehr.store import migrate
 from lehr.store.changes import Change, Changes
+from lehr.store.maintenance import migrate
 
 BUSY_TIMEOUT_S = 10.0
 """How long to wait for a lock of another process (`lehr db backup`) before giving up."""

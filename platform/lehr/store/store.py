@@ -16,22 +16,22 @@ from lehr import home as homes
 from lehr.errors import HomeUnusable, InternalError
 from lehr.filesystems import refuse_network_filesystem
 from lehr.store.apply_events import EventApplier
-from lehr.store.attempts import Attempts
 from lehr.store.changes import Change, Changes
 from lehr.store.database import Database
-from lehr.store.nodes import Nodes
-from lehr.store.rollout_progress import RolloutProgress
-from lehr.store.rollouts import RolloutRecords
-from lehr.store.runs import RunRecords
-from lehr.store.series import Curves
-from lehr.store.streams import LOG_CAP, Streams
-from lehr.store.sweep_progress import SweepProgress
-from lehr.store.sweeps import SweepRecords
-from lehr.store.transitions import Transitions
-from lehr.store.uploads import Copies
+from lehr.store.records.attempts import Attempts
+from lehr.store.records.nodes import Nodes
+from lehr.store.records.rollout_progress import RolloutProgress
+from lehr.store.records.rollouts import RolloutRecords
+from lehr.store.records.runs import RunRecords
+from lehr.store.records.sweep_progress import SweepProgress
+from lehr.store.records.sweeps import SweepRecords
+from lehr.store.records.transitions import Transitions
+from lehr.store.records.uploads import Copies
+from lehr.store.streams.replication import LOG_CAP, Streams
+from lehr.store.streams.series import Curves
 
 RESTORING = ".restoring"
-"""A folder in the home while a backup is put in place; see ``lehr.store.backup``."""
+"""A folder in the home while a backup is put in place; see ``lehr.store.maintenance.backup``."""
 
 _log = logging.getLogger("lehr.store")
 _open_homes: set[Path] = set()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lehr.store import Store
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing import cli
 from lehr_testing.stores import fresh_store, line, metrics, new_attempt, say
 

@@ -13,7 +13,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.specs import stages
 from lehr.store import Store
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing.rollouts import Bug, World, create, spec, states, submitted
 from lehr_testing.stores import crashed_copy, fresh_store
 

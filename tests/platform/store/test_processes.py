@@ -12,7 +12,7 @@ import pytest
 
 from lehr.errors import StoreUnavailable
 from lehr.store import Store
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing.paths import TESTING
 from lehr_testing.store_writer import source
 from lehr_testing.stores import (

@@ -1,0 +1,266 @@
+"""Care of a home's databases: back up, restore, make the index again.
+
+A backup may be taken while the server runs; the rest need it stopped, and see to that by the
+home's lock. ``lehr.store.maintenance.integrity`` looks for damage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from lehr import __version__
+from lehr import home as homes
+from lehr.errors import Conflict, HomeUnusable, NotFound, UserError
+from lehr.store.changes import Changes
+from lehr.store.database import Database
+from lehr.store.maintenance import migrate
+from lehr.store.store import RESTORING, Store
+from lehr.store.streams import index
+from lehr.store.streams.replica import GAPS, is_name, sync_folder
+
+_MANIFEST = "backup.json"
+_FORMAT = 1
+_PIECE = 1 << 20
+
+BackupProgress = Callable[[str, float], None]
+"""What is being done, and which share of it."""
+
+
+@dataclass(frozen=True)
+class Backup:
+    folder: Path
+    created_at: float
+    version: str
+    """Of Lehr, when it was taken."""
+    revision: str
+    runs: int
+    files: dict[str, tuple[int, str]]
+    """Size and SHA-256 by path in the folder."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size for size, _ in self.files.values())
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    streams: int
+    points: int
+    records: int
+    malformed: int
+    seconds: float
+
+
+def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) -> Backup:
+    """Copies ``lehr.db`` and the replica as they are at one moment, also under load.
+
+    The database goes first and streams only grow, so that the copied streams hold at least what
+    the copied database has applied. The index is not copied: it is made again. Tokens and run
+    directories (checkpoints) are not in it.
+    """
+    source = home / "lehr.db"
+    revision = migrate.revision(source)
+    if revision is None:
+        raise NotFound(f"{home} holds no lehr.db: nothing to back up.")
+    if target.exists():
+        raise Conflict(f"{target} already exists.", hint="Choose a folder that does not exist yet.")
+    tell = progress or _silent
+    draft = target.with_name(f".{target.name}.tmp-{os.getpid()}")
+    try:
+        draft.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise UserError(f"{draft.parent} cannot be written: {error.strerror}.") from error
+    try:
+        tell("lehr.db", 0.0)
+        _copy_database(source, draft / "lehr.db")
+        with closing(sqlite3.connect(draft / "lehr.db")) as copy:
+            runs = copy.execute("SELECT count(*) FROM runs").fetchone()[0]
+            attempts = {row[0] for row in copy.execute("SELECT id FROM attempts")}
+        files = {"lehr.db": _digest(draft / "lehr.db")}
+        replica = homes.replica_dir(home)
+        folders = sorted(attempts) if replica.is_dir() else []
+        for done, attempt in enumerate(folders):
+            tell(f"streams of {attempt}", done / len(folders))
+            for path in sorted((replica / attempt).glob("*")):
+                if not (path.name == GAPS or is_name(path.name)) or not path.is_file():
+                    continue
+                copied = draft / "replica" / attempt / path.name
+                copied.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                shutil.copyfile(path, copied, follow_symlinks=False)
+                files[str(copied.relative_to(draft))] = _digest(copied)
+        found = Backup(target, time.time(), __version__, revision, runs, files)
+        _write_manifest(draft, found)
+        for folder in [draft, *(path for path in draft.rglob("*") if path.is_dir())]:
+            sync_folder(folder)
+        draft.rename(target)
+        sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    tell("done", 1.0)
+    return found
+
+
+def read_backup(folder: Path, *, verify: bool = True) -> Backup:
+    """What a backup holds; with ``verify`` every file is read and compared."""
+    try:
+        data = json.loads((folder / _MANIFEST).read_bytes())
+        if data["format"] != _FORMAT:
+            raise UserError(f"{folder} is a backup in another format, {data['format']!r}.")
+        files = {path: (int(size), str(digest)) for path, (size, digest) in data["files"].items()}
+        found = Backup(
+            folder, data["created_at"], data["version"], data["revision"], data["runs"], files
+        )
+    except FileNotFoundError:
+        raise NotFound(f"{folder} is not a backup: it has no {_MANIFEST}.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / _MANIFEST} cannot be read: {error!r}.") from error
+    if verify:
+        for path, expected in files.items():
+            inside = folder / path
+            if not inside.resolve().is_relative_to(folder.resolve()) or not inside.is_file():
+                raise UserError(f"{folder} is damaged: {path} is missing.")
+            if _digest(inside) != expected:
+                raise UserError(f"{folder} is damaged: {path} differs from the backed-up file.")
+    return found
+
+
+def restore(folder: Path, home: Path, *, replace: bool = False) -> Backup:
+    """Puts a backup in place of a home's databases, which are kept aside with ``replace``.
+
+    Nothing is touched before the whole backup was read and found good. A restore that is
+    interrupted is noticed: the server does not start until it was done again.
+    """
+    found = read_backup(folder)
+    with homes.lock(home):
+        restoring = home / RESTORING
+        if (home / "lehr.db").exists() and not (replace or restoring.exists()):
+            raise Conflict(
+                f"{home} already holds a lehr.db.",
+                hint="Restore into a different LEHR_HOME, or pass --replace.",
+            )
+        if restoring.exists():
+            shutil.rmtree(restoring)
+        restoring.mkdir(mode=0o700)
+        for path in found.files:
+            copied = restoring / path
+            copied.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copyfile(folder / path, copied)
+            _flush(copied)
+        (restoring / "replica").mkdir(exist_ok=True)
+        _set_aside(home)
+        (restoring / "replica").rename(home / "replica")
+        (restoring / "lehr.db").rename(home / "lehr.db")
+        sync_folder(home)
+        restoring.rmdir()
+    return found
+
+
+def rebuild(home: Path) -> Rebuilt:
+    """Makes ``streams.db`` again from the replica."""
+    if not (home / "lehr.db").exists():
+        raise NotFound(f"{home} holds no lehr.db.")
+    begun = time.monotonic()
+    with homes.lock(home):
+        index.remove(home / "streams.db")
+        with Store.open(home) as store, store.index.read() as connection:
+            streams, malformed = connection.execute(
+                "SELECT count(*), coalesce(sum(malformed), 0) FROM streams"
+            ).fetchone()
+            (points,) = connection.execute(
+                "SELECT coalesce(sum(points), 0) FROM latest WHERE metric > 0"
+            ).fetchone()
+            (records,) = connection.execute("SELECT count(*) FROM records").fetchone()
+    return Rebuilt(streams, points, records, malformed, time.monotonic() - begun)
+
+
+def upgrade(home: Path) -> tuple[str | None, str]:
+    """Brings ``lehr.db`` to this version's tables. Returns the revision before and after."""
+    path = home / "lehr.db"
+    before = migrate.revision(path)
+    if before is None:
+        raise NotFound(f"{home} holds no lehr.db.")
+    with homes.lock(home):
+        Database(path, Changes()).close()
+    return before, migrate.HEAD
+
+
+def _set_aside(home: Path) -> None:
+    """What is there now is kept; the index is not worth it."""
+    there = [home / name for name in ("lehr.db", "lehr.db-wal", "lehr.db-shm", "replica")]
+    there = [path for path in there if path.exists()]
+    if there:
+        kept = home / f"replaced-{time.strftime('%Y%m%d-%H%M%S')}"
+        number = 1
+        while kept.exists():
+            number += 1
+            kept = kept.with_name(f"{kept.name.partition('.')[0]}.{number}")
+        kept.mkdir(mode=0o700)
+        for path in there:
+            path.rename(kept / path.name)
+    index.remove(home / "streams.db")
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """One consistent copy in the midst of writes."""
+    try:
+        with (
+            closing(
+                sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True, timeout=30)
+            ) as running,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            running.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE")
+            problem = copy.execute("PRAGMA integrity_check").fetchone()[0]
+    except sqlite3.Error as error:
+        raise HomeUnusable(f"{source} cannot be copied: {error}.") from error
+    if problem != "ok":
+        raise HomeUnusable(f"{source} is damaged: {problem}.")
+    target.chmod(0o600)
+    _flush(target)
+
+
+def _digest(path: Path) -> tuple[int, str]:
+    sha, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            sha.update(piece)
+            size += len(piece)
+    return size, sha.hexdigest()
+
+
+def _write_manifest(folder: Path, found: Backup) -> None:
+    data = {
+        "format": _FORMAT,
+        "created_at": found.created_at,
+        "version": found.version,
+        "revision": found.revision,
+        "runs": found.runs,
+        "files": found.files,
+    }
+    path = folder / _MANIFEST
+    path.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+    _flush(path)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _silent(_what: str, _share: float) -> None:
+    pass

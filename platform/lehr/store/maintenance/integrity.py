@@ -1,0 +1,159 @@
+"""Looks for damage in a home's databases, and says what it found. Changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from lehr import home as homes
+from lehr.control.lifecycle import RunState, can_transition
+from lehr.errors import HomeUnusable, NotFound
+from lehr.store.ids import attempt_id
+from lehr.store.maintenance import migrate
+from lehr.store.streams import index
+from lehr.store.streams.replica import Replica
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: Literal["error", "note"]
+    """error: something that must not be. note: worth knowing; nothing to mend."""
+    where: str
+    message: str
+
+
+def check(home: Path) -> list[Finding]:
+    """Every problem of the files, of the record's logic, and between index and replica.
+
+    May run beside the server: streams that grow meanwhile are no finding.
+    """
+    path = home / "lehr.db"
+    try:
+        if migrate.revision(path) is None:
+            raise NotFound(f"{home} has no lehr.db.")
+        found = list(_file(path))
+    except HomeUnusable as error:
+        found = [Finding("error", "lehr.db", error.message)]
+    if not found:
+        found += [*_record(path), *_rollouts(path)]
+    streams = home / "streams.db"
+    version = index.version(streams)
+    if version is None:
+        found.append(
+            Finding("note", "streams.db", "is missing or unreadable; it is rebuilt at start")
+        )
+    elif version != index.VERSION:
+        found.append(Finding("note", "streams.db", "has another version; it is rebuilt at start"))
+    else:
+        damage = list(_file(streams))
+        found += damage or list(_index(streams, homes.replica_dir(home)))
+    return found
+
+
+def _file(path: Path) -> Iterator[Finding]:
+    try:
+        with closing(_open(path)) as connection:
+            for (message,) in connection.execute("PRAGMA integrity_check"):
+                if message != "ok":
+                    yield Finding("error", path.name, message)
+            for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+                yield Finding("error", path.name, f"{table} row {row} has no {parent}")
+    except sqlite3.Error as error:
+        yield Finding("error", path.name, str(error))
+
+
+def _record(path: Path) -> Iterator[Finding]:
+    """The rules that every run's history keeps."""
+    with closing(_open(path)) as connection:
+        connection.execute("BEGIN")
+        runs = connection.execute("SELECT id, state, attempt FROM runs ORDER BY number").fetchall()
+        moves: dict[str, list[tuple[str | None, str, int]]] = defaultdict(list)
+        for run, old, new, attempt in connection.execute(
+            "SELECT run_id, old, new, attempt FROM transitions ORDER BY id"
+        ):
+            moves[run].append((old, new, attempt))
+        attempts: dict[str, list[int]] = defaultdict(list)
+        for run, number in connection.execute(
+            "SELECT run_id, number FROM attempts ORDER BY run_id, number"
+        ):
+            attempts[run].append(number)
+    for run, state, attempt in runs:
+        where = f"run {run}"
+        for message in _history(moves[run], state):
+            yield Finding("error", where, message)
+        if attempts[run] != list(range(1, attempt + 1)):
+            yield Finding("error", where, f"is at attempt {attempt}, but has {attempts[run]}")
+
+
+def _rollouts(path: Path) -> Iterator[Finding]:
+    """No stage begins before all earlier ones have passed."""
+    with closing(_open(path)) as connection:
+        known = "SELECT 1 FROM sqlite_master WHERE type='table' AND name='rollout_stages'"
+        if connection.execute(known).fetchone() is None:  # Of a version without rollouts.
+            return
+        stages = connection.execute(
+            "SELECT rollout_id, name, outcome, started_at FROM rollout_stages"
+            " ORDER BY rollout_id, number"
+        ).fetchall()
+    for rollout, of_it in groupby(stages, key=itemgetter(0)):
+        waits: str | None = None
+        for _, name, outcome, started_at in of_it:
+            if waits is not None and (outcome is not None or started_at is not None):
+                message = f"stage {name} has begun, though {waits} before it has not passed"
+                yield Finding("error", f"rollout {rollout}", message)
+            if waits is None and outcome != "passed":
+                waits = name
+
+
+def _history(moves: list[tuple[str | None, str, int]], state: str) -> Iterator[str]:
+    at: str | None = None
+    attempt = 0
+    for old, new, number in moves:
+        if old != at:
+            yield f"moved from {old} to {new} while it was {at}"
+        elif old is None:
+            if new != RunState.QUEUED.value:
+                yield f"began as {new}"
+        elif not can_transition(RunState(old), RunState(new)):
+            yield f"moved from {old} to {new}, which is not a valid transition"
+        expected = attempt + 1 if new == RunState.STARTING.value else attempt
+        if number != expected:
+            yield f"moved to {new} with attempt {number} where {expected} was its newest"
+        at, attempt = new, number
+    if at != state:
+        yield f"is {state}, but its last move was to {at}"
+
+
+def _index(path: Path, root: Path) -> Iterator[Finding]:
+    with closing(_open(path)) as connection:
+        rows = connection.execute(
+            "SELECT runs.run, attempt, name, size, stored, indexed, malformed FROM streams"
+            " JOIN runs ON runs.id = streams.run ORDER BY runs.run, attempt, name"
+        ).fetchall()
+    replica = Replica(root)
+    for run, attempt, name, size, stored, indexed, malformed in rows:
+        where = f"{attempt_id(run, attempt)}/{name}"
+        # Sizes were read first: a file that grows meanwhile is longer, never shorter.
+        there = replica.size(attempt_id(run, attempt), name)
+        if there < stored:
+            yield Finding("error", where, f"has {there:,} bytes of {stored:,} that were stored")
+        if malformed:
+            yield Finding("note", where, f"{malformed:,} lines are no records and were skipped")
+        if stored < size:
+            yield Finding("note", where, f"cut: {stored:,} of {size:,} bytes were kept")
+        elif indexed < stored:
+            yield Finding("note", where, f"its last line is torn, at byte {indexed:,}")
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, timeout=10
+    )

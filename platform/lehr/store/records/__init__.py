@@ -1,0 +1,1 @@
+"""``lehr.db``: runs, attempts, transitions, requests, sweeps, rollouts, checkpoints, nodes."""

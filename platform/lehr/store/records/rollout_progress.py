@@ -1,0 +1,195 @@
+"""How a rollout goes on: runs submitted, gates judged, stages passed; each act once, or not at all.
+
+Every act looks again, in its own transaction, at what allows it: a keeper that was killed in the
+middle, or two that look at once, can neither start a stage early nor submit a run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from sqlalchemy import func
+from sqlmodel import Session, col, select
+
+from lehr.control.lifecycle import ENDED, Desired
+from lehr.specs.run import RunSpec
+from lehr.store.base import StoreBase
+from lehr.store.changes import Change
+from lehr.store.records.rollouts import get_rollout, stage_rows
+from lehr.store.records.runs import insert_run
+from lehr.store.tables import (
+    GateVerdict,
+    RolloutRow,
+    RolloutRun,
+    RolloutStage,
+    RunRequest,
+    RunRow,
+)
+
+PASSED, FAILED, CANCELLED = "passed", "failed", "cancelled"
+ACTOR = "rollout"
+
+
+class RolloutProgress(StoreBase):
+    def submit_stage_run(
+        self,
+        rollout_id: str,
+        stage: int,
+        role: str,
+        spec: RunSpec,
+        *,
+        resume_from: str | None = None,
+        forked_from: str | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> RunRow | None:
+        """Records and queues a stage's run, once a role.
+
+        None where it is there already, the rollout or the stage has ended, or an earlier stage
+        has not passed.
+        """
+        at = self.clock()
+        with self.db.write(what="submit_stage_run") as session:
+            rollout = get_rollout(session, rollout_id)
+            stages = stage_rows(session, rollout_id)
+            now = next((one for one in stages if one.number == stage), None)
+            if now is None or rollout.outcome is not None or now.outcome is not None:
+                return None
+            if any(one.outcome != PASSED for one in stages if one.number < stage):
+                return None
+            there = select(RolloutRun.id).where(
+                RolloutRun.rollout_id == rollout_id,
+                RolloutRun.stage == stage,
+                RolloutRun.role == role,
+            )
+            if session.exec(there).first() is not None:
+                return None
+            run = insert_run(
+                session,
+                spec,
+                at=at,
+                actor=ACTOR,
+                provenance={**rollout.provenance, **(provenance or {})},
+                resume_from=resume_from,
+                forked_from=forked_from,
+            )
+            session.add(RolloutRun(rollout_id=rollout_id, stage=stage, role=role, run_id=run.id))
+            if now.started_at is None:
+                now.started_at = at
+                session.add(now)
+            session.flush()
+            self._run_changed(run)
+            self.db.changed(Change("rollout", rollout_id))
+            return run
+
+    def record_verdicts(self, rollout_id: str, stage: int, found: Sequence[GateVerdict]) -> int:
+        """How many were new: what a gate was found to be stays, whatever is found later."""
+        with self.db.write(what="record_verdicts") as session:
+            if get_rollout(session, rollout_id).outcome is not None:
+                return 0
+            known = set(
+                session.exec(
+                    select(GateVerdict.gate).where(
+                        GateVerdict.rollout_id == rollout_id, GateVerdict.stage == stage
+                    )
+                ).all()
+            )
+            new = [verdict for verdict in found if verdict.gate not in known]
+            for verdict in new:
+                verdict.rollout_id, verdict.stage, verdict.at = rollout_id, stage, self.clock()
+                session.add(verdict)
+            if new:
+                session.flush()
+                self.db.changed(Change("rollout", rollout_id))
+            return len(new)
+
+    def pass_stage(self, rollout_id: str, stage: int) -> bool:
+        """Opens the way to the next stage; with the last one the rollout has passed.
+
+        False if it, or the rollout, has ended already, or a gate of it failed.
+        """
+        at = self.clock()
+        with self.db.write(what="pass_stage") as session:
+            rollout = get_rollout(session, rollout_id)
+            stages = stage_rows(session, rollout_id)
+            now = next((one for one in stages if one.number == stage), None)
+            if now is None or rollout.outcome is not None or now.outcome is not None:
+                return False
+            failed = select(func.count()).where(
+                GateVerdict.rollout_id == rollout_id,
+                GateVerdict.stage == stage,
+                GateVerdict.verdict == FAILED,
+            )
+            earlier = [one for one in stages if one.number < stage]
+            if session.exec(failed).one() or any(one.outcome != PASSED for one in earlier):
+                return False
+            now.outcome, now.ended_at = PASSED, at
+            session.add(now)
+            if now is stages[-1]:
+                rollout.outcome, rollout.ended_at = PASSED, at
+                session.add(rollout)
+            self.db.changed(Change("rollout", rollout_id))
+            return True
+
+    def end_rollout(
+        self,
+        rollout_id: str,
+        outcome: Literal["failed", "cancelled"],
+        reason: str,
+        *,
+        stage: int | None = None,
+        actor: str = ACTOR,
+    ) -> bool:
+        """Ends it for good, with the stage that it is at; what still runs of it is cancelled.
+
+        ``stage``: only if it is at this one. False if it has ended already.
+        """
+        at = self.clock()
+        with self.db.write(what="end_rollout") as session:
+            rollout = get_rollout(session, rollout_id)
+            now = _current(stage_rows(session, rollout_id))
+            at_another = stage is not None and (now is None or now.number != stage)
+            if rollout.outcome is not None or at_another:
+                return False
+            where = f"stage {now.name}, " if now is not None and outcome == FAILED else ""
+            rollout.outcome, rollout.reason, rollout.ended_at = outcome, f"{where}{reason}", at
+            session.add(rollout)
+            if now is not None:
+                now.outcome, now.reason, now.ended_at = outcome, reason, at
+                session.add(now)
+            for run in _live(session, rollout):
+                if run.desired in {Desired.CANCEL.value, Desired.PRUNE.value}:
+                    continue
+                run.desired = Desired.CANCEL.value
+                session.add(run)
+                session.add(
+                    RunRequest(
+                        run_id=run.id,
+                        attempt=run.attempt,
+                        kind=Desired.CANCEL.value,
+                        message=f"its rollout {outcome}: {reason}"
+                        if outcome == FAILED
+                        else "rollout cancelled",
+                        actor=actor,
+                        at=at,
+                    )
+                )
+                self._run_changed(run)
+            self.db.changed(Change("rollout", rollout_id))
+            return True
+
+
+def _current(stages: Sequence[RolloutStage]) -> RolloutStage | None:
+    return next((one for one in stages if one.outcome is None), None)
+
+
+def _live(session: Session, rollout: RolloutRow) -> list[RunRow]:
+    rows = session.exec(
+        select(RunRow)
+        .join(RolloutRun, col(RolloutRun.run_id) == col(RunRow.id))
+        .where(
+            RolloutRun.rollout_id == rollout.id,
+            col(RunRow.state).not_in([state.value for state in ENDED]),
+        )
+    )
+    return list(rows.all())

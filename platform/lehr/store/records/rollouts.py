@@ -1,0 +1,145 @@
+"""Rollouts: a run brought up in stages, each with runs of its own and gates to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlmodel import Session, col, select
+
+from lehr.errors import NotFound
+from lehr.specs.rollout import RolloutSpec
+from lehr.store.base import StoreBase
+from lehr.store.changes import Change
+from lehr.store.records.lists import RowPage, filters, page
+from lehr.store.records.refs import find
+from lehr.store.records.runs import unused_id
+from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
+
+
+class RolloutRecords(StoreBase):
+    def create_rollout(
+        self,
+        spec: RolloutSpec,
+        stages: Sequence[str],
+        *,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> RolloutRow:
+        """Records the rollout and the names of its stages, in order; its runs come one by one."""
+        at = self.clock()
+        with self.db.write() as session:
+            rollout = RolloutRow(
+                id=unused_id(session, RolloutRow),
+                name=spec.name,
+                project=spec.project,
+                spec=spec.model_dump(mode="json", exclude_unset=True),
+                tags=list(spec.tags),
+                provenance=dict(provenance or {}),
+                created_at=at,
+            )
+            session.add(rollout)
+            session.flush()
+            for number, name in enumerate(stages, start=1):
+                session.add(RolloutStage(rollout_id=rollout.id, number=number, name=name))
+            session.flush()
+            self.db.changed(Change("rollout", rollout.id))
+            return rollout
+
+    def rollout(self, rollout_id: str) -> RolloutRow:
+        """By its whole id."""
+        with self.db.read() as session:
+            return get_rollout(session, rollout_id)
+
+    def find_rollout(self, ref: str) -> RolloutRow:
+        """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
+        with self.db.read() as session:
+            return find(session, RolloutRow, ref, "rollout")
+
+    def list_rollouts(
+        self,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        archived: bool | None = False,
+        search: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> RowPage[RolloutRow]:
+        """Newest first."""
+        wanted = filters(
+            RolloutRow, project=project, name=name, tag=tag, archived=archived, search=search
+        )
+        with self.db.read() as session:
+            return page(session, RolloutRow, wanted, limit, cursor)
+
+    def rollout_stages(self, rollout_id: str) -> list[RolloutStage]:
+        """In their order."""
+        with self.db.read() as session:
+            return stage_rows(session, rollout_id)
+
+    def rollout_runs(self, rollout_id: str) -> list[tuple[RolloutRun, RunRow]]:
+        """In the order in which they were submitted."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(RolloutRun, RunRow)
+                .join(RunRow, col(RunRow.id) == col(RolloutRun.run_id))
+                .where(RolloutRun.rollout_id == rollout_id)
+                .order_by(col(RolloutRun.id))
+            )
+            return [(link, run) for link, run in rows.all()]
+
+    def gate_verdicts(self, rollout_id: str) -> list[GateVerdict]:
+        """In the order in which they were found."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(GateVerdict)
+                .where(GateVerdict.rollout_id == rollout_id)
+                .order_by(col(GateVerdict.id))
+            )
+            return list(rows.all())
+
+    def rollouts_of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """By run id, the id of the rollout that the run belongs to."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(RolloutRun.run_id, RolloutRun.rollout_id).where(
+                    col(RolloutRun.run_id).in_(run_ids)
+                )
+            )
+            return dict(rows.all())
+
+    def unended_rollouts(self) -> list[str]:
+        """Ids of the rollouts that go on, oldest first."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(RolloutRow.id)
+                .where(col(RolloutRow.outcome).is_(None))
+                .order_by(col(RolloutRow.number))
+            )
+            return list(rows.all())
+
+    def set_rollout_archived(self, rollout_id: str, archived: bool) -> RolloutRow:
+        """Puts a rollout out of sight, or back; its runs are their own matter."""
+        with self.db.write() as session:
+            found = get_rollout(session, rollout_id)
+            found.archived = archived
+            session.add(found)
+            self.db.changed(Change("rollout", found.id))
+            return found
+
+
+def get_rollout(session: Session, rollout_id: str) -> RolloutRow:
+    found = session.exec(select(RolloutRow).where(RolloutRow.id == rollout_id)).one_or_none()
+    if found is None:
+        raise NotFound(f"There is no rollout {rollout_id!r}.")
+    return found
+
+
+def stage_rows(session: Session, rollout_id: str) -> list[RolloutStage]:
+    rows = session.exec(
+        select(RolloutStage)
+        .where(RolloutStage.rollout_id == rollout_id)
+        .order_by(col(RolloutStage.number))
+    )
+    return list(rows.all())

@@ -1,0 +1,273 @@
+"""How a sweep goes on: trials added, given up, run again; each act fenced by what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, update
+from sqlalchemy import select as sql_select
+from sqlmodel import Session, col, select
+
+from lehr.control.lifecycle import ENDED, Desired, RunState
+from lehr.errors import Conflict, NotFound
+from lehr.specs.run import RunSpec
+from lehr.specs.sweep import SweepSpec
+from lehr.store.base import StoreBase
+from lehr.store.changes import Change
+from lehr.store.records.runs import get_run, insert_run, is_deleted
+from lehr.store.records.transitions import transition_run
+from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
+
+SWEEP_STOPPED = "sweep_stopped"
+"""The cause of a run that never started because its sweep was stopped."""
+_ENDED = [state.value for state in ENDED]
+
+
+class TrialProgress(NamedTuple):
+    """A trial and what decides on it, without the run's spec."""
+
+    number: int
+    parameters: dict[str, Any]
+    run_id: str
+    state: str
+    attempt: int
+    desired: str
+    cause: str | None
+    reason: str | None
+    started_at: float | None
+    ended_at: float | None
+    total_steps: int
+
+
+class SweepProgress(StoreBase):
+    def standing(self, sweep_id: str) -> list[TrialProgress]:
+        """The sweep's trials in order, each with where its run stands."""
+        with self.db.read() as session:
+            rows = session.execute(
+                sql_select(
+                    col(Trial.number),
+                    col(Trial.parameters),
+                    col(RunRow.id),
+                    col(RunRow.state),
+                    col(RunRow.attempt),
+                    col(RunRow.desired),
+                    col(RunRow.cause),
+                    col(RunRow.reason),
+                    col(RunRow.started_at),
+                    col(RunRow.ended_at),
+                    func.json_extract(RunRow.spec, "$.train.steps"),
+                )
+                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
+                .where(col(Trial.sweep_id) == sweep_id)
+                .order_by(col(Trial.number))
+            )
+            return [TrialProgress(*row) for row in rows.all()]
+
+    def unended_sweeps(self) -> list[str]:
+        """Ids of the sweeps that may yet do something: a run has not ended, or TPE chooses."""
+        with self.db.read() as session:
+            live = select(RunRow.sweep_id).where(
+                col(RunRow.sweep_id).is_not(None), col(RunRow.state).not_in(_ENDED)
+            )
+            searching = func.json_extract(SweepRow.spec, "$.method") == "tpe"
+            rows = session.exec(
+                select(SweepRow.id).where(
+                    col(SweepRow.id).in_(live) | (searching & col(SweepRow.stopped).is_(None))
+                )
+            )
+            return list(rows.all())
+
+    def add_trials(
+        self,
+        sweep_id: str,
+        trials: Sequence[tuple[dict[str, Any], RunSpec]],
+        *,
+        known: int,
+        actor: str,
+        provenance: Mapping[str, Any] | None = None,
+        spec: SweepSpec | None = None,
+    ) -> bool:
+        """Adds trials, numbered on; False when the sweep no longer has ``known`` of them.
+
+        ``spec``: the sweep's spec from now on, when people extended it; that reopens the sweep.
+        """
+        at = self.clock()
+        with self.db.write(what="add_trials") as session:
+            sweep = _sweep(session, sweep_id)
+            count = session.exec(
+                select(func.count()).select_from(Trial).where(Trial.sweep_id == sweep_id)
+            ).one()
+            if count != known or (spec is None and sweep.stopped is not None):
+                return False
+            if spec is not None:
+                sweep.spec = spec.model_dump(mode="json")
+                _reopen(session, sweep, at)
+            if provenance is None:
+                provenance = session.exec(
+                    select(RunRow.provenance)
+                    .where(RunRow.sweep_id == sweep_id)
+                    .order_by(col(RunRow.number))
+                ).first()
+            for number, (parameters, run_spec) in enumerate(trials, start=known + 1):
+                run = insert_run(
+                    session,
+                    run_spec,
+                    at=at,
+                    actor=actor,
+                    provenance=provenance,
+                    sweep_id=sweep_id,
+                )
+                session.add(
+                    Trial(sweep_id=sweep_id, number=number, parameters=parameters, run_id=run.id)
+                )
+                self._run_changed(run)
+            session.flush()
+            self.db.changed(Change("sweep", sweep_id))
+            return True
+
+    def stop_sweep(self, sweep_id: str, why: str, *, actor: str, waiting_too: bool = True) -> bool:
+        """No further trial starts: those that wait are cancelled. What runs goes on to its end.
+
+        ``waiting_too=False`` leaves those that wait alone, and only makes no more of them.
+        False if it was stopped before.
+        """
+        at = self.clock()
+        with self.db.write(what="stop_sweep") as session:
+            sweep = _sweep(session, sweep_id)
+            if sweep.stopped is not None:
+                return False
+            sweep.stopped = why
+            session.add(sweep)
+            states = [RunState.QUEUED.value, RunState.PAUSED.value] if waiting_too else []
+            waiting = session.exec(
+                select(RunRow).where(RunRow.sweep_id == sweep_id, col(RunRow.state).in_(states))
+            ).all()
+            for run in waiting:
+                transition_run(
+                    session,
+                    self,
+                    run.id,
+                    old=RunState(run.state),
+                    new=RunState.CANCELLED,
+                    attempt=run.attempt,
+                    cause=SWEEP_STOPPED,
+                    message=f"its sweep was stopped: {why}",
+                    actor=actor,
+                    at=at,
+                )
+            self.db.changed(Change("sweep", sweep_id))
+            return True
+
+    def prune_run(self, run_id: str, attempt: int, message: str) -> bool:
+        """Request that a running trial ends now; False if another attempt runs by now."""
+        with self.db.write(what="prune_run") as session:
+            requested = session.connection().execute(
+                update(RunRow)
+                .where(
+                    col(RunRow.id) == run_id,
+                    col(RunRow.state) == RunState.RUNNING.value,
+                    col(RunRow.attempt) == attempt,
+                    col(RunRow.desired) == Desired.RUN.value,
+                )
+                .values(desired=Desired.PRUNE.value)
+            )
+            if requested.rowcount != 1:
+                return False
+            session.add(
+                RunRequest(
+                    run_id=run_id,
+                    attempt=attempt,
+                    kind=Desired.PRUNE.value,
+                    message=message,
+                    actor="sweep",
+                    at=self.clock(),
+                )
+            )
+            session.flush()
+            run = get_run(session, run_id)
+            session.refresh(run)
+            self._run_changed(run)
+            return True
+
+    def retry_trials(self, sweep_id: str, *, actor: str) -> list[str]:
+        """Runs exactly the failed trials again, and those that never ran as the sweep was stopped.
+
+        A failed run goes on from its last checkpoint, its retry budgets whole. A trial whose run
+        never started gets a new run: a cancelled one is over; so does a failed one whose data was
+        deleted. Returns the runs' ids.
+
+        Raises:
+            Conflict: no trial failed.
+        """
+        at = self.clock()
+        with self.db.write() as session:
+            sweep = _sweep(session, sweep_id)
+            rows = session.exec(
+                select(Trial, RunRow)
+                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
+                .where(Trial.sweep_id == sweep_id)
+                .order_by(col(Trial.number))
+            ).all()
+            again: list[str] = []
+            for trial, run in rows:
+                stopped = run.state == RunState.CANCELLED.value and run.cause == SWEEP_STOPPED
+                failed = run.state == RunState.FAILED.value
+                if failed and not is_deleted(session, run.id):
+                    self._queue_again(session, run, actor, at)
+                    again.append(run.id)
+                elif failed or stopped:
+                    again.append(self._replace(session, trial, run, actor, at))
+            if not again:
+                raise Conflict(f"{sweep.name} ({sweep.id}) has no failed trial.")
+            _reopen(session, sweep, at)
+            self.db.changed(Change("sweep", sweep_id))
+            return again
+
+    def _queue_again(self, session: Session, run: RunRow, actor: str, at: float) -> None:
+        transition_run(
+            session,
+            self,
+            run.id,
+            old=RunState.FAILED,
+            new=RunState.QUEUED,
+            attempt=run.attempt,
+            cause="retry",
+            message="retried with its sweep's failed trials",
+            actor=actor,
+            at=at,
+            changes={
+                "desired": Desired.RUN.value,
+                "user_failures": 0,
+                "infrastructure_failures": 0,
+                "preemptions": 0,
+            },
+        )
+
+    def _replace(self, session: Session, trial: Trial, run: RunRow, actor: str, at: float) -> str:
+        new = insert_run(
+            session,
+            RunSpec.model_validate(run.spec),
+            at=at,
+            actor=actor,
+            provenance=run.provenance,
+            sweep_id=run.sweep_id,
+        )
+        trial.run_id = new.id
+        session.add(trial)
+        session.flush()
+        self._run_changed(new)
+        return new.id
+
+
+def _sweep(session: Session, sweep_id: str) -> SweepRow:
+    found = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
+    if found is None:
+        raise NotFound(f"There is no sweep {sweep_id!r}.")
+    return found
+
+
+def _reopen(session: Session, sweep: SweepRow, at: float) -> None:
+    sweep.stopped = None
+    sweep.reopened_at = at
+    session.add(sweep)

@@ -1,0 +1,124 @@
+"""Sweeps: a set of trials, each a point of the space with a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlmodel import col, select
+
+from lehr.errors import NotFound
+from lehr.specs.run import RunSpec
+from lehr.specs.sweep import SweepSpec
+from lehr.store.base import StoreBase
+from lehr.store.changes import Change
+from lehr.store.records.lists import RowPage, filters, page
+from lehr.store.records.refs import find
+from lehr.store.records.runs import insert_run, unused_id
+from lehr.store.tables import RunRow, SweepRow, Trial
+
+
+class SweepRecords(StoreBase):
+    def create_sweep(
+        self,
+        spec: SweepSpec,
+        trials: Sequence[tuple[dict[str, Any], RunSpec]],
+        *,
+        actor: str = "user",
+        provenance: Mapping[str, Any] | None = None,
+    ) -> SweepRow:
+        """Records the sweep, its trials and their runs: all of them, or nothing."""
+        at = self.clock()
+        with self.db.write() as session:
+            sweep = SweepRow(
+                id=unused_id(session, SweepRow),
+                name=spec.name,
+                project=spec.project,
+                spec=spec.model_dump(mode="json"),
+                tags=list(spec.tags),
+                created_at=at,
+            )
+            session.add(sweep)
+            session.flush()
+            for number, (parameters, run_spec) in enumerate(trials, start=1):
+                run = insert_run(
+                    session,
+                    run_spec,
+                    at=at,
+                    actor=actor,
+                    provenance=provenance,
+                    sweep_id=sweep.id,
+                )
+                session.add(
+                    Trial(sweep_id=sweep.id, number=number, parameters=parameters, run_id=run.id)
+                )
+                self.db.changed(Change("run", run.id))
+            session.flush()
+            self.db.changed(Change("sweep", sweep.id))
+            return sweep
+
+    def sweep(self, sweep_id: str) -> SweepRow:
+        """By its whole id."""
+        with self.db.read() as session:
+            found = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
+            if found is None:
+                raise NotFound(f"There is no sweep {sweep_id!r}.")
+            return found
+
+    def find_sweep(self, ref: str) -> SweepRow:
+        """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
+        with self.db.read() as session:
+            return find(session, SweepRow, ref, "sweep")
+
+    def list_sweeps(
+        self,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        archived: bool | None = False,
+        search: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> RowPage[SweepRow]:
+        """Newest first."""
+        wanted = filters(
+            SweepRow, project=project, name=name, tag=tag, archived=archived, search=search
+        )
+        with self.db.read() as session:
+            return page(session, SweepRow, wanted, limit, cursor)
+
+    def trials(self, sweep_id: str) -> list[Trial]:
+        """In the sweep's order."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(Trial).where(Trial.sweep_id == sweep_id).order_by(col(Trial.number))
+            )
+            return list(rows.all())
+
+    def trial_of_run(self, run_id: str) -> Trial | None:
+        with self.db.read() as session:
+            return session.exec(select(Trial).where(Trial.run_id == run_id)).first()
+
+    def trials_of_runs(self, run_ids: Sequence[str]) -> dict[str, Trial]:
+        """The trials that these runs belong to, by run id."""
+        with self.db.read() as session:
+            rows = session.exec(select(Trial).where(col(Trial.run_id).in_(run_ids)))
+            return {trial.run_id: trial for trial in rows.all()}
+
+    def runs_of_sweep(self, sweep_id: str) -> list[RunRow]:
+        """Oldest first."""
+        with self.db.read() as session:
+            rows = session.exec(
+                select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
+            )
+            return list(rows.all())
+
+    def set_sweep_archived(self, sweep_id: str, archived: bool) -> SweepRow:
+        """Puts a sweep out of sight, or back; its runs are their own matter."""
+        with self.db.write() as session:
+            found = self.sweep(sweep_id)
+            found.archived = archived
+            session.add(found)
+            self.db.changed(Change("sweep", found.id))
+            return found

@@ -1,0 +1,1 @@
+"""The replica of all attempts' streams, and its index ``streams.db``: written, read, rebuilt."""

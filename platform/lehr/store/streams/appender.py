@@ -1,0 +1,236 @@
+"""One thread writes all streams: what arrives together is flushed together (group commit).
+
+Callers wait on futures. While one group is flushed to disk the next one gathers, so that many
+trainers share each flush instead of queueing for one of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from lehr import killpoints
+from lehr.errors import InternalError, LehrError, OffsetMismatch, StoreUnavailable, UserError
+from lehr.store.streams.indexer import Indexer
+from lehr.store.streams.replica import Replica, Writing, is_events
+
+MAX_STREAMS = 2048
+"""Of one attempt: a log a rank, and a few more."""
+_GROUP_BYTES = 32 << 20
+_MUST_SEAL = 4096
+"""This many unsealed metrics are sealed even while appends keep coming."""
+_IDLE_S = 600.0
+
+_log = logging.getLogger("lehr.store")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Append:
+    attempt_id: str
+    name: str
+    offset: int
+    data: bytes
+    answer: Future[int]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Something else to do in the thread that owns the index."""
+
+    act: Callable[[Indexer], Any]
+    answer: Future[Any]
+
+
+class Appender:
+    def __init__(
+        self,
+        indexer: Indexer,
+        replica: Replica,
+        *,
+        log_cap_bytes: int,
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._indexer = indexer
+        self._replica = replica
+        self._log_cap = log_cap_bytes
+        self._on_idle = on_idle
+        self._queue: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
+        self._guard = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="lehr-appender", daemon=True)
+        self._thread.start()
+
+    def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> Future[int]:
+        answer: Future[int] = Future()
+        self._put(_Append(attempt_id, name, offset, data, answer))
+        return answer
+
+    def call(self, act: Callable[[Indexer], T]) -> Future[T]:
+        """Runs ``act`` between two groups."""
+        answer: Future[T] = Future()
+        self._put(_Call(act, answer))
+        return answer
+
+    def close(self) -> None:
+        """After what was handed in is done."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _put(self, item: _Append | _Call) -> None:
+        with self._guard:
+            if self._closed:
+                raise StoreUnavailable("The store is closed.")
+            self._queue.put(item)
+
+    # --------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while True:
+            group, call, ended = self._gather()
+            if group:
+                self._append_group(group)
+            if call is not None:
+                self._answer(call)
+            if len(self._indexer.to_seal) > _MUST_SEAL:
+                self._seal_one()
+            if ended:
+                return
+
+    def _gather(self) -> tuple[list[_Append], _Call | None, bool]:
+        """All appends that wait now; a call ends the group, for it comes after them."""
+        group: list[_Append] = []
+        size = 0
+        item = self._next()
+        while True:
+            if item is None:
+                return group, None, True
+            if isinstance(item, _Call):
+                return group, item, False
+            group.append(item)
+            size += len(item.data)
+            if size >= _GROUP_BYTES:
+                return group, None, False
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return group, None, False
+
+    def _next(self) -> _Append | _Call | None:
+        """Waits for work, and seals meanwhile."""
+        while self._indexer.to_seal:
+            try:
+                return self._queue.get_nowait()
+            except queue.Empty:
+                self._seal_one()
+        while True:
+            try:
+                return self._queue.get(timeout=_IDLE_S)
+            except queue.Empty:
+                self._rest()
+
+    def _append_group(self, group: list[_Append]) -> None:
+        """One flush and one transaction; every append of it is answered, none before the end."""
+        answers: list[tuple[Future[int], int | LehrError]] = []
+        writing = Writing(self._replica)
+        connection = self._indexer.connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            answers = [(item.answer, self._append_one(writing, item)) for item in group]
+            killpoints.reached("append: before flush")
+            writing.flush()
+            killpoints.reached("append: before commit")
+            connection.execute("COMMIT")
+            killpoints.reached("append: after commit")
+        except Exception as error:  # noqa: BLE001 - each caller is told; the thread must go on
+            self._roll_back(error)
+            if len(group) > 1 and not isinstance(error, (OSError, sqlite3.Error)):
+                # One of them is at fault; the others shall not share its fate.
+                for item in group:
+                    self._append_group([item])
+                return
+            refused = _refusal(error)
+            answers = [(item.answer, refused) for item in group]
+        finally:
+            writing.close()
+        for answer, result in answers:
+            if isinstance(result, int):
+                answer.set_result(result)
+            else:
+                answer.set_exception(result)
+
+    def _append_one(self, writing: Writing, item: _Append) -> int | LehrError:
+        stream = self._indexer.stream(item.attempt_id, item.name)
+        if item.offset != stream.size:
+            return OffsetMismatch(
+                f"{item.attempt_id}/{item.name} goes on at byte {stream.size}, not {item.offset}.",
+                expected=stream.size,
+            )
+        if not item.data:
+            return stream.size
+        if not stream.size and self._indexer.count_streams(item.attempt_id) >= MAX_STREAMS:
+            return UserError(f"{item.attempt_id} has {MAX_STREAMS} streams, the maximum.")
+        room = len(item.data)
+        if not is_events(item.name):
+            # A log past its cap is confirmed, so that its sender goes on, but not kept.
+            room = min(room, max(0, self._log_cap - stream.stored))
+        if room and stream.stored == stream.size:
+            try:
+                writing.write(item.attempt_id, item.name, stream.stored, item.data[:room])
+            except OSError as error:
+                return _refusal(error)
+            stored = stream.stored + room
+        else:
+            stored = stream.stored
+        return self._indexer.advance(stream, item.data, stored).size
+
+    def _answer(self, call: _Call) -> None:
+        try:
+            result = call.act(self._indexer)
+        except BaseException as error:  # noqa: BLE001 - the caller's to handle
+            self._roll_back(error)
+            call.answer.set_exception(error)
+        else:
+            call.answer.set_result(result)
+
+    def _seal_one(self) -> None:
+        try:
+            self._indexer.seal_one()
+        except sqlite3.Error:
+            # Nothing is lost: the rows stay rows, until the next append makes them due again.
+            _log.exception("streams.db: a block could not be written")
+
+    def _rest(self) -> None:
+        try:
+            self._indexer.connection.execute("PRAGMA analysis_limit=400")
+            self._indexer.connection.execute("PRAGMA optimize")
+            self._on_idle()
+        except (sqlite3.Error, LehrError):
+            _log.exception("the databases' statistics could not be refreshed")
+
+    def _roll_back(self, error: BaseException) -> None:
+        _log.error("a group of appends was not recorded", exc_info=error)
+        self._indexer.forget()
+        try:
+            if self._indexer.connection.in_transaction:
+                self._indexer.connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            _log.exception("streams.db: rolling back failed")
+
+
+def _refusal(error: Exception) -> LehrError:
+    if isinstance(error, OSError):
+        return StoreUnavailable(f"The replica could not be written: {error.strerror or error}.")
+    if isinstance(error, sqlite3.Error):
+        return StoreUnavailable(f"streams.db could not be written: {error}.")
+    return InternalError(f"a stream could not be recorded: {error!r}")

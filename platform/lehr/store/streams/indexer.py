@@ -1,0 +1,363 @@
+"""Puts what arrived in the replica's files into the index. Used by one thread, the appender's."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lehr.store.ids import split_attempt_id
+from lehr.store.streams import compaction, index, points
+from lehr.store.streams.parse import Parsed, parse_lines
+from lehr.store.streams.replica import Replica, is_events
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import Resumed
+
+_log = logging.getLogger("lehr.store")
+MAX_LINE = 8 << 20
+"""A line longer than this is no record; it is skipped unread."""
+
+
+@dataclass(frozen=True)
+class IndexedStream:
+    """One stream as the index knows it."""
+
+    run: int
+    attempt_id: str
+    attempt: int
+    name: str
+    size: int = 0
+    stored: int = 0
+    indexed: int = 0
+    malformed: int = 0
+
+
+@dataclass
+class _Newest:
+    """A row of ``latest`` while it is brought forward."""
+
+    step: int
+    value: float | None
+    points: int
+    low: float | None
+    high: float | None
+    loose: int
+
+
+class Indexer:
+    def __init__(self, connection: sqlite3.Connection, replica: Replica) -> None:
+        self.connection = connection
+        self._replica = replica
+        self._runs: dict[str, int] = {}
+        self._metrics: dict[str, int] = {}
+        self._streams: dict[tuple[str, str], IndexedStream] = {}
+        self.to_seal: set[compaction.Key] = set(compaction.full_keys(connection))
+
+    def forget(self) -> None:
+        """After a rollback: what was kept in mind may not be in the file."""
+        self._runs.clear()
+        self._metrics.clear()
+        self._streams.clear()
+
+    def drop(self, run_id: str) -> None:
+        """Takes all that a run said out of the index."""
+        row = self.connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
+        if row is None:
+            return
+        self.connection.execute("BEGIN IMMEDIATE")
+        for table in ("metrics", "blocks", "latest", "starts", "records", "streams"):
+            self.connection.execute(f"DELETE FROM {table} WHERE run=?", row)  # noqa: S608 - its own
+        self.connection.execute("DELETE FROM runs WHERE id=?", row)
+        self.connection.execute("COMMIT")
+        self.to_seal = {key for key in self.to_seal if key[0] != row[0]}
+        self.forget()
+
+    # ------------------------------------------------------------------------------ streams
+
+    def stream(self, attempt_id: str, name: str) -> IndexedStream:
+        """As last recorded; a new one stands at 0."""
+        known = self._streams.get((attempt_id, name))
+        if known is not None:
+            return known
+        found = split_attempt_id(attempt_id)
+        assert found is not None
+        run_id, attempt = found
+        run = self._run(run_id)
+        row = self.connection.execute(
+            "SELECT size, stored, indexed, malformed FROM streams"
+            " WHERE run=? AND attempt=? AND name=?",
+            (run, attempt, name),
+        ).fetchone()
+        stream = IndexedStream(run, attempt_id, attempt, name, *(row or ()))
+        self._streams[attempt_id, name] = stream
+        return stream
+
+    def put(self, stream: IndexedStream) -> None:
+        self._streams[stream.attempt_id, stream.name] = stream
+        self.connection.execute(
+            "INSERT OR REPLACE INTO streams VALUES (?,?,?,?,?,?,?)",
+            (
+                stream.run,
+                stream.attempt,
+                stream.name,
+                stream.size,
+                stream.stored,
+                stream.indexed,
+                stream.malformed,
+            ),
+        )
+
+    def count_streams(self, attempt_id: str) -> int:
+        found = split_attempt_id(attempt_id)
+        assert found is not None
+        row = self.connection.execute(
+            "SELECT count(*) FROM streams WHERE run=? AND attempt=?",
+            (self._run(found[0]), found[1]),
+        ).fetchone()
+        return int(row[0])
+
+    def advance(self, stream: IndexedStream, data: bytes, stored: int) -> IndexedStream:
+        """The stream after ``data`` arrived at its end, with ``stored`` bytes now in its file.
+
+        Within the caller's transaction.
+        """
+        after = replace(stream, size=stream.size + len(data), stored=stored)
+        if is_events(stream.name):
+            after = self._advance_events(after, data)
+        else:
+            after = replace(after, indexed=stored)
+        self.put(after)
+        return after
+
+    def _advance_events(self, stream: IndexedStream, data: bytes) -> IndexedStream:
+        end = data.rfind(b"\n") + 1
+        if not end:
+            return stream  # A torn line: it waits for its other part.
+        offset = stream.size - len(data)
+        begun = offset - stream.indexed
+        malformed = 0
+        if begun:
+            first = data.index(b"\n") + 1
+            if begun + first > MAX_LINE:
+                malformed, data, end = 1, data[first:], end - first
+                at = offset + first
+            else:
+                torn = self._replica.read(stream.attempt_id, stream.name, stream.indexed, begun)
+                data, end, at = torn + data, end + begun, stream.indexed
+        else:
+            at = offset
+        malformed += self._index_lines(stream, data[:end], at)
+        return replace(stream, indexed=at + end, malformed=stream.malformed + malformed)
+
+    def _index_lines(self, stream: IndexedStream, data: bytes, at: int) -> int:
+        """Indexes whole lines that begin at ``at``; returns how many of them are malformed.
+
+        A line at which anything raises is malformed, too: it must not stop its stream, or the
+        server's start.
+        """
+        try:
+            return self._index_piece(stream, data, at)
+        except Exception as error:
+            if not index.is_of_value(error):
+                raise
+            first = error
+        malformed = 0
+        for line in data.split(b"\n")[:-1]:
+            try:
+                malformed += self._index_piece(stream, line + b"\n", at)
+            except Exception as error:
+                if not index.is_of_value(error):
+                    raise
+                malformed += 1
+            at += len(line) + 1
+        _log.error(
+            "%s/%s: lines up to byte %d cannot be indexed; they are counted as malformed",
+            stream.attempt_id,
+            stream.name,
+            at,
+            exc_info=first,
+        )
+        return malformed
+
+    def _index_piece(self, stream: IndexedStream, data: bytes, at: int) -> int:
+        """All of it or, if anything raises, nothing."""
+        self.connection.execute("SAVEPOINT piece")
+        try:
+            parsed = parse_lines(data, at)
+            self._record(stream, parsed)
+        except BaseException:
+            # On a full disk SQLite may have rolled back the whole transaction itself.
+            with contextlib.suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK TO piece")
+                self.connection.execute("RELEASE piece")
+            self.forget()
+            raise
+        self.connection.execute("RELEASE piece")
+        return parsed.malformed
+
+    # ------------------------------------------------------------------------------ records
+
+    def _record(self, stream: IndexedStream, parsed: Parsed) -> None:
+        run, attempt = stream.run, stream.attempt
+        if parsed.lines:
+            self.connection.executemany(
+                "INSERT OR REPLACE INTO records VALUES (?,?,?,?,?,?,?)",
+                [
+                    (run, attempt, line.offset, line.end, line.kind, line.time, line.body)
+                    for line in parsed.lines
+                ],
+            )
+        if parsed.resumed is not None:
+            parent = _parent(parsed.resumed, attempt)
+            self.connection.execute(
+                "INSERT OR REPLACE INTO starts VALUES (?,?,?,?)",
+                (run, attempt, parsed.resumed.step, parent),
+            )
+        if parsed.points:
+            # An attempt that did not resume begins at 0, once it has something to show.
+            self.connection.execute(
+                "INSERT OR IGNORE INTO starts VALUES (?,?,0,NULL)", (run, attempt)
+            )
+            self._metrics_of(run, attempt, parsed)
+
+    def _metrics_of(self, run: int, attempt: int, parsed: Parsed) -> None:
+        series = {self._metric(name): values for name, values in parsed.values.items()}
+        newest = self._newest(run, attempt)
+        series |= _axes(parsed, newest)
+        rows: list[tuple[int, int, int, int, float]] = []
+        latest: list[tuple[Any, ...]] = []
+        behind: list[int] = []
+        for metric, values in sorted(series.items()):
+            known = newest.get(metric)
+            steps = sorted(values)
+            if known is not None and steps[0] <= known.step:
+                behind.append(metric)
+            elif len(steps) >= compaction.SMALL:
+                new = points.of(values)
+                compaction.put_small(self.connection, (run, metric, attempt), new)
+                latest.append((run, metric, attempt, *_columns(_forward(known, values))))
+                continue
+            else:
+                latest.append((run, metric, attempt, *_columns(_forward(known, values))))
+            rows += [(run, metric, attempt, step, values[step]) for step in steps]
+        self.connection.executemany("INSERT OR REPLACE INTO metrics VALUES (?,?,?,?,?)", rows)
+        latest += [self._recounted(run, metric, attempt) for metric in behind]
+        self.to_seal.update(row[:3] for row in latest if row[-1] >= compaction.BLOCK)
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO latest VALUES (?,?,?,?,?,?,?,?,?)", latest
+        )
+
+    def _newest(self, run: int, attempt: int) -> dict[int, _Newest]:
+        rows = self.connection.execute(
+            "SELECT metric, step, value, points, low, high, loose FROM latest"
+            " WHERE run=? AND attempt=?",
+            (run, attempt),
+        )
+        return {metric: _Newest(*columns) for metric, *columns in rows}
+
+    def _recounted(self, run: int, metric: int, attempt: int) -> tuple[Any, ...]:
+        """A step came again or out of order: count everything, for it may replace a point."""
+        everything = points.load(self.connection, run, metric, attempt)
+        (sealed,) = self.connection.execute(
+            "SELECT coalesce(sum(count), 0) FROM blocks"
+            " WHERE run=? AND metric=? AND attempt=? AND count>=?",
+            (run, metric, attempt, compaction.BLOCK),
+        ).fetchone()
+        after = _forward(
+            None, dict(zip(everything.steps.tolist(), everything.values.tolist(), strict=True))
+        )
+        after.loose = max(0, after.points - sealed)
+        return (run, metric, attempt, *_columns(after))
+
+    # ------------------------------------------------------------------------------ sealing
+
+    def seal_all(self) -> None:
+        while self.to_seal:
+            self.seal_one()
+
+    def seal_one(self) -> None:
+        """Makes a block of one metric that has enough rows, in a transaction of its own."""
+        key = self.to_seal.pop()
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            compaction.seal(self.connection, key)
+            self.connection.execute("COMMIT")
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+
+    # ------------------------------------------------------------------------------- numbers
+
+    def _run(self, run_id: str) -> int:
+        return self._number("runs", "run", run_id, self._runs)
+
+    def _metric(self, name: str) -> int:
+        return self._number("names", "name", name, self._metrics)
+
+    def _number(self, table: str, column: str, text: str, known: dict[str, int]) -> int:
+        number = known.get(text)
+        if number is None:
+            # Names of two of the schema's tables, not anybody's input.
+            self.connection.execute(f"INSERT OR IGNORE INTO {table} ({column}) VALUES (?)", (text,))  # noqa: S608
+            row = self.connection.execute(
+                f"SELECT id FROM {table} WHERE {column}=?",  # noqa: S608
+                (text,),
+            ).fetchone()
+            number = known[text] = int(row[0])
+        return number
+
+
+def _axes(parsed: Parsed, newest: dict[int, _Newest]) -> dict[int, dict[int, float]]:
+    """Each step's tokens and time: those of the first record at it."""
+    known = newest.get(index.TIME)
+    top = -1 if known is None else known.step
+    tokens: dict[int, float] = {}
+    time: dict[int, float] = {}
+    for step, seen, at in parsed.points:
+        if step == top:
+            continue
+        top = max(top, step)
+        time[step] = at
+        if seen is not None:
+            tokens[step] = seen
+    found = {index.TIME: time} if time else {}
+    return found | {index.TOKENS: tokens} if tokens else found
+
+
+def _forward(known: _Newest | None, values: dict[int, float]) -> _Newest:
+    """The row after these points, all of which come after it."""
+    numbers: Iterable[float] = values.values()
+    total = sum(numbers)
+    if total != total:  # noqa: PLR0124 - NaN is not itself; or infinities met
+        numbers = [value for value in numbers if value == value]  # noqa: PLR0124
+    low: float | None = min(numbers, default=None)
+    high: float | None = max(numbers, default=None)
+    step, count = max(values), len(values)
+    if known is None:
+        return _Newest(step, values[step], count, low, high, count)
+    return _Newest(
+        step,
+        values[step],
+        known.points + count,
+        min(_given(known.low, low), default=None),
+        max(_given(known.high, high), default=None),
+        known.loose + count,
+    )
+
+
+def _given(*numbers: float | None) -> Iterable[float]:
+    return [number for number in numbers if number is not None]
+
+
+def _columns(row: _Newest) -> tuple[Any, ...]:
+    return (row.step, row.value, row.points, row.low, row.high, row.loose)
+
+
+def _parent(resumed: Resumed, attempt: int) -> int | None:
+    """The attempt whose checkpoint was taken, if the path (relative to the run) says so."""
+    number = layout.attempt_number(Path(resumed.checkpoint.partition("/")[0]))
+    return number if number is not None and number < attempt else None

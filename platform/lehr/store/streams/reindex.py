@@ -1,0 +1,164 @@
+"""Makes the index say what the replica's files say: after a crash, or from nothing."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+
+from lehr.store.ids import attempt_id as id_of
+from lehr.store.streams import index
+from lehr.store.streams.indexer import IndexedStream, Indexer
+from lehr.store.streams.replica import Gap, Replica, is_events
+
+_READ = 4 << 20
+_COMMIT = 64 << 20
+_log = logging.getLogger("lehr.store")
+
+
+def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> list[IndexedStream]:
+    """Makes the index say what the files say: after a crash, or from nothing.
+
+    Bytes past the cursor were written and not acknowledged, or the index is older than the
+    replica: they are indexed. A file that is shorter than the index says is indexed again
+    from its beginning, and the gap is noted. A stream that cannot be indexed is skipped, logged
+    and noted as a gap; the others go on. Returns what was changed.
+    """
+    changed: list[IndexedStream] = []
+    seen: set[tuple[int, int, str]] = set()
+    for attempt_id, sizes in replica.files():
+        for name, size in sizes.items():
+            stream = indexer.stream(attempt_id, name)
+            seen.add((stream.run, stream.attempt, name))
+            if size != stream.stored:
+                changed += _mended(indexer, replica, clock, stream, size)
+    for run_id, run, attempt, name in _indexed(indexer):
+        if (run, attempt, name) not in seen:
+            stream = indexer.stream(id_of(run_id, attempt), name)
+            changed += _mended(indexer, replica, clock, stream, 0)
+    return changed
+
+
+def _mended(
+    indexer: Indexer, replica: Replica, clock: Callable[[], float], stream: IndexedStream, size: int
+) -> list[IndexedStream]:
+    """The stream as ``_mend`` leaves it, or past what it could not index; empty if unchanged."""
+    try:
+        if size > stream.stored:
+            size = _written(replica, stream, size)
+        return [_mend(indexer, replica, clock, stream, size)] if size != stream.stored else []
+    except Exception as error:
+        if isinstance(error, sqlite3.Error) and not index.is_of_value(error):
+            raise  # The index itself: no other stream would do better.
+        _log.exception(
+            "%s/%s cannot be indexed; skipped until: lehr db rebuild",
+            stream.attempt_id,
+            stream.name,
+        )
+        return [_skip(indexer, replica, clock, stream, size, error)]
+
+
+def _skip(
+    indexer: Indexer,
+    replica: Replica,
+    clock: Callable[[], float],
+    stream: IndexedStream,
+    size: int,
+    error: Exception,
+) -> IndexedStream:
+    """Notes a gap up to the file's end, and goes on from there."""
+    if indexer.connection.in_transaction:
+        indexer.connection.execute("ROLLBACK")
+    indexer.forget()
+    stream = indexer.stream(stream.attempt_id, stream.name)
+    gap = Gap(stream.name, stream.indexed, size, f"cannot be indexed: {error!r}"[:500], clock())
+    try:
+        known = [(one.offset, one.expected) for one in replica.gaps(stream.attempt_id)]
+        if (gap.offset, gap.expected) not in known:
+            replica.note_gap(stream.attempt_id, gap)
+    except OSError:
+        _log.exception("%s/%s: its gap cannot be noted", stream.attempt_id, stream.name)
+    skipped = replace(stream, size=max(stream.size, size), stored=size, indexed=size)
+    indexer.connection.execute("BEGIN IMMEDIATE")
+    indexer.put(skipped)
+    indexer.connection.execute("COMMIT")
+    return skipped
+
+
+def _written(replica: Replica, stream: IndexedStream, size: int) -> int:
+    """Without the NULs that a power cut can leave at the end of a file on some systems."""
+    while size > stream.stored:
+        begin = max(stream.stored, size - _READ)
+        data = replica.read(stream.attempt_id, stream.name, begin, size - begin)
+        kept = len(data.rstrip(b"\0"))
+        if kept:
+            return begin + kept
+        size = begin
+    return size
+
+
+def _mend(
+    indexer: Indexer, replica: Replica, clock: Callable[[], float], stream: IndexedStream, size: int
+) -> IndexedStream:
+    if size < stream.stored:
+        _log.error(
+            "%s/%s: %d bytes were there, %d are left; indexed again",
+            stream.attempt_id,
+            stream.name,
+            stream.stored,
+            size,
+        )
+        cause = "the replica's file lost bytes"
+        gap = Gap(stream.name, size, stream.stored, cause, clock())
+        replica.note_gap(stream.attempt_id, gap)
+        indexer.connection.execute("BEGIN IMMEDIATE")
+        _clear(indexer, stream)
+        indexer.connection.execute("COMMIT")
+        stream = indexer.stream(stream.attempt_id, stream.name)
+    uncommitted = _COMMIT
+    indexer.connection.execute("BEGIN IMMEDIATE")
+    while stream.stored < size:
+        limit = min(_READ, size - stream.stored)
+        data = replica.read(stream.attempt_id, stream.name, stream.stored, limit)
+        stream = indexer.advance(stream, data, stream.stored + len(data))
+        uncommitted -= len(data)
+        if uncommitted <= 0:
+            indexer.connection.execute("COMMIT")
+            indexer.seal_all()
+            indexer.connection.execute("BEGIN IMMEDIATE")
+            uncommitted = _COMMIT
+    indexer.put(stream)
+    indexer.connection.execute("COMMIT")
+    indexer.seal_all()
+    return stream
+
+
+def _clear(indexer: Indexer, stream: IndexedStream) -> None:
+    """Takes a stream out of the index, within the caller's transaction."""
+    run, attempt = stream.run, stream.attempt
+    if is_events(stream.name):
+        metrics = [
+            metric
+            for (metric,) in indexer.connection.execute(
+                "SELECT metric FROM latest WHERE run=? AND attempt=?", (run, attempt)
+            )
+        ]
+        for table in ("metrics", "blocks"):
+            indexer.connection.executemany(
+                f"DELETE FROM {table} WHERE run=? AND metric=? AND attempt=?",  # noqa: S608 - one of two tables
+                [(run, metric, attempt) for metric in metrics],
+            )
+        for table in ("latest", "starts", "records"):
+            indexer.connection.execute(
+                f"DELETE FROM {table} WHERE run=? AND attempt=?",  # noqa: S608 - one of three tables
+                (run, attempt),
+            )
+    indexer.put(IndexedStream(run, stream.attempt_id, attempt, stream.name))
+
+
+def _indexed(indexer: Indexer) -> list[tuple[str, int, int, str]]:
+    return indexer.connection.execute(
+        "SELECT runs.run, runs.id, attempt, name FROM streams"
+        " JOIN runs ON runs.id = streams.run WHERE stored > 0"
+    ).fetchall()

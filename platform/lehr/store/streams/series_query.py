@@ -1,0 +1,179 @@
+"""A series as it is drawn: put on its axis, smoothed, cut to a range, reduced to buckets."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from lehr.errors import UserError
+from lehr.schemas import Series
+from lehr.store.streams import index, points
+from lehr.store.streams.downsample import reduce, smooth
+from lehr.store.streams.points import Floats, Ints, Points
+
+SeriesAxis = Literal["step", "tokens", "time"]
+MAX_BUCKETS = 20_000
+_MAX_NONFINITE = 1000
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """The points to draw: ``x`` ascends."""
+
+    steps: Ints
+    x: Floats
+    y: Floats
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a series is to be drawn."""
+
+    x_axis: SeriesAxis
+    points: int
+    exact: bool
+    first: float | None
+    last: float | None
+    smoothing: float
+
+
+def check(wanted: Wanted) -> None:
+    if wanted.x_axis not in {"step", "tokens", "time"}:
+        raise UserError(f"x is {wanted.x_axis!r}; it must be step, tokens or time.")
+    if not 1 <= wanted.points <= MAX_BUCKETS:
+        raise UserError(f"points is {wanted.points}; it must be from 1 to {MAX_BUCKETS:,}.")
+    if not 0.0 <= wanted.smoothing < 1.0:
+        raise UserError(f"smoothing is {wanted.smoothing}; it must be from 0 to below 1.")
+    for name, bound in (("first", wanted.first), ("last", wanted.last)):
+        if bound is not None and math.isnan(bound):
+            raise UserError(f"{name} is not a number.")
+
+
+def series(
+    connection: sqlite3.Connection,
+    run_id: str,
+    run: int,
+    name: str,
+    metric: int,
+    wanted: Wanted,
+    with_superseded: bool,
+) -> Series:
+    known = points.starts(connection, run)
+    spans = points.lineage(known)
+    zero = _first_time(connection, run) if wanted.x_axis == "time" else 0.0
+    pieces = points.curve(connection, run, metric, spans, _steps_within(wanted))
+    main = _draw(run_id, name, _on_axis(connection, run, pieces, wanted.x_axis, zero), wanted)
+    if with_superseded:
+        main.superseded = [
+            _draw(run_id, name, _on_axis(connection, run, [piece], wanted.x_axis, zero), wanted)
+            for piece in points.superseded(connection, run, metric, known, spans)
+        ]
+    return main
+
+
+def _steps_within(wanted: Wanted) -> tuple[int, int] | None:
+    """The steps that are enough to draw it; None where it takes all: an average looks back, and
+    which steps another axis' range holds shows only once they are read.
+    """
+    if wanted.x_axis != "step" or wanted.smoothing or wanted.first is wanted.last is None:
+        return None
+    low = -points.NO_LIMIT if wanted.first is None else _whole(math.ceil, wanted.first)
+    high = points.NO_LIMIT if wanted.last is None else _whole(math.floor, wanted.last)
+    return low, high
+
+
+def _whole(rounded: Callable[[float], int], value: float) -> int:
+    if math.isinf(value):
+        return points.NO_LIMIT if value > 0 else -points.NO_LIMIT
+    return max(-points.NO_LIMIT, min(points.NO_LIMIT, rounded(value)))
+
+
+def _on_axis(
+    connection: sqlite3.Connection,
+    run: int,
+    pieces: Sequence[tuple[int, Points]],
+    x_axis: SeriesAxis,
+    zero: float,
+) -> _Curve:
+    """The pieces as one curve over the axis; points whose x was not said are left out."""
+    joined = points.joined(pieces)
+    if x_axis == "step":
+        return _Curve(joined.steps, joined.steps.astype(np.float64), joined.values)
+    metric = index.TOKENS if x_axis == "tokens" else index.TIME
+    parts = [
+        _lookup(points.load(connection, run, metric, attempt), piece.steps)
+        for attempt, piece in pieces
+    ]
+    x = np.concatenate([*parts, np.empty(0)]) - zero
+    if len(pieces) > 1:
+        # As ``joined`` does: attempts' pieces lie one after the other, but for stray steps.
+        x = x[np.argsort(np.concatenate([piece.steps for _, piece in pieces]), kind="stable")]
+    there = np.isfinite(x)
+    steps, y = joined.steps, joined.values
+    if not there.all():
+        steps, x, y = steps[there], x[there], y[there]
+    if len(x) > 1 and (np.diff(x) < 0).any():
+        # A clock went back.
+        by_x = np.argsort(x, kind="stable")
+        steps, x, y = steps[by_x], x[by_x], y[by_x]
+    return _Curve(steps, x, y)
+
+
+def _lookup(axis: Points, steps: Ints) -> Floats:
+    """The axis' value at each step; NaN where it has none."""
+    if np.array_equal(axis.steps, steps):
+        return axis.values
+    if not len(axis):
+        return np.full(len(steps), np.nan)
+    at = np.minimum(np.searchsorted(axis.steps, steps), len(axis) - 1)
+    return np.where(axis.steps[at] == steps, axis.values[at], np.nan)
+
+
+def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> Series:
+    y = smooth(curve.y, wanted.smoothing)
+    inside = slice(
+        0 if wanted.first is None else int(np.searchsorted(curve.x, wanted.first, "left")),
+        len(curve.x)
+        if wanted.last is None
+        else int(np.searchsorted(curve.x, wanted.last, "right")),
+    )
+    steps, x, raw, y = curve.steps[inside], curve.x[inside], curve.y[inside], y[inside]
+    nonfinite = steps[~np.isfinite(raw)][:_MAX_NONFINITE].tolist()
+    total = len(steps)
+    low = high = None
+    exact = wanted.exact or total <= wanted.points
+    if not exact:
+        reduced = reduce(x, y, wanted.points)
+        steps, x, y = steps[reduced.last], x[reduced.last], y[reduced.last]
+        low, high = reduced.low.tolist(), reduced.high.tolist()
+    # Made of our own arrays: nothing to validate, and a million points would take a second.
+    return Series.model_construct(
+        run_id=run_id,
+        name=name,
+        x_axis=wanted.x_axis,
+        exact=exact,
+        total_points=total,
+        step=steps.tolist(),
+        x=x.tolist(),
+        y=y.tolist(),
+        low=low,
+        high=high,
+        nonfinite=nonfinite,
+        superseded=[],
+    )
+
+
+def _first_time(connection: sqlite3.Connection, run: int) -> float:
+    """When the run's first attempt that has points made its first one."""
+    row = connection.execute(
+        "SELECT min(attempt) FROM latest WHERE run=? AND metric=?", (run, index.TIME)
+    ).fetchone()
+    if row is None or row[0] is None:
+        return 0.0
+    first = points.load(connection, run, index.TIME, row[0])
+    return float(first.values[0]) if len(first) else 0.0

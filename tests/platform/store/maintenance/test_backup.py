@@ -1,0 +1,269 @@
+"""Backups, restores, rebuilds and check-ups of a home."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lehr.control.lifecycle import Desired
+from lehr.errors import Conflict, HomeUnusable, NotFound, UserError
+from lehr.store import Store
+from lehr.store.maintenance import backup, migrate
+from lehr.store.maintenance.integrity import check
+from lehr_testing.stores import (
+    fresh_store,
+    line,
+    metrics,
+    new_attempt,
+    picture,
+    run_spec,
+    same,
+    say,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with fresh_store(tmp_path / "home") as store:
+        yield store
+
+
+def told(store: Store) -> str:
+    """A run with something of everything."""
+    attempt = new_attempt(store, "told")
+    say(store, attempt.id, line("started"), *[metrics(n, train_loss=1 / n) for n in range(1, 50)])
+    say(store, attempt.id, b"some words\n", name="rank-0.log")
+    store.apply_events(attempt.id)
+    store.set_desired(attempt.run_id, Desired.PAUSE, actor="ada")
+    return attempt.run_id
+
+
+def test_a_backup_taken_while_running_restores_everything(store: Store, tmp_path: Path) -> None:
+    run_id = told(store)
+    expected, moves = picture(store, run_id), store.transitions(run_id)
+    steps: list[str] = []
+    found = backup.backup(
+        store.home, tmp_path / "backup", progress=lambda what, _: steps.append(what)
+    )
+    assert (found.runs, found.revision) == (1, migrate.HEAD)
+    assert {"lehr.db", f"replica/{run_id}-1/events.jsonl"} <= set(found.files)
+    assert steps[0] == "lehr.db"
+    assert steps[-1] == "done"
+    backup.restore(tmp_path / "backup", tmp_path / "other")
+    assert check(tmp_path / "other") == [
+        finding for finding in check(tmp_path / "other") if finding.level == "note"
+    ]
+    with Store.open(tmp_path / "other") as other:
+        assert same(picture(other, run_id), expected)
+        assert [vars(row)["new"] for row in other.transitions(run_id)] == [row.new for row in moves]
+        assert other.run(run_id).desired == "pause"
+
+
+def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None:
+    attempts = [new_attempt(store, f"r{n}") for n in range(3)]
+    done = threading.Event()
+
+    def write(attempt_id: str) -> None:
+        say(store, attempt_id, line("started"))
+        step = 0
+        while not done.is_set():
+            step += 1
+            path = f"attempt-1/checkpoints/step-{step:08d}"
+            record = line(
+                "checkpoint", step=step, path=path, size_bytes=1, digest="d", reason="interval"
+            )
+            say(store, attempt_id, metrics(step, train_loss=1.0), record)
+            store.apply_events(attempt_id)
+
+    threads = [threading.Thread(target=write, args=(attempt.id,)) for attempt in attempts]
+    for thread in threads:
+        thread.start()
+    try:
+        backups = [backup.backup(store.home, tmp_path / f"backup-{n}") for n in range(3)]
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    for number, _ in enumerate(backups):
+        home = tmp_path / f"restored-{number}"
+        backup.restore(tmp_path / f"backup-{number}", home)
+        with Store.open(home) as restored:
+            for attempt in attempts:
+                # Every checkpoint that the record knows was said in the stream that came with it.
+                said = {
+                    record.step
+                    for _, record in restored.records(attempt.run_id, ["checkpoint"])
+                    if record.kind == "checkpoint"
+                }
+                known = {row.step for row in restored.checkpoints(attempt.run_id)}
+                assert known <= said
+                restored.apply_events(attempt.id)
+                assert {row.step for row in restored.checkpoints(attempt.run_id)} == said
+        assert [finding for finding in check(home) if finding.level == "error"] == []
+
+
+def test_a_sender_goes_on_from_where_the_backup_was(store: Store, tmp_path: Path) -> None:
+    attempt = new_attempt(store)
+    events = [metrics(step, train_loss=float(step)) for step in range(1, 6)]
+    say(store, attempt.id, *events[:2])
+    backup.backup(store.home, tmp_path / "backup")
+    say(store, attempt.id, *events[2:])
+    backup.restore(tmp_path / "backup", tmp_path / "other")
+    with Store.open(tmp_path / "other") as other:
+        offset = other.stream_sizes(attempt.id)["events.jsonl"]
+        assert offset == len(b"".join(events[:2]))
+        other.append_stream(attempt.id, "events.jsonl", offset, b"".join(events)[offset:])
+        assert same(picture(other, attempt.run_id), picture(store, attempt.run_id))
+
+
+def test_a_damaged_backup_is_refused_before_anything_is_touched(
+    store: Store, tmp_path: Path
+) -> None:
+    run_id = told(store)
+    store.close()
+    before = (store.home / "lehr.db").read_bytes()
+    for number, damage in enumerate([b"", b"longer than before and not the same\n" * 99]):
+        folder = tmp_path / f"backup-{number}"
+        backup.backup(store.home, folder)
+        (folder / "replica" / f"{run_id}-1" / "rank-0.log").write_bytes(damage)
+        with pytest.raises(UserError, match="damaged"):
+            backup.restore(folder, store.home, replace=True)
+    (tmp_path / "backup-0" / "replica" / f"{run_id}-1" / "rank-0.log").unlink()
+    with pytest.raises(UserError, match="missing"):
+        backup.restore(tmp_path / "backup-0", store.home, replace=True)
+    with pytest.raises(NotFound, match="not a backup"):
+        backup.restore(tmp_path, store.home, replace=True)
+    assert (store.home / "lehr.db").read_bytes() == before
+
+
+def test_a_restore_replaces_only_when_told_and_keeps_what_was(store: Store, tmp_path: Path) -> None:
+    run_id = told(store)
+    backup.backup(store.home, tmp_path / "backup")
+    later = store.create_run(run_spec("later")).id
+    with pytest.raises(Conflict, match="already"):
+        backup.restore(tmp_path / "backup", store.home)
+    store.close()
+    backup.restore(tmp_path / "backup", store.home, replace=True)
+    (kept,) = store.home.glob("replaced-*")
+    with closing(sqlite3.connect(kept / "lehr.db")) as connection:
+        names = {name for (name,) in connection.execute("SELECT name FROM runs")}
+    assert names == {"told", "later"}
+    with Store.open(store.home) as again:
+        assert again.run(run_id).name == "told"
+        with pytest.raises(NotFound):
+            again.run(later)
+
+
+def test_an_interrupted_restore_is_noticed_and_done_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = told(store)
+    backup.backup(store.home, tmp_path / "backup")
+    store.close()
+
+    def cut(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backup, "_set_aside", cut)
+        with pytest.raises(KeyboardInterrupt):
+            backup.restore(tmp_path / "backup", store.home, replace=True)
+    with pytest.raises(HomeUnusable, match="restore was interrupted"):
+        Store.open(store.home)
+    backup.restore(tmp_path / "backup", store.home)
+    with Store.open(store.home) as again:
+        assert again.run(run_id).name == "told"
+
+
+def test_a_home_in_use_is_neither_restored_nor_rebuilt_elsewhere(
+    store: Store, tmp_path: Path
+) -> None:
+    told(store)
+    with pytest.raises(Exception, match="already open"):
+        backup.rebuild(store.home)
+
+
+def test_a_rebuilt_index_is_counted_and_the_same(store: Store, tmp_path: Path) -> None:
+    run_id = told(store)
+    say(store, f"{run_id}-1", b"{broken\n")
+    expected = picture(store, run_id)
+    store.close()
+    found = backup.rebuild(store.home)
+    assert (found.streams, found.points, found.records, found.malformed) == (2, 49, 1, 1)
+    with Store.open(store.home) as again:
+        assert same(picture(again, run_id), expected)
+
+
+def test_a_backup_needs_something_to_copy_and_a_free_place(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="nothing to back up"):
+        backup.backup(tmp_path / "nowhere", tmp_path / "backup")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(Conflict, match="already exists"):
+        backup.backup(store.home, tmp_path / "there")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "there"]
+
+
+# --------------------------------------------------------------------------------- check-up
+
+
+def test_a_sound_home_has_no_findings_also_while_it_runs(store: Store) -> None:
+    told(store)
+    assert check(store.home) == []
+    store.close()
+    assert check(store.home) == []
+
+
+UNREAL_MOVE = """
+INSERT INTO transitions (run_id, attempt, old, new, cause, actor, at)
+SELECT id, 1, 'running', 'cancelled', 'x', 'x', 0 FROM runs
+"""
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("UPDATE runs SET state='completed'", "is completed, but its last move was to running"),
+        ("UPDATE runs SET attempt=2", "is at attempt 2, but has"),
+        (
+            UNREAL_MOVE,
+            "moved from running to cancelled, which is not a valid transition",
+        ),
+        ("DELETE FROM transitions WHERE new='starting'", "moved from starting to running while"),
+        ("UPDATE transitions SET attempt=7 WHERE new='running'", "with attempt 7 where 1"),
+    ],
+)
+def test_a_history_that_cannot_be_is_found(store: Store, damage: str, message: str) -> None:
+    run_id = told(store)
+    with closing(sqlite3.connect(store.home / "lehr.db")) as connection:
+        connection.execute(damage)
+        connection.commit()
+    findings = check(store.home)
+    assert any(message in finding.message for finding in findings), findings
+    assert {finding.where for finding in findings} == {f"run {run_id}"}
+
+
+def test_lost_bytes_and_broken_files_are_found(store: Store) -> None:
+    run_id = told(store)
+    say(store, f"{run_id}-1", b"{broken\n", b'{"torn')
+    notes = check(store.home)
+    assert [finding.level for finding in notes] == ["note", "note"]
+    (store.home / "replica" / f"{run_id}-1" / "rank-0.log").write_bytes(b"")
+    (error,) = [finding for finding in check(store.home) if finding.level == "error"]
+    assert "0 bytes of 11" in error.message
+    store.close()
+    path = store.home / "lehr.db"
+    data = bytearray(path.read_bytes())
+    for page in range(3, len(data) // 4096):
+        data[page * 4096 : page * 4096 + 64] = b"\xaa" * 64
+    path.write_bytes(bytes(data))
+    assert any(finding.where == "lehr.db" for finding in check(store.home))
+
+
+def test_a_home_without_a_database_has_nothing_to_check(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"no lehr\.db"):
+        check(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,140 @@
+"""``lehr.db`` goes forward with its rows, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+from sqlmodel import SQLModel
+
+from lehr.control.lifecycle import Desired
+from lehr.errors import HomeUnusable, InternalError
+from lehr.store import Store, tables
+from lehr.store.changes import Changes
+from lehr.store.database import Database, _engine
+from lehr.store.maintenance import migrate
+from lehr.store.maintenance.integrity import check
+from lehr_testing.stores import begin, fresh_store, run_spec
+
+assert tables
+
+
+def older_file(path: Path, target: str) -> None:
+    """A database as an older version of Lehr left it, with a run in it."""
+    raw = sqlite3.connect(path, isolation_level=None)
+    engine = _engine(lambda: raw, "BEGIN IMMEDIATE", static=True)
+    migrate.upgrade(engine, path, target)
+    spec = json.dumps(run_spec("old").model_dump(mode="json"))
+    raw.execute(
+        "INSERT INTO runs (id, name, project, spec, tags, priority, state, desired, attempt,"
+        " checkpoint_seq, user_failures, infrastructure_failures, preemptions, submitted_by,"
+        " provenance, archived, created_at, queued_at)"
+        " VALUES ('oldrun22', 'old', 'default', ?, '[]', 0, 'queued', 'run', 0, 0, 0, 0, 0,"
+        " 'ada', '{}', 0, 1.5, 1.5)",
+        (spec,),
+    )
+    raw.execute(
+        "INSERT INTO transitions (run_id, attempt, old, new, cause, actor, at)"
+        " VALUES ('oldrun22', 0, NULL, 'queued', 'submitted', 'ada', 1.5)"
+    )
+    engine.dispose()
+
+
+@pytest.mark.parametrize("revision", migrate.REVISIONS)
+def test_an_older_file_keeps_its_rows(tmp_path: Path, revision: str) -> None:
+    older_file(tmp_path / "lehr.db", revision)
+    with Store.open(tmp_path) as store:
+        run = store.find_run("old")
+        assert (run.id, run.submitted_by, run.created_at) == ("oldrun22", "ada", 1.5)
+        assert run_spec("old").model_validate(run.spec) == run_spec("old")
+        store.set_desired(run.id, Desired.PAUSE, actor="ada")
+        store.set_desired(run.id, Desired.RUN, actor="ada")
+        assert begin(store, run.id).number == 1
+        assert len(store.requests(run.id)) == 2
+    assert check(tmp_path) == []
+    kept = [path.name for path in tmp_path.glob("lehr.db.before-*")]
+    assert kept == (
+        [] if revision == migrate.HEAD else [f"lehr.db.before-{migrate.HEAD}-{revision}"]
+    )
+
+
+def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
+    older_file(tmp_path / "lehr.db", "0001")
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        connection.execute(
+            "INSERT INTO cells (sweep_id, number, parameters, run_id)"
+            " VALUES ('nosweep2', 1, '{}', 'oldrun22')"
+        )
+        connection.commit()
+    with pytest.raises(InternalError, match="without their parent"):
+        Store.open(tmp_path)
+    assert migrate.revision(tmp_path / "lehr.db") == "0001"
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        tables_there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    assert "requests" not in tables_there
+
+
+def test_the_migrations_make_the_tables_that_the_code_has(tmp_path: Path) -> None:
+    with fresh_store(tmp_path) as store:
+        assert store.list_runs().total == 0
+    engine = create_engine(f"sqlite:///{tmp_path / 'lehr.db'}")
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, SQLModel.metadata) == []
+    engine.dispose()
+
+
+def test_the_known_revisions_are_those_in_the_folder() -> None:
+    scripts = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
+    found = [script.revision for script in scripts.walk_revisions()][::-1]
+    assert found == list(migrate.REVISIONS)
+    assert scripts.get_current_head() == migrate.HEAD
+
+
+def test_a_file_of_a_newer_version_is_refused_untouched(tmp_path: Path) -> None:
+    fresh_store(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        connection.execute("UPDATE alembic_version SET version_num='9999'")
+        connection.commit()
+    before = (tmp_path / "lehr.db").read_bytes()
+    with pytest.raises(HomeUnusable, match="newer version of Lehr"):
+        Store.open(tmp_path)
+    assert (tmp_path / "lehr.db").read_bytes() == before
+
+
+def test_a_file_that_is_not_ours_is_refused_untouched(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        connection.execute("CREATE TABLE diary (day TEXT)")
+        connection.commit()
+    before = (tmp_path / "lehr.db").read_bytes()
+    with pytest.raises(HomeUnusable, match="but not of Lehr"):
+        Store.open(tmp_path)
+    assert (tmp_path / "lehr.db").read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lehr.db").write_bytes(b"garbage" * 1000)
+    with pytest.raises(HomeUnusable, match="cannot be read as a database"):
+        Store.open(tmp_path)
+
+
+def test_an_opened_file_is_durable_and_checks_its_keys(tmp_path: Path) -> None:
+    database = Database(tmp_path / "lehr.db", Changes())
+    pragmas = {
+        name: database._raw.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "foreign_keys")
+    }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+    with database.write(durable=False):
+        assert database._raw.execute("PRAGMA synchronous").fetchone()[0] == 1
+    assert database._raw.execute("PRAGMA synchronous").fetchone()[0] == 2
+    with database.read() as session, pytest.raises(Exception, match="readonly"):
+        session.connection().exec_driver_sql("DELETE FROM runs")
+    database.close()

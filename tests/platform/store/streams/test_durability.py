@@ -1,0 +1,180 @@
+"""What is acknowledged survives a power cut: the disk has it before the index, and that before the answer.
+
+A killed process proves nothing here, since the page cache outlives it. So the calls are recorded
+in their order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from lehr.store import Store
+from lehr.store.streams.replica import Gap
+from lehr_testing.stores import fresh_store, metrics, new_attempt, run_spec
+
+
+class Recorder:
+    """The calls that put bytes on the disk, in their order, by path relative to the home."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home = home
+        self.calls: list[tuple[str, str]] = []
+        for name in ("pwrite", "write", "fdatasync", "fsync", "mkdir"):
+            self._record(name, monkeypatch)
+
+    def _record(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = getattr(os, name)
+
+        def recorded(target, *args, **fields):
+            done = real(target, *args, **fields)
+            path = Path(f"/proc/self/fd/{target}").readlink() if isinstance(target, int) else target
+            if Path(path).is_relative_to(self.home):
+                self.calls.append((name, str(Path(path).relative_to(self.home))))
+            return done
+
+        monkeypatch.setattr(os, name, recorded)
+
+    def follow(self, store: Store) -> None:
+        """Also the commits of the index."""
+        store._index_writer.set_trace_callback(
+            lambda said: self.calls.append(("commit", "")) if said == "COMMIT" else None
+        )
+
+    def at(self, what: str, path: str = "") -> int:
+        """Where this call stands; the last one, if there are several."""
+        return max(place for place, call in enumerate(self.calls) if call == (what, path))
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with fresh_store(tmp_path / "home") as store:
+        recorder = Recorder(tmp_path / "home", monkeypatch)
+        recorder.follow(store)
+        yield store, recorder
+
+
+def append(store: Store, recorder: Recorder, attempt: str, name: str, data: bytes) -> None:
+    offset = store.stream_sizes(attempt).get(name, 0)
+    answer = store._appender.append(attempt, name, offset, data)
+    answer.add_done_callback(lambda _: recorder.calls.append(("answer", f"{attempt}/{name}")))
+    answer.result()
+
+
+def test_a_new_streams_bytes_and_names_are_flushed_before_the_commit_and_that_before_the_answer(
+    recorded,
+) -> None:
+    store, recorder = recorded
+    attempt = new_attempt(store).id
+    append(store, recorder, attempt, "events.jsonl", metrics(1, train_loss=1.0))
+    path = f"replica/{attempt}/events.jsonl"
+    assert (
+        recorder.at("pwrite", path)
+        < recorder.at("fdatasync", path)
+        < recorder.at("commit")
+        < recorder.at("answer", f"{attempt}/events.jsonl")
+    )
+    # The file's name is in its folder, and the folder's in the replica's.
+    for folder in (f"replica/{attempt}", "replica"):
+        assert recorder.at("fsync", folder) < recorder.at("commit")
+    assert recorder.at("mkdir", f"replica/{attempt}") < recorder.at("fsync", "replica")
+
+
+def test_bytes_that_are_added_are_flushed_before_the_commit(recorded) -> None:
+    store, recorder = recorded
+    attempt = new_attempt(store).id
+    append(store, recorder, attempt, "rank-0.log", b"one\n")
+    recorder.calls.clear()
+    append(store, recorder, attempt, "rank-0.log", b"two\n")
+    path = f"replica/{attempt}/rank-0.log"
+    assert recorder.calls == [
+        ("pwrite", path),
+        ("fdatasync", path),
+        ("commit", ""),
+        ("answer", f"{attempt}/rank-0.log"),
+    ]
+
+
+def test_of_a_group_every_file_is_flushed_before_any_answer(recorded) -> None:
+    store, recorder = recorded
+    attempts = [new_attempt(store, name).id for name in "abc"]
+    hold, held = threading.Event(), threading.Event()
+
+    def wait(_indexer) -> None:
+        held.set()
+        hold.wait(20)
+
+    waiting = store._appender.call(wait)
+    assert held.wait(20)
+    recorder.calls.clear()
+    answers = []
+    for attempt in attempts:
+        answer = store._appender.append(attempt, "rank-0.log", 0, b"hello\n")
+        answer.add_done_callback(lambda _: recorder.calls.append(("answer", "")))
+        answers.append(answer)
+    hold.set()
+    waiting.result()
+    assert [answer.result() for answer in answers] == [6, 6, 6]
+    what = [name for name, _ in recorder.calls]
+    # They came while the appender was busy, so they are one group: one commit.
+    assert what.count("commit") == 1
+    assert what.index("commit") < what.index("answer")
+    for attempt in attempts:
+        flushed = recorder.at("fdatasync", f"replica/{attempt}/rank-0.log")
+        assert flushed < recorder.at("commit")
+
+
+def test_a_flush_that_fails_is_no_answer(recorded, monkeypatch) -> None:
+    from lehr.errors import StoreUnavailable
+
+    store, recorder = recorded
+    attempt = new_attempt(store).id
+    with monkeypatch.context() as patch:
+
+        def refuse(_descriptor: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        patch.setattr(os, "fdatasync", refuse)
+        with pytest.raises(StoreUnavailable, match="Input/output error"):
+            append(store, recorder, attempt, "rank-0.log", b"one\n")
+    assert store.stream_sizes(attempt) == {}
+    append(store, recorder, attempt, "rank-0.log", b"one\n")
+    assert store.stream_sizes(attempt) == {"rank-0.log": 4}
+
+
+def test_a_gap_is_flushed_with_its_folder(recorded) -> None:
+    store, recorder = recorded
+    attempt = new_attempt(store).id
+    append(store, recorder, attempt, "rank-0.log", b"one\n")
+    recorder.calls.clear()
+    store._replica.note_gap(attempt, Gap("rank-0.log", 0, 4, "lost", 1.0))
+    path = f"replica/{attempt}/.gaps.jsonl"
+    assert recorder.calls == [("write", path), ("fsync", path), ("fsync", f"replica/{attempt}")]
+
+
+FULL, NORMAL = 2, 1
+
+
+def test_commits_are_flushed_but_for_those_that_a_power_cut_may_take(recorded) -> None:
+    """SQLite flushes its log at each commit while ``synchronous`` is FULL, and not with NORMAL."""
+    store, _ = recorded
+    levels: list[int] = []
+
+    def note(said: str) -> None:
+        if said == "COMMIT":
+            levels.append(raw.execute("PRAGMA synchronous").fetchone()[0])
+
+    raw = store.db._raw
+    attempt = new_attempt(store)
+    raw.set_trace_callback(note)
+    store.create_run(run_spec("another"))
+    assert levels == [FULL]
+    store.heartbeat(attempt.id, step=1)
+    assert levels == [FULL, NORMAL]
+    store.update_attempt(attempt.id, exited_at=1.0)
+    assert levels == [FULL, NORMAL, FULL]
+    raw.set_trace_callback(None)
+    assert store._index_writer.execute("PRAGMA synchronous").fetchone()[0] == FULL

@@ -1,0 +1,215 @@
+"""Records that no trainer writes stop neither their stream, nor others, nor the server's start."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.store import Store
+from lehr.store.maintenance import backup, integrity
+from lehr.store.streams import reindex
+from lehr.store.streams.indexer import Indexer
+from lehr_testing import hostile
+from lehr_testing.properties import examples
+from lehr_testing.stores import (
+    fresh_store,
+    line,
+    memory_folder,
+    metrics,
+    new_attempt,
+    picture,
+    same,
+    say,
+)
+
+HEALTHY = b"".join(metrics(step, train_loss=5.0 / step) for step in range(1, 6))
+
+
+def with_neighbour(home: Path) -> tuple[Store, str, str]:
+    """A store with a healthy run that has logged, and an attempt of another run; their ids."""
+    store = fresh_store(home)
+    healthy = new_attempt(store, "healthy")
+    say(store, healthy.id, line("started"), HEALTHY)
+    return store, healthy.run_id, new_attempt(store, "odd").id
+
+
+def stays_usable(home: Path, healthy: str, odd: str) -> None:
+    """The home opens, its check finds no error, its index can be made again, and all is as it was."""
+    with Store.open(home) as store:
+        assert store.series(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
+        before = picture(store, healthy), store.streams(odd)
+        store.apply_events(odd)
+        more = metrics(1_000, other_metric=1.0)
+        say(store, odd, more)
+        assert store.series(odd.rpartition("-")[0], "other/metric").y == [1.0]
+        before = (*before[:1], store.streams(odd))
+    assert [found for found in integrity.check(home) if found.level == "error"] == []
+    backup.rebuild(home)
+    with Store.open(home) as store:
+        assert same(picture(store, healthy), before[0])
+        assert store.streams(odd) == before[1]
+        assert store.gaps(odd) == []
+
+
+@pytest.mark.parametrize("kind", hostile.KINDS)
+def test_no_field_of_any_record_stops_the_store(tmp_path: Path, kind: str) -> None:
+    store, healthy, odd = with_neighbour(tmp_path / "home")
+    with store:
+        for what, text in hostile.lines(kind):
+            before = store.stream_sizes(odd).get("events.jsonl", 0)
+            assert say(store, odd, text) == before + len(text), what
+        store.apply_events(odd)
+        store.records(odd.rpartition("-")[0])
+        store.metric_names(odd.rpartition("-")[0])
+        assert store.streams(odd)[0].malformed > 0
+    stays_usable(tmp_path / "home", healthy, odd)
+
+
+_anything = st.sampled_from(hostile.VALUES) | st.recursive(
+    st.integers().map(str)
+    | st.floats().map(str)
+    | st.text().map(lambda text: '"' + text.encode("unicode_escape").decode() + '"'),
+    lambda inner: st.lists(inner, max_size=3).map(lambda parts: f"[{','.join(parts)}]"),
+    max_leaves=5,
+)
+
+
+@st.composite
+def _records(draw: st.DrawFn) -> bytes:
+    """Any kind of record, with any of its fields replaced by anything."""
+    parts = hostile.fields(draw(st.sampled_from(sorted(hostile.KINDS))))
+    for name in draw(st.sets(st.sampled_from(sorted(parts)), max_size=4)):
+        parts[name] = draw(_anything)
+    return hostile.line(parts).replace(b"\n", b"") + b"\n"
+
+
+@given(st.lists(_records(), min_size=1, max_size=20), st.integers(1, 5))
+@settings(max_examples=examples(20), deadline=None)
+def test_no_mixture_of_records_stops_the_store(lines: list[bytes], pieces: int) -> None:
+    with memory_folder() as folder:
+        store, healthy, odd = with_neighbour(folder / "home")
+        with store:
+            for first in range(0, len(lines), pieces):
+                say(store, odd, *lines[first : first + pieces])
+        stays_usable(folder / "home", healthy, odd)
+
+
+def test_a_checkpoint_of_an_attempt_with_5000_digits_has_no_parent(tmp_path: Path) -> None:
+    store, healthy, odd = with_neighbour(tmp_path / "home")
+    path = f"attempt-{'9' * 5000}/checkpoints/step-00000007"
+    with store:
+        say(store, odd, line("resumed", step=7, checkpoint=path))
+        say(store, odd, line("checkpoint_removed", step=7, path=path))
+        assert store.apply_events(odd) == []
+    stays_usable(tmp_path / "home", healthy, odd)
+
+
+class _Odd(Exception):
+    """What nobody expected."""
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An indexer that raises at each record of the kind ``odd``, as a fault of its own would."""
+    record = Indexer._record
+
+    def refuse(self, stream, parsed):
+        record(self, stream, parsed)
+        if any(one.kind == "odd" for one in parsed.lines):
+            raise _Odd
+
+    monkeypatch.setattr(Indexer, "_record", refuse)
+
+
+def test_a_line_at_which_the_index_fails_is_malformed_and_the_others_count(
+    tmp_path: Path, refusing: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, healthy, odd = with_neighbour(tmp_path / "home")
+    with store, caplog.at_level(logging.ERROR):
+        say(store, odd, metrics(1, train_loss=3.0), line("odd"), metrics(2, train_loss=2.0))
+        assert store.series(odd.rpartition("-")[0], "train/loss").y == [3.0, 2.0]
+        assert [stream.malformed for stream in store.streams(odd)] == [1]
+        assert [record.kind for _, record in store.records(odd.rpartition("-")[0])] == []
+        [told] = [one for one in caplog.records if "cannot be indexed" in one.message]
+        assert odd in told.message
+    stays_usable(tmp_path / "home", healthy, odd)
+
+
+def test_a_stream_that_cannot_be_indexed_at_start_is_skipped_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "home"
+    store, healthy, odd = with_neighbour(home)
+    with store:
+        say(store, odd, metrics(1, train_loss=3.0))
+    advance = Indexer.advance
+
+    def fail(self, stream, data, stored):
+        if stream.attempt_id == odd:
+            raise _Odd
+        return advance(self, stream, data, stored)
+
+    (home / "streams.db").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Indexer, "advance", fail)
+        with Store.open(home) as store:
+            assert store.series(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
+            [gap] = store.gaps(odd)
+            size = (home / "replica" / odd / "events.jsonl").stat().st_size
+            assert (gap.name, gap.offset, gap.expected) == ("events.jsonl", 0, size)
+            assert "_Odd" in gap.cause
+            assert f"{odd}/events.jsonl cannot be indexed" in caplog.text
+            # Its sender goes on where it was.
+            assert store.stream_sizes(odd) == {"events.jsonl": size}
+        with Store.open(home):
+            pass
+    backup.rebuild(home)
+    with Store.open(home) as store:
+        assert store.series(odd.rpartition("-")[0], "train/loss").y == [3.0]
+
+
+def test_a_stream_that_cannot_be_read_at_start_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    store, healthy, odd = with_neighbour(home)
+    store.close()
+    odd_file = home / "replica" / odd / "events.jsonl"
+    odd_file.parent.mkdir()
+    odd_file.write_bytes(HEALTHY)
+    read = reindex.Replica.read
+
+    def broken(self, attempt_id, name, offset, limit):
+        if attempt_id == odd:
+            raise OSError(5, "Input/output error")
+        return read(self, attempt_id, name, offset, limit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reindex.Replica, "read", broken)
+        with Store.open(home) as store:
+            assert [gap.expected for gap in store.gaps(odd)] == [len(HEALTHY)]
+            assert store.series(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
+
+
+def test_a_record_that_an_older_version_took_has_no_consequence(tmp_path: Path) -> None:
+    """Its index may still hold it, and the server must go on."""
+    store, _, odd = with_neighbour(tmp_path / "home")
+    with store:
+        path = "attempt-1/checkpoints/step-00000001"
+        say(store, odd, line("checkpoint", step=1, path=path, size_bytes=1, digest="d"))
+        store._index_writer.execute(
+            "UPDATE records SET body=replace(body, '\"step\": 1', '\"step\": 9223372036854775808')"
+        )
+        assert (
+            b"9223372036854775808"
+            in store._index_writer.execute("SELECT body FROM records WHERE kind='checkpoint'")
+            .fetchone()[0]
+            .encode()
+        )
+        assert store.apply_events(odd) == []
+        say(store, odd, line("started"))
+        assert [one.kind for one in store.apply_events(odd)] == ["running"]

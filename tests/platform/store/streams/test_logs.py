@@ -1,0 +1,170 @@
+"""Logs: any range, the last lines and a search, in whole characters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.errors import NotFound, UserError
+from lehr.store import Store
+from lehr.store.streams import log_text as logs
+from lehr_testing.stores import fresh_store, new_attempt, next_attempt, say
+
+TEXT = st.text(st.sampled_from("aß€😀\n\r x"), max_size=200)
+
+
+def reader(data: bytes) -> logs.ReadBytes:
+    return lambda offset, limit: data[offset : offset + limit]
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with fresh_store(tmp_path / "home") as store:
+        yield store
+
+
+@given(text=TEXT, limit=st.integers(4, 60))
+@settings(deadline=None)
+def test_chunks_of_any_size_join_to_the_text(text: str, limit: int) -> None:
+    data = text.encode()
+    parts, offset = [], 0
+    while offset < len(data):
+        piece = data[offset : offset + limit]
+        begin_at, part, end = logs.text_of(piece, offset, whole=offset + limit >= len(data))
+        assert begin_at == offset
+        parts.append(part)
+        assert end > offset
+        offset = end
+    assert "".join(parts) == text
+
+
+@given(text=TEXT, offset=st.integers(0, 60))
+@settings(deadline=None)
+def test_a_range_that_begins_within_a_character_begins_after_it(text: str, offset: int) -> None:
+    data = text.encode()
+    begin_at, part, _ = logs.text_of(data[offset:], offset, whole=True)
+    assert data[begin_at:].decode() == part
+    assert begin_at - min(offset, len(data)) < 4 or offset > len(data)
+
+
+@given(text=TEXT, lines=st.integers(0, 30))
+@settings(deadline=None)
+def test_the_tail_is_the_last_lines(text: str, lines: int) -> None:
+    data = text.encode()
+    expected = data.splitlines(keepends=True) if b"\r" not in data else None
+    if expected is None:
+        expected = [part + b"\n" for part in data.split(b"\n")]
+        expected[-1] = expected[-1][:-1]
+        expected = [part for part in expected if part]
+    start = logs.tail_start(reader(data), len(data), lines)
+    assert data[start:] == b"".join(expected[len(expected) - min(lines, len(expected)) :])
+
+
+def test_the_tail_of_one_endless_line_is_bounded() -> None:
+    data = b"x" * (3 << 20)
+    assert len(data) - logs.tail_start(reader(data), len(data), 5) == logs.TAIL_BYTES
+
+
+@given(text=TEXT, wanted=st.text(st.sampled_from("aß x"), min_size=1, max_size=2))
+@settings(deadline=None)
+def test_search_finds_the_lines_that_hold_it(text: str, wanted: str) -> None:
+    data = text.encode()
+    expected = [line.rstrip("\r") for line in text.split("\n") if wanted.encode() in line.encode()]
+    found = logs.search(reader(data), len(data), wanted, offset=0, limit=1000)
+    assert [match.text for match in found] == expected
+    for match in found:
+        assert data[match.offset :].decode().startswith(match.text)
+    assert logs.search(reader(data), len(data), wanted, offset=0, limit=1) == found[:1]
+
+
+def test_search_goes_over_the_seams_of_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_SEARCH_STRIDE", 7)
+    text = "one two\nthree NEEDLE four\nfive\nneedle\n" + "z" * 100 + "needle"
+    data = text.encode()
+    found = logs.search(reader(data), len(data), "needle", offset=0, limit=10)
+    assert [match.offset for match in found[:2]] == [8, 31]
+    assert len(found) == 3
+
+
+def test_a_growing_log_is_followed_without_cutting_a_character(store: Store) -> None:
+    attempt = new_attempt(store)
+    data = "grüße 😀\n".encode()
+    shown, offset = "", 0
+    for byte in data:
+        say(store, attempt.id, bytes([byte]), name="rank-0.log")
+        chunk = store.read_log(attempt.id, "rank-0.log", offset)
+        assert not chunk.ended
+        shown, offset = shown + chunk.text, chunk.next_offset
+    assert (shown, offset) == (data.decode(), len(data))
+
+
+def test_a_closed_attempts_torn_character_is_shown_as_such(store: Store) -> None:
+    attempt = new_attempt(store)
+    say(store, attempt.id, "ab€".encode()[:-1], name="rank-0.log")
+    assert store.read_log(attempt.id, "rank-0.log").text == "ab"
+    store.close_attempt(attempt.id)
+    chunk = store.read_log(attempt.id, "rank-0.log")
+    assert (chunk.text, chunk.ended, chunk.next_offset) == ("ab�", True, 4)
+
+
+def test_tail_and_search_of_a_stored_log(store: Store) -> None:
+    attempt = new_attempt(store)
+    say(store, attempt.id, b"".join(b"line %d\n" % n for n in range(1000)), name="rank-0.log")
+    assert store.tail_lines(attempt.id, "rank-0.log", 2).text == "line 998\nline 999\n"
+    assert store.tail_lines(attempt.id, "rank-0.log", 0).text == ""
+    found = store.search_log(attempt.id, "rank-0.log", "LINE 99")
+    assert [match.text for match in found] == ["line 99", *[f"line {n}" for n in range(990, 1000)]]
+    at = found[-1].offset
+    assert store.read_log(attempt.id, "rank-0.log", at).text == "line 999\n"
+
+
+def test_logs_are_listed_by_attempt_and_rank(store: Store) -> None:
+    first = new_attempt(store)
+    for name in ("rank-10.log", "launcher.log", "rank-2.log", "events.jsonl"):
+        say(store, first.id, b"x\n", name=name)
+    second = next_attempt(store, first.run_id)
+    say(store, second.id, b"x\n", name="rank-0.log")
+    assert [(log.attempt, log.name) for log in store.log_streams(first.run_id)] == [
+        (2, "rank-0.log"),
+        (1, "rank-2.log"),
+        (1, "rank-10.log"),
+        (1, "launcher.log"),
+    ]
+
+
+def test_an_unknown_stream_names_a_near_one(store: Store) -> None:
+    attempt = new_attempt(store)
+    with pytest.raises(NotFound, match="none yet"):
+        store.read_log(attempt.id, "rank-0.log")
+    say(store, attempt.id, b"x\n", name="rank-0.log")
+    with pytest.raises(NotFound, match=r"Did you mean rank-0\.log"):
+        store.read_log(attempt.id, "rank-o.log")
+
+
+def test_bad_ranges_are_named(store: Store) -> None:
+    attempt = new_attempt(store)
+    say(store, attempt.id, b"x\n", name="rank-0.log")
+    with pytest.raises(UserError, match="offset -1"):
+        store.read_log(attempt.id, "rank-0.log", -1)
+    with pytest.raises(UserError, match="limit 0"):
+        store.read_log(attempt.id, "rank-0.log", 0, 0)
+    with pytest.raises(UserError, match="tail is -3"):
+        store.tail_lines(attempt.id, "rank-0.log", -3)
+    with pytest.raises(UserError, match="is empty"):
+        store.search_log(attempt.id, "rank-0.log", "")
+    beyond = store.read_log(attempt.id, "rank-0.log", 99)
+    assert (beyond.text, beyond.next_offset) == ("", 99)
+
+
+def test_two_attempts_of_one_run_have_their_own_logs(store: Store) -> None:
+    first = new_attempt(store)
+    say(store, first.id, b"first\n", name="rank-0.log")
+    second = next_attempt(store, first.run_id)
+    with pytest.raises(NotFound):
+        store.read_log(second.id, "rank-0.log")
+    say(store, second.id, b"second\n", name="rank-0.log")
+    assert store.read_log(first.id, "rank-0.log").text == "first\n"
+    assert store.read_log(second.id, "rank-0.log").text == "second\n"
