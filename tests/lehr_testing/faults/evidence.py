@@ -40,7 +40,7 @@ def gather(
         rows = [_attempt(row) for row in database.execute("SELECT * FROM attempts")]
         attempts = [row for row in rows if row.run in ids]
         asked = database.execute("SELECT * FROM requests")
-        requests = [(w["run_id"], w["request"]) for w in asked if w["run_id"] in ids]
+        requests = [(w["run_id"], w["kind"]) for w in asked if w["run_id"] in ids]
     earlier = {row.id for row in rows} - {row.id for row in attempts}
     return History(
         runs=runs,

@@ -6,7 +6,7 @@ import { integer, metric, NONE, specValue } from "../format.js";
 import { rowKeys, shortcut } from "../keys.js";
 import { confirmed, empty, message, showFailure, toast } from "../notices.js";
 import { installPage } from "../page.js";
-import { addTags, archive } from "../run/keeping.js";
+import { addTags, archive } from "../run/tags_archive.js";
 import { COLUMNS } from "../runs/columns.js";
 import { parseFilter } from "../runs/filter.js";
 import { RunList } from "../runs/list.js";
@@ -90,7 +90,7 @@ function runRow(run, member) {
     member ? "tr.member" : "tr",
     { "data-run": run.id, "aria-selected": String(selected.has(run.id)) },
     h("td.shrink", {}, box),
-    columns.map((column) => h(`td.col-${column.key}${column.num ? ".num" : ""}`, {}, column.trial(run))),
+    columns.map((column) => h(`td.col-${column.key}${column.num ? ".num" : ""}`, {}, column.cell(run))),
   );
 }
 

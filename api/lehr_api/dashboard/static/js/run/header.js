@@ -6,7 +6,7 @@ import * as f from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
 import { ACTIVE, ENDED, progress, runReason, runState } from "../status.js";
 import { fork } from "./fork.js";
-import { archive, deleteRun, editTags, unarchive } from "./keeping.js";
+import { archive, deleteRun, editTags, unarchive } from "./tags_archive.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
