@@ -1,4 +1,4 @@
-"""The reference pages of ``docs/``, made from the code that they describe.
+"""What is made from the code that it describes: the reference pages of ``docs/``, a stub file.
 
     python docs/generate                      write what is out of date
     python docs/generate --check              exit 1 and name what is, write nothing
@@ -16,6 +16,7 @@ import json
 import sys
 from pathlib import Path
 
+import async_stub
 import breaking
 import cli
 import specs
@@ -26,7 +27,7 @@ DOCS = Path(__file__).parents[1]
 
 
 def pages() -> dict[str, str]:
-    """Every generated file of ``docs/`` and what it must hold."""
+    """Every generated file, from ``docs/``, and what it must hold."""
     description = api.description()
     return {
         "openapi.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",
@@ -34,6 +35,7 @@ def pages() -> dict[str, str]:
         "errors.md": api.errors_page(),
         "specs.md": specs.page(),
         "cli.md": cli.page(),
+        "../platform/lehr/client/async_client.pyi": async_stub.stub(),
     }
 
 

@@ -4,6 +4,8 @@ To renew them after a change that is meant, and to read what changed:
 
     LEHR_RENEW_GOLDENS=1 python -m pytest tests/platform/cli/test_goldens.py tests/platform/cli/test_live.py
     git diff tests/goldens
+
+Of a command's JSON, ``tests/goldens/cli.toml`` holds the values that matter; change them by hand.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import difflib
 import json
 import os
 import re
+import tomllib
 from typing import Any
 
 from lehr_testing.paths import GOLDENS
@@ -87,6 +90,30 @@ def check(name: str, found: str) -> None:
             )
         )
         raise AssertionError(f"{shown}\nIf this is meant: {RENEW}=1 python -m pytest ...")
+
+
+def check_values(name: str, found: Any) -> None:
+    """Compare the values that ``tests/goldens/cli.toml`` names under ``name``."""
+    wanted = tomllib.loads((FOLDER / "cli.toml").read_text())[name]
+    there = {path: _look(found, path.split(".")) for path in wanted}
+    wrong = [
+        f"{path}: {there[path]!r}, not {value!r}"
+        for path, value in wanted.items()
+        if there[path] != value
+    ]
+    assert not wrong, "\n".join([f"[{name}] of tests/goldens/cli.toml:", *wrong])
+
+
+def _look(value: Any, path: list[str]) -> Any:
+    """What is at ``path``: keys, places in lists, and ``*`` for each item of a list."""
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(value, list):
+        return (
+            [_look(one, rest) for one in value] if first == "*" else _look(value[int(first)], rest)
+        )
+    return _look(value[first], rest)
 
 
 def check_json(name: str, found: Any) -> None:

@@ -1,17 +1,12 @@
-"""The attempt protocol's client side: one kept-alive connection. Standard library only.
+"""The attempt protocol's client side: one kept-alive connection. Standard library only."""
 
-A small HTTP/1.1 client of its own: ``http.client`` brings in the whole of ``email`` and ``ssl``,
-which is most of what a shipper would take to start. ``ssl`` is imported for https addresses alone.
-"""
-
+import http.client
 import json
-import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 PROTOCOL = "1"
 TIMEOUT_S = 30.0
-LONGEST_HEAD = 65_536
 LONGEST_BODY = 64 << 20
 
 
@@ -26,8 +21,8 @@ class Outage(Exception):
         self.wait_s = wait_s
 
 
-class BadReply(Exception):
-    """What came back is not HTTP."""
+class BadReply(http.client.HTTPException):
+    """The body of an answer is cut short, or does not end."""
 
 
 class Answer(NamedTuple):
@@ -61,11 +56,9 @@ class ServerConnection:
     def __init__(self, address: Callable[[], str], token: str, attempt_id: str) -> None:
         self._address = address
         self._attempt_id = attempt_id
-        self._socket: socket.socket | None = None
+        self._connection: http.client.HTTPConnection | None = None
         self._prefix = ""
-        self._host = ""
-        self._headers = f"Authorization: Bearer {token}\r\nLehr-Protocol: {PROTOCOL}\r\n"
-        self._received = b""
+        self._headers = {"Authorization": f"Bearer {token}", "Lehr-Protocol": PROTOCOL}
 
     def get(self, path: str) -> Answer:
         return self._request("GET", path, b"", "").must(200)
@@ -80,127 +73,51 @@ class ServerConnection:
     def _request(self, method: str, path: str, data: bytes, kind: str) -> Answer:
         what = f"{method} {path}"
         # A kept connection may have been closed by the other side meanwhile: then once more.
-        for fresh in (self._socket is None, True):
+        for fresh in (self._connection is None, True):
             try:
-                connection = self._socket or self._connect()
-                target = f"{self._prefix}/api/v1/attempts/{self._attempt_id}/{path}"
-                head = (
-                    f"{method} {target} HTTP/1.1\r\n"
-                    f"Host: {self._host}\r\n{self._headers}Content-Length: {len(data)}\r\n"
-                )
-                head += f"Content-Type: {kind}\r\n\r\n" if kind else "\r\n"
-                connection.sendall(head.encode("latin-1") + data)
-                answer = self._reply(what)
-            except (OSError, BadReply) as error:
+                answer = self._exchange(method, path, data, kind)
+            except (OSError, http.client.HTTPException) as error:
                 self._close()
                 if fresh:
                     raise Outage(f"{what}: {type(error).__name__}: {error}") from error
                 continue
-            if answer.headers.get("connection", "").lower() == "close":
-                self._close()
             if answer.status in {429, 503}:
                 said = f"{what}: answered {answer.status} {_detail(answer)}".rstrip()
                 raise Outage(said, _retry_after(answer))
             return answer
         raise AssertionError("the second try is always fresh")
 
-    # --------------------------------------------------------------------------- connection
+    def _exchange(self, method: str, path: str, data: bytes, kind: str) -> Answer:
+        connection = self._connection or self._connect()
+        headers = self._headers | {"Content-Length": str(len(data))}
+        if kind:
+            headers["Content-Type"] = kind
+        target = f"{self._prefix}/api/v1/attempts/{self._attempt_id}/{path}"
+        connection.request(method, target, data, headers)
+        response = connection.getresponse()
+        # With a limit, an answer without a length cannot go on for ever. What is left of a known
+        # length must then be checked here.
+        body = response.read(LONGEST_BODY + 1)
+        if len(body) > LONGEST_BODY or response.length:
+            raise BadReply("an endless body" if response.length is None else "a body cut short")
+        if response.will_close:
+            self._close()
+        given = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, given, body, f"{method} {path}")
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> http.client.HTTPConnection:
         scheme, _, rest = self._address().partition("://")
         authority, slash, path = rest.partition("/")
         self._prefix = (slash + path).rstrip("/")
-        self._host = authority
-        host, colon, port = authority.rpartition(":")
-        if not colon or "]" in port:  # No port; the last colon, if any, is IPv6's own.
-            host, port = authority, ""
-        number = int(port) if port else 443 if scheme == "https" else 80
-        connection = socket.create_connection((host.strip("[]"), number), TIMEOUT_S)
-        # A head and its body are one request, not worth waiting to fill a packet.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if scheme == "https":
-            import ssl
-
-            context = ssl.create_default_context()
-            connection = context.wrap_socket(connection, server_hostname=host.strip("[]"))
-        self._socket = connection
-        self._received = b""
-        return connection
+        secure = scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        self._connection = kind(authority, timeout=TIMEOUT_S)
+        return self._connection
 
     def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
-
-    def _more(self) -> None:
-        assert self._socket is not None
-        piece = self._socket.recv(65_536)
-        if not piece:
-            raise BadReply("the connection was closed")
-        self._received += piece
-
-    def _reply(self, what: str) -> Answer:
-        while True:
-            status, headers = self._head()
-            if status >= 200:
-                break  # Others announce the reply that follows.
-        if status in {204, 304}:
-            body = b""
-        elif headers.get("transfer-encoding", "").lower() == "chunked":
-            body = self._chunks()
-        elif "content-length" in headers:
-            body = self._take(_number(headers["content-length"], 10))
-        else:
-            raise BadReply("neither Content-Length nor chunks")
-        return Answer(status, headers, body, what)
-
-    def _head(self) -> tuple[int, dict[str, str]]:
-        while (end := self._received.find(b"\r\n\r\n")) < 0:
-            if len(self._received) > LONGEST_HEAD:
-                raise BadReply("endless headers")
-            self._more()
-        lines = self._received[:end].decode("latin-1").split("\r\n")
-        self._received = self._received[end + 4 :]
-        words = lines[0].split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise BadReply(f"a reply that begins with {lines[0][:80]!r}")
-        headers = {}
-        for line in lines[1:]:
-            name, _, value = line.partition(":")
-            headers[name.strip().lower()] = value.strip()
-        return int(words[1]), headers
-
-    def _take(self, count: int) -> bytes:
-        while len(self._received) < count:
-            self._more()
-        taken, self._received = self._received[:count], self._received[count:]
-        return taken
-
-    def _line(self) -> bytes:
-        while (end := self._received.find(b"\r\n")) < 0:
-            self._more()
-        return self._take(end + 2)[:-2]
-
-    def _chunks(self) -> bytes:
-        body = b""
-        while size := _number(self._line().partition(b";")[0].decode("latin-1"), 16):
-            body += self._take(size)
-            self._line()
-            if len(body) > LONGEST_BODY:
-                raise BadReply("an endless body")
-        while self._line():
-            pass  # Trailers.
-        return body
-
-
-def _number(text: str, base: int) -> int:
-    try:
-        value = int(text.strip(), base)
-    except ValueError:
-        raise BadReply(f"{text[:40]!r} is not a valid length") from None
-    if not 0 <= value <= LONGEST_BODY:
-        raise BadReply(f"a length of {value}")
-    return value
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
 
 def _detail(answer: Answer) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lehr.node import http_client
 from lehr.node.http_client import Outage, ServerConnection
 
 
@@ -147,7 +148,7 @@ def test_connection_close_is_respected(scripted):
         b"HTTP/1.1 200 OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: lots\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnope",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
@@ -158,6 +159,13 @@ def test_whatever_is_no_answer_is_an_outage_and_never_a_crash(scripted, answer):
     server = scripted([answer])
     with pytest.raises(Outage):
         server.client().get("streams").json()
+
+
+def test_an_endless_body_is_an_outage(scripted, monkeypatch):
+    monkeypatch.setattr(http_client, "LONGEST_BODY", 4)
+    server = scripted([b"HTTP/1.1 200 OK\r\n\r\n{}|   "])
+    with pytest.raises(Outage, match="an endless body"):
+        server.client().get("streams")
 
 
 def test_nobody_there_is_an_outage():

@@ -1,0 +1,135 @@
+"""``lehr/client/async_client.pyi``: the types of the asynchronous client, from the synchronous one.
+
+A class there has the members that ``async_client.py`` writes out, and those of the synchronous
+class that it takes: methods as coroutines, iterators as asynchronous ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+from typing import TypeVar
+
+from lehr.client import async_client, client, comparisons, rollouts, runs, sweeps
+
+_MODULES = (async_client, client, comparisons, rollouts, runs, sweeps)
+_FACES = {kind.__name__: face for kind, face in async_client._FACES.items()}  # noqa: SLF001
+Function = TypeVar("Function", ast.FunctionDef, ast.AsyncFunctionDef)
+_HEADER = '''"""Types of the asynchronous client, made by ``python docs/generate``."""
+
+'''
+
+
+def stub() -> str:
+    classes = [node for node in _tree(async_client).body if _is_face(node)]
+    made = [_class(node) for node in classes]
+    text = (
+        _HEADER
+        + "\n".join(
+            [*_imports(made), *(ast.unparse(ast.fix_missing_locations(one)) for one in made)]
+        )
+        + "\n"
+    )
+    options = ["check", "--quiet", "--fix-only", "--select=I", "--stdin-filename=async_client.pyi"]
+    return _ruff(["format", "--stdin-filename=async_client.pyi"], _ruff(options, text))
+
+
+def _ruff(options: list[str], text: str) -> str:
+    command = [sys.executable, "-m", "ruff", *options, "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+
+def _tree(module: ModuleType) -> ast.Module:
+    return ast.parse(inspect.getsource(module))
+
+
+def _is_face(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ClassDef) and node.name.startswith("Async")
+
+
+def _class(node: ast.ClassDef) -> ast.ClassDef:
+    given = {one.arg: one.value for one in node.keywords}
+    own = [
+        _empty(one) for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    names = {one.name for one in own} | {"__init_subclass__"}
+    taken = []
+    sources = [given["of"].id] if "of" in given and given["of"].id != "object" else []
+    only = [one.targets[0].id for one in node.body if isinstance(one, ast.Assign)]
+    sources += ["Comparison"] if only else []
+    fetched = ast.literal_eval(given["fetched"]) if "fetched" in given else ()
+    for source in sources:
+        for one in _source(source).body:
+            if not isinstance(one, ast.FunctionDef) or one.name.startswith("_"):
+                continue
+            if one.name not in names and (not only or one.name in only):
+                taken.append(_member(one, fetched=one.name in fetched))
+    own = [one for one in own if one.name != "__init_subclass__"]
+    return ast.ClassDef(
+        name=node.name,
+        bases=node.bases,
+        keywords=[],
+        body=[node.body[0], *own, *taken],
+        decorator_list=[],
+        type_params=[],
+    )
+
+
+def _source(name: str) -> ast.ClassDef:
+    for module in _MODULES[1:]:
+        for node in _tree(module).body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return node
+    raise LookupError(name)
+
+
+def _member(node: ast.FunctionDef, *, fetched: bool) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    made = _empty(node)
+    answer = ast.unparse(made.returns)
+    if made.decorator_list and not fetched:
+        return made
+    if answer.startswith("Iterator["):
+        made.returns = ast.parse(f"Async{answer}", mode="eval").body
+        return made
+    made.returns = _Faces().visit(made.returns)
+    made.decorator_list = []
+    return ast.AsyncFunctionDef(**{name: getattr(made, name) for name in made._fields})
+
+
+class _Faces(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        face = _FACES.get(node.id)
+        return ast.Name(face.__name__) if face else node
+
+
+def _empty(node: Function) -> Function:
+    """The function without its body; what is cached is a property to its reader."""
+    node.body = [*node.body[: ast.get_docstring(node) is not None], ast.Expr(ast.Constant(...))]
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Name):
+            decorator.id = decorator.id.replace("cached_property", "property")
+    return node
+
+
+def _imports(classes: list[ast.ClassDef]) -> list[str]:
+    """A line for each name that the classes use."""
+    used = {one.id for tree in classes for one in ast.walk(tree) if isinstance(one, ast.Name)}
+    used -= {*dir(builtins), *(one.name for one in classes)}
+    known = {"AsyncIterator": "from collections.abc import AsyncIterator"}
+    for module in _MODULES:
+        for node in ast.walk(_tree(module)):
+            if isinstance(node, ast.ImportFrom):
+                for one in node.names:
+                    known[one.asname or one.name] = f"from {node.module} import {one.name}"
+            elif isinstance(node, ast.Import):
+                for one in node.names:
+                    alias = f" as {one.asname}" if one.asname else ""
+                    known[one.asname or one.name] = f"import {one.name}{alias}"
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                known.setdefault(name, f"from {module.__name__} import {name}")
+    return sorted(known[name] for name in used)
