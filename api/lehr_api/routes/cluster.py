@@ -8,8 +8,9 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from lehr.schemas import ClusterView
+from lehr.services.nodes import exclude_node, readmit_node
 from lehr_api import examples
-from lehr_api.deps import DispatcherDep
+from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 
 router = APIRouter(tags=["cluster"], route_class=TaggedRoute)
@@ -25,21 +26,19 @@ class Exclusion(BaseModel):
 
 
 @router.get("/cluster", responses=examples.answers(examples.CLUSTER))
-def cluster(dispatcher: DispatcherDep) -> ClusterView:
-    return dispatcher.cluster()
+def cluster(services: ServicesDep) -> ClusterView:
+    return services.cluster_views.cluster()
 
 
 @router.post(
     "/cluster/nodes/{node}/exclude", responses=examples.answers(examples.CLUSTER, 400, 404)
 )
-def exclude(node: NodeName, body: Exclusion, dispatcher: DispatcherDep) -> ClusterView:
+def exclude(node: NodeName, body: Exclusion, services: ServicesDep) -> ClusterView:
     """Nothing more is placed on the node; what runs there goes on. Asking twice is once."""
-    dispatcher.exclude_node(node, body.reason)
-    return dispatcher.cluster()
+    return exclude_node(services, node, body.reason)
 
 
 @router.post("/cluster/nodes/{node}/readmit", responses=examples.answers(examples.CLUSTER, 404))
-def readmit(node: NodeName, dispatcher: DispatcherDep) -> ClusterView:
+def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
     """The node gets work again, and what it failed before is forgiven. Asking twice is once."""
-    dispatcher.readmit_node(node)
-    return dispatcher.cluster()
+    return readmit_node(services, node)

@@ -6,12 +6,12 @@ from fastapi import APIRouter
 
 from lehr.schemas import QueueEntry
 from lehr_api import examples
-from lehr_api.deps import DispatcherDep
+from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 
 router = APIRouter(tags=["cluster"], route_class=TaggedRoute)
 
 
 @router.get("/queue", responses=examples.answers(examples.QUEUE))
-def queue(dispatcher: DispatcherDep) -> list[QueueEntry]:
-    return dispatcher.queue()
+def queue(services: ServicesDep) -> list[QueueEntry]:
+    return services.cluster_views.queue()
