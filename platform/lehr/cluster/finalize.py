@@ -55,11 +55,7 @@ def over_time_limit(run: RunRow) -> bool:
 
 def decide(run: RunRow, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
     allowed = run.spec["retries"]
-    used = {
-        "user": run.user_failures,
-        "infrastructure": run.infrastructure_failures,
-        "preemption": run.preemptions,
-    }
+    used = {budget.value: int(getattr(run, field)) for budget, field in SPENT.items()}
     return outcome(
         desired=effective_desired(run),
         time_limit_s=run.spec.get("time_limit_s"),
