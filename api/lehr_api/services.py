@@ -51,7 +51,7 @@ class Services(context.Context):
     hub: Hub
     intake: Intake
 
-    def once(self, key: str | None, operation: Operation, *, status: int = 201) -> Response:
+    def once(self, key: str | None, operation: Operation[Any], *, status: int = 201) -> Response:
         """Carry out an operation, once for each ``Idempotency-Key``, and answer with its result.
 
         The header is the one of draft-ietf-httpapi-idempotency-key-header.

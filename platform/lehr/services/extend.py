@@ -26,7 +26,7 @@ def extend_sweep(
     parameters: Mapping[str, Sequence[Any]] | None = None,
     points: Sequence[Mapping[str, Any]] | None = None,
     trials: int | None = None,
-) -> Operation:
+) -> Operation[SweepDetail]:
     """Add trials to a sweep; which argument says so depends on its method.
 
     Args:

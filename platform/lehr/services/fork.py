@@ -26,7 +26,7 @@ def fork_run(
     *,
     step: int | None,
     provenance: dict[str, Any],
-) -> Operation:
+) -> Operation[RunDetail]:
     """Record a run that goes on from a checkpoint of ``run``, and queue it.
 
     Optimizer, data order and step count go on from the checkpoint; ``run`` is left as it is.

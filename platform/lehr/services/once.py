@@ -11,18 +11,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import orjson
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from lehr.store import Store
 
 
+V = TypeVar("V", bound=BaseModel)
+
+
 @dataclass(frozen=True)
-class Operation:
+class Operation(Generic[V]):
     """Something to record, in the two steps that ``once`` takes it in."""
 
     name: str
@@ -31,10 +33,10 @@ class Operation:
     """As it was sent, in plain JSON values."""
     check: Callable[[], None]
     """Raises when it cannot be recorded. Reads only."""
-    record: Callable[[], BaseModel]
+    record: Callable[[], V]
     """Records it, and returns what it made."""
 
-    def run(self) -> BaseModel:
+    def run(self) -> V:
         self.check()
         return self.record()
 
@@ -47,7 +49,7 @@ class Answer:
     """It is the answer to an earlier request of the same key."""
 
 
-def once(store: Store, key: str | None, operation: Operation, *, status: int) -> Answer:
+def once(store: Store, key: str | None, operation: Operation[V], *, status: int) -> Answer:
     """Carry out ``operation``, or return what it answered the first time.
 
     An operation that was recorded before is not checked again, whatever has changed since.
@@ -86,6 +88,6 @@ def _plain(view: BaseModel) -> dict[str, Any]:
     return view.model_dump(mode="json")
 
 
-def _digest(operation: Operation) -> str:
+def _digest(operation: Operation[Any]) -> str:
     canonical = orjson.dumps([operation.name, operation.request], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()

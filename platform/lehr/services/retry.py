@@ -41,7 +41,7 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
     return context.presenter.runs.detail(store.run(run.id))
 
 
-def retry_sweep(context: Context, sweep: SweepRow) -> Operation:
+def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
     """Run exactly the failed trials again, and those that never ran because it was stopped.
 
     A failed trial whose run was deleted gets a new run.

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Plain = dict[str, Any]
 
 
-def submit_run(context: Context, spec: Plain, overrides: Overrides, provenance: Plain) -> Operation:
+def submit_run(
+    context: Context, spec: Plain, overrides: Overrides, provenance: Plain
+) -> Operation[RunDetail]:
     """Record a run and queue it.
 
     Raises:
@@ -41,7 +43,7 @@ def submit_run(context: Context, spec: Plain, overrides: Overrides, provenance: 
 
 def launch_sweep(
     context: Context, spec: Plain, overrides: Overrides, provenance: Plain
-) -> Operation:
+) -> Operation[SweepDetail]:
     """Record a sweep with all its runs and queue them.
 
     Raises:
@@ -66,7 +68,7 @@ def launch_sweep(
 
 def launch_rollout(
     context: Context, spec: Plain, overrides: Overrides, provenance: Plain
-) -> Operation:
+) -> Operation[RolloutDetail]:
     """Record a rollout, to be started with its first stage.
 
     Raises:
