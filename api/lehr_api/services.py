@@ -5,35 +5,33 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import orjson
 from anyio import to_thread
+from starlette.responses import Response
 
 from lehr.presenters import Presenter
+from lehr.services import context
+from lehr.services.once import Operation, once
+from lehr.wandb_mirror import state_files
 from lehr_api.backpressure import Intake
-from lehr_api.idempotency import Answers
 from lehr_api.stream import Hub
 
 if TYPE_CHECKING:
     from lehr.control.liveness import Liveness
-    from lehr.schemas import ClusterView, QueueEntry
-    from lehr.specs import Resources
     from lehr.store import Store
     from lehr_api.settings import Settings
 
 
-class Dispatching(Protocol):
-    """What the API needs of the dispatcher (``lehr.cluster.dispatcher.Dispatcher``)."""
+class Dispatching(context.Dispatching, Protocol):
+    """What the API needs of the dispatcher, besides what the services need of it."""
 
     def start(self) -> Any: ...
     def stop(self) -> Any:
         """Stop dispatching; trainings go on."""
 
-    def wake(self) -> Any:
-        """Look again now: something changed."""
-
-    def cluster(self) -> ClusterView: ...
-    def queue(self) -> list[QueueEntry]: ...
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """An attempt lives; the answer holds its orders."""
 
@@ -43,34 +41,50 @@ class Dispatching(Protocol):
     def silences(self) -> dict[str, Liveness]:
         """How runs that have a living attempt are silent, by run id."""
 
-    def exclude_node(self, name: str, reason: str) -> None: ...
-    def readmit_node(self, name: str) -> None: ...
-
-    def can_ever_place(self, resources: Resources) -> str | None:
-        """Why this cluster can never hold such a run; None when it may."""
-
 
 @dataclass
-class Services:
-    settings: Settings
-    store: Store
+class Services(context.Context):
+    """The context of ``lehr.services``, and what only the API has."""
+
     dispatcher: Dispatching
-    presenter: Presenter
+    settings: Settings
     hub: Hub
     intake: Intake
-    answers: Answers
+
+    def once(self, key: str | None, operation: Operation[Any], *, status: int = 201) -> Response:
+        """Carry out an operation, once for each ``Idempotency-Key``, and answer with its result.
+
+        The header is the one of draft-ietf-httpapi-idempotency-key-header.
+        """
+        answer = once(self.store, key, operation, status=status)
+        self.dispatcher.wake()
+        headers = {"Idempotency-Replayed": "true"} if answer.replayed else {}
+        return Response(
+            orjson.dumps(answer.body), answer.status, headers, media_type="application/json"
+        )
 
 
-def assemble(settings: Settings, store: Store, dispatcher: Dispatching) -> Services:
-    presenter = Presenter(store, silences=dispatcher.silences)
+def assemble(
+    settings: Settings,
+    store: Store,
+    dispatcher: Dispatching,
+    cluster_views: context.ClusterViews,
+) -> Services:
+    presenter = Presenter(
+        store,
+        silences=dispatcher.silences,
+        mirror_view=partial(state_files.view, store.home),
+    )
     return Services(
-        settings=settings,
         store=store,
-        dispatcher=dispatcher,
         presenter=presenter,
-        hub=Hub(store, presenter, dispatcher.cluster, heartbeat_s=settings.heartbeat_s),
+        dispatcher=dispatcher,
+        cluster_views=cluster_views,
+        home=settings.home,
+        one_machine=settings.ray_address is None,
+        settings=settings,
+        hub=Hub(store, presenter, cluster_views.cluster, heartbeat_s=settings.heartbeat_s),
         intake=Intake(at_once=settings.appends_at_once, waiting=settings.appends_waiting),
-        answers=Answers(store),
     )
 
 
@@ -78,6 +92,7 @@ def assemble(settings: Settings, store: Store, dispatcher: Dispatching) -> Servi
 async def running(settings: Settings) -> AsyncIterator[Services]:
     """Open the store, start dispatching; in reverse at the end. Trainings are left alone."""
     from lehr.cluster.dispatcher import Dispatcher
+    from lehr.presenters.cluster import ClusterPresenter
     from lehr.store import Store
     from lehr.wandb_mirror.controller import MirrorController
 
@@ -90,7 +105,13 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
             gpus=settings.gpus,
             server_url=settings.url,
         )
-        services = assemble(settings, store, dispatcher)
+        cluster_views = ClusterPresenter(
+            store,
+            dispatcher.cluster,
+            dispatcher.queue_order,
+            embedded=settings.ray_address is None,
+        )
+        services = assemble(settings, store, dispatcher, cluster_views)
         services.hub.start()
         # Ray comes up beside the API, so this returns at once.
         await to_thread.run_sync(dispatcher.start)

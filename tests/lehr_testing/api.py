@@ -133,7 +133,7 @@ class Api:
         with Store.open(settings.home) as store:
             self.heartbeats = HeartbeatTable()
             self.dispatcher.handlers = AttemptProtocol(store, self.heartbeats, self.dispatcher.wake)
-            self.services = assemble(settings, store, self.dispatcher)
+            self.services = assemble(settings, store, self.dispatcher, self.dispatcher)
             self.services.hub.start()
             try:
                 yield self.services

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from lehr.schemas import ClusterView
-from lehr_api.deps import DispatcherDep
+from lehr.services.nodes import exclude_node, readmit_node
+from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 
@@ -25,19 +26,17 @@ class Exclusion(BaseModel):
 
 
 @router.get("/cluster", responses=problem_responses())
-def cluster(dispatcher: DispatcherDep) -> ClusterView:
-    return dispatcher.cluster()
+def cluster(services: ServicesDep) -> ClusterView:
+    return services.cluster_views.cluster()
 
 
 @router.post("/cluster/nodes/{node}/exclude", responses=problem_responses(400, 404))
-def exclude(node: NodeName, body: Exclusion, dispatcher: DispatcherDep) -> ClusterView:
+def exclude(node: NodeName, body: Exclusion, services: ServicesDep) -> ClusterView:
     """Nothing more is placed on the node; what runs there goes on. Asking twice is once."""
-    dispatcher.exclude_node(node, body.reason)
-    return dispatcher.cluster()
+    return exclude_node(services, node, body.reason)
 
 
 @router.post("/cluster/nodes/{node}/readmit", responses=problem_responses(404))
-def readmit(node: NodeName, dispatcher: DispatcherDep) -> ClusterView:
+def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
     """The node gets work again, and what it failed before is forgiven. Asking twice is once."""
-    dispatcher.readmit_node(node)
-    return dispatcher.cluster()
+    return readmit_node(services, node)

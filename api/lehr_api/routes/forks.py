@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from lehr import home as homes
-from lehr.checkpoints.registry import CheckpointLocations
-from lehr.control import forks
-from lehr.errors import Conflict
 from lehr.schemas import RunDetail
-from lehr.store.records.uploads import THERE
-from lehr_api import submission
+from lehr.services.fork import fork_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lehr_api.services import Services
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
@@ -56,51 +46,5 @@ def fork(
     Optimizer, data order and step count go on from the checkpoint; the run forked from is left as
     it is. Nothing is recorded when anything is wrong.
     """
-    point = forks.choose(run.name, services.store.checkpoints(run.id), body.step)
-    submission.refuse_relative_paths(body.changes)
-    spec = forks.fork_spec(run.spec, body.changes, step=point.step)
-    places = CheckpointLocations(homes.runs_dir(services.settings.home), run, point)
-    places.require_own()
-    folder = places.folder
-    origin = {
-        "run": run.id,
-        "name": run.name,
-        "attempt": point.attempt,
-        "step": point.step,
-        "digest": point.digest,
-        "changes": body.changes,
-    }
-
-    def check() -> None:
-        if point.copy_state != THERE:
-            _refuse_missing(services, run.name, point.step, folder)
-        submission.check_run(spec, services)
-
-    def record() -> RunDetail:
-        store = services.store
-        with store.transaction():
-            # Again, where no deletion can come in between.
-            forks.choose(run.name, store.checkpoints(run.id), point.step)
-            made = store.create_run(
-                spec,
-                actor="user",
-                provenance={**body.provenance, "fork": origin},
-                resume_from=str(folder),
-                forked_from=run.id,
-            )
-        return services.presenter.runs.detail(made)
-
-    answer = services.answers.once(
-        key, f"fork of {run.id}", body.model_dump(mode="json"), check=check, record=record
-    )
-    services.dispatcher.wake()
-    return answer
-
-
-def _refuse_missing(services: Services, name: str, step: int, folder: Path) -> None:
-    """With one machine its files are the trainers'; elsewhere the trainer looks, and says so."""
-    if services.settings.ray_address is None and not (folder / "manifest.json").is_file():
-        raise Conflict(
-            f"the files of {name}'s checkpoint at step {step:,} are gone: there is no {folder}.",
-            hint=f"Its other checkpoints: lehr checkpoints ls {name}",
-        )
+    made = fork_run(services, run, body.changes, step=body.step, provenance=body.provenance)
+    return services.once(key, made)

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from lehr.errors import Conflict
 from lehr.schemas import Page, RolloutDetail, RolloutView
-from lehr_api import submission
+from lehr.services.archive import archive_rollout, unarchive_rollout
+from lehr.services.cancel import cancel_rollout
+from lehr.services.submit import launch_rollout
 from lehr_api.deps import Cursor, FoundRollout, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
-from lehr_api.services import Services
 
 router = APIRouter(prefix="/rollouts", tags=["rollouts"], route_class=TaggedRoute)
 
@@ -35,23 +35,8 @@ def launch(
     """Records a rollout; its first stage starts at once, each further one when its gates have
     been passed. Nothing is recorded when any stage is wrong.
     """
-    spec, planned = submission.read_rollout(body.spec, body.overrides)
-
-    def record() -> RolloutDetail:
-        rollout = services.store.create_rollout(
-            spec, [stage.name for stage in planned], provenance=body.provenance
-        )
-        return services.presenter.rollouts.detail(rollout)
-
-    answer = services.answers.once(
-        key,
-        "rollouts",
-        body.model_dump(mode="json"),
-        check=lambda: submission.check_rollout(planned, services),
-        record=record,
-    )
-    services.dispatcher.wake()
-    return answer
+    made = launch_rollout(services, body.spec, body.overrides, body.provenance)
+    return services.once(key, made)
 
 
 @router.get("", responses=problem_responses())
@@ -93,29 +78,16 @@ def show(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
 @router.post("/{ref}/cancel", responses=problem_responses(404))
 def cancel(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Starts nothing more of it and stops its run, without saving. Asking twice is once."""
-    services.store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
-    return _wake_and_read(services, rollout.id)
+    return cancel_rollout(services, rollout)
 
 
 @router.post("/{ref}/archive", responses=problem_responses(404, 409))
 def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Puts it out of sight, once it has ended; its runs stay where they are."""
-    if rollout.outcome is None:
-        raise Conflict(
-            f"{rollout.name} ({rollout.id}) has not ended: only ended rollouts can be archived.",
-            hint=f"Cancel it first: lehr cancel {rollout.id}",
-        )
-    services.store.set_rollout_archived(rollout.id, archived=True)
-    return _wake_and_read(services, rollout.id)
+    return archive_rollout(services, rollout)
 
 
 @router.post("/{ref}/unarchive", responses=problem_responses(404))
 def unarchive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Puts it back in sight."""
-    services.store.set_rollout_archived(rollout.id, archived=False)
-    return _wake_and_read(services, rollout.id)
-
-
-def _wake_and_read(services: Services, rollout_id: str) -> RolloutDetail:
-    services.dispatcher.wake()
-    return services.presenter.rollouts.detail(services.store.rollout(rollout_id))
+    return unarchive_rollout(services, rollout)

@@ -8,17 +8,17 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from lehr.control.lifecycle import Desired, RunState
-from lehr.errors import Conflict
+from lehr.control.lifecycle import RunState
 from lehr.schemas import Page, RunDetail, RunView
+from lehr.services import submit as submitting
+from lehr.services.cancel import cancel_run
+from lehr.services.checkpoints import order_checkpoint
+from lehr.services.pause import pause_run, resume_run
+from lehr.services.retry import retry_run
 from lehr.specs import dump_yaml
-from lehr.store import Store
-from lehr.store.tables import RunRow
-from lehr_api import submission
 from lehr_api.deps import Cursor, FoundRun, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses, text_responses
-from lehr_api.services import Services
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=TaggedRoute)
 
@@ -49,21 +49,8 @@ class RunSubmission(Submission):
 )
 def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Records a run and queues it. Nothing is recorded when anything is wrong with it."""
-    spec = submission.read_run(body.spec, body.overrides)
-
-    def record() -> RunDetail:
-        run = services.store.create_run(spec, actor="user", provenance=body.provenance)
-        return services.presenter.runs.detail(run)
-
-    answer = services.answers.once(
-        key,
-        "runs",
-        body.model_dump(mode="json"),
-        check=lambda: submission.check_run(spec, services),
-        record=record,
-    )
-    services.dispatcher.wake()
-    return answer
+    made = submitting.submit_run(services, body.spec, body.overrides, body.provenance)
+    return services.once(key, made)
 
 
 @router.get("", responses=problem_responses(404))
@@ -124,65 +111,28 @@ _ACT = problem_responses(404, 409)
 @router.post("/{ref}/cancel", responses=_ACT)
 def cancel(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Stops the run without saving. Asking twice is once."""
-    return _request(services, run, Desired.CANCEL)
+    return cancel_run(services, run)
 
 
 @router.post("/{ref}/pause", responses=_ACT)
 def pause(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Saves a checkpoint, stops, and gives the GPUs back. Asking twice is once."""
-    return _request(services, run, Desired.PAUSE)
+    return pause_run(services, run)
 
 
 @router.post("/{ref}/resume", responses=_ACT)
 def resume(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Queues a paused run again; it goes on from its checkpoint."""
-    if run.state != RunState.PAUSED and run.desired != Desired.PAUSE:
-        raise Conflict(
-            f"{run.name} ({run.id}) is {run.state}; only a paused run can be resumed.",
-            hint="To queue a failed run again: retry." if run.state == RunState.FAILED else None,
-        )
-    return _request(services, run, Desired.RUN)
+    return resume_run(services, run)
 
 
 @router.post("/{ref}/retry", responses=_ACT)
 def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Queues a failed run again, from its last checkpoint, with its retry budgets whole."""
-    with services.store.transaction():
-        if run.id in services.store.deleted_runs():
-            raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
-        moved = services.store.transition(
-            run.id,
-            old=RunState.FAILED,
-            new=RunState.QUEUED,
-            attempt=run.attempt,
-            cause="retry",
-            message="retried by the user",
-            actor="user",
-            set={
-                "desired": Desired.RUN.value,
-                "user_failures": 0,
-                "infrastructure_failures": 0,
-                "preemptions": 0,
-            },
-        )
-    if not moved:
-        raise Conflict(f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.")
-    return _wake_and_read(services, run.id)
+    return retry_run(services, run)
 
 
 @router.post("/{ref}/checkpoint", responses=_ACT)
 def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Saves a checkpoint at the next step."""
-    services.store.order_checkpoint(run.id, actor="user")
-    return _wake_and_read(services, run.id)
-
-
-def _request(services: Services, run: RunRow, desired: Desired) -> RunDetail:
-    services.store.set_desired(run.id, desired, actor="user")
-    return _wake_and_read(services, run.id)
-
-
-def _wake_and_read(services: Services, run_id: str) -> RunDetail:
-    services.dispatcher.wake()
-    store: Store = services.store
-    return services.presenter.runs.detail(store.run(run_id))
+    return order_checkpoint(services, run)

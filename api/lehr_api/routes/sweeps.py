@@ -8,16 +8,15 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from lehr.control.lifecycle import Desired, RunState
-from lehr.errors import Conflict
 from lehr.schemas import Page, SweepDetail, SweepView
-from lehr.specs import SweepSpec
-from lehr_api import submission
+from lehr.services.cancel import cancel_sweep
+from lehr.services.extend import extend_sweep
+from lehr.services.retry import retry_sweep
+from lehr.services.submit import launch_sweep
 from lehr_api.deps import Cursor, FoundSweep, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
-from lehr_api.services import Services
 
 router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=TaggedRoute)
 
@@ -34,21 +33,8 @@ class SweepSubmission(Submission):
 )
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Records a sweep with all its runs and queues them: all, or nothing when any is wrong."""
-    spec, trials = submission.read_sweep(body.spec, body.overrides)
-
-    def record() -> SweepDetail:
-        sweep = services.store.create_sweep(spec, trials, actor="user", provenance=body.provenance)
-        return services.presenter.sweeps.detail(sweep)
-
-    answer = services.answers.once(
-        key,
-        "sweeps",
-        body.model_dump(mode="json"),
-        check=lambda: submission.check_sweep(trials, services),
-        record=record,
-    )
-    services.dispatcher.wake()
-    return answer
+    made = launch_sweep(services, body.spec, body.overrides, body.provenance)
+    return services.once(key, made)
 
 
 @router.get("", responses=problem_responses())
@@ -112,16 +98,7 @@ def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = Non
     """Runs exactly the failed trials again, from their last checkpoints, and those that never ran
     because the sweep was stopped. A failed trial whose run was deleted gets a new run.
     """
-
-    def record() -> SweepDetail:
-        services.store.retry_trials(sweep.id, actor="user")
-        return services.presenter.sweeps.detail(services.store.sweep(sweep.id))
-
-    answer = services.answers.once(
-        key, f"retry of {sweep.id}", {}, check=_nothing, record=record, status=200
-    )
-    services.dispatcher.wake()
-    return answer
+    return services.once(key, retry_sweep(services, sweep), status=200)
 
 
 @router.post(
@@ -133,54 +110,13 @@ def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
     """Adds trials, also to a finished sweep; those that are there stay as they are."""
-    store = services.store
-
-    def record() -> SweepDetail:
-        now = store.sweep(sweep.id)
-        known = store.trials(sweep.id)
-        spec, trials = submission.read_extension(
-            SweepSpec.model_validate(now.spec),
-            [trial.parameters for trial in known],
-            parameters=body.parameters,
-            points=body.points,
-            trials=body.trials,
-        )
-        submission.check_sweep(trials, services)
-        if not store.add_trials(sweep.id, trials, known=len(known), actor="user", spec=spec):
-            raise Conflict(
-                f"{sweep.name} ({sweep.id}) has been extended meanwhile.", hint="Try again."
-            )
-        return services.presenter.sweeps.detail(store.sweep(sweep.id))
-
-    answer = services.answers.once(
-        key,
-        f"extension of {sweep.id}",
-        body.model_dump(mode="json"),
-        check=_nothing,
-        record=record,
-        status=200,
+    added = extend_sweep(
+        services, sweep, parameters=body.parameters, points=body.points, trials=body.trials
     )
-    services.dispatcher.wake()
-    return answer
+    return services.once(key, added, status=200)
 
 
 @router.post("/{ref}/cancel", responses=problem_responses(404))
 def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     """Stops all its runs that have not ended, without saving. Asking twice is once."""
-    store = services.store
-    with store.transaction():
-        if services.presenter.sweeps.detail(sweep).trials_remaining:
-            store.stop_sweep(sweep.id, "cancelled", actor="user", waiting_too=False)
-        for run in store.runs_of_sweep(sweep.id):
-            if not RunState(run.state).ended:
-                store.set_desired(run.id, Desired.CANCEL, actor="user", message="sweep cancelled")
-    return _wake_and_read(services, sweep.id)
-
-
-def _nothing() -> None:
-    """All that is to be checked is checked where it is recorded."""
-
-
-def _wake_and_read(services: Services, sweep_id: str) -> SweepDetail:
-    services.dispatcher.wake()
-    return services.presenter.sweeps.detail(services.store.sweep(sweep_id))
+    return cancel_sweep(services, sweep)

@@ -7,27 +7,18 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from lehr.errors import UserError
 from lehr.schemas import RunDetail
+from lehr.services import tags as tagging
+from lehr.services.tags import LONGEST_TAG, MOST_TAGS, checked_tag
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
-MOST = 30
-LONGEST = 60
-
-
-def _findable(tag: str) -> str:
-    if not 0 < len(tag) <= LONGEST or "," in tag or any(letter.isspace() for letter in tag):
-        raise ValueError(f"a tag is a word of at most {LONGEST} letters, without spaces and commas")
-    return tag
-
-
 Tag = Annotated[
     str,
-    AfterValidator(_findable),
-    WithJsonSchema({"type": "string", "pattern": r"^[^\s,]+$", "maxLength": LONGEST}),
+    AfterValidator(checked_tag),
+    WithJsonSchema({"type": "string", "pattern": r"^[^\s,]+$", "maxLength": LONGEST_TAG}),
 ]
 
 
@@ -36,7 +27,7 @@ class Tags(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    tags: list[Tag] = Field(max_length=MOST, examples=[["omk", "baseline"]])
+    tags: list[Tag] = Field(max_length=MOST_TAGS, examples=[["omk", "baseline"]])
     """Without spaces and commas; one given twice counts once."""
 
 
@@ -45,16 +36,15 @@ class TagChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    add: list[Tag] = Field([], max_length=MOST, examples=[["baseline"]])
-    remove: list[Tag] = Field([], max_length=MOST, examples=[["omk"]])
+    add: list[Tag] = Field([], max_length=MOST_TAGS, examples=[["baseline"]])
+    remove: list[Tag] = Field([], max_length=MOST_TAGS, examples=[["omk"]])
     """One that the run does not have is no error; one that is in both lists is removed."""
 
 
 @router.put("/tags", responses=problem_responses(404))
 def put_tags(body: Tags, run: FoundRun, services: ServicesDep) -> RunDetail:
     """Puts these tags in place of the run's. Asking twice is once."""
-    tags = list(dict.fromkeys(body.tags))
-    return services.presenter.runs.detail(services.store.set_run_tags(run.id, tags))
+    return tagging.replace_tags(services, run, body.tags)
 
 
 @router.post("/tags", responses=problem_responses(404))
@@ -62,14 +52,4 @@ def change_tags(body: TagChange, run: FoundRun, services: ServicesDep) -> RunDet
     """Adds tags and removes tags; the others stay, also when two change them at once. Asking
     twice is once.
     """
-    store = services.store
-    with store.transaction():
-        wanted = dict.fromkeys([*store.run(run.id).tags, *body.add])
-        tags = [tag for tag in wanted if tag not in body.remove]
-        if len(tags) > MOST:
-            raise UserError(
-                f"{run.name} would have {len(tags)} tags; a run has at most {MOST}.",
-                hint="Remove some in the same request.",
-            )
-        changed = store.set_run_tags(run.id, tags)
-    return services.presenter.runs.detail(changed)
+    return tagging.change_tags(services, run, add=body.add, remove=body.remove)

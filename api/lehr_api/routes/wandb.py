@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr.errors import Conflict, UserError
 from lehr.schemas import RunDetail
+from lehr.services.mirror import mirror_run
 from lehr.specs.tracking import WandbTracking
-from lehr.store.changes import Change
-from lehr.wandb_mirror import preflight
-from lehr.wandb_mirror.controller import request_for
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
@@ -24,11 +21,4 @@ def mirror(run: FoundRun, services: ServicesDep, body: WandbTracking) -> RunDeta
     The body is the spec's `tracking.wandb`; with mode `off`, mirroring ends. How far it is stands
     in the run's `wandb`.
     """
-    lack = preflight.lack(body.mode)
-    if lack is not None:
-        raise UserError(f"mode is {body.mode}, but {lack[0]}.", hint=lack[1])
-    if run.id in services.store.deleted_runs():
-        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
-    request_for(services.settings.home, run.id, body, at=services.store.clock())
-    services.store.notify(Change("run", run.id))
-    return services.presenter.runs.detail(services.store.run(run.id))
+    return mirror_run(services, run, body)

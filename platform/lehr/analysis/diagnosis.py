@@ -12,6 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+JUDGED = (
+    "train/loss",
+    "raw_ce_fp32",
+    "loss_same_tokens",
+    "val/loss",
+    "train/grad_norm",
+    "step_time_s",
+    "data_wait_s",
+)
+"""The metrics that the rules read."""
 MIN_POINTS = 20
 """Below this many points a trend is noise."""
 TOO_GOOD = 0.2
@@ -55,8 +65,7 @@ def diagnose(
     """The alerts of a run, in order of the step at which each began.
 
     Args:
-        curves: by metric name (``train/loss``, ``raw_ce_fp32``, ``loss_same_tokens``, ``val/loss``,
-            ``train/grad_norm``, ``step_time_s``, ``data_wait_s``); what is missing is not judged.
+        curves: by metric name, of those in ``JUDGED``; what is missing is not judged.
         total_steps: how far the run is to go.
         warmup_steps: while the learning rate rises, loss and gradients may do anything.
     """

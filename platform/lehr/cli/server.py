@@ -200,16 +200,17 @@ def down(
 
     with notes().status("Stopping"):
         report = take_down(home.home(), keep_runs=keep_runs, timeout_s=timeout_s)
+    trainings = report.trainings
     if as_json:
         print_json(
             {
                 "stopped": report.stopped,
                 "runs": {
-                    "saved": report.saved,
-                    "killed": report.killed,
+                    "saved": trainings.saved,
+                    "killed": trainings.killed,
                     "kept": report.kept,
                 },
-                "uncopied": {place: number for place, (number, _) in report.uncopied.items()},
+                "uncopied": {place: number for place, (number, _) in trainings.uncopied.items()},
             }
         )
         return
@@ -218,16 +219,16 @@ def down(
         out.print("Lehr is not running.")
         return
     out.print(f"Stopped: {', '.join(report.stopped) or 'nothing'}.")
-    if report.saved:
-        out.print(f"  {_trainings(report.saved)} saved; the next lehr up resumes them.")
-    if report.killed:
+    if trainings.saved:
+        out.print(f"  {_trainings(trainings.saved)} saved; the next lehr up resumes them.")
+    if trainings.killed:
         out.print(
-            f"  {_trainings(report.killed)} killed: saving took too long. The next lehr up resumes "
-            "from the last checkpoint."
+            f"  {_trainings(trainings.killed)} killed: saving took too long. The next lehr up "
+            "resumes from the last checkpoint."
         )
     if report.kept:
         out.print(f"  {_trainings(report.kept)} left running; the next lehr up adopts them.")
-    for place, (number, why) in report.uncopied.items():
+    for place, (number, why) in trainings.uncopied.items():
         points = "1 checkpoint is" if number == 1 else f"{number} checkpoints are"
         out.print(
             f"  {points} not copied to {place} yet{f' ({escaped(why)})' if why else ''}: "

@@ -6,19 +6,14 @@ the machine, another home's server and trainings of a cluster that was merely us
 
 from __future__ import annotations
 
-import signal
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lehr import home
 from lehr.cli.daemon import forget, one_at_a_time, running_server
 from lehr.cli.processes import stop
 from lehr.cluster import ray_head
 from lehr.errors import Conflict
-from lehr.node import procfs
-from lehr.node.attempt_dir import AttemptDir
+from lehr.node.stop import StoppedTrainings, count_trainings, stop_all
 
 SERVER_TIMEOUT_S = 20.0
 
@@ -26,16 +21,12 @@ SERVER_TIMEOUT_S = 20.0
 @dataclass
 class ShutdownReport:
     stopped: list[str] = field(default_factory=list)
-    saved: int = 0
-    """Trainings that ended by themselves when asked: they had saved, or had nothing to save."""
-    killed: int = 0
+    trainings: StoppedTrainings = field(default_factory=StoppedTrainings)
     kept: int = 0
-    uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
-    """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
 
     @property
     def anything(self) -> bool:
-        return bool(self.stopped or self.saved or self.killed or self.kept)
+        return bool(self.stopped or self.trainings.saved or self.trainings.killed or self.kept)
 
 
 def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownReport:
@@ -68,78 +59,9 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_
     forget(where)
     if ray_head.recorded(where) is not None:
         # Only with a Ray of our own are the trainings on this machine ours to end.
-        entries = _live(where)
         if keep_runs:
-            report.kept = sum(entry.exit() is None for entry in entries)
+            report.kept = count_trainings(where)
         else:
-            _end_trainings(entries, timeout_s, report)
+            report.trainings = stop_all(where, timeout_s=timeout_s)
         if ray_head.stop(where):
             report.stopped.append("Ray")
-
-
-def _live(where: Path) -> list[AttemptDir]:
-    """Attempts of this home that a shim watches."""
-    folders = [path for path in home.node_dir(where).glob("*/attempts/*") if path.is_dir()]
-    return [entry for entry in (AttemptDir(str(path)) for path in folders) if entry.held()]
-
-
-def _end_trainings(entries: list[AttemptDir], timeout_s: float, report: ShutdownReport) -> None:
-    training = [entry for entry in entries if entry.exit() is None]
-    for entry in training:
-        _signal_shim(entry, signal.SIGTERM)
-    left = _wait(training, timeout_s)
-    for entry in left:
-        entry.press("kill", "lehr down: it did not save in time")
-        _signal_shim(entry, signal.SIGUSR1)
-    _wait(left, 30.0)
-    report.killed = len(left)
-    report.saved = len(training) - len(left)
-    _finish_copies(entries, timeout_s, report)
-    # What is left of a shim now only waits to deliver; the next server has that done anew.
-    for entry in entries:
-        _signal_shim(entry, signal.SIGKILL)
-
-
-def _finish_copies(entries: list[AttemptDir], within_s: float, report: ShutdownReport) -> None:
-    """Have what was saved just now copied, where that is asked for; not for a place that fails.
-
-    Whoever takes everything down may be about to give the machine back.
-    """
-    copied = [entry for entry in entries if (entry.launch() or {}).get("upload")]
-
-    def is_over(entry: AttemptDir) -> bool:
-        known = entry.copying()
-        over = known is not None and (known[0] == 0 or known[1] is not None)
-        return over or not entry.held()
-
-    _until(lambda: all(map(is_over, copied)), within_s)
-    for entry in copied:
-        waiting, error = entry.copying() or (1, None)
-        if waiting:
-            place = str((entry.launch() or {}).get("upload"))
-            before, why = report.uncopied.get(place, (0, None))
-            report.uncopied[place] = (before + waiting, why or error)
-
-
-def _until(over: Callable[[], bool], within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
-    while not over():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def _wait(entries: list[AttemptDir], within_s: float) -> list[AttemptDir]:
-    """Those that have not ended in time."""
-
-    def left() -> list[AttemptDir]:
-        return [entry for entry in entries if entry.exit() is None and entry.held()]
-
-    return [] if _until(lambda: not left(), within_s) else left()
-
-
-def _signal_shim(entry: AttemptDir, number: signal.Signals) -> None:
-    shim = procfs.read_json(entry.file("shim.json"))
-    if isinstance(shim, dict) and procfs.is_same(shim["pid"], shim["start_time"], shim["boot_id"]):
-        procfs.send(shim["pid"], number)

@@ -300,10 +300,12 @@ def _load(
 
     folder = None
     if isinstance(spec, BaseModel):
-        spec = spec.model_dump(mode="json", exclude_unset=True)
-    elif isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec):
-        folder = Path(spec).absolute().parent
-    loaded = load_spec(spec, overrides)
+        # It is valid as it is; only what is laid over it must be validated with it.
+        loaded = load_spec(_plain(spec), overrides) if overrides else spec
+    else:
+        if isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec):
+            folder = Path(spec).absolute().parent
+        loaded = load_spec(spec, overrides)
     if loaded.kind != want:
         method = "submit" if loaded.kind == "run" else loaded.kind
         raise UserError(
@@ -317,7 +319,11 @@ def _submission(
     spec: Spec, folder: Path | None, provenance: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     return {
-        # Without defaults: those are the server's to fill in, and a sweep's paths need them unset.
-        "spec": {"kind": spec.kind, **spec.model_dump(mode="json", exclude_unset=True)},
+        "spec": _plain(spec),
         "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
     }
+
+
+def _plain(spec: Spec) -> dict[str, Any]:
+    """Without defaults: those are the server's to fill in, and a sweep's paths need them unset."""
+    return {"kind": spec.kind, **spec.model_dump(mode="json", exclude_unset=True)}

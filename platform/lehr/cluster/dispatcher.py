@@ -30,7 +30,6 @@ from lehr.cluster.rollout_controller import RolloutController
 from lehr.cluster.run_cache import RunCache
 from lehr.cluster.sweep_controller import SweepController
 from lehr.cluster.tokens import AttemptTokens
-from lehr.cluster.view import cluster_view, queue_view
 from lehr.control import reconcile as rc
 from lehr.control.lifecycle import ACTIVE, Desired, RunState
 from lehr.control.liveness import Liveness, Thresholds
@@ -38,7 +37,6 @@ from lehr.control.queue import plan
 from lehr.control.resources import Need, can_ever_place
 from lehr.errors import NotFound, nearest
 from lehr.node import gpu_inventory
-from lehr.schemas import ClusterView, QueueEntry
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
 from lehr.store.ids import run_of
@@ -53,11 +51,6 @@ SETTLE_WAIT_S = 20.0
 """For the streams of an attempt that has exited; then its run is settled from exit.json alone."""
 DEFAULT_TIMEOUTS = rc.Timeouts()
 DEFAULT_THRESHOLDS = Thresholds()
-NO_GPUS_HERE = (
-    "this machine's driver lists no GPU; see lehr doctor. To train on the CPU, on logical GPUs: "
-    "lehr down, then lehr up --gpus 8"
-)
-NO_GPUS_THERE = "no node of the Ray cluster has GPUs; start one with ray start --num-gpus N"
 TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
 """Tests train with something smaller than the real trainer."""
 
@@ -182,12 +175,14 @@ class Dispatcher:
     def authenticate_attempt(self, attempt_id: str, token: str) -> bool:
         return self.handlers.authenticate(attempt_id, token)
 
-    def cluster(self) -> ClusterView:
-        cure = NO_GPUS_HERE if self._embedded else NO_GPUS_THERE
-        return cluster_view(self._cluster, self.store, without_gpus=cure)
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes and what is known of them."""
+        return self._cluster
 
-    def queue(self) -> list[QueueEntry]:
-        return queue_view(self.store, self._order)
+    def queue_order(self) -> tuple[str, ...]:
+        """The ids of the waiting runs in the order of their turn, as of the last tick."""
+        return self._order
 
     def exclude_node(self, name: str, reason: str) -> None:
         """Nothing more is placed on the node; what runs there goes on.

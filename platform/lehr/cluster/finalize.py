@@ -8,17 +8,12 @@ from typing import Any
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import Outcome, outcome, path
-from lehr.control.retries import Budget, Budgets, ExitReport, FinishedReport, internal
+from lehr.control.retries import SPENT, Budget, Budgets, ExitReport, FinishedReport, internal
 from lehr.errors import InternalError
 from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow
 
 TIME_LIMIT = "time_limit"
-_USED = {
-    Budget.USER: "user_failures",
-    Budget.INFRASTRUCTURE: "infrastructure_failures",
-    Budget.PREEMPTION: "preemptions",
-}
 
 
 def synthetic_exit(cause: str, message: str, at: float, node: str | None = None) -> dict[str, Any]:
@@ -60,11 +55,7 @@ def over_time_limit(run: RunRow) -> bool:
 
 def decide(run: RunRow, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
     allowed = run.spec["retries"]
-    used = {
-        "user": run.user_failures,
-        "infrastructure": run.infrastructure_failures,
-        "preemption": run.preemptions,
-    }
+    used = {budget.value: int(getattr(run, field)) for budget, field in SPENT.items()}
     return outcome(
         desired=effective_desired(run),
         time_limit_s=run.spec.get("time_limit_s"),
@@ -140,7 +131,7 @@ def _carry_out(store: Store, run: RunRow, state: RunState, decided: Outcome) -> 
         raise InternalError(f"run {run.id}: there is no transition from {state} to {decided.state}")
     changes: dict[str, Any] = {}
     if decided.spends is not Budget.NONE:
-        column = _USED[decided.spends]
+        column = SPENT[decided.spends]
         changes[column] = getattr(run, column) + 1
     for new in moves:
         last = new is decided.state

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from lehr.analysis.diagnosis import Curve, diagnose
+from lehr.analysis.diagnosis import JUDGED, Curve, diagnose
 from lehr.analysis.gates import Evidence, Pair
 from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control.lifecycle import RunState
 from lehr.errors import LehrError, NotFound
-from lehr.presenters.alerts import JUDGED
 from lehr.specs.stages import PlannedStage, StageRunRole
 from lehr.store import Store
 from lehr.store.tables import CheckpointRow, RunRow

@@ -14,7 +14,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+from lehr.control.lifecycle import Desired
 
 
 class Budget(StrEnum):
@@ -23,6 +25,19 @@ class Budget(StrEnum):
     PREEMPTION = "preemption"
     NONE = "none"
     """Another try would fail the same way."""
+
+
+SPENT: Final[Mapping[Budget, str]] = {
+    Budget.USER: "user_failures",
+    Budget.INFRASTRUCTURE: "infrastructure_failures",
+    Budget.PREEMPTION: "preemptions",
+}
+"""The field of a run that counts what was spent of each budget."""
+RETRY_RESET: Final[Mapping[str, Any]] = {
+    "desired": Desired.RUN.value,
+    **dict.fromkeys(SPENT.values(), 0),
+}
+"""What changes in a failed run that is queued again by a person: its budgets are full again."""
 
 
 @dataclass(frozen=True, slots=True)

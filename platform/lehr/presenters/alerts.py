@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from lehr.analysis.diagnosis import Alert, Curve, diagnose
+from lehr.analysis.diagnosis import JUDGED, Alert, Curve, diagnose
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr_trainer.configs.train import ScheduleConfig
@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     from lehr.store import Store
     from lehr.store.tables import RunRow
 
-JUDGED = (
-    "train/loss",
-    "raw_ce_fp32",
-    "loss_same_tokens",
-    "val/loss",
-    "train/grad_norm",
-    "step_time_s",
-    "data_wait_s",
-)
 _POINTS = 2_000
 """More would not change a verdict, and longer series are reduced to so many."""
 _AGAIN_AFTER = 0.01

@@ -13,8 +13,7 @@ from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.flops import flops_per_token
-from lehr.schemas import AttemptView, GpuRef, Latest, RunDetail, RunView
-from lehr.wandb_mirror import state_files as mirror_notes
+from lehr.schemas import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
 from lehr_trainer.contract.records import Notice, Started, Warning_
 
 if TYPE_CHECKING:
@@ -40,6 +39,13 @@ CORE_METRICS = (
 TREND_POINTS = 24
 _REMEMBERED = 20_000
 Silences = Callable[[], Mapping[str, Liveness]]
+MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
+"""By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
+
+
+def no_mirror(run_id: str, sizes: dict[int, dict[str, int]]) -> None:
+    """The ``MirrorViews`` of a store whose runs are not mirrored."""
+    del run_id, sizes
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,10 @@ class TrainerSummary:
 class RunPresenter:
     """Makes views of runs. Keeps what the trainers of ended runs said: that changes no more."""
 
-    def __init__(self, store: Store, silences: Silences) -> None:
+    def __init__(self, store: Store, silences: Silences, mirror_view: MirrorViews) -> None:
         self._store = store
         self._silences = silences
+        self._mirror_view = mirror_view
         self._said: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
         self._alerts = Alerts(store)
 
@@ -76,7 +83,7 @@ class RunPresenter:
             spec=run.spec,
             provenance=run.provenance,
             attempts=[attempt_view(attempt, sizes[attempt.number]) for attempt in attempts],
-            wandb=mirror_notes.view(self._store.home, run.id, sizes),
+            wandb=self._mirror_view(run.id, sizes),
         )
 
     def look(self, run: RunRow) -> bool:

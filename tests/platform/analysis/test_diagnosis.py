@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lehr.analysis.diagnosis import Curve, diagnose
+from lehr.analysis.diagnosis import JUDGED, Curve, diagnose
 
 STEPS = list(range(1, 1001))
 
@@ -148,3 +148,16 @@ def test_waiting_for_data_is_said_as_a_share_of_the_step():
 
 def test_nothing_recorded_is_nothing_wrong():
     assert diagnose({}, total_steps=10) == []
+
+
+def test_the_judged_metrics_are_exactly_those_that_the_rules_read():
+    class Recorded(dict):
+        def get(self, name, default=None):
+            read.add(name)
+            return super().get(name, default)
+
+    read: set[str] = set()
+    diagnose(
+        Recorded({"train/loss": curve(healthy(0)), **fp32_check(healthy(0), 0)}), total_steps=1000
+    )
+    assert read == set(JUDGED)

@@ -99,6 +99,25 @@ def test_a_spec_object_is_as_good_as_a_file(client):
     ]
 
 
+def test_a_spec_object_is_not_validated_again_before_it_is_sent(client, monkeypatch):
+    import lehr.specs
+
+    run, sweep = map(lehr.specs.parse_spec, (RUN_SPEC, SWEEP_SPEC))
+    monkeypatch.setattr(lehr.specs, "load_spec", lambda *_: pytest.fail("validated again"))
+    assert client.submit(run).spec == run
+    assert len(client.sweep(sweep).trials) == 3
+
+
+def test_what_is_laid_over_a_spec_object_is_validated_with_it(client):
+    from lehr.specs import parse_spec
+
+    run = parse_spec(RUN_SPEC)
+    assert client.submit(run, {"train.steps": 7}).config.steps == 7
+    assert run.train.steps == 100
+    with pytest.raises(SpecError):
+        client.submit(run, {"train.steps": -7})
+
+
 def test_a_bad_spec_is_told_with_its_line_before_anything_is_sent(client, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(RUN_YAML.replace("steps: 100", "stepz: 100"))

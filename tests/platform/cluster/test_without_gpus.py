@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.membership import Cluster
-from lehr.cluster.view import cluster_view
 from lehr.control.reconcile import MarkLost, OpenAttempt, Timeouts, reconcile
+from lehr.presenters.cluster import cluster_view
 from lehr.store import Store
 
 HELLO = {"attempts": {}, "gpus": [], "cpus": 2}

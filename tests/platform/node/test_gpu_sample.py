@@ -10,10 +10,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from lehr.cluster.membership import Cluster
-from lehr.cluster.view import cluster_view
 from lehr.node import agent as agents
 from lehr.node.gpu_inventory import LOGICAL, GpuInfo
 from lehr.node.gpu_sample import FRESH_S, GpuSampler, sample
+from lehr.presenters.cluster import cluster_view
 from lehr.store import Store
 from lehr_testing.waiting import until
 

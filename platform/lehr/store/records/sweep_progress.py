@@ -10,6 +10,7 @@ from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import ENDED, Desired, RunState
+from lehr.control.retries import RETRY_RESET
 from lehr.errors import Conflict, NotFound
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
@@ -236,12 +237,7 @@ class SweepProgress(StoreBase):
             message="retried with its sweep's failed trials",
             actor=actor,
             at=at,
-            changes={
-                "desired": Desired.RUN.value,
-                "user_failures": 0,
-                "infrastructure_failures": 0,
-                "preemptions": 0,
-            },
+            changes=RETRY_RESET,
         )
 
     def _replace(self, session: Session, trial: Trial, run: RunRow, actor: str, at: float) -> str:

@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from lehr.cluster.launch_spec import placement_of
-from lehr.cluster.membership import Cluster
 from lehr.cluster.node_controller import excluded
 from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
-from lehr.store import Store
-from lehr.store.tables import Attempt, RunRow
+
+if TYPE_CHECKING:
+    from lehr.cluster.membership import Cluster
+    from lehr.store import Store
+    from lehr.store.tables import Attempt, RunRow
+
+NO_GPUS_HERE = (
+    "this machine's driver lists no GPU; see lehr doctor. To train on the CPU, on logical GPUs: "
+    "lehr down, then lehr up --gpus 8"
+)
+NO_GPUS_THERE = "no node of the Ray cluster has GPUs; start one with ray start --num-gpus N"
+
+
+class ClusterPresenter:
+    """Makes views of one server's cluster and queue. May be used from any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        order: Callable[[], Sequence[str]],
+        *,
+        embedded: bool,
+    ) -> None:
+        """Args:
+        store: for the runs that hold GPUs or wait for them.
+        cluster: its nodes, as the dispatcher knows them.
+        order: the ids of the waiting runs, in the order of their turn.
+        embedded: the cluster is this server's own, on this machine.
+        """
+        self._store = store
+        self._cluster = cluster
+        self._order = order
+        self._without_gpus = NO_GPUS_HERE if embedded else NO_GPUS_THERE
+
+    def cluster(self) -> ClusterView:
+        return cluster_view(self._cluster, self._store, without_gpus=self._without_gpus)
+
+    def queue(self) -> list[QueueEntry]:
+        return queue_view(self._store, self._order())
 
 
 def cluster_view(

@@ -1,0 +1,111 @@
+"""Stop every training of this home on this machine: they save, then end.
+
+Only attempts whose shim lives and is recorded in this home are touched, each shim by pid, start
+time and boot id.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lehr import home
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
+
+_KILL_TIMEOUT_S = 30.0
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class StoppedTrainings:
+    saved: int = 0
+    """Trainings that ended by themselves when asked: they had saved, or had nothing to save."""
+    killed: int = 0
+    uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
+
+
+def count_trainings(where: Path) -> int:
+    """How many trainings of the home ``where`` run on this machine."""
+    return sum(entry.exit() is None for entry in _live(where))
+
+
+def stop_all(where: Path, *, timeout_s: float) -> StoppedTrainings:
+    """Stop the trainings of the home ``where``, and have what they saved copied.
+
+    Args:
+        where: the home.
+        timeout_s: how long they may save; what has not ended by then is killed. As long again may
+            their copies take.
+    """
+    entries = _live(where)
+    training = [entry for entry in entries if entry.exit() is None]
+    for entry in training:
+        _signal_shim(entry, signal.SIGTERM)
+    late = _wait(training, timeout_s)
+    for entry in late:
+        entry.press("kill", "lehr down: it did not save in time")
+        _signal_shim(entry, signal.SIGUSR1)
+    _wait(late, _KILL_TIMEOUT_S)
+    uncopied = _finish_copies(entries, timeout_s)
+    # What is left of a shim now only waits to deliver; the next server has that done anew.
+    for entry in entries:
+        _signal_shim(entry, signal.SIGKILL)
+    return StoppedTrainings(len(training) - len(late), len(late), uncopied)
+
+
+def _live(where: Path) -> list[AttemptDir]:
+    """Attempts that a shim watches."""
+    folders = [path for path in home.node_dir(where).glob("*/attempts/*") if path.is_dir()]
+    return [entry for entry in (AttemptDir(str(path)) for path in folders) if entry.held()]
+
+
+def _finish_copies(entries: list[AttemptDir], within_s: float) -> dict[str, tuple[int, str | None]]:
+    """Have what was saved just now copied, where that is asked for; not for a place that fails.
+
+    Whoever takes everything down may be about to give the machine back.
+    """
+    copied = [entry for entry in entries if (entry.launch() or {}).get("upload")]
+
+    def is_over(entry: AttemptDir) -> bool:
+        known = entry.copying()
+        over = known is not None and (known[0] == 0 or known[1] is not None)
+        return over or not entry.held()
+
+    _until(lambda: all(map(is_over, copied)), within_s)
+    uncopied: dict[str, tuple[int, str | None]] = {}
+    for entry in copied:
+        waiting, error = entry.copying() or (1, None)
+        if waiting:
+            place = str((entry.launch() or {}).get("upload"))
+            before, why = uncopied.get(place, (0, None))
+            uncopied[place] = (before + waiting, why or error)
+    return uncopied
+
+
+def _until(over: Callable[[], bool], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while not over():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _wait(entries: list[AttemptDir], within_s: float) -> list[AttemptDir]:
+    """Those that have not ended in time."""
+
+    def left() -> list[AttemptDir]:
+        return [entry for entry in entries if entry.exit() is None and entry.held()]
+
+    return [] if _until(lambda: not left(), within_s) else left()
+
+
+def _signal_shim(entry: AttemptDir, number: signal.Signals) -> None:
+    shim = procfs.read_json(entry.file("shim.json"))
+    if isinstance(shim, dict) and procfs.is_same(shim["pid"], shim["start_time"], shim["boot_id"]):
+        procfs.send(shim["pid"], number)

@@ -1,0 +1,102 @@
+"""Archive runs, sweeps and rollouts: out of sight, and back. Nothing is lost; twice is once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr.control.lifecycle import RunState
+from lehr.errors import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lehr.schemas import RolloutDetail, RunDetail, SweepDetail
+    from lehr.services.context import Context
+    from lehr.store.tables import RolloutRow, RunRow, SweepRow
+
+
+def archive_run(context: Context, run: RunRow) -> RunDetail:
+    """Raises Conflict for a run that has not ended."""
+    return context.presenter.runs.detail(context.store.set_run_archived(run.id, True))
+
+
+def unarchive_run(context: Context, run: RunRow) -> RunDetail:
+    """Raises Conflict for a run that was deleted."""
+    return context.presenter.runs.detail(context.store.set_run_archived(run.id, False))
+
+
+def archive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
+    """Archive a finished sweep with its runs.
+
+    Raises:
+        Conflict: one of its runs has not ended.
+    """
+    store = context.store
+    with store.transaction():
+        runs = store.runs_of_sweep(sweep.id)
+        refuse_unfinished(sweep, runs, "archived")
+        for run in runs:
+            store.set_run_archived(run.id, True)
+        store.set_sweep_archived(sweep.id, True)
+    return context.presenter.sweeps.detail(store.sweep(sweep.id))
+
+
+def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
+    """Bring it back with its runs, but for those that were deleted.
+
+    Raises:
+        Conflict: all of them were.
+    """
+    store = context.store
+    with store.transaction():
+        deleted = store.deleted_runs()
+        runs = [run for run in store.runs_of_sweep(sweep.id) if run.id not in deleted]
+        if not runs:
+            raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is left.")
+        for run in runs:
+            store.set_run_archived(run.id, False)
+        store.set_sweep_archived(sweep.id, False)
+    return context.presenter.sweeps.detail(store.sweep(sweep.id))
+
+
+def archive_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
+    """Archive an ended rollout; its runs stay where they are.
+
+    Raises:
+        Conflict: it has not ended.
+    """
+    if rollout.outcome is None:
+        raise Conflict(
+            f"{rollout.name} ({rollout.id}) has not ended: only ended rollouts can be archived.",
+            hint=f"Cancel it first: lehr cancel {rollout.id}",
+        )
+    return _set_rollout(context, rollout, archived=True)
+
+
+def unarchive_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
+    return _set_rollout(context, rollout, archived=False)
+
+
+def _set_rollout(context: Context, rollout: RolloutRow, *, archived: bool) -> RolloutDetail:
+    context.store.set_rollout_archived(rollout.id, archived=archived)
+    context.dispatcher.wake()
+    return context.presenter.rollouts.detail(context.store.rollout(rollout.id))
+
+
+def refuse_unfinished(sweep: SweepRow, runs: Sequence[RunRow], what: str) -> None:
+    """Raises Conflict while one of the sweep's runs has not ended. ``what``: archived, deleted."""
+    unfinished = unfinished_runs(runs)
+    if unfinished:
+        raise Conflict(
+            f"{sweep.name} ({sweep.id}) is not finished: {unfinished}; only finished sweeps are "
+            f"{what}.",
+            hint=f"Cancel it first: lehr cancel {sweep.id}",
+        )
+
+
+def unfinished_runs(runs: Sequence[RunRow]) -> str | None:
+    """How many of a sweep's runs have not ended, in words; None when all have."""
+    count = sum(not RunState(run.state).ended for run in runs)
+    if count == 0:
+        return None
+    return f"{count} of its runs {'has' if count == 1 else 'have'} not ended"

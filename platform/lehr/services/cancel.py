@@ -1,0 +1,38 @@
+"""Cancel a run, a sweep or a rollout: stop it without saving. Cancelling twice is once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr.control.lifecycle import Desired, RunState
+
+if TYPE_CHECKING:
+    from lehr.schemas import RolloutDetail, RunDetail, SweepDetail
+    from lehr.services.context import Context
+    from lehr.store.tables import RolloutRow, RunRow, SweepRow
+
+
+def cancel_run(context: Context, run: RunRow) -> RunDetail:
+    context.store.set_desired(run.id, Desired.CANCEL, actor="user")
+    context.dispatcher.wake()
+    return context.presenter.runs.detail(context.store.run(run.id))
+
+
+def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
+    """Stop all its runs that have not ended, and start no further trial."""
+    store = context.store
+    with store.transaction():
+        if context.presenter.sweeps.detail(sweep).trials_remaining:
+            store.stop_sweep(sweep.id, "cancelled", actor="user", waiting_too=False)
+        for run in store.runs_of_sweep(sweep.id):
+            if not RunState(run.state).ended:
+                store.set_desired(run.id, Desired.CANCEL, actor="user", message="sweep cancelled")
+    context.dispatcher.wake()
+    return context.presenter.sweeps.detail(store.sweep(sweep.id))
+
+
+def cancel_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
+    """Stop its run, and start nothing more of it."""
+    context.store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
+    context.dispatcher.wake()
+    return context.presenter.rollouts.detail(context.store.rollout(rollout.id))

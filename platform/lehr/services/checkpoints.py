@@ -1,0 +1,151 @@
+"""Checkpoints of a run: order one, verify, list files, read, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lehr import home as homes
+from lehr.checkpoints.registry import CheckpointLocations, Source, find
+from lehr.control.lifecycle import RunState
+from lehr.errors import Conflict, NotFound, nearest
+from lehr.store.records.uploads import CopyReport
+from lehr_trainer.contract import layout
+
+if TYPE_CHECKING:
+    from lehr.schemas import CheckpointDeletion, CheckpointFiles, CheckpointVerdict, RunDetail
+    from lehr.services.context import Context
+    from lehr.store.tables import CheckpointRow, RunRow
+
+
+def order_checkpoint(context: Context, run: RunRow) -> RunDetail:
+    """Have the run save a checkpoint at its next step."""
+    context.store.order_checkpoint(run.id, actor="user")
+    context.dispatcher.wake()
+    return context.presenter.runs.detail(context.store.run(run.id))
+
+
+def verify(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointVerdict:
+    """Read the checkpoint to its end in every place, and compare it with its manifest."""
+    return _locate(context, run, step, attempt).verify()
+
+
+def files(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointFiles:
+    """The files that the checkpoint consists of."""
+    return _locate(context, run, step, attempt).files()
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """One file of a checkpoint, open for reading; to be closed, also when it was not read."""
+
+    name: str
+    size: int
+    sha256: str
+    source: Source
+
+    def read(self, first: int, count: int) -> Iterator[bytes]:
+        """Its bytes from ``first`` on, in pieces; closes it at the end."""
+        try:
+            yield from self.source.read(self.name, first, count)
+        finally:
+            self.source.close()
+
+    def close(self) -> None:
+        self.source.close()
+
+
+def open_file(
+    context: Context, run: RunRow, step: int, attempt: int | None, name: str
+) -> CheckpointFile:
+    """A file of the checkpoint, from the run directory or from its copy.
+
+    Raises:
+        NotFound: it has no such file.
+        Conflict: it cannot be read from this machine.
+    """
+    readable = _locate(context, run, step, attempt).readable()
+    manifest = readable.known.manifest
+    if name == layout.MANIFEST:
+        content = b"".join(readable.source.read(name))
+        readable.source.close()
+        return CheckpointFile(name, len(content), readable.known.digest, _InMemory(content))
+    entry = manifest.files.get(name)
+    if entry is None:
+        readable.source.close()
+        near = nearest(name, [*manifest.files, layout.MANIFEST])
+        raise NotFound(
+            f"the checkpoint at step {step:,} has no file {name!r}.",
+            hint=f"Did you mean {near}?" if near else f"It has: {', '.join(manifest.files)}.",
+        )
+    return CheckpointFile(name, entry.size, entry.sha256, readable.source)
+
+
+def estimate_checkpoint_deletion(
+    context: Context, run: RunRow, step: int, attempt: int | None
+) -> CheckpointDeletion:
+    """What deleting the checkpoint would free; deletes nothing."""
+    locations = _locate(context, run, step, attempt)
+    estimate = locations.weigh()
+    why = _why_needed(context, run, locations.row)
+    refused = [f"refused for now: {why}"] if why else []
+    return estimate.model_copy(update={"notes": [*estimate.notes, *refused]})
+
+
+def delete_checkpoint(
+    context: Context, run: RunRow, step: int, attempt: int | None
+) -> CheckpointDeletion:
+    """Delete one checkpoint with its copy.
+
+    Raises:
+        Conflict: something would begin from it, or its place is not this run's.
+    """
+    store = context.store
+    locations = _locate(context, run, step, attempt)
+    row = locations.row
+    locations.require_own()
+    estimate = locations.weigh()
+    with store.transaction():
+        why = _why_needed(context, store.run(run.id), row)
+        if why is not None:
+            raise Conflict(f"the checkpoint at step {step:,} is needed: {why}.")
+        # From here on nobody begins from it, whatever becomes of the removal.
+        store.remove_checkpoint(run.id, attempt=row.attempt, step=row.step)
+    locations.remove_folder()
+    if locations.copy_url is not None:
+        locations.remove_copy()
+        store.note_copies(run.id, [CopyReport(row.path, locations.copy_url, "removed")])
+    return estimate.model_copy(update={"deleted": True})
+
+
+def _locate(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointLocations:
+    row = find(run, context.store.checkpoints(run.id), step, attempt)
+    return CheckpointLocations(homes.runs_dir(context.home), run, row)
+
+
+def _why_needed(context: Context, run: RunRow, row: CheckpointRow) -> str | None:
+    """Why this one cannot be deleted now; None when it can."""
+    store, state = context.store, RunState(run.state)
+    forks = store.pinned_by_forks(run.id, row.path)
+    if forks:
+        return f"{forks[0].name} ({forks[0].id}) waits to start from it"
+    if state.active:
+        return f"{run.name} is running and manages its own checkpoints"
+    newest = max(store.checkpoints(run.id), key=lambda one: (one.attempt, one.step))
+    if not state.ended and (newest.attempt, newest.step) == (row.attempt, row.step):
+        return f"{run.name} is {run.state} and would resume from it"
+    return None
+
+
+class _InMemory:
+    """The manifest as a source: it was read to learn what the checkpoint holds."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:  # noqa: ARG002 - as a source has it
+        yield self._content[first : None if size is None else first + size]
+
+    def close(self) -> None:
+        """Nothing is held."""

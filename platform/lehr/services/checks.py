@@ -1,0 +1,176 @@
+"""What is checked before anything of a submission is recorded.
+
+A submission that cannot work is refused whole, with every reason that can be known now. What can
+only be known later (a corpus on another node, a GPU type that no node has yet) is not guessed at.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lehr.control.gpu_types import likely_meant
+from lehr.errors import SpecError, SpecProblem
+from lehr.specs import RunSpec
+from lehr.specs.overrides import parse_overrides
+from lehr.specs.storage_url import missing_package
+from lehr.wandb_mirror import preflight
+from lehr_trainer.configs.train import FilesCorpus
+from lehr_trainer.data.checks import check_data
+from lehr_trainer.errors import TrainerError
+
+if TYPE_CHECKING:
+    from lehr.services.context import Context
+    from lehr.specs import PlannedStage
+    from lehr.specs.overrides import Overrides
+
+Trials = list[tuple[dict[str, Any], RunSpec]]
+_CORPUS_PATHS = "train.data.corpus.paths"
+
+
+def check_run(context: Context, spec: RunSpec) -> None:
+    """Raises SpecError when this cluster can never run it, or its corpus is not there."""
+    _refuse(_problems(context, [spec], prefix=""))
+
+
+def check_sweep(context: Context, trials: Trials) -> None:
+    """Check every trial alike; a problem that several trials share is reported once."""
+    _refuse(_problems(context, [spec for _, spec in trials], prefix="run."))
+
+
+def check_rollout(context: Context, planned: Sequence[PlannedStage]) -> None:
+    """Check every stage alike, so that the last one is known to work before the first starts."""
+    specs = [spec for stage in planned for spec in stage.runs.values()]
+    _refuse(_problems(context, specs, prefix="run."))
+
+
+def refuse_relative_paths(overrides: Overrides) -> None:
+    """Relative paths in overrides count from the current folder: here that is the server's.
+
+    Raises:
+        SpecError: there is one.
+    """
+    for path, value, _ in parse_overrides(overrides):
+        if path.endswith("data.corpus.paths") and isinstance(value, list):
+            _refuse(p for item in value for p in _path_problems(str(item), path, look=False))
+
+
+def _refuse(problems: Iterable[SpecProblem]) -> None:
+    found = list(dict.fromkeys(problems))
+    if found:
+        raise SpecError(found)
+
+
+def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Iterator[SpecProblem]:
+    """``prefix``: where the fields of a run stand in the spec that was sent."""
+    yield from _placement_problems(context, specs, prefix)
+    yield from _gpu_type_problems(context, specs, prefix)
+    yield from _mirror_problems(specs, prefix)
+    yield from _upload_problems(specs, prefix)
+    missing = list(_corpus_problems(context, specs, prefix))
+    yield from missing
+    if context.one_machine and not missing:
+        for spec in specs:
+            yield from _data_problems(spec, prefix)
+
+
+def _placement_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    for resources in {spec.resources: None for spec in specs}:
+        reason = context.dispatcher.can_ever_place(resources)
+        if reason is not None:
+            path = f"{prefix}resources.gpus"
+            yield SpecProblem(path, f"{path}: {reason}.", _cure_without_gpus(context))
+
+
+def _cure_without_gpus(context: Context) -> str | None:
+    """How a cluster that has no GPUs gets some."""
+    cluster = context.cluster_views.cluster()
+    if cluster.message is None or any(node.gpus for node in cluster.nodes):
+        return None
+    return f"{cluster.message[0].upper()}{cluster.message[1:]}"
+
+
+def _gpu_type_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    """A type that no node has is not refused, since one may join; a likely slip is."""
+    wanted = {spec.resources.gpu_type: None for spec in specs if spec.resources.gpu_type}
+    if not wanted:
+        return
+    there = {gpu.name for node in context.cluster_views.cluster().nodes for gpu in node.gpus}
+    for kind in wanted:
+        meant = likely_meant(kind or "", there)
+        if meant is not None:
+            path = f"{prefix}resources.gpu_type"
+            yield SpecProblem(
+                path,
+                f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
+                f"Did you mean {meant}? A GPU newer than this Lehr is taken by the name that "
+                f"nvidia-smi gives it: NVIDIA {kind}.",
+            )
+
+
+def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
+    """A mirror in W&B that this server could not keep."""
+    asked = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
+    for mode in dict.fromkeys(wandb.mode for wandb in asked):
+        lack = preflight.lack(mode)
+        if lack is not None:
+            path = f"{prefix}tracking.wandb.mode"
+            yield SpecProblem(path, f"{path} is {mode}, but {lack[0]}.", lack[1])
+
+
+def _upload_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
+    """A storage for copies of checkpoints that this server has no client for."""
+    for url in dict.fromkeys(spec.checkpoints.upload for spec in specs):
+        package = missing_package(url) if url else None
+        if package is not None:
+            path = f"{prefix}checkpoints.upload"
+            message = f"{path}: {url} cannot be opened on the server: a package is missing."
+            yield SpecProblem(
+                path, message, f"Install it there and on the nodes: pip install '{package}'"
+            )
+
+
+def _corpus_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    corpora = [spec.train.data.corpus for spec in specs]
+    paths = (p for corpus in corpora if isinstance(corpus, FilesCorpus) for p in corpus.paths)
+    for path in dict.fromkeys(paths):
+        yield from _path_problems(path, f"{prefix}{_CORPUS_PATHS}", look=context.one_machine)
+
+
+def _path_problems(path: str, field: str, *, look: bool) -> Iterator[SpecProblem]:
+    """``look``: trainings run on this machine, so its files are theirs."""
+    if not Path(path).is_absolute():
+        yield SpecProblem(
+            field,
+            f"{field}: {path} is a relative path, which the server cannot resolve.",
+            "Give an absolute path. The command line and the client resolve paths themselves.",
+        )
+    elif "\0" in path:
+        yield SpecProblem(field, f"{field}: a path cannot hold a NUL character.")
+    elif look and not _matches(path):
+        matched = "no file matches" if glob.has_magic(path) else "there is no"
+        yield SpecProblem(field, f"{field}: {matched} {path} on the server's machine.")
+
+
+def _matches(pattern: str) -> bool:
+    # pathlib's globs begin at a folder; these are whole paths, as the trainer reads them.
+    return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207
+
+
+def _data_problems(spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
+    """The trainer's own check: a folder with nothing to read, a tokenizer that is not there or is
+    too large for the model.
+    """
+    try:
+        check_data(spec.train.data, spec.train.model.vocab_size)
+    except TrainerError as error:
+        end = "" if str(error).endswith("?") else "."
+        yield SpecProblem(f"{prefix}train.data", f"{prefix}train.{error}{end}")

@@ -1,0 +1,162 @@
+"""Compare runs: in what they differ, and whether the difference in outcome means anything."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from lehr.analysis.compare import ComparedRun
+from lehr.analysis.compare import compare as compare_curves
+from lehr.analysis.held_out import is_measured
+from lehr.errors import NotFound, UserError, nearest
+from lehr.presenters.flops import flops_per_token
+from lehr.presenters.runs import CORE_METRICS
+from lehr.schemas import ComparisonView, DifferenceView, RunResultView
+
+if TYPE_CHECKING:
+    from lehr.schemas import MetricInfo
+    from lehr.services.context import Context
+    from lehr.store import Store
+    from lehr.store.tables import RunRow
+
+CompareAxis = Literal["step", "tokens", "time", "flops"]
+Points = list[tuple[float, float]]
+
+
+def compare_runs(
+    context: Context, refs: Sequence[str], *, metric: str, x_axis: CompareAxis
+) -> ComparisonView:
+    """Compare configs, and ``metric`` where all runs have it. The first run is the baseline.
+
+    Raises:
+        NotFound: there is no such run, or none of them has the metric.
+        UserError: they are fewer than two.
+    """
+    store = context.store
+    runs = list({one.id: one for one in map(store.find_run, refs)}.values())
+    if len(runs) < 2:
+        raise UserError("a comparison needs two different runs.")
+    infos = [store.metric_names(run.id) for run in runs]
+    _refuse_unknown(metric, infos)
+    curves = _curves(store, runs, infos, metric, x_axis)
+    held_out = store.held_out(run.id for run in runs)
+    compared = [
+        ComparedRun(
+            run.id,
+            run.name,
+            run.spec,
+            curve,
+            evaluated=any(is_measured(info.name) for info in names),
+            held_out=held_out[run.id],
+        )
+        for run, names, curve in zip(runs, infos, curves, strict=True)
+    ]
+    result = compare_curves(compared, metric=metric)
+    return ComparisonView(
+        runs=[run.id for run in runs],
+        metric=metric,
+        x_axis=x_axis,
+        common_x=result.common_x,
+        results=[
+            RunResultView(
+                run_id=run.id,
+                name=run.name,
+                state=run.state,
+                x=one.x,
+                value=one.value,
+                delta=one.delta,
+                incomparable="another held-out set" if one.incomparable else None,
+                held_out=held_out[run.id],
+                tokens_per_s=_median(store, run, names, "tokens_per_s"),
+                step_time_s=_median(store, run, names, "step_time_s"),
+                mfu=_median(store, run, names, "mfu"),
+                memory_bytes=_memory(names),
+            )
+            for run, names, one in zip(runs, infos, result.results, strict=True)
+        ],
+        differences=[
+            DifferenceView(path=one.path, values=list(one.values), factor=one.factor)
+            for one in result.differences
+        ],
+        noise=result.noise,
+        held_out=result.held_out.verdict,
+        held_out_note=result.held_out_note,
+        notes=list(result.notes),
+    )
+
+
+def _curves(
+    store: Store,
+    runs: Sequence[RunRow],
+    infos: Sequence[Sequence[MetricInfo]],
+    metric: str,
+    x_axis: CompareAxis,
+) -> list[Points]:
+    """Each run's first point, its last, and its last where all runs have one: what a comparison
+    looks at. A run without the metric has no point; it can still be compared in its config.
+    """
+    drawn = [
+        _points(store, run, metric, x_axis) if any(one.name == metric for one in names) else []
+        for run, names in zip(runs, infos, strict=True)
+    ]
+    common = min((points[-1][0] for points in drawn if points), default=None)
+    curves = []
+    for run, points in zip(runs, drawn, strict=True):
+        if not points or common is None or not points[0][0] < common < points[-1][0]:
+            curves.append(points)
+            continue
+        # Of a reduced curve only the end is surely a point of the run's own at its x.
+        until = _points(store, run, metric, x_axis, last=common, most=2)
+        curves.append([points[0], until[-1], points[-1]])
+    return curves
+
+
+def _points(
+    store: Store,
+    run: RunRow,
+    metric: str,
+    x_axis: CompareAxis,
+    *,
+    last: float | None = None,
+    most: int = 500,
+) -> Points:
+    """FLOPs are tokens times the cost of one; a run whose cost is unknown has no points."""
+    cost = flops_per_token(run.spec["train"]) if x_axis == "flops" else 1.0
+    if cost is None:
+        return []
+    series = store.series(
+        run.id,
+        metric,
+        x_axis="tokens" if x_axis == "flops" else x_axis,
+        points=most,
+        # Half a token more, lest rounding leaves out the point that lies at the end.
+        last=None if last is None else last / cost + (0.5 if x_axis == "flops" else 0.0),
+    )
+    return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
+
+
+def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricInfo]]) -> None:
+    """Raises NotFound for a metric that no run has, unless it is one that will come."""
+    names = sorted({one.name for known in infos for one in known})
+    if metric in names or metric in CORE_METRICS or not names:
+        return
+    near = nearest(metric, names)
+    raise NotFound(
+        f"none of these runs has a metric {metric!r}.",
+        hint=f"Did you mean {near}?" if near else f"They have {', '.join(names)}.",
+    )
+
+
+def _median(store: Store, run: RunRow, known: Sequence[MetricInfo], name: str) -> float | None:
+    """A metric's median over the run; None when it has none."""
+    if not any(one.name == name for one in known):
+        return None
+    values = [y for y in store.series(run.id, name).y if math.isfinite(y)]
+    return statistics.median(values) if values else None
+
+
+def _memory(known: Sequence[MetricInfo]) -> float | None:
+    most = {one.name: one.maximum for one in known}
+    return most.get("memory/peak_bytes") or most.get("memory/rss_bytes")

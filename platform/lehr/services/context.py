@@ -1,0 +1,46 @@
+"""``Context``: what the services work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lehr.presenters import Presenter
+    from lehr.schemas import ClusterView, QueueEntry
+    from lehr.specs import Resources
+    from lehr.store import Store
+
+
+class Dispatching(Protocol):
+    """What the services need of the dispatcher (``lehr.cluster.dispatcher.Dispatcher``)."""
+
+    def wake(self) -> Any:
+        """Look again now: something changed."""
+
+    def exclude_node(self, name: str, reason: str) -> None: ...
+    def readmit_node(self, name: str) -> None: ...
+
+    def can_ever_place(self, resources: Resources) -> str | None:
+        """Why this cluster can never hold such a run; None when it may."""
+
+
+class ClusterViews(Protocol):
+    """The cluster and its queue as people see them (``lehr.presenters.cluster``)."""
+
+    def cluster(self) -> ClusterView: ...
+    def queue(self) -> list[QueueEntry]: ...
+
+
+@dataclass
+class Context:
+    store: Store
+    presenter: Presenter
+    dispatcher: Dispatching
+    cluster_views: ClusterViews
+    home: Path
+    """Lehr's home."""
+    one_machine: bool
+    """Trainings run on this machine only, so its files are theirs."""

@@ -1,0 +1,154 @@
+"""Delete runs and sweeps: checkpoints, metrics, logs and files go, the record stays, archived."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from lehr import home as homes
+from lehr.checkpoints.registry import CheckpointLocations, own_folder
+from lehr.errors import Conflict
+from lehr.schemas import Deletion, SweepDeletion
+from lehr.services.archive import refuse_unfinished, unfinished_runs
+from lehr.store.records.uploads import CopyReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lehr.services.context import Context
+    from lehr.store.tables import RunRow, SweepRow
+
+
+def estimate_run_deletion(context: Context, run: RunRow) -> Deletion:
+    """What deleting the run would free; deletes nothing."""
+    return _estimate_run(context, run, deleted=run.id in context.store.deleted_runs())
+
+
+def delete_run(context: Context, run: RunRow) -> Deletion:
+    """Delete an ended run. Deleting it again finishes what was interrupted.
+
+    Raises:
+        Conflict: it has not ended, or a fork that has not ended needs one of its checkpoints.
+    """
+    store = context.store
+    copies = [one for one in _checkpoints(context, run) if one.copy_url is not None]
+    folder = own_folder(homes.runs_dir(context.home), run.id)
+    freed = _estimate_run(context, run, deleted=True)
+    message = f"freed {freed.bytes:,} bytes" if freed.bytes else None
+    store.mark_deleted(run.id, message=message)
+    store.forget_streams(run.id)
+    if folder.is_dir():
+        shutil.rmtree(folder)
+    for one in copies:
+        assert one.copy_url is not None
+        one.remove_copy()
+        store.note_copies(run.id, [CopyReport(one.row.path, one.copy_url, "removed")])
+    return freed
+
+
+def estimate_sweep_deletion(context: Context, sweep: SweepRow) -> SweepDeletion:
+    """What deleting the sweep would free; deletes nothing."""
+    store = context.store
+    deleted = store.deleted_runs()
+    runs = [run for run in store.runs_of_sweep(sweep.id) if run.id not in deleted]
+    notes = []
+    unfinished = unfinished_runs(runs)
+    if unfinished:
+        notes.append(f"refused for now: {unfinished} (lehr cancel {sweep.id})")
+    notes += _forks_outside(context, runs)
+    parts = [_estimate_run(context, run, deleted=False) for run in runs]
+    return _sum(sweep, parts, deleted=False, notes=notes)
+
+
+def delete_sweep(context: Context, sweep: SweepRow) -> SweepDeletion:
+    """Delete the runs of a finished sweep: all, or none where one must be kept.
+
+    Deleting it again finishes what was interrupted.
+
+    Raises:
+        Conflict: a run has not ended, or a fork needs a checkpoint of one.
+    """
+    store = context.store
+    runs = store.runs_of_sweep(sweep.id)
+    refuse_unfinished(sweep, runs, "deleted")
+    waiting = _forks_outside(context, runs)
+    if waiting:
+        raise Conflict(f"{sweep.name} ({sweep.id}) is needed: {'; '.join(waiting)}.")
+    freed = [delete_run(context, run) for run in runs]
+    store.set_sweep_archived(sweep.id, True)
+    return _sum(sweep, freed, deleted=True, notes=[])
+
+
+def refuse_deleted(context: Context, run: RunRow) -> None:
+    """Raises Conflict for a run of which only the record is left."""
+    if run.id in context.store.deleted_runs():
+        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
+
+
+def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
+    store = context.store
+    folder = homes.runs_dir(context.home) / run.id
+    streams = store.stored_bytes(run.id)
+    inside = () if folder.is_symlink() else folder.rglob("*")
+    files = sum(p.lstat().st_size for p in inside if p.is_symlink() or p.is_file())
+    checkpoints = _checkpoints(context, run)
+    copies = [one for one in checkpoints if one.copy_url is not None]
+    elsewhere = sum(one.row.size_bytes for one in copies)
+    notes = [
+        f"left alone: of the checkpoint at step {one.row.step:,} {why}"
+        for one in checkpoints
+        for why in (one.stray_folder, one.stray_copy)
+        if why is not None
+    ]
+    if folder.is_symlink():
+        notes.append(f"refused for now: {folder} is a link")
+    if copies:
+        notes.append(f"{len(copies)} copies of its checkpoints go too, e.g. {copies[-1].copy_url}")
+    if run.attempt and not folder.is_dir() and not deleted:
+        notes.append("its run directory is not on this machine; what is on nodes stays there")
+    if run.sweep_id is not None:
+        notes.append("it is a trial of a sweep, which keeps its place but loses its value")
+    forks = [fork.id for fork in store.forks_waiting(run.id)]
+    if forks:
+        notes.append(f"refused for now: forks need its checkpoints ({', '.join(forks)})")
+    return Deletion(
+        run_id=run.id,
+        name=run.name,
+        deleted=deleted,
+        bytes=streams + files + elsewhere,
+        run_directory_bytes=files,
+        streams_bytes=streams,
+        copies_bytes=elsewhere,
+        checkpoints=len(checkpoints),
+        notes=notes,
+    )
+
+
+def _checkpoints(context: Context, run: RunRow) -> list[CheckpointLocations]:
+    runs_dir = homes.runs_dir(context.home)
+    return [CheckpointLocations(runs_dir, run, row) for row in context.store.checkpoints(run.id)]
+
+
+def _forks_outside(context: Context, runs: Sequence[RunRow]) -> list[str]:
+    found = []
+    for run in runs:
+        forks = context.store.forks_waiting(run.id)
+        if forks:
+            names = ", ".join(f"{fork.name} ({fork.id})" for fork in forks)
+            found.append(f"{names} would begin from a checkpoint of {run.name}")
+    return found
+
+
+def _sum(
+    sweep: SweepRow, parts: Sequence[Deletion], *, deleted: bool, notes: list[str]
+) -> SweepDeletion:
+    return SweepDeletion(
+        sweep_id=sweep.id,
+        name=sweep.name,
+        deleted=deleted,
+        runs=len(parts),
+        bytes=sum(part.bytes for part in parts),
+        copies_bytes=sum(part.copies_bytes for part in parts),
+        checkpoints=sum(part.checkpoints for part in parts),
+        notes=notes,
+    )

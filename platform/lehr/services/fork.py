@@ -1,0 +1,90 @@
+"""Fork a run: a new run that goes on from a checkpoint of another one, with something changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lehr import home as homes
+from lehr.checkpoints.registry import CheckpointLocations
+from lehr.control import forks
+from lehr.errors import Conflict
+from lehr.services import checks
+from lehr.services.once import Operation
+from lehr.store.records.uploads import THERE
+
+if TYPE_CHECKING:
+    from lehr.schemas import RunDetail
+    from lehr.services.context import Context
+    from lehr.specs.overrides import Overrides
+    from lehr.store.tables import RunRow
+
+
+def fork_run(
+    context: Context,
+    run: RunRow,
+    changes: Overrides,
+    *,
+    step: int | None,
+    provenance: dict[str, Any],
+) -> Operation[RunDetail]:
+    """Record a run that goes on from a checkpoint of ``run``, and queue it.
+
+    Optimizer, data order and step count go on from the checkpoint; ``run`` is left as it is.
+
+    Args:
+        context: what the services work with.
+        run: the run to fork.
+        changes: values by dotted path, laid over its spec.
+        step: the checkpoint's; None: the newest checkpoint.
+        provenance: where the request comes from.
+
+    Raises:
+        NotFound: there is no such checkpoint.
+        SpecError: with every problem of the changed spec.
+        Conflict: the checkpoint does not lie where this run's checkpoints must lie.
+    """
+    store = context.store
+    point = forks.choose(run.name, store.checkpoints(run.id), step)
+    checks.refuse_relative_paths(changes)
+    spec = forks.fork_spec(run.spec, changes, step=point.step)
+    locations = CheckpointLocations(homes.runs_dir(context.home), run, point)
+    locations.require_own()
+    origin = {
+        "run": run.id,
+        "name": run.name,
+        "attempt": point.attempt,
+        "step": point.step,
+        "digest": point.digest,
+        "changes": changes,
+    }
+
+    def check() -> None:
+        if point.copy_state != THERE:
+            _refuse_missing(context, run, locations)
+        checks.check_run(context, spec)
+
+    def record() -> RunDetail:
+        with store.transaction():
+            # Again, where no deletion can come in between.
+            forks.choose(run.name, store.checkpoints(run.id), point.step)
+            made = store.create_run(
+                spec,
+                actor="user",
+                provenance={**provenance, "fork": origin},
+                resume_from=str(locations.folder),
+                forked_from=run.id,
+            )
+        return context.presenter.runs.detail(made)
+
+    request = {"step": step, "changes": changes, "provenance": provenance}
+    return Operation(f"fork of {run.id}", request, check=check, record=record)
+
+
+def _refuse_missing(context: Context, run: RunRow, locations: CheckpointLocations) -> None:
+    """With one machine its files are the trainers'; elsewhere the trainer looks for them."""
+    if context.one_machine and not (locations.folder / "manifest.json").is_file():
+        raise Conflict(
+            f"the files of {run.name}'s checkpoint at step {locations.row.step:,} are gone: "
+            f"there is no {locations.folder}.",
+            hint=f"Its other checkpoints: lehr checkpoints ls {run.name}",
+        )

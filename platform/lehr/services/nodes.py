@@ -1,0 +1,29 @@
+"""Take a node out of use, and give it work again. Twice is once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lehr.schemas import ClusterView
+    from lehr.services.context import Context
+
+
+def exclude_node(context: Context, name: str, reason: str) -> ClusterView:
+    """Place nothing more on the node; what runs there goes on.
+
+    Raises:
+        NotFound: the cluster has no such node.
+    """
+    context.dispatcher.exclude_node(name, reason)
+    return context.cluster_views.cluster()
+
+
+def readmit_node(context: Context, name: str) -> ClusterView:
+    """Give the node work again; what it failed before no longer counts.
+
+    Raises:
+        NotFound: the cluster has no such node.
+    """
+    context.dispatcher.readmit_node(name)
+    return context.cluster_views.cluster()

@@ -1,0 +1,93 @@
+"""``once``: a request that arrives twice is recorded once.
+
+The sender names its request with a key. The same key with the same request gets the first answer
+again; a second request that arrives while the first is at work waits for it. The same key with
+another request is refused. A request that failed is not remembered: nothing was recorded, and it
+may be sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import orjson
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from lehr.store import Store
+
+
+V = TypeVar("V", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Operation(Generic[V]):
+    """Something to record, in the two steps that ``once`` takes it in."""
+
+    name: str
+    """Of the operation and its subject; with ``request`` it makes two operations the same."""
+    request: dict[str, Any]
+    """As it was sent, in plain JSON values."""
+    check: Callable[[], None]
+    """Raises when it cannot be recorded. Reads only."""
+    record: Callable[[], V]
+    """Records it, and returns what it made."""
+
+    def run(self) -> V:
+        self.check()
+        return self.record()
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: dict[str, Any]
+    status: int
+    replayed: bool = False
+    """It is the answer to an earlier request of the same key."""
+
+
+def once(store: Store, key: str | None, operation: Operation[V], *, status: int) -> Answer:
+    """Carry out ``operation``, or return what it answered the first time.
+
+    An operation that was recorded before is not checked again, whatever has changed since.
+
+    Args:
+        store: where answers are remembered.
+        key: the sender's name for the request; None: carry it out in any case.
+        operation: what to record.
+        status: remembered with the answer.
+
+    Raises:
+        Conflict: the key was used for another request.
+    """
+    if key is None:
+        return Answer(_plain(operation.run()), status)
+    digest = _digest(operation)
+    before = store.idempotent(key, digest)
+    if before is None:
+        operation.check()
+        # Looked up again inside: another thread may have recorded it meanwhile. The key and what
+        # it stands for are committed together, so that a crash cannot part them.
+        with store.transaction():
+            before = store.idempotent(key, digest)
+            if before is None:
+                body = _plain(operation.record())
+                store.remember(key, digest, status, body)
+                return Answer(body, status)
+    return Answer(before.body, before.status, replayed=True)
+
+
+def nothing_to_check() -> None:
+    """The ``check`` of an operation whose rules hold only inside its transaction."""
+
+
+def _plain(view: BaseModel) -> dict[str, Any]:
+    return view.model_dump(mode="json")
+
+
+def _digest(operation: Operation[Any]) -> str:
+    canonical = orjson.dumps([operation.name, operation.request], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(canonical).hexdigest()

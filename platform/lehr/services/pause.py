@@ -1,0 +1,38 @@
+"""Pause a run, which saves and gives its GPUs back, and resume it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.errors import Conflict
+
+if TYPE_CHECKING:
+    from lehr.schemas import RunDetail
+    from lehr.services.context import Context
+    from lehr.store.tables import RunRow
+
+
+def pause_run(context: Context, run: RunRow) -> RunDetail:
+    """Request it; pausing twice is once."""
+    return _request(context, run, Desired.PAUSE)
+
+
+def resume_run(context: Context, run: RunRow) -> RunDetail:
+    """Queue a paused run again, to go on from its checkpoint.
+
+    Raises:
+        Conflict: it is not paused, nor about to be.
+    """
+    if run.state != RunState.PAUSED and run.desired != Desired.PAUSE:
+        raise Conflict(
+            f"{run.name} ({run.id}) is {run.state}; only a paused run can be resumed.",
+            hint="To queue a failed run again: retry." if run.state == RunState.FAILED else None,
+        )
+    return _request(context, run, Desired.RUN)
+
+
+def _request(context: Context, run: RunRow, desired: Desired) -> RunDetail:
+    context.store.set_desired(run.id, desired, actor="user")
+    context.dispatcher.wake()
+    return context.presenter.runs.detail(context.store.run(run.id))

@@ -1,0 +1,54 @@
+"""Retry a failed run, or the failed trials of a sweep, with fresh retry budgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr.control.lifecycle import RunState
+from lehr.control.retries import RETRY_RESET
+from lehr.errors import Conflict
+from lehr.services.delete import refuse_deleted
+from lehr.services.once import Operation, nothing_to_check
+
+if TYPE_CHECKING:
+    from lehr.schemas import RunDetail, SweepDetail
+    from lehr.services.context import Context
+    from lehr.store.tables import RunRow, SweepRow
+
+
+def retry_run(context: Context, run: RunRow) -> RunDetail:
+    """Queue a failed run again, to go on from its last checkpoint.
+
+    Raises:
+        Conflict: it has not failed, or was deleted.
+    """
+    store = context.store
+    with store.transaction():
+        refuse_deleted(context, run)
+        moved = store.transition(
+            run.id,
+            old=RunState.FAILED,
+            new=RunState.QUEUED,
+            attempt=run.attempt,
+            cause="retry",
+            message="retried by the user",
+            actor="user",
+            set=RETRY_RESET,
+        )
+    if not moved:
+        raise Conflict(f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.")
+    context.dispatcher.wake()
+    return context.presenter.runs.detail(store.run(run.id))
+
+
+def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
+    """Run exactly the failed trials again, and those that never ran because it was stopped.
+
+    A failed trial whose run was deleted gets a new run.
+    """
+
+    def record() -> SweepDetail:
+        context.store.retry_trials(sweep.id, actor="user")
+        return context.presenter.sweeps.detail(context.store.sweep(sweep.id))
+
+    return Operation(f"retry of {sweep.id}", {}, check=nothing_to_check, record=record)

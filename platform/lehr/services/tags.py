@@ -1,0 +1,56 @@
+"""Tag runs: words to find a run by. They may change at any time, its spec may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lehr.errors import UserError
+
+if TYPE_CHECKING:
+    from lehr.schemas import RunDetail
+    from lehr.services.context import Context
+    from lehr.store.tables import RunRow
+
+MOST_TAGS = 30
+LONGEST_TAG = 60
+
+
+def checked_tag(tag: str) -> str:
+    """The tag itself.
+
+    Raises:
+        ValueError: no filter could find it.
+    """
+    if not 0 < len(tag) <= LONGEST_TAG or "," in tag or any(letter.isspace() for letter in tag):
+        raise ValueError(
+            f"a tag is a word of at most {LONGEST_TAG} letters, without spaces and commas"
+        )
+    return tag
+
+
+def replace_tags(context: Context, run: RunRow, tags: Sequence[str]) -> RunDetail:
+    """Put these tags in place of the run's; one given twice counts once."""
+    changed = context.store.set_run_tags(run.id, list(dict.fromkeys(tags)))
+    return context.presenter.runs.detail(changed)
+
+
+def change_tags(
+    context: Context, run: RunRow, *, add: Sequence[str], remove: Sequence[str]
+) -> RunDetail:
+    """Add tags and remove tags; the others stay, also when two change them at once.
+
+    Raises:
+        UserError: the run would have too many.
+    """
+    store = context.store
+    with store.transaction():
+        wanted = dict.fromkeys([*store.run(run.id).tags, *add])
+        tags = [tag for tag in wanted if tag not in remove]
+        if len(tags) > MOST_TAGS:
+            raise UserError(
+                f"{run.name} would have {len(tags)} tags; a run has at most {MOST_TAGS}.",
+                hint="Remove some in the same request.",
+            )
+        changed = store.set_run_tags(run.id, tags)
+    return context.presenter.runs.detail(changed)

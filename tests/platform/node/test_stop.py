@@ -1,0 +1,92 @@
+"""Stopping the trainings of a home: who saves in time, who does not, what is not copied."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr import home
+from lehr.node.stop import count_trainings, stop_all
+from lehr_testing.waiting import until
+
+SHIM = """
+import json, os, signal, sys
+from lehr.node import procfs
+from lehr.node.attempt_dir import AttemptDir
+
+entry, stubborn = AttemptDir(sys.argv[1]), sys.argv[2] == "stubborn"
+lock = entry.hold()
+
+def end(number, frame):
+    asked = entry.stop_level()
+    procfs.write_json(entry.file("exit.json"), {"signal": number, "asked": asked and asked[0]})
+    copying = {"ended": True, "waiting": 2, "error": "unreachable"}
+    procfs.write_json(entry.file("copying.json"), copying)
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN if stubborn else end)
+signal.signal(signal.SIGUSR1, end)
+pid = os.getpid()
+me = {"pid": pid, "start_time": procfs.start_time(pid), "boot_id": procfs.boot_id()}
+procfs.write_json(entry.file("shim.json"), me)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def shim(tmp_path):
+    """Starts a process that lives in an attempt's folder as a shim does."""
+    children = []
+
+    def start(name: str, kind: str = "willing", *, upload: str | None = None):
+        folder = home.node_dir(tmp_path) / "n1" / "attempts" / name
+        folder.mkdir(parents=True)
+        (folder / "launch.json").write_text("{}" if upload is None else f'{{"upload": "{upload}"}}')
+        child = subprocess.Popen([sys.executable, "-c", SHIM, str(folder), kind])
+        children.append(child)
+        until((folder / "shim.json").exists, within_s=30, what="the shim")
+        return folder, child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+def exit_of(folder: Path) -> str:
+    return (folder / "exit.json").read_text()
+
+
+def test_a_training_that_saves_in_time_is_not_killed_and_its_shim_goes_too(tmp_path, shim):
+    folder, child = shim("a-1")
+    assert count_trainings(tmp_path) == 1
+    report = stop_all(tmp_path, timeout_s=30)
+    assert (report.saved, report.killed, report.uncopied) == (1, 0, {})
+    assert '"asked": null' in exit_of(folder)
+    assert child.wait(30) == -9
+    assert count_trainings(tmp_path) == 0
+
+
+def test_a_training_that_is_late_is_killed(tmp_path, shim):
+    late, _ = shim("a-1", "stubborn")
+    report = stop_all(tmp_path, timeout_s=0)
+    assert (report.saved, report.killed) == (0, 1)
+    assert '"asked": "kill"' in exit_of(late)
+
+
+def test_checkpoints_that_wait_for_a_storage_that_fails_are_reported_by_place(tmp_path, shim):
+    shim("a-1", upload="s3://one")
+    shim("b-1", upload="s3://one")
+    shim("c-1")
+    report = stop_all(tmp_path, timeout_s=30)
+    assert report.saved == 3
+    assert report.uncopied == {"s3://one": (4, "unreachable")}
+
+
+def test_an_attempt_without_a_living_shim_is_left_alone(tmp_path):
+    (home.node_dir(tmp_path) / "n1" / "attempts" / "a-1").mkdir(parents=True)
+    assert count_trainings(tmp_path) == 0
+    assert stop_all(tmp_path, timeout_s=30).saved == 0

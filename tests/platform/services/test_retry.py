@@ -1,0 +1,63 @@
+"""Retrying a run and retrying a sweep give the same: a queued run with full budgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.control.retries import SPENT
+from lehr.errors import Conflict
+from lehr.services.context import Context
+from lehr.services.retry import retry_run, retry_sweep
+from lehr.services.submit import launch_sweep, submit_run
+from lehr.store.tables import RunRow
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end
+
+
+def failed(context: Context, run_id: str) -> RunRow:
+    """The run, failed with something spent of each budget and a request that is still open."""
+    store = context.store
+    begin(store, run_id)
+    moved = store.transition(
+        run_id,
+        old=RunState.STARTING,
+        new=RunState.RUNNING,
+        attempt=1,
+        cause="x",
+        actor="x",
+        set=dict.fromkeys(SPENT.values(), 2),
+    )
+    assert moved
+    store.set_desired(run_id, Desired.PAUSE, actor="user")
+    end(store, run_id, RunState.FAILED)
+    return store.run(run_id)
+
+
+def spent(run: RunRow) -> list[int]:
+    return [getattr(run, field) for field in SPENT.values()]
+
+
+def test_a_retried_run_has_all_its_budgets_again(context):
+    run_id = submit_run(context, RUN_SPEC, {}, {}).run().id
+    run = failed(context, run_id)
+    assert spent(run) == [2, 2, 2]
+    assert retry_run(context, run).state == "queued"
+    after = context.store.run(run_id)
+    assert (after.desired, spent(after)) == (Desired.RUN, [0, 0, 0])
+    assert context.dispatcher.woken == 1
+
+
+def test_a_retried_trial_has_all_its_budgets_again(context):
+    sweep_id = launch_sweep(context, SWEEP_SPEC, {}, {}).run().id
+    run_id = context.store.runs_of_sweep(sweep_id)[0].id
+    failed(context, run_id)
+    retry_sweep(context, context.store.sweep(sweep_id)).run()
+    after = context.store.run(run_id)
+    assert (after.state, after.desired, spent(after)) == ("queued", Desired.RUN, [0, 0, 0])
+
+
+def test_only_a_failed_run_is_retried(context):
+    run = context.store.run(submit_run(context, RUN_SPEC, {}, {}).run().id)
+    with pytest.raises(Conflict, match="is queued; only a failed run can be retried"):
+        retry_run(context, run)
+    assert context.dispatcher.woken == 0
