@@ -10,7 +10,7 @@ def around(*writes: str) -> list[str]:
 
 RUN = [
     *around("transaction", "begin_attempt", "note of dispatched_at", "apply_events"),
-    *around("note of exit", "move to completed", "close_attempt"),
+    *around("note of exit", "transition to completed", "close_attempt"),
     "append: before flush",
     "append: before commit",
     "append: after commit",
@@ -41,13 +41,13 @@ RUN = [
 ]
 """A run that trains and completes."""
 
-REQUEUE = around("move to queued")
+REQUEUE = around("transition to queued")
 """Its trainer fails once and has a retry."""
 
-FAIL = around("move to failed")
+FAIL = around("transition to failed")
 """Its trainer fails, and it has none."""
 
-CANCEL = around("request to cancel", "move to stopping", "move to cancelled")
+CANCEL = around("request to cancel", "transition to stopping", "transition to cancelled")
 
 DEAF = [
     "server: before a stop is asked for",
@@ -58,10 +58,10 @@ DEAF = [
 ]
 """A cancel that the training does not hear: it is asked by Ray's way, too."""
 
-PAUSE = around("request to pause", "move to paused", "request to run")
+PAUSE = around("request to pause", "transition to paused", "request to run")
 """Paused, and resumed."""
 
-PRUNE = around("prune_run", "move to pruned")
+PRUNE = around("prune_run", "transition to pruned")
 """A sweep whose worse half is ended early."""
 
 TPE = around("add_trials")
