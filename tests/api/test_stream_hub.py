@@ -88,12 +88,13 @@ class Runs:
 
     def __init__(self):
         self.callbacks = []
+        self.runs = self
 
     def subscribe(self, callback):
         self.callbacks.append(callback)
         return lambda: self.callbacks.remove(callback)
 
-    def runs_by_id(self, ids):
+    def by_ids(self, ids):
         from lehr_api.examples import RUN
 
         return [RUN.model_copy(update={"id": one}) for one in sorted(ids)]

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection that ``lehr.store.maintenance.migrate`` opened."""
+"""Alembic's entry: runs the revisions on the connection that ``maintenance.migrate`` opened."""
 
 from alembic import context
 from sqlmodel import SQLModel
