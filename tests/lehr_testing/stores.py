@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -121,18 +122,17 @@ def picture(store: Store, run_id: str) -> dict[str, Any]:
     """Everything that can be read of what a run's trainers said, to compare; NaN made equal."""
     names = [info.name for info in store.series.metrics(run_id)]
     series = {
-        f"{name} over {x_axis}": store.series.read(
-            run_id, name, x_axis=x_axis, exact=True, with_superseded=True
-        ).model_dump()
+        f"{name} over {x_axis}": asdict(
+            store.series.read(run_id, name, x_axis=x_axis, exact=True, with_superseded=True)
+        )
         for name in names
         for x_axis in ("step", "tokens", "time")
     }
     found = {
-        "metrics": [info.model_dump() for info in store.series.metrics(run_id)],
+        "metrics": [asdict(info) for info in store.series.metrics(run_id)],
         "series": series,
         "latest": {
-            name: latest.model_dump()
-            for name, latest in store.series.latest([run_id])[run_id].items()
+            name: asdict(latest) for name, latest in store.series.latest([run_id])[run_id].items()
         },
         "trend": store.series.trend([run_id])[run_id],
         "records": [

@@ -15,8 +15,9 @@ from lehr.analysis.held_out import is_measured
 from lehr.errors import NotFound, UserError, nearest
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.runs import CORE_METRICS
-from lehr.schemas import ComparisonView, DifferenceView, MetricInfo, RunResultView
+from lehr.schemas import ComparisonView, DifferenceView, RunResultView
 from lehr.store import Store
+from lehr.store.streams.values import MetricSummary
 from lehr.store.tables import RunRow
 from lehr_api import examples
 from lehr_api.deps import StoreDep
@@ -69,7 +70,7 @@ _EXAMPLE = ComparisonView(
 
 
 def _curves(
-    store: Store, runs: list[RunRow], known: list[list[MetricInfo]], metric: str, x: CompareAxis
+    store: Store, runs: list[RunRow], known: list[list[MetricSummary]], metric: str, x: CompareAxis
 ) -> list[list[tuple[float, float]]]:
     """Each run's first point, its last, and its last where all runs have one: what a comparison
     looks at. A run without the metric has no point; it can still be compared in its config.
@@ -114,7 +115,7 @@ def _points(
     return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
 
 
-def _known(metric: str, known: Sequence[Sequence[MetricInfo]]) -> None:
+def _known(metric: str, known: Sequence[Sequence[MetricSummary]]) -> None:
     """Raises NotFound for a metric that no run has, unless it is one that will come."""
     names = sorted({one.name for names in known for one in names})
     if metric in names or metric in CORE_METRICS or not names:
@@ -126,7 +127,7 @@ def _known(metric: str, known: Sequence[Sequence[MetricInfo]]) -> None:
     )
 
 
-def _typical(store: Store, run: RunRow, known: Sequence[MetricInfo], name: str) -> float | None:
+def _typical(store: Store, run: RunRow, known: Sequence[MetricSummary], name: str) -> float | None:
     """A metric's median over the run."""
     if not any(one.name == name for one in known):
         return None
@@ -134,7 +135,7 @@ def _typical(store: Store, run: RunRow, known: Sequence[MetricInfo], name: str) 
     return statistics.median(values) if values else None
 
 
-def _memory(known: Sequence[MetricInfo]) -> float | None:
+def _memory(known: Sequence[MetricSummary]) -> float | None:
     most = {one.name: one.maximum for one in known}
     return most.get("memory/peak_bytes") or most.get("memory/rss_bytes")
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from lehr.errors import NotFound, nearest
+from lehr.presenters.streams import log_chunk, log_stream
 from lehr.schemas import LogChunk, LogHit, LogHits, LogStream
 from lehr.store import Store
 from lehr.store.ids import attempt_id
@@ -21,7 +22,7 @@ router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedR
 
 @router.get("", responses=examples.answers(examples.LOG_STREAMS, 404))
 def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
-    return store.logs.of_run(run.id)
+    return [log_stream(log) for log in store.logs.of_run(run.id)]
 
 
 @router.get("/{name}", responses=examples.answers(examples.LOG_CHUNK, 404))
@@ -45,8 +46,8 @@ def read_log(
     """Text from an offset on; go on from ``next_offset`` until ``ended``."""
     which = attempt_id(run.id, _which_attempt(store, run, name, attempt))
     if tail is not None:
-        return store.logs.tail(which, name, tail)
-    return store.logs.read(which, name, offset, limit)
+        return log_chunk(store.logs.tail(which, name, tail))
+    return log_chunk(store.logs.read(which, name, offset, limit))
 
 
 @router.get("/{name}/search", responses=examples.answers(examples.LOG_HITS, 404))

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
+from lehr.presenters.streams import metric_info, series_view
 from lehr.schemas import MetricInfo, Series
 from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
@@ -16,7 +17,7 @@ router = APIRouter(prefix="/runs/{ref}", tags=["metrics"], route_class=TaggedRou
 
 @router.get("/metrics", responses=examples.answers(examples.METRICS, 404))
 def metrics(run: FoundRun, store: StoreDep) -> list[MetricInfo]:
-    return store.series.metrics(run.id)
+    return [metric_info(metric) for metric in store.series.metrics(run.id)]
 
 
 @router.get("/series", responses=examples.answers(examples.SERIES, 404))
@@ -55,16 +56,18 @@ def series(
 ) -> list[Series]:
     """Curves in the order asked for: reduced to what a screen can show, or exact."""
     return [
-        store.series.read(
-            run.id,
-            one,
-            x_axis=x,
-            points=points,
-            exact=exact,
-            first=first,
-            last=last,
-            smoothing=smoothing,
-            with_superseded=superseded,
+        series_view(
+            store.series.read(
+                run.id,
+                one,
+                x_axis=x,
+                points=points,
+                exact=exact,
+                first=first,
+                last=last,
+                smoothing=smoothing,
+                with_superseded=superseded,
+            )
         )
         for one in dict.fromkeys(name)
     ]

@@ -13,6 +13,7 @@ from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.flops import flops_per_token
+from lehr.presenters.streams import latest_values
 from lehr.schemas import AttemptView, GpuRef, Latest, RunDetail, RunView
 from lehr.wandb_mirror import state_files as mirror_notes
 from lehr_trainer.contract.records import Notice, Started, Warning_
@@ -20,6 +21,7 @@ from lehr_trainer.contract.records import Notice, Started, Warning_
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
     from lehr.store import Store
+    from lehr.store.streams.values import LatestValue
     from lehr.store.tables import Attempt, RunRow
 
 CORE_METRICS = (
@@ -91,7 +93,8 @@ class RunPresenter:
         return self._alerts.of(run, fields["step"], look=True)
 
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
-        return self._store.series.latest(list(run_ids), CORE_METRICS)
+        found = self._store.series.latest(list(run_ids), CORE_METRICS)
+        return {run_id: latest_values(latest) for run_id, latest in found.items()}
 
     def _fields(self, runs: Sequence[RunRow], *, look: bool = False) -> list[dict[str, Any]]:
         store = self._store
@@ -122,7 +125,7 @@ class RunPresenter:
         ]
 
     def _diagnosed(
-        self, run: RunRow, attempt: Attempt | None, latest: dict[str, Latest], *, look: bool
+        self, run: RunRow, attempt: Attempt | None, latest: dict[str, LatestValue], *, look: bool
     ) -> list[str]:
         step = _step(attempt, latest) if latest else None
         look = look or RunState(run.state).active
@@ -170,7 +173,7 @@ def attempt_view(attempt: Attempt, sizes: dict[str, int]) -> AttemptView:
 def _run_fields(
     run: RunRow,
     attempt: Attempt | None,
-    latest: dict[str, Latest],
+    latest: dict[str, LatestValue],
     trend: list[float],
     step_time_s: float | None,
     parameters: dict[str, Any],
@@ -213,7 +216,7 @@ def _run_fields(
         "tokens_per_step": train["batch"]["sequences"] * train["batch"]["sequence_length"],
         "parameters": said.parameters,
         "flops_per_token": flops_per_token(train),
-        "latest": latest,
+        "latest": latest_values(latest),
         "trend": trend,
         "parameters_varied": parameters,
         "eta_s": (train["steps"] - step) * step_time_s if moving else None,
@@ -234,7 +237,7 @@ def _device(said: str | None, gpus: int) -> str | None:
     return "cpu (logical GPU)" if said == "cpu" and gpus else said
 
 
-def _step(attempt: Attempt | None, latest: dict[str, Latest]) -> int | None:
+def _step(attempt: Attempt | None, latest: dict[str, LatestValue]) -> int | None:
     """Of the newest attempt; before it has one, where the run was when it last spoke."""
     if attempt is not None and attempt.last_step is not None:
         return attempt.last_step
@@ -247,7 +250,9 @@ def _gpus(attempt: Attempt) -> list[GpuRef]:
     ]
 
 
-def _alerts(latest: dict[str, Latest], said: TrainerSummary, diagnosed: list[str]) -> list[str]:
+def _alerts(
+    latest: dict[str, LatestValue], said: TrainerSummary, diagnosed: list[str]
+) -> list[str]:
     """What a person should look at, in words."""
     loss = latest.get("val/loss")
     alerts = list(diagnosed)

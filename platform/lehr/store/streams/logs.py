@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lehr.errors import UserError
-from lehr.schemas import LogChunk, LogStream
 from lehr.store.records.attempts import Attempts
 from lehr.store.streams import log_text
 from lehr.store.streams.index import Readers
 from lehr.store.streams.log_text import LogMatch
 from lehr.store.streams.replica import Replica, is_events
 from lehr.store.streams.replication import Streams
+from lehr.store.streams.values import LogFile, LogText
 
 LOG_CAP = 64 << 20
 """Bytes of one log that are kept: its beginning. The node has the rest."""
@@ -33,7 +33,7 @@ class Logs:
         self._attempts = attempts
         self._cap_bytes = cap_bytes
 
-    def of_run(self, run_id: str) -> list[LogStream]:
+    def of_run(self, run_id: str) -> list[LogFile]:
         """The logs of all attempts of a run; the newest attempt first."""
         with self._index.read() as connection:
             rows = connection.execute(
@@ -42,7 +42,7 @@ class Logs:
                 (run_id,),
             ).fetchall()
         logs = [
-            LogStream(
+            LogFile(
                 name=name,
                 attempt=attempt,
                 size_bytes=stored,
@@ -53,7 +53,7 @@ class Logs:
         ]
         return sorted(logs, key=lambda log: (-log.attempt, _rank(log.name)))
 
-    def read(self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20) -> LogChunk:
+    def read(self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20) -> LogText:
         """Text from ``offset`` on, at most ``limit`` bytes, cut between characters."""
         if offset < 0 or limit < 1:
             raise UserError(f"offset {offset} and limit {limit}: from 0, and at least 1.")
@@ -68,7 +68,7 @@ class Logs:
                 f"\n[lehr: cut after {stream.stored:,} bytes; {stream.size:,} were written,"
                 f" the rest is on the node, in attempt-{attempt_id.rpartition('-')[2]}/{name}]\n"
             )
-        return LogChunk(
+        return LogText(
             name=name,
             attempt=int(attempt_id.rpartition("-")[2]),
             offset=begin,
@@ -78,7 +78,7 @@ class Logs:
             ended=ended,
         )
 
-    def tail(self, attempt_id: str, name: str, lines: int = 100) -> LogChunk:
+    def tail(self, attempt_id: str, name: str, lines: int = 100) -> LogText:
         """The last ``lines`` lines, at most 1 MiB of them."""
         if lines < 0:
             raise UserError(f"tail is {lines}; it must be 0 or more lines.")

@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from lehr.errors import NotFound, nearest
-from lehr.schemas import Latest, MetricInfo, Series
 from lehr.store.streams import points, series_query
 from lehr.store.streams.downsample import reduce
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span
-from lehr.store.streams.series_query import SeriesAxis, Wanted
+from lehr.store.streams.series_query import Wanted
+from lehr.store.streams.values import LatestValue, MetricSummary, SeriesAxis, SeriesData
 
 _TRENDS_KEPT = 20_000
 
@@ -34,7 +34,7 @@ class SeriesReader:
         with self._index.read() as connection:
             return points.lineage(points.starts(connection, run_number(connection, run_id)))
 
-    def metrics(self, run_id: str) -> list[MetricInfo]:
+    def metrics(self, run_id: str) -> list[MetricSummary]:
         """The run's metrics with their newest value and range (without NaN), by name."""
         with self._index.read() as connection:
             run = run_number(connection, run_id)
@@ -47,7 +47,7 @@ class SeriesReader:
             ).fetchall()
             if len(known) == 1:
                 return [
-                    MetricInfo(
+                    MetricSummary(
                         name=name,
                         points=count,
                         last=_real(value),
@@ -75,7 +75,7 @@ class SeriesReader:
         last: float | None = None,
         smoothing: float | None = None,
         with_superseded: bool = False,
-    ) -> Series:
+    ) -> SeriesData:
         """One metric of a run, smoothed over all of it, cut to a range, then reduced to buckets.
 
         ``first`` and ``last`` bound the range, both included, in the unit of the x axis.
@@ -93,10 +93,10 @@ class SeriesReader:
 
     def latest(
         self, run_ids: Sequence[str], names: Collection[str] | None = None
-    ) -> dict[str, dict[str, Latest]]:
+    ) -> dict[str, dict[str, LatestValue]]:
         """Each run's newest value of each metric (or of these)."""
         with self._index.read() as connection:
-            found: dict[str, dict[str, Latest]] = {}
+            found: dict[str, dict[str, LatestValue]] = {}
             for run_id in run_ids:
                 row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
                 found[run_id] = _latest(connection, row[0], names) if row else {}
@@ -154,7 +154,7 @@ class SeriesReader:
 
 def _latest(
     connection: sqlite3.Connection, run: int, names: Collection[str] | None
-) -> dict[str, Latest]:
+) -> dict[str, LatestValue]:
     rows = connection.execute(
         "SELECT name, metric, attempt, step, value FROM latest"
         " JOIN names ON names.id = latest.metric WHERE run=? ORDER BY attempt DESC",
@@ -162,25 +162,25 @@ def _latest(
     ).fetchall()
     spans = points.lineage(points.starts(connection, run))
     limits = {span.attempt: span.limit for span in spans}
-    found: dict[str, Latest] = {}
+    found: dict[str, LatestValue] = {}
     for name, metric, attempt, step, value in rows:
         if (names is not None and name not in names) or name in found or attempt not in limits:
             continue
         if step <= limits[attempt]:
-            found[name] = Latest(value=_real(value), step=step)
+            found[name] = LatestValue(value=_real(value), step=step)
             continue
         piece = points.load(connection, run, metric, attempt)
         counted = int(np.searchsorted(piece.steps, limits[attempt], "right"))
         if counted:
-            found[name] = Latest(
+            found[name] = LatestValue(
                 value=float(piece.values[counted - 1]), step=int(piece.steps[counted - 1])
             )
     return dict(sorted(found.items()))
 
 
-def _info(name: str, curve: Points) -> MetricInfo:
+def _info(name: str, curve: Points) -> MetricSummary:
     real = curve.values[~np.isnan(curve.values)]
-    return MetricInfo(
+    return MetricSummary(
         name=name,
         points=len(curve),
         last=float(curve.values[-1]),
