@@ -13,9 +13,10 @@ from fastapi import FastAPI
 from lehr import __version__
 from lehr.errors import NotFound
 from lehr.schemas import Problem
-from lehr_api import dashboard, examples, problems, prometheus, routes
+from lehr_api import dashboard, problems, prometheus, routes
 from lehr_api.auth import API
 from lehr_api.middleware import Guard
+from lehr_api.responses import body_problem_responses
 from lehr_api.routes import login
 from lehr_api.services import Services, running
 
@@ -107,7 +108,7 @@ def _describe(app: FastAPI) -> None:
                 for operation in methods.values():
                     operation.setdefault("security", [{scheme: []}])
                     if "requestBody" in operation:
-                        answers = examples.body_problems() | operation["responses"]
+                        answers = body_problem_responses() | operation["responses"]
                         operation["responses"] = dict(sorted(answers.items()))
         assert app.openapi_schema is not None
         return app.openapi_schema

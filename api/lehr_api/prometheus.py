@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from lehr import __version__
 from lehr.control.lifecycle import RunState
-from lehr_api import examples
 from lehr_api.deps import ServicesDep
+from lehr_api.responses import text_responses
 
 if TYPE_CHECKING:
     from lehr.schemas import ClusterView
@@ -28,10 +28,7 @@ _FILES = ("lehr.db", "streams.db", "lehr.db-wal", "streams.db-wal")
 @router.get(
     "/metrics",
     response_class=Response,
-    responses=examples.text_answers(
-        '# HELP lehr_runs Runs by state.\n# TYPE lehr_runs gauge\nlehr_runs{state="running"} 8.0\n',
-        "text/plain",
-    ),
+    responses=text_responses("text/plain"),
 )
 def prometheus(services: ServicesDep) -> Response:
     """The server itself in Prometheus' text format: runs, queue, GPUs, attempts, files, process."""

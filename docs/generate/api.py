@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import examples
+
 from lehr import errors
 from lehr.errors import LehrError
 from lehr_api import problems
@@ -64,7 +66,8 @@ def description() -> Schema:
         made = create_app(Settings(home=Path(folder), token="")).openapi()
     made = json.loads(json.dumps(made))
     made["info"]["version"] = "v1"
-    return _without_versions(made)
+    examples.inject(made)
+    return made
 
 
 def page(document: Schema) -> str:
@@ -114,17 +117,6 @@ def codes() -> dict[str, tuple[int | None, int | None]]:
 
 def _below(kind: type[LehrError]) -> list[type[LehrError]]:
     return [kind, *(one for child in kind.__subclasses__() for one in _below(child))]
-
-
-def _without_versions(value: Any) -> Any:
-    """Examples carry the version of the package; a reference is of the interface alone."""
-    from lehr import __version__
-
-    if isinstance(value, dict):
-        return {key: _without_versions(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_without_versions(one) for one in value]
-    return "0.0.0" if value == __version__ else value
 
 
 def _operation(document: Schema, method: str, path: str, operation: Schema) -> list[str]:

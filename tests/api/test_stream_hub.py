@@ -3,8 +3,10 @@
 import asyncio
 import json
 
+from lehr.schemas import RunView
 from lehr.store import Change
 from lehr_api.stream import HEARTBEAT, MAX_PENDING, Event, Hub, Listener
+from lehr_testing.api import documented_answer
 
 
 def event(kind="run", id_="a", data=b"{}", run_id=None, name=""):
@@ -95,9 +97,8 @@ class Runs:
         return lambda: self.callbacks.remove(callback)
 
     def by_ids(self, ids):
-        from lehr_api.examples import RUN
-
-        return [RUN.model_copy(update={"id": one}) for one in sorted(ids)]
+        [example] = documented_answer("Page_RunView_")["items"]
+        return [RunView.model_validate(example | {"id": one}) for one in sorted(ids)]
 
 
 async def hub_of(views, store):

@@ -28,6 +28,7 @@ from lehr.store import Store
 from lehr_api.app import create_app
 from lehr_api.services import Services, assemble
 from lehr_api.settings import Settings
+from lehr_testing.paths import ROOT
 from lehr_testing.seeding import HELD_OUT
 from lehr_testing.server import free_port
 from lehr_testing.waiting import until
@@ -172,6 +173,11 @@ def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
 
 
 # --------------------------------------------------------------------- what an attempt would say
+
+
+def documented_answer(schema: str) -> Any:
+    """The example of the API's description for answers of that schema."""
+    return json.loads((ROOT / "docs/generate/examples.json").read_text())["answers"][schema]
 
 
 def attempt_token(run_id: str, number: int = 1) -> str:

@@ -1,25 +1,33 @@
-"""Which tests stay together in one worker, and which begin: those that take longest.
+"""Which tests stay together in one worker, and in which order groups start.
 
 A file's tests stay together, for they share its fixtures. Tests with the marker
-``xdist_group("name")`` stay together across files. The measured times are in
-``tests/durations.json``; ``make durations`` renews them.
+``xdist_group("name")`` stay together across files.
+
+Many groups wait most of their time, for Ray, a server or a browser; the others compute. If all
+that wait ran first, the cores would be idle, and the rest would then share them. So there are more
+workers than cores, and at most ``CORES`` of them run groups that compute. Of each kind the longest
+comes first. ``tests/durations.json`` holds the measured times; ``make durations`` renews them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from lehr_testing.paths import ROOT, TESTS
 
 DURATIONS = TESTS / "durations.json"
-UNKNOWN_S = 5.0
-"""Of a file that was never measured: it must not come last, where it would be waited for."""
+
+COMPUTES = 0.35
+"""From this share of processor time in its duration on, a group computes. Several workers share
+the cores while it is measured, so the share of one that never waits is well below 1."""
+CORES = os.cpu_count() or 1
 
 GROUPS_FILE = pytest.StashKey[Path]()
 GROUPS_INPUT = "lehr_groups"
@@ -46,12 +54,34 @@ def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def known_durations() -> dict[str, float]:
-    """Seconds by file."""
+class Taken(NamedTuple):
+    """What the tests of a file or a group took, in seconds."""
+
+    duration: float
+    processor: float
+    """User and system time of the worker and of the processes that it started and awaited."""
+
+    @property
+    def computes(self) -> bool:
+        return self.processor >= COMPUTES * self.duration
+
+
+UNKNOWN = Taken(5.0, 5.0)
+"""Of a file that was never measured: it must not come last, where it would be waited for."""
+
+
+def known_durations() -> dict[str, Taken]:
+    """What each file took."""
     try:
-        return json.loads(DURATIONS.read_text())
+        known = json.loads(DURATIONS.read_text())
     except FileNotFoundError:
         return {}
+    return {file: Taken(*taken) for file, taken in known.items()}
+
+
+def total(files: Iterable[str], durations: Mapping[str, Taken]) -> Taken:
+    taken = [durations.get(file, UNKNOWN) for file in files]
+    return Taken(sum(one.duration for one in taken), sum(one.processor for one in taken))
 
 
 def sort(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,10 +91,7 @@ def sort(config: pytest.Config, items: list[pytest.Item]) -> None:
     groups = {item: group_of(item) for item in items}
     for item, group in groups.items():
         files[group].add(file_of(item.nodeid))
-    seconds = {
-        group: sum(durations.get(file, UNKNOWN_S) for file in members)
-        for group, members in files.items()
-    }
+    seconds = {group: total(members, durations).duration for group, members in files.items()}
     items.sort(key=lambda item: (-seconds[groups[item]], groups[item]))
 
 
@@ -81,13 +108,40 @@ def send_groups(workerinput: dict[str, Any], items: list[pytest.Item]) -> None:
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """pytest-xdist's scheduler for ``--dist loadgroup``, with the groups of this module."""
+    """pytest-xdist's scheduler for ``--dist loadgroup``, with this module's groups and order."""
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadGroupScheduling
 
+    durations = known_durations()
+
     class Scheduling(LoadGroupScheduling):
         named: dict[str, str] | None = None
+
+        def _assign_work_unit(self, node: Any) -> None:
+            """Give ``node`` the next group of the kind that suits what the others run."""
+            others = [work for other, work in self.assigned_work.items() if other is not node]
+            computing = sum(
+                any(
+                    self._computes(group)
+                    for group, tests in work.items()
+                    if not all(tests.values())
+                )
+                for work in others
+            )
+            wanted = computing < CORES
+            suited = (group for group in self.workqueue if self._computes(group) == wanted)
+            if (group := next(suited, None)) is not None:
+                self.workqueue.move_to_end(group, last=False)
+            super()._assign_work_unit(node)
+
+        def _computes(self, group: str) -> bool:
+            files = {file_of(nodeid) for nodeid in self._tests_of(group)}
+            return total(files, durations).computes
+
+        def _tests_of(self, group: str) -> Iterable[str]:
+            held = [self.workqueue, *self.assigned_work.values()]
+            return next(work[group] for work in held if group in work)
 
         def _split_scope(self, nodeid: str) -> str:
             if self.named is None:
@@ -99,11 +153,17 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
-def write_durations(seconds: Mapping[str, float]) -> None:
-    """Keep the seconds of each file that ran; those of the others stay as they were."""
-    measured: dict[str, float] = defaultdict(float)
-    for nodeid, taken in seconds.items():
-        measured[file_of(nodeid)] += taken
-    known = {**known_durations(), **measured}
-    rounded = {file: round(known[file], 1) for file in sorted(known) if (ROOT / file).is_file()}
-    DURATIONS.write_text(json.dumps(rounded, indent=1) + "\n")
+def write_durations(tests: Mapping[str, Taken]) -> None:
+    """Keep what each file took that ran; the times of the others stay as they were."""
+    measured: dict[str, list[Taken]] = defaultdict(list)
+    for nodeid, taken in tests.items():
+        measured[file_of(nodeid)].append(taken)
+    known = known_durations()
+    for file, taken in measured.items():
+        known[file] = Taken(sum(t.duration for t in taken), sum(t.processor for t in taken))
+    lines = [
+        f" {json.dumps(file)}: [{known[file].duration:.1f}, {known[file].processor:.1f}]"
+        for file in sorted(known)
+        if (ROOT / file).is_file()
+    ]
+    DURATIONS.write_text("{\n" + ",\n".join(lines) + "\n}\n")

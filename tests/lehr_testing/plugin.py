@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,6 +27,10 @@ FOREIGN = re.compile(
 OURS = re.compile(r"LEHR_RENEW_GOLDENS|LEHR_TEST_.*|LEHR_FAULTS_.*")
 # A cache outside the session would hide that something no longer compiles.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+PROCESSOR_S = "processor_s"
+"""The attribute of a report with the processor time of its phase."""
+STARTED_AT = pytest.StashKey[float]()
+"""The processor time at which the current phase of a test began."""
 COLLECTED = pytest.StashKey[dict[str, set[str]]]()
 """The markers of all that was collected, also of what was not selected."""
 
@@ -138,8 +142,8 @@ class Results:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.selected: list[str] = []
-        self.seconds: dict[str, float] = defaultdict(float)
-        """Setup, call and teardown of each test that has a result."""
+        self.taken: dict[str, ordering.Taken] = {}
+        """Setup, call and teardown together, of each test that has a result."""
         self.missing: list[str] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -160,7 +164,11 @@ class Results:
         return ordering.make_scheduler(config, log)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] += report.duration
+        before = self.taken.get(report.nodeid, ordering.Taken(0, 0))
+        self.taken[report.nodeid] = ordering.Taken(
+            before.duration + report.duration,
+            before.processor + getattr(report, PROCESSOR_S, 0.0),
+        )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -169,11 +177,11 @@ class Results:
         ended = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
         if not ended or option.maxfail or option.collectonly or session.shouldstop:
             return
-        self.missing = [name for name in self.selected if name not in self.seconds]
+        self.missing = [name for name in self.selected if name not in self.taken]
         if self.missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if option.write_durations:
-            ordering.write_durations(self.seconds)
+            ordering.write_durations(self.taken)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self.missing:
@@ -208,10 +216,26 @@ def fail_if_skipped(config: pytest.Config, report: Any) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    item.stash[STARTED_AT] = processor_s()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
     fail_if_skipped(item.config, report)
+    now = processor_s()
+    # pytest-xdist sends the attributes of a report along with it.
+    setattr(report, PROCESSOR_S, now - item.stash.get(STARTED_AT, now))
+    item.stash[STARTED_AT] = now
     return report
+
+
+def processor_s() -> float:
+    """User and system time of this process and of the children it has awaited, in seconds."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from xdist.remote import Producer
 
 from lehr_testing import ordering, plugin
 from lehr_testing.paths import TESTS
@@ -29,6 +31,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 EQUAL_IDS = """
 import pytest
+
 
 class Same(pytest.Item):
     def runtest(self):
@@ -53,6 +56,7 @@ def test_two_tests_of_one_node_id_are_refused(
 
 FORGETS = """
 import pytest
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):
@@ -83,6 +87,7 @@ def test_a_session_that_stops_at_its_first_failure_names_no_missing_results(
 
 SKIPS = """
 import pytest
+
 
 def test_a():
     pytest.skip("no such program")
@@ -184,10 +189,54 @@ def make_witnesses(suite: pytest.Pytester, **markers: str) -> Path:
 def test_what_takes_longest_comes_first(suite: pytest.Pytester) -> None:
     seen = make_witnesses(suite, brief="", long="", new="")
     (suite.path / "durations.json").write_text(
-        json.dumps({"test_brief.py": 0.1, "test_long.py": 90.0})
+        json.dumps({"test_brief.py": [0.1, 0], "test_long.py": [90.0, 0]})
     )
     suite.runpytest_inprocess().assert_outcomes(passed=9)
     assert seen.read_text().split()[1::2] == ["long"] * 3 + ["new"] * 3 + ["brief"] * 3
+
+
+class Node:
+    """A worker, as the scheduler sees it."""
+
+    shutting_down = False
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.tests: list[int] = []
+
+    def send_runtest_some(self, tests: list[int]) -> None:
+        self.tests += tests
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_groups_that_compute_take_the_cores_and_the_others_run_beside_them(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = {"slow": [90, 80], "long": [80, 2], "fast": [9, 8], "wait": [8, 0], "rest": [7, 0]}
+    (suite.path / "durations.json").write_text(
+        json.dumps({f"test_{name}.py": both for name, both in taken.items()})
+    )
+    monkeypatch.setattr(ordering, "CORES", 1)
+    config = suite.parseconfig("-p", "xdist", "--dist", "loadgroup", "--tx", "3*popen")
+    config.stash[ordering.GROUPS_FILE] = suite.path / "groups.json"
+    (suite.path / "groups.json").write_text("{}")
+    scheduler = ordering.make_scheduler(config, Producer("tests"))
+    tests = [f"test_{name}.py::test_{number}" for name in taken for number in range(3)]
+    nodes = [Node(name) for name in ("gw0", "gw1", "gw2")]
+    for node in nodes:
+        scheduler.add_node(node)
+        scheduler.add_node_collection(node, tests)
+    scheduler.schedule()
+    first = [ordering.file_of(tests[node.tests[0]]) for node in nodes]
+    assert first == ["test_slow.py", "test_long.py", "test_wait.py"]
+    for test in nodes[0].tests[:3]:
+        scheduler.mark_test_complete(nodes[0], test)
+    assert "test_fast.py" in {ordering.file_of(tests[test]) for test in nodes[0].tests}
+    for test in nodes[1].tests[:3]:
+        scheduler.mark_test_complete(nodes[1], test)
+    assert "test_rest.py" in {ordering.file_of(tests[test]) for test in nodes[1].tests}
 
 
 def test_a_file_s_tests_and_a_named_group_s_stay_in_one_worker(suite: pytest.Pytester) -> None:
@@ -207,12 +256,15 @@ def test_durations_are_written_by_file_and_those_of_other_files_kept(
     suite: pytest.Pytester,
 ) -> None:
     make_witnesses(suite, a="", b="")
-    kept = {"test_b.py": 7.0, "test_gone.py": 8.0}
+    kept = {"test_b.py": [7.0, 1.5], "test_gone.py": [8.0, 8.0]}
     (suite.path / "durations.json").write_text(json.dumps(kept))
     suite.runpytest_inprocess("--write-durations", "test_a.py").assert_outcomes(passed=3)
     written = json.loads((suite.path / "durations.json").read_text())
     assert sorted(written) == ["test_a.py", "test_b.py"]
-    assert written["test_b.py"] == 7.0
+    assert written["test_b.py"] == [7.0, 1.5]
+    duration, processor = written["test_a.py"]
+    assert duration >= 0
+    assert processor >= 0
 
 
 PROFILE = """

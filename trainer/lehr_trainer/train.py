@@ -1,7 +1,7 @@
 """The training loop. Read from the top: this is all that happens to a model in a run.
 
-``Training.run`` is the loop, ``Training.take_step`` one optimizer step; what happens before the
-first is in assemble.py. Each technique lives in the module that it is imported from.
+``TrainStep`` makes one optimizer step, ``Training.run`` is the loop around it; what happens before
+the first step is in assemble.py. Each technique lives in the module that it is imported from.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Evaluation, Finished, Stopping
 from lehr_trainer.data import Loader, PreparedData, ValidationSet
-from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger, every
+from lehr_trainer.diagnostics.diagnostics_logger import Batch, DiagnosticsLogger, every
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.evaluate import evaluate
 from lehr_trainer.losses.variants import Loss
@@ -35,18 +36,21 @@ from lehr_trainer.step_control import StepControl, StopReason
 from lehr_trainer.update_step import UpdateStep
 
 
+class MicroBatches(Protocol):
+    """Where a step gets its batches: the loader, or what a benchmark puts in its place."""
+
+    def micro_steps(self, step: int, /) -> int: ...
+
+    def batch(self, step: int, micro_step: int, /) -> Batch: ...
+
+
 @dataclass
-class Training:
-    """Everything that the loop holds."""
+class TrainStep:
+    """One optimizer step: ``backward`` over its micro-batches, then ``update``."""
 
     config: TrainConfig
     ranks: Ranks
-    events: EventStream
-    say: Callable[[str], None]
     precision: Precision
-    data: PreparedData
-    loader: Loader
-    held_out: ValidationSet
     model: Decoder
     wrapped: nn.Module
     """The model, its gradients shared with other ranks if there are any."""
@@ -56,12 +60,63 @@ class Training:
     optimizer: torch.optim.Optimizer
     updates: UpdateStep
     accumulation: Accumulation
+    profiler: Profiler
+
+    def backward(self, step: int, batches: MicroBatches) -> tuple[Tensor, Batch]:
+        """Make the gradients of step ``step``; returns its mean loss and its last micro-batch."""
+        phase = self.profiler.phase
+        loss = torch.zeros((), device=self.ranks.device)
+        micro_steps = batches.micro_steps(step)
+        for micro_step in range(micro_steps):
+            with phase("data"):
+                inputs, targets = batches.batch(step, micro_step)
+            is_last = micro_step + 1 == micro_steps
+            self.accumulation.begin_micro_step()
+            with self.ranks.no_sync_while(self.wrapped, keep=not is_last):
+                with phase("forward"):
+                    part = self.loss_of(self.wrapped, inputs, targets)
+                # Ranks and micro-batches have equally many tokens, so means of means are right:
+                # over micro-batches here, over ranks by DDP.
+                with phase("backward"):
+                    torch.autograd.backward(self.updates.scaled(part / micro_steps))
+            loss += part.detach() / micro_steps
+        return self.ranks.mean(loss), (inputs, targets)
+
+    def update(self, loss: Tensor) -> Tensor:
+        """Clip, then change the weights; returns the gradient norm before clipping.
+
+        The weights stay as they are if gradients are not finite, or at a spike to be skipped.
+        """
+        grad_norm = self.updates.clip(self.model.parameters(), self.config.grad_clip)
+        self.updates.step(self.optimizer, loss, grad_norm)
+        self.accumulation.clear(self.optimizer)
+        return grad_norm
+
+    def loss_of(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of a batch. The model computes in autocast; the loss is outside of it."""
+        with self.precision.autocast():
+            hidden = model(*self.read(inputs))
+        return self.loss(hidden, self.model.head_weight, targets)
+
+    def unwrapped_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of the model itself, without the ranks' wrapper."""
+        return self.loss_of(self.model, inputs, targets)
+
+
+@dataclass
+class Training(TrainStep):
+    """A step, and everything else that the loop holds."""
+
+    events: EventStream
+    say: Callable[[str], None]
+    data: PreparedData
+    loader: Loader
+    held_out: ValidationSet
     progress: TrainProgress
     boundary: StepControl
     saver: Checkpointer
     steplog: MetricsLogger
     insight: DiagnosticsLogger
-    profiler: Profiler
 
     def run(self) -> Finished:
         """Train, with the attention kernel that the config names."""
@@ -99,52 +154,23 @@ class Training:
         return Finished(time=time.time(), step=progress.step, outcome="completed")
 
     def take_step(self) -> None:
-        """One optimizer step: forward and backward over its micro-batches, clip, update."""
-        config, step, phase = self.config, self.progress.step, self.profiler.phase
+        """Take one optimizer step and pass its figures to the loggers."""
+        config, step = self.config, self.progress.step
         factor = lr_factor(config.schedule, step + 1, config.steps)
         set_lr_factor(self.optimizer, factor)
         waited_before = self.loader.waited_s
 
-        loss = torch.zeros((), device=self.ranks.device)
-        micro_steps = self.loader.micro_steps(step)
-        for micro_step in range(micro_steps):
-            with phase("data"):
-                inputs, targets = self.loader.batch(step, micro_step)
-            has_more_trials = micro_step + 1 < micro_steps
-            self.accumulation.begin_micro_step()
-            with self.ranks.no_sync_while(self.wrapped, keep=has_more_trials):
-                with phase("forward"):
-                    part = self.loss_of(self.wrapped, inputs, targets)
-                # Ranks and micro-batches have equally many tokens, so means of means are right:
-                # over micro-batches here, over ranks by DDP.
-                with phase("backward"):
-                    torch.autograd.backward(self.updates.scaled(part / micro_steps))
-            loss += part.detach() / micro_steps
-
-        loss = self.ranks.mean(loss)
-        with phase("update"):
+        loss, batch = self.backward(step, self.loader)
+        with self.profiler.phase("update"):
             self.insight.before_update(step + 1, self.updates)
-            grad_norm = self.updates.clip(self.model.parameters(), config.grad_clip)
-            # Not taken where it would do harm: gradients not finite, or a spike to be skipped.
-            self.updates.step(self.optimizer, loss, grad_norm)
-            self.accumulation.clear(self.optimizer)
+            grad_norm = self.update(loss)
 
         step += 1
         self.progress.step, self.progress.tokens = step, step * config.tokens_per_step
-        more = self.insight.after_update(step, self.updates, (inputs, targets), self.unwrapped_loss)
+        more = self.insight.after_update(step, self.updates, batch, self.unwrapped_loss)
         waited_s = self.loader.waited_s - waited_before
         self.steplog.note(step, loss, grad_norm, config.optimizer.lr * factor, waited_s, more)
         self.profiler.step()
-
-    def loss_of(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss of a batch. The model computes in autocast; the loss is outside of it."""
-        with self.precision.autocast():
-            hidden = model(*self.read(inputs))
-        return self.loss(hidden, self.model.head_weight, targets)
-
-    def unwrapped_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Of the model by itself, for comparing with what the loss should be."""
-        return self.loss_of(self.model, inputs, targets)
 
     def evaluate(self) -> float:
         with self.steplog.paused():

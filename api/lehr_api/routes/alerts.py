@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lehr.schemas import View
-from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRoute)
 
@@ -23,17 +23,7 @@ class AlertView(View):
     """What to try."""
 
 
-_EXAMPLE = [
-    AlertView(
-        code="diverging",
-        step=412,
-        seen="train/loss climbed from 3.1 to 7.9 after step 412",
-        advice="Go back to the checkpoint before it with half the learning rate",
-    )
-]
-
-
-@router.get("/alerts", responses=examples.answers(_EXAMPLE, 404))
+@router.get("/alerts", responses=problem_responses(404))
 def alerts(run: FoundRun, services: ServicesDep) -> list[AlertView]:
     """The run's diagnosis by its curves so far; what its trainer warned of is among its events."""
     return [

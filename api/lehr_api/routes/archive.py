@@ -13,9 +13,9 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.schemas import Deletion, RunDetail, SweepDeletion, SweepDetail
 from lehr.store.records.checkpoints import CopyReport
-from lehr_api import examples
 from lehr_api.deps import FoundRun, FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
 
 
-@router.post("/archive", responses=examples.answers(examples.DETAIL, 404, 409))
+@router.post("/archive", responses=problem_responses(404, 409))
 def archive(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Puts an ended run out of sight; nothing of it is lost. Asking twice is once."""
     return services.presenter.runs.detail(services.store.runs.set_archived(run.id, True))
 
 
-@router.post("/unarchive", responses=examples.answers(examples.DETAIL, 404, 409))
+@router.post("/unarchive", responses=problem_responses(404, 409))
 def unarchive(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Puts an archived run back among the others. Asking twice is once."""
     return services.presenter.runs.detail(services.store.runs.set_archived(run.id, False))
 
 
-@router.get("/deletion", responses=examples.answers(examples.DELETION, 404))
+@router.get("/deletion", responses=problem_responses(404))
 def deletion(run: FoundRun, services: ServicesDep) -> Deletion:
     """What deleting the run would free; deletes nothing."""
     return _estimate_deletion(run, services, deleted=run.id in services.store.runs.deleted_ids())
 
 
-@router.delete("", responses=examples.answers(examples.DELETION, 404, 409))
+@router.delete("", responses=problem_responses(404, 409))
 def delete(run: FoundRun, services: ServicesDep) -> Deletion:
     """Deletes an ended run's checkpoints, metrics, logs and files; its record stays, archived.
 
@@ -127,7 +127,7 @@ def _folder(run: RunRow, services: Services) -> Path:
 sweeps = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRoute)
 
 
-@sweeps.post("/archive", responses=examples.answers(examples.SWEEP_DETAIL, 404, 409))
+@sweeps.post("/archive", responses=problem_responses(404, 409))
 def archive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     """Puts a finished sweep with its runs out of sight; nothing is lost. Asking twice is once."""
     store = services.store
@@ -139,7 +139,7 @@ def archive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     return services.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
-@sweeps.post("/unarchive", responses=examples.answers(examples.SWEEP_DETAIL, 404, 409))
+@sweeps.post("/unarchive", responses=problem_responses(404, 409))
 def unarchive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     """Puts it back, with its runs, but for those that were deleted."""
     store = services.store
@@ -154,7 +154,7 @@ def unarchive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     return services.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
-@sweeps.get("/deletion", responses=examples.answers(examples.SWEEP_DELETION, 404))
+@sweeps.get("/deletion", responses=problem_responses(404))
 def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     """What deleting the sweep would free; deletes nothing."""
     store = services.store
@@ -170,7 +170,7 @@ def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     )
 
 
-@sweeps.delete("", responses=examples.answers(examples.SWEEP_DELETION, 404, 409))
+@sweeps.delete("", responses=problem_responses(404, 409))
 def delete_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     """Deletes the checkpoints, metrics, logs and files of a finished sweep's runs.
 

@@ -19,9 +19,9 @@ from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.tables import RunRow
-from lehr_api import examples
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
+from lehr_api.responses import described_problem, problem_responses
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import layout
@@ -168,13 +168,11 @@ class CopiesAnswer(_Answer):
     """Copies that retention keeps no longer: remove them, and say so."""
 
 
-_HEARTBEAT = HeartbeatAnswer(orders=Orders(), fenced=False, interval_s=2.0)
-_EXIT = ExitAnswer(closed=True, offsets={"events.jsonl": 8192, "rank-0.log": 512})
 _APPEND = {
-    **examples.answers(Appended(offset=8192), 400, 404, 413, 429),
-    409: examples.problem_answer(
+    **problem_responses(400, 404, 413, 429),
+    409: described_problem(
         "The piece does not begin where the stream ends; `offset` says where that is.",
-        examples.OFFSET,
+        OffsetProblem,
     ),
 }
 
@@ -226,15 +224,13 @@ async def append(
     return JSONResponse({"offset": end}, headers=headers)
 
 
-@router.get(
-    "/streams", responses=examples.answers(Offsets(offsets={"events.jsonl": 8192}), 400, 404)
-)
+@router.get("/streams", responses=problem_responses(400, 404))
 def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
     """Where to go on from, by stream."""
     return Offsets(offsets=store.streams.sizes(attempt_id))
 
 
-@router.post("/heartbeat", responses=examples.answers(_HEARTBEAT, 400, 404))
+@router.post("/heartbeat", responses=problem_responses(400, 404))
 def heartbeat(
     report: HeartbeatMessage, attempt_id: AttemptId, dispatcher: DispatcherDep
 ) -> HeartbeatAnswer:
@@ -242,13 +238,13 @@ def heartbeat(
     return HeartbeatAnswer.model_validate(dispatcher.on_heartbeat(attempt_id, report.model_dump()))
 
 
-@router.post("/exit", responses=examples.answers(_EXIT, 400, 404))
+@router.post("/exit", responses=problem_responses(400, 404))
 def exited(report: ExitMessage, attempt_id: AttemptId, dispatcher: DispatcherDep) -> ExitAnswer:
     """The attempt's processes are gone. It closes once all its bytes are here."""
     return ExitAnswer.model_validate(dispatcher.on_exit(attempt_id, report.model_dump()))
 
 
-@router.post("/copies", responses=examples.answers(CopiesAnswer(unknown=[], remove=[]), 400, 404))
+@router.post("/copies", responses=problem_responses(400, 404))
 def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> CopiesAnswer:
     """Copies of checkpoints were made, failed or were removed; the answer says which are to go."""
     attempt = store.attempts.get(attempt_id)

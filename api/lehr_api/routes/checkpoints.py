@@ -19,14 +19,13 @@ from lehr.schemas import (
     CheckpointFiles,
     CheckpointVerdict,
     CheckpointView,
-    Problem,
 )
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.tables import CheckpointRow, RunRow
-from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.problems import problem_response
+from lehr_api.responses import described_problem, problem_responses, text_responses
 from lehr_api.services import Services
 from lehr_trainer.contract import layout
 
@@ -39,22 +38,16 @@ AttemptQuery = Annotated[
     int | None,
     Query(ge=1, le=10**6, description="Of which attempt; the newest that saved at this step."),
 ]
-_BEYOND = Problem(
-    title="Range Not Satisfiable",
-    status=416,
-    detail="state.json has 812 bytes; bytes=1000- asks for others.",
-    code="error",
-)
 _RANGE = re.compile(r"bytes=([0-9]{1,18})?-([0-9]{1,18})?")
 
 
-@router.get("", responses=examples.answers(examples.CHECKPOINTS, 404))
+@router.get("", responses=problem_responses(404))
 def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
     """By step. One whose files are gone stays listed, with ``removed_at``."""
     return presenters.checkpoints(store, run)
 
 
-@router.post("/{step}/verify", responses=examples.answers(examples.CHECKPOINT_VERDICT, 404))
+@router.post("/{step}/verify", responses=problem_responses(404))
 def verify(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointVerdict:
@@ -64,7 +57,7 @@ def verify(
     return _places(run, services, step, attempt).verify()
 
 
-@router.get("/{step}/files", responses=examples.answers(examples.CHECKPOINT_FILES, 404, 409))
+@router.get("/{step}/files", responses=problem_responses(404, 409))
 def files(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointFiles:
@@ -76,8 +69,8 @@ def files(
     "/{step}/files/{name}",
     response_class=StreamingResponse,
     responses={
-        **examples.text_answers("...", "application/octet-stream", 404, 409),
-        416: examples.problem_answer("The file ends before the part begins.", _BEYOND),
+        **text_responses("application/octet-stream", 404, 409),
+        416: described_problem("The file ends before the part begins."),
     },
 )
 def download(
@@ -134,7 +127,7 @@ def download(
     )
 
 
-@router.get("/{step}/deletion", responses=examples.answers(examples.CHECKPOINT_DELETION, 404))
+@router.get("/{step}/deletion", responses=problem_responses(404))
 def deletion(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
@@ -147,7 +140,7 @@ def deletion(
     )
 
 
-@router.delete("/{step}", responses=examples.answers(examples.CHECKPOINT_DELETION, 404, 409))
+@router.delete("/{step}", responses=problem_responses(404, 409))
 def delete(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:

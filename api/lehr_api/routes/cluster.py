@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from lehr.schemas import ClusterView
-from lehr_api import examples
 from lehr_api.deps import DispatcherDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 
 router = APIRouter(tags=["cluster"], route_class=TaggedRoute)
 
@@ -24,21 +24,19 @@ class Exclusion(BaseModel):
     """Shown wherever the node is."""
 
 
-@router.get("/cluster", responses=examples.answers(examples.CLUSTER))
+@router.get("/cluster", responses=problem_responses())
 def cluster(dispatcher: DispatcherDep) -> ClusterView:
     return dispatcher.cluster()
 
 
-@router.post(
-    "/cluster/nodes/{node}/exclude", responses=examples.answers(examples.CLUSTER, 400, 404)
-)
+@router.post("/cluster/nodes/{node}/exclude", responses=problem_responses(400, 404))
 def exclude(node: NodeName, body: Exclusion, dispatcher: DispatcherDep) -> ClusterView:
     """Nothing more is placed on the node; what runs there goes on. Asking twice is once."""
     dispatcher.exclude_node(node, body.reason)
     return dispatcher.cluster()
 
 
-@router.post("/cluster/nodes/{node}/readmit", responses=examples.answers(examples.CLUSTER, 404))
+@router.post("/cluster/nodes/{node}/readmit", responses=problem_responses(404))
 def readmit(node: NodeName, dispatcher: DispatcherDep) -> ClusterView:
     """The node gets work again, and what it failed before is forgiven. Asking twice is once."""
     dispatcher.readmit_node(node)

@@ -19,54 +19,13 @@ from lehr.schemas import ComparisonView, DifferenceView, RunResultView
 from lehr.store import Store
 from lehr.store.streams.values import MetricSummary
 from lehr.store.tables import RunRow
-from lehr_api import examples
 from lehr_api.deps import StoreDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 
 CompareAxis = Literal["step", "tokens", "time", "flops"]
 
 router = APIRouter(tags=["runs"], route_class=TaggedRoute)
-
-
-_SET = "6705cb68d0c2f8f7b1e04a4d5f3f6f0a4c0f0be1d6ce5be0a8f5f1f5f0b9a3c2"
-_EXAMPLE = ComparisonView(
-    runs=["k3f9x2ab", "p8w2c4nd"],
-    metric="val/loss",
-    x_axis="step",
-    common_x=400,
-    results=[
-        RunResultView(
-            run_id="k3f9x2ab",
-            name="lr-grid-2",
-            state="running",
-            x=400,
-            value=5.204,
-            delta=0.0,
-            held_out=_SET,
-            tokens_per_s=31_120.0,
-            step_time_s=2.106,
-            mfu=0.49,
-            memory_bytes=61.3e9,
-        ),
-        RunResultView(
-            run_id="p8w2c4nd",
-            name="lr-grid-1",
-            state="completed",
-            x=400,
-            value=5.912,
-            delta=0.708,
-            held_out=_SET,
-            tokens_per_s=31_180.0,
-            step_time_s=2.102,
-            mfu=0.49,
-            memory_bytes=61.3e9,
-        ),
-    ],
-    differences=[DifferenceView(path="train.optimizer.lr", values=[3e-4, 1e-4], factor=True)],
-    noise=None,
-    held_out="same",
-    notes=[],
-)
 
 
 def _curves(
@@ -140,7 +99,7 @@ def _memory(known: Sequence[MetricSummary]) -> float | None:
     return most.get("memory/peak_bytes") or most.get("memory/rss_bytes")
 
 
-@router.get("/compare", responses=examples.answers(_EXAMPLE, 404))
+@router.get("/compare", responses=problem_responses(404))
 def compare(
     store: StoreDep,
     run: Annotated[

@@ -6,19 +6,19 @@ from fastapi import APIRouter
 
 from lehr import presenters
 from lehr.schemas import EventView, SampleView
-from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRoute)
 
 
-@router.get("/events", responses=examples.answers(examples.EVENTS, 404))
+@router.get("/events", responses=problem_responses(404))
 def events(run: FoundRun, store: StoreDep) -> list[EventView]:
     """Its moves, what people asked of it, and what its trainer said, oldest first."""
     return presenters.events(store, run)
 
 
-@router.get("/samples", responses=examples.answers(examples.SAMPLES, 404))
+@router.get("/samples", responses=problem_responses(404))
 def samples(run: FoundRun, store: StoreDep) -> list[SampleView]:
     return presenters.samples(store, run)

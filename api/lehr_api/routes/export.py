@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
 from lehr.store.streams import export
-from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
+from lehr_api.responses import text_responses
 
 router = APIRouter(prefix="/runs/{ref}", tags=["metrics"])
 
 _JSONL = "application/x-ndjson"
 _PARQUET = "application/vnd.apache.parquet"
-_ANSWERS: dict[int | str, dict[str, Any]] = examples.text_answers(
-    '{"step":400,"tokens":26214400.0,"time":1260.5,"train/loss":5.188,"val/loss":5.204}\n',
-    _JSONL,
-    404,
-)
-_ANSWERS[200]["content"][_PARQUET] = {"schema": {"type": "string"}, "example": "PAR1..."}
 
 
-@router.get("/export", response_class=Response, responses=_ANSWERS)
+@router.get("/export", response_class=Response, responses=text_responses([_JSONL, _PARQUET], 404))
 def export_metrics(
     run: FoundRun,
     store: StoreDep,

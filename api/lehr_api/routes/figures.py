@@ -10,9 +10,9 @@ from lehr.analysis.figures import sweep_figure_data
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit, sweep_verdict
 from lehr.errors import NotFound, nearest
 from lehr.schemas import SweepDetail, View
-from lehr_api import examples
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRoute)
 
@@ -28,16 +28,7 @@ class SweepFigure(View):
     """A Plotly figure: data and layout. Each trace's ``meta.role`` says what it is."""
 
 
-_EXAMPLE = {
-    "parameter": "train.optimizer.lr",
-    "verdict": "Best lr 1.0e-3: val/loss 2.104; the fit says 1.1e-3; "
-    "not at the edge of what was tried.",
-    "notes": [],
-    "figure": {"data": [], "layout": {}},
-}
-
-
-@router.get("/figure", responses=examples.answers(_EXAMPLE, 404))
+@router.get("/figure", responses=problem_responses(404))
 def figure(
     sweep: FoundSweep,
     services: ServicesDep,

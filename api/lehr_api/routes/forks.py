@@ -14,8 +14,9 @@ from lehr.control import forks
 from lehr.errors import Conflict
 from lehr.schemas import RunDetail
 from lehr.store.records.checkpoints import THERE
-from lehr_api import examples, submission
+from lehr_api import submission
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
+from lehr_api.responses import problem_responses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ class Fork(BaseModel):
     "/fork",
     status_code=201,
     response_model=RunDetail,
-    responses=examples.answers(examples.DETAIL, 400, 404, 409, 413, status=201),
+    responses=problem_responses(400, 404, 409, 413),
 )
 def fork(
     body: Fork, run: FoundRun, services: ServicesDep, key: IdempotencyHeader = None

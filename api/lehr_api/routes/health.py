@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import platform
 import sqlite3
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
 from lehr import __version__, proof
 from lehr.schemas import Health
-from lehr_api import examples
 from lehr_api.deps import ServicesDep
+from lehr_api.responses import problem_responses
 
 PROTOCOL = 1
 """Of the attempts' routes. Shims outlive upgrades, so the version before is spoken too."""
@@ -32,10 +32,9 @@ _VERSION = Version(
     protocol=PROTOCOL,
     versions={"python": platform.python_version(), "sqlite": sqlite3.sqlite_version},
 )
-_NO_PROBLEMS: dict[int | str, dict[str, Any]] = {200: examples.answers(examples.HEALTH)[200]}
 
 
-@router.get("/health", responses=_NO_PROBLEMS, openapi_extra={"security": []})
+@router.get("/health", openapi_extra={"security": []})
 async def health(request: Request, services: ServicesDep, nonce: Nonce = None) -> Health:
     """Answers without a token, as soon as the server listens.
 
@@ -50,6 +49,6 @@ async def health(request: Request, services: ServicesDep, nonce: Nonce = None) -
     return Health(version=__version__, protocol=PROTOCOL, proof=proven)
 
 
-@router.get("/version", responses=examples.answers(_VERSION))
+@router.get("/version", responses=problem_responses())
 async def version() -> Version:
     return _VERSION

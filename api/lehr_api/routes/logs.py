@@ -12,20 +12,20 @@ from lehr.schemas import LogChunk, LogHit, LogHits, LogStream
 from lehr.store import Store
 from lehr.store.ids import attempt_id
 from lehr.store.tables import RunRow
-from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 from lehr_api.settings import MEBIBYTE
 
 router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedRoute)
 
 
-@router.get("", responses=examples.answers(examples.LOG_STREAMS, 404))
+@router.get("", responses=problem_responses(404))
 def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
     return [log_stream(log) for log in store.logs.of_run(run.id)]
 
 
-@router.get("/{name}", responses=examples.answers(examples.LOG_CHUNK, 404))
+@router.get("/{name}", responses=problem_responses(404))
 def read_log(
     run: FoundRun,
     store: StoreDep,
@@ -50,7 +50,7 @@ def read_log(
     return log_chunk(store.logs.read(which, name, offset, limit))
 
 
-@router.get("/{name}/search", responses=examples.answers(examples.LOG_HITS, 404))
+@router.get("/{name}/search", responses=problem_responses(404))
 def search_log(
     run: FoundRun,
     store: StoreDep,

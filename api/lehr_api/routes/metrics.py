@@ -8,19 +8,19 @@ from fastapi import APIRouter, Query
 
 from lehr.presenters.streams import metric_info, series_view
 from lehr.schemas import MetricInfo, Series
-from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/runs/{ref}", tags=["metrics"], route_class=TaggedRoute)
 
 
-@router.get("/metrics", responses=examples.answers(examples.METRICS, 404))
+@router.get("/metrics", responses=problem_responses(404))
 def metrics(run: FoundRun, store: StoreDep) -> list[MetricInfo]:
     return [metric_info(metric) for metric in store.series.metrics(run.id)]
 
 
-@router.get("/series", responses=examples.answers(examples.SERIES, 404))
+@router.get("/series", responses=problem_responses(404))
 def series(
     run: FoundRun,
     store: StoreDep,

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from lehr_api import examples
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import TrainConfig
 
@@ -29,14 +29,7 @@ class Presets(BaseModel):
     """Of the fields of ``train`` that have one."""
 
 
-_EXAMPLE = Presets(
-    models={"tiny": {"kind": "llama", "vocab_size": 512, "hidden_size": 128}},
-    summaries={"tiny": "for a laptop and for tests: seconds on two CPU cores"},
-    defaults={"seed": 0, "grad_clip": 1.0},
-)
-
-
-@router.get("/presets", responses=examples.answers(_EXAMPLE))
+@router.get("/presets", responses=problem_responses())
 def presets() -> Presets:
     return _presets()
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import Field
 from starlette.responses import Response
 
 from lehr.errors import Conflict
 from lehr.schemas import Page, RolloutDetail, RolloutView
-from lehr_api import examples, rollout_example, submission
+from lehr_api import submission
 from lehr_api.deps import Cursor, FoundRollout, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
 from lehr_api.services import Services
 
@@ -20,14 +20,14 @@ router = APIRouter(prefix="/rollouts", tags=["rollouts"], route_class=TaggedRout
 
 
 class RolloutSubmission(Submission):
-    spec: dict[str, Any] = Field(examples=[rollout_example.SPEC])
+    spec: dict[str, Any]
 
 
 @router.post(
     "",
     status_code=201,
     response_model=RolloutDetail,
-    responses=examples.answers(rollout_example.DETAIL, 400, 409, 413, status=201),
+    responses=problem_responses(400, 409, 413),
 )
 def launch(
     body: RolloutSubmission, services: ServicesDep, key: IdempotencyHeader = None
@@ -54,7 +54,7 @@ def launch(
     return answer
 
 
-@router.get("", responses=examples.answers(examples.page(rollout_example.ROLLOUT, RolloutView)))
+@router.get("", responses=problem_responses())
 def list_rollouts(
     services: ServicesDep,
     project: str | None = None,
@@ -84,20 +84,20 @@ def list_rollouts(
     )
 
 
-@router.get("/{ref}", responses=examples.answers(rollout_example.DETAIL, 404))
+@router.get("/{ref}", responses=problem_responses(404))
 def show(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Its stages with their runs, and each gate with what was expected and what was seen."""
     return services.presenter.rollouts.detail(rollout)
 
 
-@router.post("/{ref}/cancel", responses=examples.answers(rollout_example.DETAIL, 404))
+@router.post("/{ref}/cancel", responses=problem_responses(404))
 def cancel(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Starts nothing more of it and stops its run, without saving. Asking twice is once."""
     services.store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor="user")
     return _wake_and_read(services, rollout.id)
 
 
-@router.post("/{ref}/archive", responses=examples.answers(rollout_example.DETAIL, 404, 409))
+@router.post("/{ref}/archive", responses=problem_responses(404, 409))
 def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Puts it out of sight, once it has ended; its runs stay where they are."""
     if rollout.outcome is None:
@@ -109,7 +109,7 @@ def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     return _wake_and_read(services, rollout.id)
 
 
-@router.post("/{ref}/unarchive", responses=examples.answers(rollout_example.DETAIL, 404))
+@router.post("/{ref}/unarchive", responses=problem_responses(404))
 def unarchive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Puts it back in sight."""
     services.store.rollouts.set_archived(rollout.id, archived=False)

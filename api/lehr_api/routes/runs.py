@@ -14,9 +14,10 @@ from lehr.schemas import Page, RunDetail, RunView
 from lehr.specs import dump_yaml
 from lehr.store import Store
 from lehr.store.tables import RunRow
-from lehr_api import examples, submission
+from lehr_api import submission
 from lehr_api.deps import Cursor, FoundRun, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses, text_responses
 from lehr_api.services import Services
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=TaggedRoute)
@@ -37,14 +38,14 @@ class Submission(BaseModel):
 
 
 class RunSubmission(Submission):
-    spec: dict[str, Any] = Field(examples=[examples.RUN_SPEC])
+    spec: dict[str, Any]
 
 
 @router.post(
     "",
     status_code=201,
     response_model=RunDetail,
-    responses=examples.answers(examples.DETAIL, 400, 409, 413, status=201),
+    responses=problem_responses(400, 409, 413),
 )
 def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Records a run and queues it. Nothing is recorded when anything is wrong with it."""
@@ -65,7 +66,7 @@ def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = 
     return answer
 
 
-@router.get("", responses=examples.answers(examples.RUN_PAGE, 404))
+@router.get("", responses=problem_responses(404))
 def list_runs(
     services: ServicesDep,
     project: str | None = None,
@@ -102,7 +103,7 @@ def list_runs(
     )
 
 
-@router.get("/{ref}", responses=examples.answers(examples.DETAIL, 404))
+@router.get("/{ref}", responses=problem_responses(404))
 def show(run: FoundRun, services: ServicesDep) -> RunDetail:
     return services.presenter.runs.detail(run)
 
@@ -110,14 +111,14 @@ def show(run: FoundRun, services: ServicesDep) -> RunDetail:
 @router.get(
     "/{ref}/config",
     response_class=Response,
-    responses=examples.text_answers(examples.CONFIG, "application/yaml", 404),
+    responses=text_responses("application/yaml", 404),
 )
 def config(run: FoundRun) -> Response:
     """The resolved training config: the run can be repeated from it alone."""
     return Response(dump_yaml(run.spec["train"]), media_type="application/yaml")
 
 
-_ACT = examples.answers(examples.DETAIL, 404, 409)
+_ACT = problem_responses(404, 409)
 
 
 @router.post("/{ref}/cancel", responses=_ACT)

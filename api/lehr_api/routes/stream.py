@@ -8,8 +8,8 @@ from fastapi import APIRouter, Header, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from lehr_api import examples
 from lehr_api.deps import ServicesDep
+from lehr_api.responses import text_responses
 
 router = APIRouter(tags=["stream"])
 
@@ -17,7 +17,7 @@ router = APIRouter(tags=["stream"])
 @router.get(
     "/stream",
     response_class=StreamingResponse,
-    responses=examples.text_answers(examples.EVENT_STREAM, "text/event-stream", 404),
+    responses=text_responses("text/event-stream", 404),
 )
 async def stream(
     services: ServicesDep,

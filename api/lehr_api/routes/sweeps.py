@@ -12,9 +12,10 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict
 from lehr.schemas import Page, SweepDetail, SweepView
 from lehr.specs import SweepSpec
-from lehr_api import examples, submission
+from lehr_api import submission
 from lehr_api.deps import Cursor, FoundSweep, IdempotencyHeader, Limit, ServicesDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
 from lehr_api.services import Services
 
@@ -22,14 +23,14 @@ router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=TaggedRoute)
 
 
 class SweepSubmission(Submission):
-    spec: dict[str, Any] = Field(examples=[examples.SWEEP_SPEC])
+    spec: dict[str, Any]
 
 
 @router.post(
     "",
     status_code=201,
     response_model=SweepDetail,
-    responses=examples.answers(examples.SWEEP_DETAIL, 400, 409, 413, status=201),
+    responses=problem_responses(400, 409, 413),
 )
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Records a sweep with all its runs and queues them: all, or nothing when any is wrong."""
@@ -50,7 +51,7 @@ def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader 
     return answer
 
 
-@router.get("", responses=examples.answers(examples.SWEEP_PAGE))
+@router.get("", responses=problem_responses())
 def list_sweeps(
     services: ServicesDep,
     project: str | None = None,
@@ -80,7 +81,7 @@ def list_sweeps(
     )
 
 
-@router.get("/{ref}", responses=examples.answers(examples.SWEEP_DETAIL, 404))
+@router.get("/{ref}", responses=problem_responses(404))
 def show(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     """Its trials, ranked at equal step, and what to know of the result."""
     return services.presenter.sweeps.detail(sweep)
@@ -105,7 +106,7 @@ class Extension(BaseModel):
 @router.post(
     "/{ref}/retry",
     response_model=SweepDetail,
-    responses=examples.answers(examples.SWEEP_DETAIL, 404, 409),
+    responses=problem_responses(404, 409),
 )
 def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Runs exactly the failed trials again, from their last checkpoints, and those that never ran
@@ -126,7 +127,7 @@ def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = Non
 @router.post(
     "/{ref}/extend",
     response_model=SweepDetail,
-    responses=examples.answers(examples.SWEEP_DETAIL, 400, 404, 409),
+    responses=problem_responses(400, 404, 409),
 )
 def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
@@ -165,7 +166,7 @@ def extend(
     return answer
 
 
-@router.post("/{ref}/cancel", responses=examples.answers(examples.SWEEP_DETAIL, 404))
+@router.post("/{ref}/cancel", responses=problem_responses(404))
 def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     """Stops all its runs that have not ended, without saving. Asking twice is once."""
     store = services.store

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 
 from lehr.errors import UserError
 from lehr.schemas import RunDetail
-from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep
+from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
@@ -50,14 +50,14 @@ class TagChange(BaseModel):
     """One that the run does not have is no error; one that is in both lists is removed."""
 
 
-@router.put("/tags", responses=examples.answers(examples.DETAIL, 404))
+@router.put("/tags", responses=problem_responses(404))
 def put_tags(body: Tags, run: FoundRun, services: ServicesDep) -> RunDetail:
     """Puts these tags in place of the run's. Asking twice is once."""
     tags = list(dict.fromkeys(body.tags))
     return services.presenter.runs.detail(services.store.runs.set_tags(run.id, tags))
 
 
-@router.post("/tags", responses=examples.answers(examples.DETAIL, 404))
+@router.post("/tags", responses=problem_responses(404))
 def change_tags(body: TagChange, run: FoundRun, services: ServicesDep) -> RunDetail:
     """Adds tags and removes tags; the others stay, also when two change them at once. Asking
     twice is once.

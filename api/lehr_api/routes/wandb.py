@@ -10,14 +10,14 @@ from lehr.specs.tracking import WandbTracking
 from lehr.store.changes import Change
 from lehr.wandb_mirror import preflight
 from lehr.wandb_mirror.controller import request_for
-from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute
+from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
 
 
-@router.post("/wandb", responses=examples.answers(examples.DETAIL, 404, 409))
+@router.post("/wandb", responses=problem_responses(404, 409))
 def mirror(run: FoundRun, services: ServicesDep, body: WandbTracking) -> RunDetail:
     """Mirrors the run in W&B from its first event on, whether it has ended or not.
 

@@ -21,7 +21,7 @@ from lehr.errors import (
     Unauthorized,
     UserError,
 )
-from lehr_testing.api import RUN_SPEC
+from lehr_testing.api import RUN_SPEC, documented_answer
 
 
 class Scripted:
@@ -104,9 +104,7 @@ def test_a_verb_without_a_key_is_not_sent_twice(scripted):
 
 
 def test_a_submission_is_sent_again_with_the_same_key(scripted):
-    from lehr_api.examples import DETAIL
-
-    server = scripted(None, (201, DETAIL.model_dump(mode="json")))
+    server = scripted(None, (201, documented_answer("RunDetail")))
     Client(server.address, "t").submit(RUN_SPEC)
     first, second = server.requests
     key = {k.lower(): v for k, v in first[2].items()}["idempotency-key"]

@@ -6,7 +6,7 @@ All give the same windows at the same step, so that trainings over them see the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from lehr_trainer.contract import layout
 from lehr_trainer.data import Loader, PreparedData, prepare_dataset
 from lehr_trainer.data.shuffle import SampleOrder
 from lehr_trainer.data.tokens import TrainTokens
+from lehr_trainer.diagnostics.diagnostics_logger import Batch
+from lehr_trainer.train import MicroBatches
 
 Make = Callable[[int], Any]
 """From a step to its batch."""
@@ -87,25 +89,40 @@ def maker(kind: str, prepared: PreparedData, batch: BatchConfig, seed: int) -> M
     return make(tokens, windows.starts, batch.sequence_length + 1)
 
 
-def step_batches(
-    kind: str, config: TrainConfig, device: torch.device
-) -> Callable[[int], list[tuple[Tensor, Tensor]]]:
-    """A whole step's micro-batches as (inputs, targets) on the device."""
+class WholeSteps:
+    """Micro-batches for a ``TrainStep``; those of a step are made together, before its first."""
+
+    def __init__(self, make: Callable[[int], Sequence[Batch]], micro_steps: int) -> None:
+        self._make, self._micro_steps = make, micro_steps
+        self._made: Sequence[Batch] = ()
+
+    def micro_steps(self, _step: int) -> int:
+        return self._micro_steps
+
+    def batch(self, step: int, micro_step: int) -> Batch:
+        if micro_step == 0:
+            self._made = self._make(step)
+        return self._made[micro_step]
+
+
+def step_batches(kind: str, config: TrainConfig, device: torch.device) -> MicroBatches:
+    """Build the batches of one kind, on the device."""
     batch = config.batch
     micro = batch.micro_batch or batch.sequences
+    micro_steps = batch.sequences // micro
     if kind == "random":
         generator = torch.Generator(device).manual_seed(config.seed)
         shape = (batch.sequences, batch.sequence_length)
 
-        def draw(_step: int) -> list[tuple[Tensor, Tensor]]:
+        def draw(_step: int) -> list[Batch]:
             high = config.model.vocab_size
             tokens = torch.randint(0, high, shape, generator=generator, device=device)
             return [(part, part) for part in torch.split(tokens, micro)]
 
-        return draw
+        return WholeSteps(draw, micro_steps)
     prepared = prepared_text(config)
     if kind == "loader":
-        loader = Loader(
+        return Loader(
             prepared,
             batch,
             seed=config.seed,
@@ -113,12 +130,10 @@ def step_batches(
             workers=config.data.workers,
             loading="preload",
         )
-        count = loader.micro_steps()
-        return lambda step: [loader.batch(step, each) for each in range(count)]
     make = maker(kind, prepared, batch, config.seed)
 
-    def cut(step: int) -> list[tuple[Tensor, Tensor]]:
+    def cut(step: int) -> list[Batch]:
         rows = make(step).long().to(device)
         return [(part[:, :-1], part[:, 1:]) for part in torch.split(rows, micro)]
 
-    return cut
+    return WholeSteps(cut, micro_steps)

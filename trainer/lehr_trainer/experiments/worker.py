@@ -15,7 +15,11 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import torch
+import torch._dynamo  # the first optimizer step needs it; importing it is no part of a row's set-up
 
+from lehr_trainer.experiments.bench_batches import BatchesSubject
+from lehr_trainer.experiments.bench_loss import LossSubject
+from lehr_trainer.experiments.bench_training import TrainingSubject
 from lehr_trainer.experiments.case import Case
 
 
@@ -31,15 +35,9 @@ class Subject(Protocol):
 
 def build(case: Case) -> Subject:
     if case.kind == "loss":
-        from lehr_trainer.experiments.bench_loss import LossSubject
-
         return LossSubject(case)
     if case.kind == "batches":
-        from lehr_trainer.experiments.bench_batches import BatchesSubject
-
         return BatchesSubject(case)
-    from lehr_trainer.experiments.bench_training import TrainingSubject
-
     return TrainingSubject(case)
 
 

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection that ``maintenance.migrate`` opened."""
+"""Alembic environment: maintenance.migrate starts it, and holds the connection and transaction."""
 
 from alembic import context
 from sqlmodel import SQLModel
