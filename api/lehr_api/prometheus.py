@@ -45,7 +45,7 @@ def _registry(services: Services) -> CollectorRegistry:
     gauge("info", "The version that runs.", ("version",)).labels(__version__).set(1)
     runs = gauge("runs", "Runs by state.", ("state",))
     for state in RunState:
-        page = services.store.list_runs(states=[state], archived=None, limit=1)
+        page = services.store.runs.page(states=[state], archived=None, limit=1)
         runs.labels(state.value).set(page.total)
     cluster = services.cluster_views.cluster()
     gauge("cluster_up", "Whether the cluster stands.").set(cluster.state == "up")
@@ -56,7 +56,7 @@ def _registry(services: Services) -> CollectorRegistry:
     waiting = services.cluster_views.queue()
     gauge("queue_runs", "Runs that wait for GPUs.").set(len(waiting))
     gauge("queue_gpus", "GPUs that they ask for.").set(sum(entry.gpus for entry in waiting))
-    attempts = services.store.open_attempts()
+    attempts = services.store.attempts.list_open()
     gauge("attempts_open", "Launches whose streams are not complete yet.").set(len(attempts))
     silent = gauge("runs_silent", "Runs whose attempt is silent, by kind.", ("silence",))
     for silence in services.dispatcher.silences().values():

@@ -90,12 +90,13 @@ class Runs:
 
     def __init__(self):
         self.callbacks = []
+        self.runs = self
 
     def subscribe(self, callback):
         self.callbacks.append(callback)
         return lambda: self.callbacks.remove(callback)
 
-    def runs_by_id(self, ids):
+    def by_ids(self, ids):
         [example] = documented_answer("Page_RunView_")["items"]
         return [RunView.model_validate(example | {"id": one}) for one in sorted(ids)]
 

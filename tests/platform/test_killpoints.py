@@ -81,9 +81,13 @@ def test_every_point_in_the_code_has_a_fault_test():
     points |= {f"bridge: {when}" for when in ("before start", "after start", "start answered")}
     points |= {f"bridge: {when}" for when in ("before stop", "after stop", "stop answered")}
     writes = set(re.findall(r'what="([^"]+)"', source))
-    # begin_attempt alone moves to starting; to running the trainer's first record does.
+    prefixes = set(re.findall(r'what=f"([a-z ]+) \{', source))
+    assert prefixes == {"note of", "request to", "transition to"}
+    # begin_attempt alone moves to starting; the trainer's first record moves to running.
     writes |= {
-        f"move to {s.value}" for s in RunState if s not in {RunState.STARTING, RunState.RUNNING}
+        f"transition to {s.value}"
+        for s in RunState
+        if s not in {RunState.STARTING, RunState.RUNNING}
     }
     writes |= {f"request to {desired.value}" for desired in Desired}
     writes |= {"note of dispatched_at", "note of exit"}

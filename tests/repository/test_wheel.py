@@ -79,7 +79,7 @@ for module in (lehr, lehr_api, lehr_trainer):
 
 from lehr.store import Store
 with Store.open(Path("home")) as store:  # By its migrations.
-    assert store.list_runs(limit=1).items == []
+    assert store.runs.page(limit=1).items == []
 
 from lehr_api.app import create_app
 from lehr_api.settings import Settings

@@ -31,7 +31,7 @@ def export_metrics(
     logged at a step is absent (jsonl) or null (parquet). What a later attempt superseded is left
     out.
     """
-    made = export.table(store, run.id)
+    made = export.table(store.series, run.id)
     headers = {"Content-Disposition": f'attachment; filename="{run.id}.{form}"'}
     if form == "parquet":
         return Response(export.parquet(made, run.id), media_type=_PARQUET, headers=headers)

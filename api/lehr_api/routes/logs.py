@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from lehr.errors import NotFound, nearest
+from lehr.presenters.streams import log_chunk, log_stream
 from lehr.schemas import LogChunk, LogHit, LogHits, LogStream
 from lehr.store import Store
 from lehr.store.ids import attempt_id
@@ -21,7 +22,7 @@ router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedR
 
 @router.get("", responses=problem_responses(404))
 def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
-    return store.log_streams(run.id)
+    return [log_stream(log) for log in store.logs.of_run(run.id)]
 
 
 @router.get("/{name}", responses=problem_responses(404))
@@ -45,8 +46,8 @@ def read_log(
     """Text from an offset on; go on from ``next_offset`` until ``ended``."""
     which = attempt_id(run.id, _which_attempt(store, run, name, attempt))
     if tail is not None:
-        return store.tail_lines(which, name, tail)
-    return store.read_log(which, name, offset, limit)
+        return log_chunk(store.logs.tail(which, name, tail))
+    return log_chunk(store.logs.read(which, name, offset, limit))
 
 
 @router.get("/{name}/search", responses=problem_responses(404))
@@ -72,7 +73,9 @@ def search_log(
 ) -> LogHits:
     """Lines of a log that contain a text, each with its offset."""
     number = _which_attempt(store, run, name, attempt)
-    found = store.search_log(attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1)
+    found = store.logs.search(
+        attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1
+    )
     return LogHits(
         name=name,
         attempt=number,
@@ -82,7 +85,7 @@ def search_log(
 
 
 def _which_attempt(store: Store, run: RunRow, name: str, asked: int | None) -> int:
-    streams = store.log_streams(run.id)
+    streams = store.logs.of_run(run.id)
     wrote = [stream.attempt for stream in streams if stream.name == name]
     if not wrote:
         names = sorted({stream.name for stream in streams})

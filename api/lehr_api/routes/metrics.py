@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
+from lehr.presenters.streams import metric_info, series_view
 from lehr.schemas import MetricInfo, Series
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
@@ -16,7 +17,7 @@ router = APIRouter(prefix="/runs/{ref}", tags=["metrics"], route_class=TaggedRou
 
 @router.get("/metrics", responses=problem_responses(404))
 def metrics(run: FoundRun, store: StoreDep) -> list[MetricInfo]:
-    return store.metric_names(run.id)
+    return [metric_info(metric) for metric in store.series.metrics(run.id)]
 
 
 @router.get("/series", responses=problem_responses(404))
@@ -55,16 +56,18 @@ def series(
 ) -> list[Series]:
     """Curves in the order asked for: reduced to what a screen can show, or exact."""
     return [
-        store.series(
-            run.id,
-            one,
-            x_axis=x,
-            points=points,
-            exact=exact,
-            first=first,
-            last=last,
-            smoothing=smoothing,
-            with_superseded=superseded,
+        series_view(
+            store.series.read(
+                run.id,
+                one,
+                x_axis=x,
+                points=points,
+                exact=exact,
+                first=first,
+                last=last,
+                smoothing=smoothing,
+                with_superseded=superseded,
+            )
         )
         for one in dict.fromkeys(name)
     ]

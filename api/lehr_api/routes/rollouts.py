@@ -53,7 +53,7 @@ def list_rollouts(
     cursor: Cursor = None,
 ) -> Page[RolloutView]:
     """Newest first, a page at a time."""
-    found = services.store.list_rollouts(
+    found = services.store.rollouts.page(
         project=project,
         name=name,
         tag=tag,

@@ -72,10 +72,10 @@ def list_runs(
 ) -> Page[RunView]:
     """Newest first, a page at a time."""
     store = services.store
-    found = store.list_runs(
+    found = store.runs.page(
         project=project,
         states=state,
-        sweep_id=store.find_sweep(sweep).id if sweep is not None else None,
+        sweep_id=store.sweeps.find(sweep).id if sweep is not None else None,
         name=name,
         tag=tag,
         search=search,

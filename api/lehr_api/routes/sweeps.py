@@ -51,7 +51,7 @@ def list_sweeps(
     cursor: Cursor = None,
 ) -> Page[SweepView]:
     """Newest first, a page at a time."""
-    found = services.store.list_sweeps(
+    found = services.store.sweeps.page(
         project=project,
         name=name,
         tag=tag,

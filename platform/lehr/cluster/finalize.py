@@ -73,7 +73,7 @@ def decide(run: RunRow, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
 
 def request_message(store: Store, run: RunRow) -> str | None:
     """What was said with the request that holds for the run now."""
-    requests = store.requests(run.id)
+    requests = store.requests.of_run(run.id)
     return requests[-1].message if requests and requests[-1].kind == run.desired else None
 
 
@@ -84,8 +84,8 @@ def finalize(store: Store, attempt_id: str) -> RunState | None:
     transition stands, and the decision is made again from what is then recorded.
     """
     for _ in range(10):
-        attempt = store.attempt(attempt_id)
-        run = store.run(attempt.run_id)
+        attempt = store.attempts.get(attempt_id)
+        run = store.runs.get(attempt.run_id)
         state = RunState(run.state)
         if run.attempt != attempt.number or not state.active:
             return None
@@ -106,11 +106,11 @@ def give_up(store: Store, run_id: str, reason: str) -> None:
     """
     cause = internal(reason)
     for _ in range(10):
-        run = store.run(run_id)
+        run = store.runs.get(run_id)
         state = RunState(run.state)
         if state.ended or state is RunState.PAUSED:
             break
-        if store.transition(
+        if store.transitions.apply(
             run.id,
             old=state,
             new=RunState.FAILED,
@@ -120,9 +120,9 @@ def give_up(store: Store, run_id: str, reason: str) -> None:
             actor="dispatcher",
         ):
             break
-    for attempt in store.attempts(run_id):
+    for attempt in store.attempts.of_run(run_id):
         if attempt.open:
-            store.close_attempt(attempt.id)
+            store.attempts.close(attempt.id)
 
 
 def _carry_out(store: Store, run: RunRow, state: RunState, decided: Outcome) -> bool:
@@ -135,7 +135,7 @@ def _carry_out(store: Store, run: RunRow, state: RunState, decided: Outcome) -> 
         changes[column] = getattr(run, column) + 1
     for new in moves:
         last = new is decided.state
-        moved = store.transition(
+        moved = store.transitions.apply(
             run.id,
             old=state,
             new=new,

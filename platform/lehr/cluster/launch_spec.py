@@ -11,7 +11,7 @@ import yaml
 
 from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
-from lehr.store.records.uploads import THERE
+from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, Orders

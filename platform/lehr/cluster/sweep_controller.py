@@ -38,7 +38,7 @@ class SweepController:
     def look_at_all(self) -> None:
         """When a server starts: whatever had been about to happen."""
         with self._guard:
-            self._dirty.update(self._store.unended_sweeps())
+            self._dirty.update(self._store.sweeps.unended())
 
     def changed(self, change: Change) -> None:
         """From any thread; quick."""
@@ -68,22 +68,22 @@ class SweepController:
     def _pruned_sweep(self, run_id: str) -> str | None:
         """The run's sweep, if what the run says may end it or others."""
         if run_id not in self._sweep_of:
-            run = self._store.run(run_id)
-            sweep = self._store.sweep(run.sweep_id) if run.sweep_id is not None else None
+            run = self._store.runs.get(run_id)
+            sweep = self._store.sweeps.get(run.sweep_id) if run.sweep_id is not None else None
             pruned = sweep is not None and sweep.spec.get("pruning") is not None
             self._sweep_of[run_id] = run.sweep_id if pruned else None
         return self._sweep_of[run_id]
 
     def _look(self, sweep_id: str) -> None:
-        sweep = self._store.sweep(sweep_id)
+        sweep = self._store.sweeps.get(sweep_id)
         spec = SweepSpec.model_validate(sweep.spec)
-        standing = self._store.standing(sweep_id)
+        standing = self._store.sweep_progress.trials(sweep_id)
         stopped = sweep.stopped is not None
         trials = [_trial(one) for one in standing]
         if needs_reports(spec, trials, stopped=stopped):
             reports = self._read_reports(spec, standing)
             heard = [one.run_id for one, seen in zip(standing, reports, strict=True) if seen]
-            held_out = self._store.held_out(heard) if is_measured(spec.metric.name) else {}
+            held_out = self._store.events.held_out(heard) if is_measured(spec.metric.name) else {}
             trials = [
                 _trial(one, seen, held_out.get(one.run_id))
                 for one, seen in zip(standing, reports, strict=True)
@@ -94,12 +94,12 @@ class SweepController:
     def _carry_out(
         self, sweep: SweepRow, spec: SweepSpec, trials: Sequence[TrialState], decision: Decision
     ) -> None:
-        if decision.stop is not None and self._store.stop_sweep(
+        if decision.stop is not None and self._store.sweep_progress.stop(
             sweep.id, decision.stop, actor="sweep"
         ):
             log.warning("sweep %s stops: %s", sweep.id, decision.stop)
         for give in decision.prune:
-            if self._store.prune_run(give.run_id, give.attempt, give.message):
+            if self._store.requests.prune(give.run_id, give.attempt, give.message):
                 log.info("run %s is pruned: %s", give.run_id, give.message)
         if decision.points:
             known = len(trials)
@@ -107,17 +107,17 @@ class SweepController:
                 made = trials_at(spec, decision.points, first=known + 1)
             except SpecError as error:
                 # The ends of each range were checked, but not every combination of values.
-                self._store.stop_sweep(
+                self._store.sweep_progress.stop(
                     sweep.id, f"the next trial cannot be created: {error}", actor="sweep"
                 )
                 return
-            self._store.add_trials(sweep.id, made, known=known, actor="sweep")
+            self._store.sweep_progress.add_trials(sweep.id, made, known=known, actor="sweep")
 
     def _read_reports(
         self, spec: SweepSpec, standing: Sequence[TrialProgress]
     ) -> list[tuple[TrialReport, ...]]:
         name = spec.metric.name
-        latest = self._store.latest([one.run_id for one in standing], [name])
+        latest = self._store.series.latest([one.run_id for one in standing], [name])
         found: list[tuple[TrialReport, ...]] = []
         for one in standing:
             newest = latest.get(one.run_id, {}).get(name)
@@ -134,7 +134,7 @@ class SweepController:
 
     def _report(self, one: TrialProgress, name: str) -> tuple[TrialReport, ...]:
         try:
-            series = self._store.series(one.run_id, name, x_axis="time", exact=True)
+            series = self._store.series.read(one.run_id, name, x_axis="time", exact=True)
         except NotFound:
             return ()
         began = one.started_at or 0.0

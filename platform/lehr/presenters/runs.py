@@ -13,12 +13,14 @@ from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.flops import flops_per_token
+from lehr.presenters.streams import latest_values
 from lehr.schemas import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
 from lehr_trainer.contract.records import Notice, Started, Warning_
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
     from lehr.store import Store
+    from lehr.store.streams.values import LatestValue
     from lehr.store.tables import Attempt, RunRow
 
 CORE_METRICS = (
@@ -76,8 +78,8 @@ class RunPresenter:
 
     def detail(self, run: RunRow) -> RunDetail:
         [fields] = self._fields([run], look=True)
-        attempts = self._store.attempts(run.id)
-        sizes = {attempt.number: self._store.stream_sizes(attempt.id) for attempt in attempts}
+        attempts = self._store.attempts.of_run(run.id)
+        sizes = {attempt.number: self._store.streams.sizes(attempt.id) for attempt in attempts}
         return RunDetail(
             **fields,
             spec=run.spec,
@@ -98,19 +100,20 @@ class RunPresenter:
         return self._alerts.of(run, fields["step"], look=True)
 
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
-        return self._store.latest(list(run_ids), CORE_METRICS)
+        found = self._store.series.latest(list(run_ids), CORE_METRICS)
+        return {run_id: latest_values(latest) for run_id, latest in found.items()}
 
     def _fields(self, runs: Sequence[RunRow], *, look: bool = False) -> list[dict[str, Any]]:
         store = self._store
         tried = [run.id for run in runs if run.attempt]
         live = [run.id for run in runs if RunState(run.state).active]
-        attempts = store.newest_attempts(tried)
-        latest = store.latest(tried, CORE_METRICS)
-        trends = store.trend(tried, "train/loss", TREND_POINTS)
+        attempts = store.attempts.newest(tried)
+        latest = store.series.latest(tried, CORE_METRICS)
+        trends = store.series.trend(tried, "train/loss", TREND_POINTS)
         silences = self._silences() if live else {}
-        step_times = store.trend(live, "step_time_s", TREND_POINTS)
-        trials = store.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
-        rollouts = store.rollouts_of_runs([run.id for run in runs if run.sweep_id is None])
+        step_times = store.series.trend(live, "step_time_s", TREND_POINTS)
+        trials = store.sweeps.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
+        rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
         said = {run.id: self._listen(run) for run in runs if run.attempt}
         return [
             _run_fields(
@@ -129,7 +132,7 @@ class RunPresenter:
         ]
 
     def _diagnosed(
-        self, run: RunRow, attempt: Attempt | None, latest: dict[str, Latest], *, look: bool
+        self, run: RunRow, attempt: Attempt | None, latest: dict[str, LatestValue], *, look: bool
     ) -> list[str]:
         step = _step(attempt, latest) if latest else None
         look = look or RunState(run.state).active
@@ -143,7 +146,7 @@ class RunPresenter:
         said = _understand(
             [
                 stored.record
-                for stored in self._store.records(run.id, {"started", "warning", "notice"})
+                for stored in self._store.events.records(run.id, {"started", "warning", "notice"})
                 if stored.attempt == run.attempt
             ]
         )
@@ -177,7 +180,7 @@ def attempt_view(attempt: Attempt, sizes: dict[str, int]) -> AttemptView:
 def _run_fields(
     run: RunRow,
     attempt: Attempt | None,
-    latest: dict[str, Latest],
+    latest: dict[str, LatestValue],
     trend: list[float],
     step_time_s: float | None,
     parameters: dict[str, Any],
@@ -220,7 +223,7 @@ def _run_fields(
         "tokens_per_step": train["batch"]["sequences"] * train["batch"]["sequence_length"],
         "parameters": said.parameters,
         "flops_per_token": flops_per_token(train),
-        "latest": latest,
+        "latest": latest_values(latest),
         "trend": trend,
         "parameters_varied": parameters,
         "eta_s": (train["steps"] - step) * step_time_s if moving else None,
@@ -241,7 +244,7 @@ def _device(said: str | None, gpus: int) -> str | None:
     return "cpu (logical GPU)" if said == "cpu" and gpus else said
 
 
-def _step(attempt: Attempt | None, latest: dict[str, Latest]) -> int | None:
+def _step(attempt: Attempt | None, latest: dict[str, LatestValue]) -> int | None:
     """Of the newest attempt; before it has one, where the run was when it last spoke."""
     if attempt is not None and attempt.last_step is not None:
         return attempt.last_step
@@ -254,7 +257,9 @@ def _gpus(attempt: Attempt) -> list[GpuRef]:
     ]
 
 
-def _alerts(latest: dict[str, Latest], said: TrainerSummary, diagnosed: list[str]) -> list[str]:
+def _alerts(
+    latest: dict[str, LatestValue], said: TrainerSummary, diagnosed: list[str]
+) -> list[str]:
     """What a person should look at, in words."""
     loss = latest.get("val/loss")
     alerts = list(diagnosed)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def archive_run(context: Context, run: RunRow) -> RunDetail:
     """Raises Conflict for a run that has not ended."""
-    return context.presenter.runs.detail(context.store.set_run_archived(run.id, True))
+    return context.presenter.runs.detail(context.store.runs.set_archived(run.id, True))
 
 
 def unarchive_run(context: Context, run: RunRow) -> RunDetail:
     """Raises Conflict for a run that was deleted."""
-    return context.presenter.runs.detail(context.store.set_run_archived(run.id, False))
+    return context.presenter.runs.detail(context.store.runs.set_archived(run.id, False))
 
 
 def archive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
@@ -33,12 +33,12 @@ def archive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
     """
     store = context.store
     with store.transaction():
-        runs = store.runs_of_sweep(sweep.id)
+        runs = store.sweeps.runs(sweep.id)
         refuse_unfinished(sweep, runs, "archived")
         for run in runs:
-            store.set_run_archived(run.id, True)
-        store.set_sweep_archived(sweep.id, True)
-    return context.presenter.sweeps.detail(store.sweep(sweep.id))
+            store.runs.set_archived(run.id, True)
+        store.sweeps.set_archived(sweep.id, True)
+    return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
 def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
@@ -49,14 +49,14 @@ def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
     """
     store = context.store
     with store.transaction():
-        deleted = store.deleted_runs()
-        runs = [run for run in store.runs_of_sweep(sweep.id) if run.id not in deleted]
+        deleted = store.runs.deleted_ids()
+        runs = [run for run in store.sweeps.runs(sweep.id) if run.id not in deleted]
         if not runs:
             raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is left.")
         for run in runs:
-            store.set_run_archived(run.id, False)
-        store.set_sweep_archived(sweep.id, False)
-    return context.presenter.sweeps.detail(store.sweep(sweep.id))
+            store.runs.set_archived(run.id, False)
+        store.sweeps.set_archived(sweep.id, False)
+    return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
 def archive_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
@@ -78,9 +78,9 @@ def unarchive_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
 
 
 def _set_rollout(context: Context, rollout: RolloutRow, *, archived: bool) -> RolloutDetail:
-    context.store.set_rollout_archived(rollout.id, archived=archived)
+    context.store.rollouts.set_archived(rollout.id, archived=archived)
     context.dispatcher.wake()
-    return context.presenter.rollouts.detail(context.store.rollout(rollout.id))
+    return context.presenter.rollouts.detail(context.store.rollouts.get(rollout.id))
 
 
 def refuse_unfinished(sweep: SweepRow, runs: Sequence[RunRow], what: str) -> None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def cancel_run(context: Context, run: RunRow) -> RunDetail:
-    context.store.set_desired(run.id, Desired.CANCEL, actor="user")
+    context.store.requests.set_desired(run.id, Desired.CANCEL, actor="user")
     context.dispatcher.wake()
-    return context.presenter.runs.detail(context.store.run(run.id))
+    return context.presenter.runs.detail(context.store.runs.get(run.id))
 
 
 def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
@@ -23,16 +23,18 @@ def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
     store = context.store
     with store.transaction():
         if context.presenter.sweeps.detail(sweep).trials_remaining:
-            store.stop_sweep(sweep.id, "cancelled", actor="user", waiting_too=False)
-        for run in store.runs_of_sweep(sweep.id):
+            store.sweep_progress.stop(sweep.id, "cancelled", actor="user", waiting_too=False)
+        for run in store.sweeps.runs(sweep.id):
             if not RunState(run.state).ended:
-                store.set_desired(run.id, Desired.CANCEL, actor="user", message="sweep cancelled")
+                store.requests.set_desired(
+                    run.id, Desired.CANCEL, actor="user", message="sweep cancelled"
+                )
     context.dispatcher.wake()
-    return context.presenter.sweeps.detail(store.sweep(sweep.id))
+    return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
 def cancel_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
     """Stop its run, and start nothing more of it."""
-    context.store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
+    context.store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor="user")
     context.dispatcher.wake()
-    return context.presenter.rollouts.detail(context.store.rollout(rollout.id))
+    return context.presenter.rollouts.detail(context.store.rollouts.get(rollout.id))

@@ -10,7 +10,7 @@ from lehr import home as homes
 from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, NotFound, nearest
-from lehr.store.records.uploads import CopyReport
+from lehr.store.records.checkpoints import CopyReport
 from lehr_trainer.contract import layout
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def order_checkpoint(context: Context, run: RunRow) -> RunDetail:
     """Have the run save a checkpoint at its next step."""
-    context.store.order_checkpoint(run.id, actor="user")
+    context.store.requests.order_checkpoint(run.id, actor="user")
     context.dispatcher.wake()
-    return context.presenter.runs.detail(context.store.run(run.id))
+    return context.presenter.runs.detail(context.store.runs.get(run.id))
 
 
 def verify(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointVerdict:
@@ -107,32 +107,32 @@ def delete_checkpoint(
     locations.require_own()
     estimate = locations.weigh()
     with store.transaction():
-        why = _why_needed(context, store.run(run.id), row)
+        why = _why_needed(context, store.runs.get(run.id), row)
         if why is not None:
             raise Conflict(f"the checkpoint at step {step:,} is needed: {why}.")
         # From here on nobody begins from it, whatever becomes of the removal.
-        store.remove_checkpoint(run.id, attempt=row.attempt, step=row.step)
+        store.checkpoints.mark_removed(run.id, attempt=row.attempt, step=row.step)
     locations.remove_folder()
     if locations.copy_url is not None:
         locations.remove_copy()
-        store.note_copies(run.id, [CopyReport(row.path, locations.copy_url, "removed")])
+        store.checkpoints.note_copies(run.id, [CopyReport(row.path, locations.copy_url, "removed")])
     return estimate.model_copy(update={"deleted": True})
 
 
 def _locate(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointLocations:
-    row = find(run, context.store.checkpoints(run.id), step, attempt)
+    row = find(run, context.store.checkpoints.of_run(run.id), step, attempt)
     return CheckpointLocations(homes.runs_dir(context.home), run, row)
 
 
 def _why_needed(context: Context, run: RunRow, row: CheckpointRow) -> str | None:
     """Why this one cannot be deleted now; None when it can."""
     store, state = context.store, RunState(run.state)
-    forks = store.pinned_by_forks(run.id, row.path)
+    forks = store.checkpoints.pinned_by_forks(run.id, row.path)
     if forks:
         return f"{forks[0].name} ({forks[0].id}) waits to start from it"
     if state.active:
         return f"{run.name} is running and manages its own checkpoints"
-    newest = max(store.checkpoints(run.id), key=lambda one: (one.attempt, one.step))
+    newest = max(store.checkpoints.of_run(run.id), key=lambda one: (one.attempt, one.step))
     if not state.ended and (newest.attempt, newest.step) == (row.attempt, row.step):
         return f"{run.name} is {run.state} and would resume from it"
     return None

@@ -16,9 +16,9 @@ from lehr.presenters.runs import CORE_METRICS
 from lehr.schemas import ComparisonView, DifferenceView, RunResultView
 
 if TYPE_CHECKING:
-    from lehr.schemas import MetricInfo
     from lehr.services.context import Context
     from lehr.store import Store
+    from lehr.store.streams.values import MetricSummary
     from lehr.store.tables import RunRow
 
 CompareAxis = Literal["step", "tokens", "time", "flops"]
@@ -35,13 +35,13 @@ def compare_runs(
         UserError: they are fewer than two.
     """
     store = context.store
-    runs = list({one.id: one for one in map(store.find_run, refs)}.values())
+    runs = list({one.id: one for one in map(store.runs.find, refs)}.values())
     if len(runs) < 2:
         raise UserError("a comparison needs two different runs.")
-    infos = [store.metric_names(run.id) for run in runs]
+    infos = [store.series.metrics(run.id) for run in runs]
     _refuse_unknown(metric, infos)
     curves = _curves(store, runs, infos, metric, x_axis)
-    held_out = store.held_out(run.id for run in runs)
+    held_out = store.events.held_out(run.id for run in runs)
     compared = [
         ComparedRun(
             run.id,
@@ -90,7 +90,7 @@ def compare_runs(
 def _curves(
     store: Store,
     runs: Sequence[RunRow],
-    infos: Sequence[Sequence[MetricInfo]],
+    infos: Sequence[Sequence[MetricSummary]],
     metric: str,
     x_axis: CompareAxis,
 ) -> list[Points]:
@@ -126,7 +126,7 @@ def _points(
     cost = flops_per_token(run.spec["train"]) if x_axis == "flops" else 1.0
     if cost is None:
         return []
-    series = store.series(
+    series = store.series.read(
         run.id,
         metric,
         x_axis="tokens" if x_axis == "flops" else x_axis,
@@ -137,7 +137,7 @@ def _points(
     return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
 
 
-def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricInfo]]) -> None:
+def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> None:
     """Raises NotFound for a metric that no run has, unless it is one that will come."""
     names = sorted({one.name for known in infos for one in known})
     if metric in names or metric in CORE_METRICS or not names:
@@ -149,14 +149,14 @@ def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricInfo]]) -> None:
     )
 
 
-def _median(store: Store, run: RunRow, known: Sequence[MetricInfo], name: str) -> float | None:
+def _median(store: Store, run: RunRow, known: Sequence[MetricSummary], name: str) -> float | None:
     """A metric's median over the run; None when it has none."""
     if not any(one.name == name for one in known):
         return None
-    values = [y for y in store.series(run.id, name).y if math.isfinite(y)]
+    values = [y for y in store.series.read(run.id, name).y if math.isfinite(y)]
     return statistics.median(values) if values else None
 
 
-def _memory(known: Sequence[MetricInfo]) -> float | None:
+def _memory(known: Sequence[MetricSummary]) -> float | None:
     most = {one.name: one.maximum for one in known}
     return most.get("memory/peak_bytes") or most.get("memory/rss_bytes")

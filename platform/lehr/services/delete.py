@@ -10,7 +10,7 @@ from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.errors import Conflict
 from lehr.schemas import Deletion, SweepDeletion
 from lehr.services.archive import refuse_unfinished, unfinished_runs
-from lehr.store.records.uploads import CopyReport
+from lehr.store.records.checkpoints import CopyReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def estimate_run_deletion(context: Context, run: RunRow) -> Deletion:
     """What deleting the run would free; deletes nothing."""
-    return _estimate_run(context, run, deleted=run.id in context.store.deleted_runs())
+    return _estimate_run(context, run, deleted=run.id in context.store.runs.deleted_ids())
 
 
 def delete_run(context: Context, run: RunRow) -> Deletion:
@@ -35,22 +35,22 @@ def delete_run(context: Context, run: RunRow) -> Deletion:
     folder = own_folder(homes.runs_dir(context.home), run.id)
     freed = _estimate_run(context, run, deleted=True)
     message = f"freed {freed.bytes:,} bytes" if freed.bytes else None
-    store.mark_deleted(run.id, message=message)
-    store.forget_streams(run.id)
+    store.runs.mark_deleted(run.id, message=message)
+    store.streams.forget(run.id)
     if folder.is_dir():
         shutil.rmtree(folder)
     for one in copies:
         assert one.copy_url is not None
         one.remove_copy()
-        store.note_copies(run.id, [CopyReport(one.row.path, one.copy_url, "removed")])
+        store.checkpoints.note_copies(run.id, [CopyReport(one.row.path, one.copy_url, "removed")])
     return freed
 
 
 def estimate_sweep_deletion(context: Context, sweep: SweepRow) -> SweepDeletion:
     """What deleting the sweep would free; deletes nothing."""
     store = context.store
-    deleted = store.deleted_runs()
-    runs = [run for run in store.runs_of_sweep(sweep.id) if run.id not in deleted]
+    deleted = store.runs.deleted_ids()
+    runs = [run for run in store.sweeps.runs(sweep.id) if run.id not in deleted]
     notes = []
     unfinished = unfinished_runs(runs)
     if unfinished:
@@ -69,26 +69,26 @@ def delete_sweep(context: Context, sweep: SweepRow) -> SweepDeletion:
         Conflict: a run has not ended, or a fork needs a checkpoint of one.
     """
     store = context.store
-    runs = store.runs_of_sweep(sweep.id)
+    runs = store.sweeps.runs(sweep.id)
     refuse_unfinished(sweep, runs, "deleted")
     waiting = _forks_outside(context, runs)
     if waiting:
         raise Conflict(f"{sweep.name} ({sweep.id}) is needed: {'; '.join(waiting)}.")
     freed = [delete_run(context, run) for run in runs]
-    store.set_sweep_archived(sweep.id, True)
+    store.sweeps.set_archived(sweep.id, True)
     return _sum(sweep, freed, deleted=True, notes=[])
 
 
 def refuse_deleted(context: Context, run: RunRow) -> None:
     """Raises Conflict for a run of which only the record is left."""
-    if run.id in context.store.deleted_runs():
+    if run.id in context.store.runs.deleted_ids():
         raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
 
 
 def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
     store = context.store
     folder = homes.runs_dir(context.home) / run.id
-    streams = store.stored_bytes(run.id)
+    streams = store.streams.stored_bytes(run.id)
     inside = () if folder.is_symlink() else folder.rglob("*")
     files = sum(p.lstat().st_size for p in inside if p.is_symlink() or p.is_file())
     checkpoints = _checkpoints(context, run)
@@ -108,7 +108,7 @@ def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
         notes.append("its run directory is not on this machine; what is on nodes stays there")
     if run.sweep_id is not None:
         notes.append("it is a trial of a sweep, which keeps its place but loses its value")
-    forks = [fork.id for fork in store.forks_waiting(run.id)]
+    forks = [fork.id for fork in store.runs.waiting_forks(run.id)]
     if forks:
         notes.append(f"refused for now: forks need its checkpoints ({', '.join(forks)})")
     return Deletion(
@@ -126,13 +126,15 @@ def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
 
 def _checkpoints(context: Context, run: RunRow) -> list[CheckpointLocations]:
     runs_dir = homes.runs_dir(context.home)
-    return [CheckpointLocations(runs_dir, run, row) for row in context.store.checkpoints(run.id)]
+    return [
+        CheckpointLocations(runs_dir, run, row) for row in context.store.checkpoints.of_run(run.id)
+    ]
 
 
 def _forks_outside(context: Context, runs: Sequence[RunRow]) -> list[str]:
     found = []
     for run in runs:
-        forks = context.store.forks_waiting(run.id)
+        forks = context.store.runs.waiting_forks(run.id)
         if forks:
             names = ", ".join(f"{fork.name} ({fork.id})" for fork in forks)
             found.append(f"{names} would begin from a checkpoint of {run.name}")

@@ -39,16 +39,18 @@ def extend_sweep(
     store = context.store
 
     def record() -> SweepDetail:
-        before = SweepSpec.model_validate(store.sweep(sweep.id).spec)
-        known = [trial.parameters for trial in store.trials(sweep.id)]
+        before = SweepSpec.model_validate(store.sweeps.get(sweep.id).spec)
+        known = [trial.parameters for trial in store.sweeps.trials(sweep.id)]
         spec = extended(before, parameters=parameters, points=points, trials=trials)
         added = _added(spec, known)
         checks.check_sweep(context, added)
-        if not store.add_trials(sweep.id, added, known=len(known), actor="user", spec=spec):
+        if not store.sweep_progress.add_trials(
+            sweep.id, added, known=len(known), actor="user", spec=spec
+        ):
             raise Conflict(
                 f"{sweep.name} ({sweep.id}) has been extended meanwhile.", hint="Try again."
             )
-        return context.presenter.sweeps.detail(store.sweep(sweep.id))
+        return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
     request = {"parameters": parameters, "points": points, "trials": trials}
     return Operation(f"extension of {sweep.id}", request, check=nothing_to_check, record=record)

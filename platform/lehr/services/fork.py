@@ -10,7 +10,7 @@ from lehr.control import forks
 from lehr.errors import Conflict
 from lehr.services import checks
 from lehr.services.once import Operation
-from lehr.store.records.uploads import THERE
+from lehr.store.records.checkpoints import THERE
 
 if TYPE_CHECKING:
     from lehr.schemas import RunDetail
@@ -44,7 +44,7 @@ def fork_run(
         Conflict: the checkpoint does not lie where this run's checkpoints must lie.
     """
     store = context.store
-    point = forks.choose(run.name, store.checkpoints(run.id), step)
+    point = forks.choose(run.name, store.checkpoints.of_run(run.id), step)
     checks.refuse_relative_paths(changes)
     spec = forks.fork_spec(run.spec, changes, step=point.step)
     locations = CheckpointLocations(homes.runs_dir(context.home), run, point)
@@ -66,8 +66,8 @@ def fork_run(
     def record() -> RunDetail:
         with store.transaction():
             # Again, where no deletion can come in between.
-            forks.choose(run.name, store.checkpoints(run.id), point.step)
-            made = store.create_run(
+            forks.choose(run.name, store.checkpoints.of_run(run.id), point.step)
+            made = store.runs.create(
                 spec,
                 actor="user",
                 provenance={**provenance, "fork": origin},

@@ -31,4 +31,4 @@ def mirror_run(context: Context, run: RunRow, settings: WandbTracking) -> RunDet
     store = context.store
     request_for(context.home, run.id, settings, at=store.clock())
     store.notify(Change("run", run.id))
-    return context.presenter.runs.detail(store.run(run.id))
+    return context.presenter.runs.detail(store.runs.get(run.id))

@@ -66,16 +66,16 @@ def once(store: Store, key: str | None, operation: Operation[V], *, status: int)
     if key is None:
         return Answer(_plain(operation.run()), status)
     digest = _digest(operation)
-    before = store.idempotent(key, digest)
+    before = store.idempotency.answer(key, digest)
     if before is None:
         operation.check()
         # Looked up again inside: another thread may have recorded it meanwhile. The key and what
         # it stands for are committed together, so that a crash cannot part them.
         with store.transaction():
-            before = store.idempotent(key, digest)
+            before = store.idempotency.answer(key, digest)
             if before is None:
                 body = _plain(operation.record())
-                store.remember(key, digest, status, body)
+                store.idempotency.remember(key, digest, status, body)
                 return Answer(body, status)
     return Answer(before.body, before.status, replayed=True)
 

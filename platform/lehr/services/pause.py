@@ -33,6 +33,6 @@ def resume_run(context: Context, run: RunRow) -> RunDetail:
 
 
 def _request(context: Context, run: RunRow, desired: Desired) -> RunDetail:
-    context.store.set_desired(run.id, desired, actor="user")
+    context.store.requests.set_desired(run.id, desired, actor="user")
     context.dispatcher.wake()
-    return context.presenter.runs.detail(context.store.run(run.id))
+    return context.presenter.runs.detail(context.store.runs.get(run.id))

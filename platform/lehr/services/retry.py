@@ -25,7 +25,7 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
     store = context.store
     with store.transaction():
         refuse_deleted(context, run)
-        moved = store.transition(
+        moved = store.transitions.apply(
             run.id,
             old=RunState.FAILED,
             new=RunState.QUEUED,
@@ -38,7 +38,7 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
     if not moved:
         raise Conflict(f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.")
     context.dispatcher.wake()
-    return context.presenter.runs.detail(store.run(run.id))
+    return context.presenter.runs.detail(store.runs.get(run.id))
 
 
 def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
@@ -48,7 +48,7 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
     """
 
     def record() -> SweepDetail:
-        context.store.retry_trials(sweep.id, actor="user")
-        return context.presenter.sweeps.detail(context.store.sweep(sweep.id))
+        context.store.sweep_progress.retry_trials(sweep.id, actor="user")
+        return context.presenter.sweeps.detail(context.store.sweeps.get(sweep.id))
 
     return Operation(f"retry of {sweep.id}", {}, check=nothing_to_check, record=record)

@@ -30,7 +30,7 @@ def submit_run(
         raise _of_another_kind(loaded)
 
     def record() -> RunDetail:
-        run = context.store.create_run(loaded, actor="user", provenance=provenance)
+        run = context.store.runs.create(loaded, actor="user", provenance=provenance)
         return context.presenter.runs.detail(run)
 
     return Operation(
@@ -55,7 +55,7 @@ def launch_sweep(
     trials = expand(loaded)
 
     def record() -> SweepDetail:
-        sweep = context.store.create_sweep(loaded, trials, actor="user", provenance=provenance)
+        sweep = context.store.sweeps.create(loaded, trials, actor="user", provenance=provenance)
         return context.presenter.sweeps.detail(sweep)
 
     return Operation(
@@ -80,7 +80,7 @@ def launch_rollout(
     planned = stages(loaded)
 
     def record() -> RolloutDetail:
-        rollout = context.store.create_rollout(
+        rollout = context.store.rollouts.create(
             loaded, [stage.name for stage in planned], provenance=provenance
         )
         return context.presenter.rollouts.detail(rollout)

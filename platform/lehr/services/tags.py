@@ -31,7 +31,7 @@ def checked_tag(tag: str) -> str:
 
 def replace_tags(context: Context, run: RunRow, tags: Sequence[str]) -> RunDetail:
     """Put these tags in place of the run's; one given twice counts once."""
-    changed = context.store.set_run_tags(run.id, list(dict.fromkeys(tags)))
+    changed = context.store.runs.set_tags(run.id, list(dict.fromkeys(tags)))
     return context.presenter.runs.detail(changed)
 
 
@@ -45,12 +45,12 @@ def change_tags(
     """
     store = context.store
     with store.transaction():
-        wanted = dict.fromkeys([*store.run(run.id).tags, *add])
+        wanted = dict.fromkeys([*store.runs.get(run.id).tags, *add])
         tags = [tag for tag in wanted if tag not in remove]
         if len(tags) > MOST_TAGS:
             raise UserError(
                 f"{run.name} would have {len(tags)} tags; a run has at most {MOST_TAGS}.",
                 hint="Remove some in the same request.",
             )
-        changed = store.set_run_tags(run.id, tags)
+        changed = store.runs.set_tags(run.id, tags)
     return context.presenter.runs.detail(changed)

@@ -15,11 +15,13 @@ from pydantic import ValidationError
 from sqlmodel import Session
 
 from lehr.control.lifecycle import RunState
-from lehr.store.base import StoreBase
-from lehr.store.records.attempts import get_attempt, mark_removed, put_checkpoint
-from lehr.store.records.runs import get_run
+from lehr.store.database import Clock, Database
+from lehr.store.records.attempts import get_attempt
+from lehr.store.records.checkpoints import note_removed, put_checkpoint
+from lehr.store.records.run_rows import announce_run, get_run
 from lehr.store.records.transitions import transition_run
 from lehr.store.streams import index
+from lehr.store.streams.index import Readers
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.layout import EVENTS
@@ -54,8 +56,15 @@ class _News:
     upto: int
 
 
-class EventApplier(StoreBase):
-    def apply_events(self, attempt_id: str) -> list[AppliedEvents]:
+class EventApplier:
+    """Applies what attempts recorded in ``events.jsonl`` to the rows of ``lehr.db``."""
+
+    def __init__(self, db: Database, index: Readers, clock: Clock) -> None:
+        self._db = db
+        self._index = index
+        self._clock = clock
+
+    def apply(self, attempt_id: str) -> list[AppliedEvents]:
         """Carries out what the attempt said since the last time, in one transaction.
 
         The first ``started`` makes the run running, checkpoints are registered or noted as gone,
@@ -63,20 +72,21 @@ class EventApplier(StoreBase):
         attempt that was superseded stay history: they change its own row alone.
         """
         while True:
-            applied = self._attempt_row(attempt_id).events_applied
+            with self._db.read() as session:
+                applied = get_attempt(session, attempt_id).events_applied
             news = self._news(attempt_id, applied)
             if news is None:
                 return []
             # A step alone is applied again after a power cut: not worth a flush to disk.
-            with self.db.write(durable=bool(news.records), what="apply_events") as session:
+            with self._db.write(durable=bool(news.records), what="apply_events") as session:
                 attempt = get_attempt(session, attempt_id)
                 if attempt.events_applied != applied:
                     continue  # Another thread was faster.
-                return self._apply(session, attempt, news)
+                return self._apply_news(session, attempt, news)
 
     def _news(self, attempt_id: str, applied: int) -> _News | None:
         run_id, _, number = attempt_id.rpartition("-")
-        with self.index.read() as connection:
+        with self._index.read() as connection:
             row = connection.execute(
                 "SELECT runs.id, indexed FROM streams JOIN runs ON runs.id = streams.run"
                 " WHERE runs.run=? AND attempt=? AND name=?",
@@ -97,13 +107,13 @@ class EventApplier(StoreBase):
         records = [record for kind, body in rows if kind in _KINDS and (record := _read(body))]
         return _News(records, newest[0] if newest else None, upto)
 
-    def _apply(self, session: Session, attempt: Attempt, news: _News) -> list[AppliedEvents]:
+    def _apply_news(self, session: Session, attempt: Attempt, news: _News) -> list[AppliedEvents]:
         run = get_run(session, attempt.run_id)
         stepped = news.step is not None and (
             attempt.last_step is None or news.step > attempt.last_step
         )
         if stepped:
-            attempt.last_step, attempt.last_step_at = news.step, self.clock()
+            attempt.last_step, attempt.last_step_at = news.step, self._clock()
         attempt.events_applied = news.upto
         session.add(attempt)
         done: list[AppliedEvents] = []
@@ -111,7 +121,7 @@ class EventApplier(StoreBase):
             done += self._apply_one(session, run, attempt, record)
         session.flush()
         if done or stepped:
-            self._run_changed(run)
+            announce_run(self._db, run)
         return done
 
     def _apply_one(
@@ -125,7 +135,7 @@ class EventApplier(StoreBase):
         if isinstance(record, Started) and run.state == RunState.STARTING.value:
             moved = transition_run(
                 session,
-                self,
+                self._db,
                 run.id,
                 old=RunState.STARTING,
                 new=RunState.RUNNING,
@@ -133,7 +143,7 @@ class EventApplier(StoreBase):
                 cause="started",
                 message=None,
                 actor="trainer",
-                at=self.clock(),
+                at=self._clock(),
             )
             return [AppliedEvents("running")] if moved else []
         if isinstance(record, CheckpointRecord):
@@ -145,7 +155,7 @@ class EventApplier(StoreBase):
             return [AppliedEvents("checkpoint", record.step)]
         if isinstance(record, CheckpointRemoved):
             number = _attempt_in(record.path, attempt.number)
-            removed = mark_removed(session, run.id, number, record.step, record.time)
+            removed = note_removed(session, run.id, number, record.step, record.time)
             return [AppliedEvents("checkpoint_removed", record.step)] if removed else []
         return []
 

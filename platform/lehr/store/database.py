@@ -10,7 +10,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from lehr import killpoints
 from lehr.errors import InternalError, StoreUnavailable
 from lehr.store.changes import Change, Changes
 from lehr.store.maintenance import migrate
+
+Clock = Callable[[], float]
+"""Seconds since the epoch."""
 
 BUSY_TIMEOUT_S = 10.0
 """How long to wait for a lock of another process (`lehr db backup`) before giving up."""

@@ -1,4 +1,4 @@
-"""``Store``: everything that is remembered, behind one object."""
+"""``Store``: opens a home's databases and holds the parts that read and write them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,26 @@ from lehr.errors import HomeUnusable, InternalError
 from lehr.filesystems import refuse_network_filesystem
 from lehr.store.apply_events import EventApplier
 from lehr.store.changes import Change, Changes
-from lehr.store.database import Database
+from lehr.store.database import Clock, Database
 from lehr.store.records.attempts import Attempts
+from lehr.store.records.checkpoints import Checkpoints
+from lehr.store.records.idempotency import IdempotencyKeys
 from lehr.store.records.nodes import Nodes
+from lehr.store.records.requests import Requests
 from lehr.store.records.rollout_progress import RolloutProgress
-from lehr.store.records.rollouts import RolloutRecords
-from lehr.store.records.runs import RunRecords
+from lehr.store.records.rollouts import Rollouts
+from lehr.store.records.runs import Runs
 from lehr.store.records.sweep_progress import SweepProgress
-from lehr.store.records.sweeps import SweepRecords
+from lehr.store.records.sweeps import Sweeps
 from lehr.store.records.transitions import Transitions
-from lehr.store.records.uploads import Copies
-from lehr.store.streams.replication import LOG_CAP, Streams
-from lehr.store.streams.series import Curves
+from lehr.store.streams.appender import Appender
+from lehr.store.streams.events import Events
+from lehr.store.streams.index import Readers
+from lehr.store.streams.logs import LOG_CAP, Logs
+from lehr.store.streams.reindex import open_index
+from lehr.store.streams.replica import Replica
+from lehr.store.streams.replication import Streams
+from lehr.store.streams.series import SeriesReader
 
 RESTORING = ".restoring"
 """A folder in the home while a backup is put in place; see ``lehr.store.maintenance.backup``."""
@@ -38,39 +46,37 @@ _open_homes: set[Path] = set()
 _open_guard = threading.Lock()
 
 
-class Store(
-    RunRecords,
-    SweepRecords,
-    SweepProgress,
-    RolloutRecords,
-    RolloutProgress,
-    Transitions,
-    Attempts,
-    Streams,
-    Curves,
-    EventApplier,
-    Copies,
-    Nodes,
-):
-    """What people asked for, what was decided, and what trainers said.
+class Store:
+    """The home's record, as parts: each holds one kind of thing.
 
-    All methods may be called from any thread. What a method returns is a copy: nothing that
-    happens later changes it. What a method recorded, when it returns, survives a power cut, but
-    for heartbeats, last steps and pending reasons, which are said again within seconds.
+    ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
+    ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes`` and ``idempotency`` are
+    ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` are the replica and its index.
+    ``event_applier`` carries what a stream holds over to ``lehr.db``.
 
-    One process holds a home's store, by the lock ``lehr.lock``; opening it takes the lock.
+    Threads: every method of the store and of its parts may be called from any thread. A returned
+    value is a copy: nothing that happens later changes it. ``streams.append`` waits for the one
+    thread that writes streams.
+
+    Transactions: each method that writes is one transaction. When it returns, what it recorded
+    survives a power cut, except for heartbeats, last steps and pending reasons, which are written
+    again within seconds. ``transaction()`` makes several calls one; it covers ``lehr.db`` alone.
+    Subscribers are called after the commit.
+
+    Ownership: one process holds a home's store, by the lock ``lehr.lock``; opening takes the lock
+    and ``close`` gives it back. The store owns the connections, the appender's thread and the
+    replica, and its parts share them: no part outlives it.
     """
 
     def __init__(
         self,
         home: Path,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         log_cap_bytes: int = LOG_CAP,
     ) -> None:
         self.home = homes.ensure_home(Path(home)).resolve()
         self.clock = clock
-        self.log_cap_bytes = log_cap_bytes
         filesystem = refuse_network_filesystem(self.home)
         with ExitStack() as undo:
             homes.acquire_lock(self.home)
@@ -84,9 +90,19 @@ class Store(
             self._changes = Changes()
             self.db = Database(self.home / "lehr.db", self._changes)
             undo.callback(self.db.close)
-            self._open_curves()
-            self._open_streams()
-            undo.callback(self._close_streams)
+            self._replica = Replica(homes.replica_dir(self.home))
+            path = self.home / "streams.db"
+            indexer = open_index(path, self._replica, clock)
+            self._index_writer = indexer.connection
+            undo.callback(self._index_writer.close)
+            self.index = Readers(path)
+            undo.callback(self.index.close)
+            self._appender = Appender(
+                indexer, self._replica, log_cap_bytes=log_cap_bytes, on_idle=self.db.optimize
+            )
+            undo.callback(self._appender.close)
+            self._compose(log_cap_bytes)
+            self.streams.close_deleted(self.runs.deleted_ids())
             self._undo = undo.pop_all()
         self._closed = False
         _log.info(
@@ -96,12 +112,31 @@ class Store(
             sqlite3.sqlite_version,
         )
 
+    def _compose(self, log_cap_bytes: int) -> None:
+        db, clock, index = self.db, self.clock, self.index
+        self.runs = Runs(db, clock)
+        self.attempts = Attempts(db, clock)
+        self.transitions = Transitions(db, clock)
+        self.requests = Requests(db, clock)
+        self.checkpoints = Checkpoints(db, clock)
+        self.sweeps = Sweeps(db, clock)
+        self.sweep_progress = SweepProgress(db, clock)
+        self.rollouts = Rollouts(db, clock)
+        self.rollout_progress = RolloutProgress(db, clock)
+        self.nodes = Nodes(db, clock)
+        self.idempotency = IdempotencyKeys(db, clock)
+        self.streams = Streams(self._replica, self._appender, index, db, self.attempts, clock)
+        self.logs = Logs(self.streams, self._replica, index, self.attempts, cap_bytes=log_cap_bytes)
+        self.events = Events(index)
+        self.series = SeriesReader(index)
+        self.event_applier = EventApplier(db, index, clock)
+
     @classmethod
     def open(
         cls,
         home: Path,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         log_cap_bytes: int = LOG_CAP,
     ) -> Self:
         """Opens the store of a home folder, making what is not there yet.

@@ -92,7 +92,7 @@ from lehr.specs import load_spec
 with served(Path(sys.argv[2])) as (api, address):
     setups = []
     for n in range(int(sys.argv[3])):
-        run = api.store.create_run(load_spec({**RUN_SPEC, "name": f"r{n}"}))
+        run = api.store.runs.create(load_spec({**RUN_SPEC, "name": f"r{n}"}))
         if n < int(sys.argv[4]):
             attempt = begin(api.store, run.id)
             setups.append({"run": run.id, "attempt": attempt, "token": attempt_token(run.id)})

@@ -18,7 +18,7 @@ def store(tmp_path):
 
 
 def submit(store, name, **changes):
-    return store.create_run(parse_spec({**RUN_SPEC, "name": name, **changes})).id
+    return store.runs.create(parse_spec({**RUN_SPEC, "name": name, **changes})).id
 
 
 def test_the_queue_is_in_the_order_of_its_turn_and_what_is_new_comes_last(store):

@@ -17,7 +17,7 @@ def submission(context: Context, **changes) -> Operation:
 
 
 def names(context: Context) -> list[str]:
-    return [run.name for run in context.store.list_runs().items]
+    return [run.name for run in context.store.runs.page().items]
 
 
 def failing(operation: Operation, error: Exception, *, at: str) -> Operation:

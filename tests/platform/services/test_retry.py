@@ -18,7 +18,7 @@ def failed(context: Context, run_id: str) -> RunRow:
     """The run, failed with something spent of each budget and a request that is still open."""
     store = context.store
     begin(store, run_id)
-    moved = store.transition(
+    moved = store.transitions.apply(
         run_id,
         old=RunState.STARTING,
         new=RunState.RUNNING,
@@ -28,9 +28,9 @@ def failed(context: Context, run_id: str) -> RunRow:
         set=dict.fromkeys(SPENT.values(), 2),
     )
     assert moved
-    store.set_desired(run_id, Desired.PAUSE, actor="user")
+    store.requests.set_desired(run_id, Desired.PAUSE, actor="user")
     end(store, run_id, RunState.FAILED)
-    return store.run(run_id)
+    return store.runs.get(run_id)
 
 
 def spent(run: RunRow) -> list[int]:
@@ -42,22 +42,22 @@ def test_a_retried_run_has_all_its_budgets_again(context):
     run = failed(context, run_id)
     assert spent(run) == [2, 2, 2]
     assert retry_run(context, run).state == "queued"
-    after = context.store.run(run_id)
+    after = context.store.runs.get(run_id)
     assert (after.desired, spent(after)) == (Desired.RUN, [0, 0, 0])
     assert context.dispatcher.woken == 1
 
 
 def test_a_retried_trial_has_all_its_budgets_again(context):
     sweep_id = launch_sweep(context, SWEEP_SPEC, {}, {}).run().id
-    run_id = context.store.runs_of_sweep(sweep_id)[0].id
+    run_id = context.store.sweeps.runs(sweep_id)[0].id
     failed(context, run_id)
-    retry_sweep(context, context.store.sweep(sweep_id)).run()
-    after = context.store.run(run_id)
+    retry_sweep(context, context.store.sweeps.get(sweep_id)).run()
+    after = context.store.runs.get(run_id)
     assert (after.state, after.desired, spent(after)) == ("queued", Desired.RUN, [0, 0, 0])
 
 
 def test_only_a_failed_run_is_retried(context):
-    run = context.store.run(submit_run(context, RUN_SPEC, {}, {}).run().id)
+    run = context.store.runs.get(submit_run(context, RUN_SPEC, {}, {}).run().id)
     with pytest.raises(Conflict, match="is queued; only a failed run can be retried"):
         retry_run(context, run)
     assert context.dispatcher.woken == 0

@@ -63,7 +63,7 @@ def filters(
     return wanted
 
 
-def page(
+def fetch_page(
     session: Session,
     table: type[Referable],
     wanted: Sequence[ColumnElement[bool]],

@@ -14,16 +14,16 @@ from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import ENDED, Desired
 from lehr.specs.run import RunSpec
-from lehr.store.base import StoreBase
 from lehr.store.changes import Change
+from lehr.store.database import Clock, Database
+from lehr.store.records.requests import add_request
 from lehr.store.records.rollouts import get_rollout, stage_rows
-from lehr.store.records.runs import insert_run
+from lehr.store.records.run_rows import announce_run, insert_run
 from lehr.store.tables import (
     GateVerdict,
     RolloutRow,
     RolloutRun,
     RolloutStage,
-    RunRequest,
     RunRow,
 )
 
@@ -31,8 +31,14 @@ PASSED, FAILED, CANCELLED = "passed", "failed", "cancelled"
 ACTOR = "rollout"
 
 
-class RolloutProgress(StoreBase):
-    def submit_stage_run(
+class RolloutProgress:
+    """Acts on a rollout's stages, each done once or not at all."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def submit_run(
         self,
         rollout_id: str,
         stage: int,
@@ -48,8 +54,8 @@ class RolloutProgress(StoreBase):
         None where it is there already, the rollout or the stage has ended, or an earlier stage
         has not passed.
         """
-        at = self.clock()
-        with self.db.write(what="submit_stage_run") as session:
+        at = self._clock()
+        with self._db.write(what="submit_stage_run") as session:
             rollout = get_rollout(session, rollout_id)
             stages = stage_rows(session, rollout_id)
             now = next((one for one in stages if one.number == stage), None)
@@ -78,13 +84,13 @@ class RolloutProgress(StoreBase):
                 now.started_at = at
                 session.add(now)
             session.flush()
-            self._run_changed(run)
-            self.db.changed(Change("rollout", rollout_id))
+            announce_run(self._db, run)
+            self._db.changed(Change("rollout", rollout_id))
             return run
 
     def record_verdicts(self, rollout_id: str, stage: int, found: Sequence[GateVerdict]) -> int:
         """How many were new: what a gate was found to be stays, whatever is found later."""
-        with self.db.write(what="record_verdicts") as session:
+        with self._db.write(what="record_verdicts") as session:
             if get_rollout(session, rollout_id).outcome is not None:
                 return 0
             known = set(
@@ -96,11 +102,11 @@ class RolloutProgress(StoreBase):
             )
             new = [verdict for verdict in found if verdict.gate not in known]
             for verdict in new:
-                verdict.rollout_id, verdict.stage, verdict.at = rollout_id, stage, self.clock()
+                verdict.rollout_id, verdict.stage, verdict.at = rollout_id, stage, self._clock()
                 session.add(verdict)
             if new:
                 session.flush()
-                self.db.changed(Change("rollout", rollout_id))
+                self._db.changed(Change("rollout", rollout_id))
             return len(new)
 
     def pass_stage(self, rollout_id: str, stage: int) -> bool:
@@ -108,8 +114,8 @@ class RolloutProgress(StoreBase):
 
         False if it, or the rollout, has ended already, or a gate of it failed.
         """
-        at = self.clock()
-        with self.db.write(what="pass_stage") as session:
+        at = self._clock()
+        with self._db.write(what="pass_stage") as session:
             rollout = get_rollout(session, rollout_id)
             stages = stage_rows(session, rollout_id)
             now = next((one for one in stages if one.number == stage), None)
@@ -128,10 +134,10 @@ class RolloutProgress(StoreBase):
             if now is stages[-1]:
                 rollout.outcome, rollout.ended_at = PASSED, at
                 session.add(rollout)
-            self.db.changed(Change("rollout", rollout_id))
+            self._db.changed(Change("rollout", rollout_id))
             return True
 
-    def end_rollout(
+    def end(
         self,
         rollout_id: str,
         outcome: Literal["failed", "cancelled"],
@@ -144,8 +150,8 @@ class RolloutProgress(StoreBase):
 
         ``stage``: only if it is at this one. False if it has ended already.
         """
-        at = self.clock()
-        with self.db.write(what="end_rollout") as session:
+        at = self._clock()
+        with self._db.write(what="end_rollout") as session:
             rollout = get_rollout(session, rollout_id)
             now = _current(stage_rows(session, rollout_id))
             at_another = stage is not None and (now is None or now.number != stage)
@@ -162,20 +168,17 @@ class RolloutProgress(StoreBase):
                     continue
                 run.desired = Desired.CANCEL.value
                 session.add(run)
-                session.add(
-                    RunRequest(
-                        run_id=run.id,
-                        attempt=run.attempt,
-                        kind=Desired.CANCEL.value,
-                        message=f"its rollout {outcome}: {reason}"
-                        if outcome == FAILED
-                        else "rollout cancelled",
-                        actor=actor,
-                        at=at,
-                    )
+                message = f"its rollout {outcome}: {reason}"
+                add_request(
+                    session,
+                    run,
+                    Desired.CANCEL.value,
+                    message if outcome == FAILED else "rollout cancelled",
+                    actor,
+                    at,
                 )
-                self._run_changed(run)
-            self.db.changed(Change("rollout", rollout_id))
+                announce_run(self._db, run)
+            self._db.changed(Change("rollout", rollout_id))
             return True
 
 

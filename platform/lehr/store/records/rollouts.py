@@ -9,16 +9,22 @@ from sqlmodel import Session, col, select
 
 from lehr.errors import NotFound
 from lehr.specs.rollout import RolloutSpec
-from lehr.store.base import StoreBase
 from lehr.store.changes import Change
-from lehr.store.records.lists import RowPage, filters, page
+from lehr.store.database import Clock, Database
+from lehr.store.records.lists import RowPage, fetch_page, filters
 from lehr.store.records.refs import find
-from lehr.store.records.runs import unused_id
+from lehr.store.records.run_rows import unused_id
 from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
 
 
-class RolloutRecords(StoreBase):
-    def create_rollout(
+class Rollouts:
+    """Rollouts, their stages, runs and gate verdicts: created, found, listed, archived."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def create(
         self,
         spec: RolloutSpec,
         stages: Sequence[str],
@@ -26,8 +32,8 @@ class RolloutRecords(StoreBase):
         provenance: Mapping[str, Any] | None = None,
     ) -> RolloutRow:
         """Records the rollout and the names of its stages, in order; its runs come one by one."""
-        at = self.clock()
-        with self.db.write() as session:
+        at = self._clock()
+        with self._db.write() as session:
             rollout = RolloutRow(
                 id=unused_id(session, RolloutRow),
                 name=spec.name,
@@ -42,20 +48,20 @@ class RolloutRecords(StoreBase):
             for number, name in enumerate(stages, start=1):
                 session.add(RolloutStage(rollout_id=rollout.id, number=number, name=name))
             session.flush()
-            self.db.changed(Change("rollout", rollout.id))
+            self._db.changed(Change("rollout", rollout.id))
             return rollout
 
-    def rollout(self, rollout_id: str) -> RolloutRow:
+    def get(self, rollout_id: str) -> RolloutRow:
         """By its whole id."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             return get_rollout(session, rollout_id)
 
-    def find_rollout(self, ref: str) -> RolloutRow:
+    def find(self, ref: str) -> RolloutRow:
         """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             return find(session, RolloutRow, ref, "rollout")
 
-    def list_rollouts(
+    def page(
         self,
         *,
         project: str | None = None,
@@ -70,17 +76,17 @@ class RolloutRecords(StoreBase):
         wanted = filters(
             RolloutRow, project=project, name=name, tag=tag, archived=archived, search=search
         )
-        with self.db.read() as session:
-            return page(session, RolloutRow, wanted, limit, cursor)
+        with self._db.read() as session:
+            return fetch_page(session, RolloutRow, wanted, limit, cursor)
 
-    def rollout_stages(self, rollout_id: str) -> list[RolloutStage]:
+    def stages(self, rollout_id: str) -> list[RolloutStage]:
         """In their order."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             return stage_rows(session, rollout_id)
 
-    def rollout_runs(self, rollout_id: str) -> list[tuple[RolloutRun, RunRow]]:
+    def runs(self, rollout_id: str) -> list[tuple[RolloutRun, RunRow]]:
         """In the order in which they were submitted."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(
                 select(RolloutRun, RunRow)
                 .join(RunRow, col(RunRow.id) == col(RolloutRun.run_id))
@@ -89,9 +95,9 @@ class RolloutRecords(StoreBase):
             )
             return [(link, run) for link, run in rows.all()]
 
-    def gate_verdicts(self, rollout_id: str) -> list[GateVerdict]:
+    def verdicts(self, rollout_id: str) -> list[GateVerdict]:
         """In the order in which they were found."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(
                 select(GateVerdict)
                 .where(GateVerdict.rollout_id == rollout_id)
@@ -99,9 +105,9 @@ class RolloutRecords(StoreBase):
             )
             return list(rows.all())
 
-    def rollouts_of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
+    def of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
         """By run id, the id of the rollout that the run belongs to."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(
                 select(RolloutRun.run_id, RolloutRun.rollout_id).where(
                     col(RolloutRun.run_id).in_(run_ids)
@@ -109,9 +115,9 @@ class RolloutRecords(StoreBase):
             )
             return dict(rows.all())
 
-    def unended_rollouts(self) -> list[str]:
+    def unended(self) -> list[str]:
         """Ids of the rollouts that go on, oldest first."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(
                 select(RolloutRow.id)
                 .where(col(RolloutRow.outcome).is_(None))
@@ -119,13 +125,13 @@ class RolloutRecords(StoreBase):
             )
             return list(rows.all())
 
-    def set_rollout_archived(self, rollout_id: str, archived: bool) -> RolloutRow:
+    def set_archived(self, rollout_id: str, archived: bool) -> RolloutRow:
         """Puts a rollout out of sight, or back; its runs are their own matter."""
-        with self.db.write() as session:
+        with self._db.write() as session:
             found = get_rollout(session, rollout_id)
             found.archived = archived
             session.add(found)
-            self.db.changed(Change("rollout", found.id))
+            self._db.changed(Change("rollout", found.id))
             return found
 
 

@@ -1,45 +1,41 @@
-"""Runs: recorded, found, listed."""
+"""Runs: submitted, found, listed, tagged, archived, deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sqlmodel import Session, col, select
+from sqlalchemy import bindparam, update
+from sqlmodel import col, select
 
-from lehr.control.lifecycle import ENDED, RunState
-from lehr.errors import Conflict, NotFound
+from lehr.control.lifecycle import RunState
+from lehr.errors import Conflict
 from lehr.specs.run import RunSpec
-from lehr.store.base import StoreBase
-from lehr.store.ids import new_id
-from lehr.store.records.lists import RowPage, filters, page
+from lehr.store.changes import Change
+from lehr.store.database import Clock, Database
+from lehr.store.records.lists import RowPage, fetch_page, filters
 from lehr.store.records.refs import find
-from lehr.store.tables import (
-    Attempt,
-    CheckpointRow,
-    IdempotencyRow,
-    RolloutRow,
-    RunRequest,
-    RunRow,
-    SweepRow,
-    Transition,
+from lehr.store.records.requests import add_request
+from lehr.store.records.run_rows import (
+    DELETE,
+    announce_run,
+    get_run,
+    insert_run,
+    is_deleted,
+    refuse_deleted,
+    waiting_forks,
 )
-
-DELETE = "delete"
-"""The request whose row says that a run's data was deleted: its tombstone."""
+from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow
 
 
-@dataclass(frozen=True)
-class StoredAnswer:
-    """What a request was answered the first time."""
+class Runs:
+    """Runs as they were submitted: created, found, listed, tagged, archived, deleted."""
 
-    status: int
-    body: dict[str, Any]
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
 
-
-class RunRecords(StoreBase):
-    def create_run(
+    def create(
         self,
         spec: RunSpec,
         *,
@@ -50,11 +46,11 @@ class RunRecords(StoreBase):
         forked_from: str | None = None,
     ) -> RunRow:
         """Records a run and puts it in the queue."""
-        with self.db.write() as session:
+        with self._db.write() as session:
             run = insert_run(
                 session,
                 spec,
-                at=self.clock(),
+                at=self._clock(),
                 actor=actor,
                 provenance=provenance,
                 sweep_id=sweep_id,
@@ -62,17 +58,17 @@ class RunRecords(StoreBase):
                 forked_from=forked_from,
             )
             session.flush()
-            self._run_changed(run)
+            announce_run(self._db, run)
             return run
 
-    def run(self, run_id: str) -> RunRow:
+    def get(self, run_id: str) -> RunRow:
         """By its whole id."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             return get_run(session, run_id)
 
-    def runs_by_id(self, run_ids: Collection[str]) -> list[RunRow]:
+    def by_ids(self, run_ids: Collection[str]) -> list[RunRow]:
         """Those of these ids that exist, newest first."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(
                 select(RunRow)
                 .where(col(RunRow.id).in_(run_ids))
@@ -80,14 +76,14 @@ class RunRecords(StoreBase):
             )
             return list(rows.all())
 
-    def find_run(self, ref: str) -> RunRow:
+    def find(self, ref: str) -> RunRow:
         """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             return find(session, RunRow, ref, "run")
 
-    def runs_by_state(self, states: Collection[RunState]) -> list[RunRow]:
+    def by_state(self, states: Collection[RunState]) -> list[RunRow]:
         """All runs in these states, oldest first."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(
                 select(RunRow)
                 .where(col(RunRow.state).in_([str(state) for state in states]))
@@ -95,16 +91,16 @@ class RunRecords(StoreBase):
             )
             return list(rows.all())
 
-    def tracked_runs(self) -> list[RunRow]:
+    def tracked(self) -> list[RunRow]:
         """Runs whose spec asks for a mirror in W&B, archived ones too, oldest first."""
         mode = col(RunRow.spec)["tracking"]["wandb"]["mode"].as_string()
-        with self.db.read() as session:
+        with self._db.read() as session:
             wanted = (
                 select(RunRow).where(mode.in_(["online", "offline"])).order_by(col(RunRow.number))
             )
             return list(session.exec(wanted).all())
 
-    def list_runs(
+    def page(
         self,
         *,
         project: str | None = None,
@@ -125,12 +121,12 @@ class RunRecords(StoreBase):
             wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
         if sweep_id is not None:
             wanted.append(col(RunRow.sweep_id) == sweep_id)
-        with self.db.read() as session:
-            return page(session, RunRow, wanted, limit, cursor)
+        with self._db.read() as session:
+            return fetch_page(session, RunRow, wanted, limit, cursor)
 
-    def set_run_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> RunRow:
+    def set_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> RunRow:
         """Puts an ended run out of sight, or back. Asking twice is once."""
-        with self.db.write() as session:
+        with self._db.write() as session:
             run = get_run(session, run_id)
             if archived and not RunState(run.state).ended:
                 raise Conflict(
@@ -142,20 +138,22 @@ class RunRecords(StoreBase):
                 return run
             run.archived = archived
             session.add(run)
-            _note(session, run, "archive" if archived else "unarchive", None, actor, self.clock())
-            self._run_changed(run)
+            add_request(
+                session, run, "archive" if archived else "unarchive", None, actor, self._clock()
+            )
+            announce_run(self._db, run)
             return run
 
-    def set_run_tags(self, run_id: str, tags: Sequence[str], *, actor: str = "user") -> RunRow:
+    def set_tags(self, run_id: str, tags: Sequence[str], *, actor: str = "user") -> RunRow:
         """Puts these tags in place of the run's; its spec keeps what it was submitted with."""
-        with self.db.write() as session:
+        with self._db.write() as session:
             run = get_run(session, run_id)
             if run.tags == list(tags):
                 return run
             run.tags = list(tags)
             session.add(run)
-            _note(session, run, "tag", ", ".join(tags) or None, actor, self.clock())
-            self._run_changed(run)
+            add_request(session, run, "tag", ", ".join(tags) or None, actor, self._clock())
+            announce_run(self._db, run)
             return run
 
     def mark_deleted(
@@ -164,14 +162,14 @@ class RunRecords(StoreBase):
         """The record's part of a deletion: the run stays as a tombstone, archived.
 
         Its spec, moves and attempts are kept; its checkpoints are gone for everybody from here on.
-        ``forget_streams`` does the rest. May be repeated.
+        ``Streams.forget`` does the rest. May be repeated.
 
         Raises:
             Conflict: it has not ended, an attempt of it still has something to say, or a fork
                 that has not ended would begin from one of its checkpoints.
         """
-        at = self.clock()
-        with self.db.write() as session:
+        at = self._clock()
+        with self._db.write() as session:
             run = get_run(session, run_id)
             name = f"{run.name} ({run.id})"
             if not RunState(run.state).ended:
@@ -202,145 +200,51 @@ class RunRecords(StoreBase):
                 point.removed_at = at
                 session.add(point)
             if not is_deleted(session, run_id):
-                _note(session, run, DELETE, message, actor, at)
-            self._run_changed(run)
+                add_request(session, run, DELETE, message, actor, at)
+            announce_run(self._db, run)
             return run
 
-    def deleted_runs(self) -> set[str]:
+    def deleted_ids(self) -> set[str]:
         """The ids of runs whose data was deleted."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             return set(
                 session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
             )
 
-    def forks_waiting(self, run_id: str) -> list[RunRow]:
+    def waiting_forks(self, run_id: str) -> list[RunRow]:
         """Forks of the run that still need one of its checkpoints to begin from."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             return waiting_forks(session, run_id)
 
-    # ------------------------------------------------------------------- idempotency keys
-
-    def idempotent(self, key: str, request_sha256: str) -> StoredAnswer | None:
-        """What this request was answered before; None if it is new.
-
-        Ask, act and ``remember`` inside one ``transaction()``, so that two clients with one key
-        cannot both be new.
-
-        Raises:
-            Conflict: the key was used for another request.
-        """
-        with self.db.read() as session:
-            row = session.get(IdempotencyRow, key)
-            if row is None:
-                return None
-            if row.request_sha256 != request_sha256:
-                raise Conflict(
-                    f"The idempotency key {key!r} was used for another request.",
-                    hint="Use a new key for a new request.",
+    def set_pending_reasons(self, reasons: Mapping[str, str]) -> None:
+        """Why runs wait. Written, and told, only where it changed and the run still waits."""
+        if not reasons:
+            return
+        with self._db.read() as session:
+            rows = session.exec(
+                select(RunRow.id, RunRow.pending_reason, RunRow.sweep_id).where(
+                    RunRow.state == RunState.QUEUED.value
                 )
-            return StoredAnswer(row.status, row.body)
-
-    def remember(self, key: str, request_sha256: str, status: int, body: dict[str, Any]) -> None:
-        with self.db.write() as session:
-            session.add(
-                IdempotencyRow(
-                    key=key,
-                    request_sha256=request_sha256,
-                    status=status,
-                    body=body,
-                    created_at=self.clock(),
+            ).all()
+        changed = [
+            (run_id, sweep_id, reasons[run_id])
+            for run_id, now, sweep_id in rows
+            if run_id in reasons and reasons[run_id] != now
+        ]
+        if not changed:
+            return
+        # Reasons are computed again by each tick: not worth a flush to disk.
+        with self._db.write(durable=False) as session:
+            # One statement: a sweep's thousands of trials are told at once.
+            session.connection().execute(
+                update(RunRow)
+                .where(
+                    col(RunRow.id) == bindparam("which"), col(RunRow.state) == RunState.QUEUED.value
                 )
+                .values(pending_reason=bindparam("why")),
+                [{"which": run_id, "why": why} for run_id, _, why in changed],
             )
-            session.flush()
-
-
-def insert_run(
-    session: Session,
-    spec: RunSpec,
-    *,
-    at: float,
-    actor: str,
-    provenance: Mapping[str, Any] | None,
-    sweep_id: str | None = None,
-    resume_from: str | None = None,
-    forked_from: str | None = None,
-) -> RunRow:
-    run = RunRow(
-        id=unused_id(session, RunRow),
-        name=spec.name,
-        project=spec.project,
-        sweep_id=sweep_id,
-        spec=spec.model_dump(mode="json"),
-        tags=list(spec.tags),
-        priority=spec.priority,
-        state=RunState.QUEUED.value,
-        submitted_by=actor,
-        provenance=dict(provenance or {}),
-        forked_from=forked_from,
-        resume_from=resume_from,
-        created_at=at,
-        queued_at=at,
-    )
-    session.add(run)
-    session.flush()
-    session.add(
-        Transition(
-            run_id=run.id,
-            attempt=0,
-            old=None,
-            new=run.state,
-            cause="submitted",
-            actor=actor,
-            at=at,
-        )
-    )
-    return run
-
-
-def unused_id(session: Session, table: type[RunRow | SweepRow | RolloutRow]) -> str:
-    while True:
-        found = new_id()
-        if session.exec(select(table.number).where(table.id == found)).first() is None:
-            return found
-
-
-def get_run(session: Session, run_id: str) -> RunRow:
-    run = session.exec(select(RunRow).where(RunRow.id == run_id)).one_or_none()
-    if run is None:
-        raise NotFound(f"There is no run {run_id!r}.")
-    return run
-
-
-def is_deleted(session: Session, run_id: str) -> bool:
-    request = select(RunRequest.id).where(RunRequest.run_id == run_id, RunRequest.kind == DELETE)
-    return session.exec(request).first() is not None
-
-
-def refuse_deleted(session: Session, run: RunRow) -> None:
-    """Raises Conflict for a run whose data is gone."""
-    if is_deleted(session, run.id):
-        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is kept.")
-
-
-def waiting_forks(session: Session, run_id: str) -> list[RunRow]:
-    """Forks that have not ended and have no checkpoint of their own yet."""
-    own = select(CheckpointRow.id).where(
-        CheckpointRow.run_id == RunRow.id,
-        col(CheckpointRow.removed_at).is_(None) | (col(CheckpointRow.copy_state) == "there"),
-    )
-    query = select(RunRow).where(
-        RunRow.forked_from == run_id,
-        col(RunRow.state).not_in([str(state) for state in ENDED]),
-        ~own.exists(),
-    )
-    return list(session.exec(query.order_by(col(RunRow.number))).all())
-
-
-def _note(
-    session: Session, run: RunRow, kind: str, message: str | None, actor: str, at: float
-) -> None:
-    session.add(
-        RunRequest(
-            run_id=run.id, attempt=run.attempt, kind=kind, message=message, actor=actor, at=at
-        )
-    )
+            for run_id, _, _ in changed:
+                self._db.changed(Change("run", run_id))
+            for sweep_id in {sweep_id for _, sweep_id, _ in changed if sweep_id is not None}:
+                self._db.changed(Change("sweep", sweep_id))

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, update
+from sqlalchemy import func
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
-from lehr.control.lifecycle import ENDED, Desired, RunState
+from lehr.control.lifecycle import RunState
 from lehr.control.retries import RETRY_RESET
-from lehr.errors import Conflict, NotFound
+from lehr.errors import Conflict
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
-from lehr.store.base import StoreBase
 from lehr.store.changes import Change
-from lehr.store.records.runs import get_run, insert_run, is_deleted
+from lehr.store.database import Clock, Database
+from lehr.store.records.run_rows import announce_run, insert_run, is_deleted
+from lehr.store.records.sweeps import get_sweep
 from lehr.store.records.transitions import transition_run
-from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
+from lehr.store.tables import RunRow, SweepRow, Trial
 
 SWEEP_STOPPED = "sweep_stopped"
 """The cause of a run that never started because its sweep was stopped."""
-_ENDED = [state.value for state in ENDED]
 
 
 class TrialProgress(NamedTuple):
@@ -41,10 +41,16 @@ class TrialProgress(NamedTuple):
     total_steps: int
 
 
-class SweepProgress(StoreBase):
-    def standing(self, sweep_id: str) -> list[TrialProgress]:
+class SweepProgress:
+    """Acts on a sweep's trials, each fenced by what was seen."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def trials(self, sweep_id: str) -> list[TrialProgress]:
         """The sweep's trials in order, each with where its run stands."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.execute(
                 sql_select(
                     col(Trial.number),
@@ -65,20 +71,6 @@ class SweepProgress(StoreBase):
             )
             return [TrialProgress(*row) for row in rows.all()]
 
-    def unended_sweeps(self) -> list[str]:
-        """Ids of the sweeps that may yet do something: a run has not ended, or TPE chooses."""
-        with self.db.read() as session:
-            live = select(RunRow.sweep_id).where(
-                col(RunRow.sweep_id).is_not(None), col(RunRow.state).not_in(_ENDED)
-            )
-            searching = func.json_extract(SweepRow.spec, "$.method") == "tpe"
-            rows = session.exec(
-                select(SweepRow.id).where(
-                    col(SweepRow.id).in_(live) | (searching & col(SweepRow.stopped).is_(None))
-                )
-            )
-            return list(rows.all())
-
     def add_trials(
         self,
         sweep_id: str,
@@ -93,9 +85,9 @@ class SweepProgress(StoreBase):
 
         ``spec``: the sweep's spec from now on, when people extended it; that reopens the sweep.
         """
-        at = self.clock()
-        with self.db.write(what="add_trials") as session:
-            sweep = _sweep(session, sweep_id)
+        at = self._clock()
+        with self._db.write(what="add_trials") as session:
+            sweep = get_sweep(session, sweep_id)
             count = session.exec(
                 select(func.count()).select_from(Trial).where(Trial.sweep_id == sweep_id)
             ).one()
@@ -122,20 +114,20 @@ class SweepProgress(StoreBase):
                 session.add(
                     Trial(sweep_id=sweep_id, number=number, parameters=parameters, run_id=run.id)
                 )
-                self._run_changed(run)
+                announce_run(self._db, run)
             session.flush()
-            self.db.changed(Change("sweep", sweep_id))
+            self._db.changed(Change("sweep", sweep_id))
             return True
 
-    def stop_sweep(self, sweep_id: str, why: str, *, actor: str, waiting_too: bool = True) -> bool:
+    def stop(self, sweep_id: str, why: str, *, actor: str, waiting_too: bool = True) -> bool:
         """No further trial starts: those that wait are cancelled. What runs goes on to its end.
 
         ``waiting_too=False`` leaves those that wait alone, and only makes no more of them.
         False if it was stopped before.
         """
-        at = self.clock()
-        with self.db.write(what="stop_sweep") as session:
-            sweep = _sweep(session, sweep_id)
+        at = self._clock()
+        with self._db.write(what="stop_sweep") as session:
+            sweep = get_sweep(session, sweep_id)
             if sweep.stopped is not None:
                 return False
             sweep.stopped = why
@@ -147,7 +139,7 @@ class SweepProgress(StoreBase):
             for run in waiting:
                 transition_run(
                     session,
-                    self,
+                    self._db,
                     run.id,
                     old=RunState(run.state),
                     new=RunState.CANCELLED,
@@ -157,38 +149,7 @@ class SweepProgress(StoreBase):
                     actor=actor,
                     at=at,
                 )
-            self.db.changed(Change("sweep", sweep_id))
-            return True
-
-    def prune_run(self, run_id: str, attempt: int, message: str) -> bool:
-        """Request that a running trial ends now; False if another attempt runs by now."""
-        with self.db.write(what="prune_run") as session:
-            requested = session.connection().execute(
-                update(RunRow)
-                .where(
-                    col(RunRow.id) == run_id,
-                    col(RunRow.state) == RunState.RUNNING.value,
-                    col(RunRow.attempt) == attempt,
-                    col(RunRow.desired) == Desired.RUN.value,
-                )
-                .values(desired=Desired.PRUNE.value)
-            )
-            if requested.rowcount != 1:
-                return False
-            session.add(
-                RunRequest(
-                    run_id=run_id,
-                    attempt=attempt,
-                    kind=Desired.PRUNE.value,
-                    message=message,
-                    actor="sweep",
-                    at=self.clock(),
-                )
-            )
-            session.flush()
-            run = get_run(session, run_id)
-            session.refresh(run)
-            self._run_changed(run)
+            self._db.changed(Change("sweep", sweep_id))
             return True
 
     def retry_trials(self, sweep_id: str, *, actor: str) -> list[str]:
@@ -201,9 +162,9 @@ class SweepProgress(StoreBase):
         Raises:
             Conflict: no trial failed.
         """
-        at = self.clock()
-        with self.db.write() as session:
-            sweep = _sweep(session, sweep_id)
+        at = self._clock()
+        with self._db.write() as session:
+            sweep = get_sweep(session, sweep_id)
             rows = session.exec(
                 select(Trial, RunRow)
                 .join(RunRow, col(RunRow.id) == col(Trial.run_id))
@@ -222,13 +183,13 @@ class SweepProgress(StoreBase):
             if not again:
                 raise Conflict(f"{sweep.name} ({sweep.id}) has no failed trial.")
             _reopen(session, sweep, at)
-            self.db.changed(Change("sweep", sweep_id))
+            self._db.changed(Change("sweep", sweep_id))
             return again
 
     def _queue_again(self, session: Session, run: RunRow, actor: str, at: float) -> None:
         transition_run(
             session,
-            self,
+            self._db,
             run.id,
             old=RunState.FAILED,
             new=RunState.QUEUED,
@@ -252,15 +213,8 @@ class SweepProgress(StoreBase):
         trial.run_id = new.id
         session.add(trial)
         session.flush()
-        self._run_changed(new)
+        announce_run(self._db, new)
         return new.id
-
-
-def _sweep(session: Session, sweep_id: str) -> SweepRow:
-    found = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
-    if found is None:
-        raise NotFound(f"There is no sweep {sweep_id!r}.")
-    return found
 
 
 def _reopen(session: Session, sweep: SweepRow, at: float) -> None:

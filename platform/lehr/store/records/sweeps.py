@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlmodel import col, select
+from sqlalchemy import func
+from sqlmodel import Session, col, select
 
+from lehr.control.lifecycle import ENDED
 from lehr.errors import NotFound
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
-from lehr.store.base import StoreBase
 from lehr.store.changes import Change
-from lehr.store.records.lists import RowPage, filters, page
+from lehr.store.database import Clock, Database
+from lehr.store.records.lists import RowPage, fetch_page, filters
 from lehr.store.records.refs import find
-from lehr.store.records.runs import insert_run, unused_id
+from lehr.store.records.run_rows import insert_run, unused_id
 from lehr.store.tables import RunRow, SweepRow, Trial
 
 
-class SweepRecords(StoreBase):
-    def create_sweep(
+class Sweeps:
+    """Sweeps and their trials: created, found, listed, archived."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def create(
         self,
         spec: SweepSpec,
         trials: Sequence[tuple[dict[str, Any], RunSpec]],
@@ -28,8 +36,8 @@ class SweepRecords(StoreBase):
         provenance: Mapping[str, Any] | None = None,
     ) -> SweepRow:
         """Records the sweep, its trials and their runs: all of them, or nothing."""
-        at = self.clock()
-        with self.db.write() as session:
+        at = self._clock()
+        with self._db.write() as session:
             sweep = SweepRow(
                 id=unused_id(session, SweepRow),
                 name=spec.name,
@@ -52,25 +60,22 @@ class SweepRecords(StoreBase):
                 session.add(
                     Trial(sweep_id=sweep.id, number=number, parameters=parameters, run_id=run.id)
                 )
-                self.db.changed(Change("run", run.id))
+                self._db.changed(Change("run", run.id))
             session.flush()
-            self.db.changed(Change("sweep", sweep.id))
+            self._db.changed(Change("sweep", sweep.id))
             return sweep
 
-    def sweep(self, sweep_id: str) -> SweepRow:
+    def get(self, sweep_id: str) -> SweepRow:
         """By its whole id."""
-        with self.db.read() as session:
-            found = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
-            if found is None:
-                raise NotFound(f"There is no sweep {sweep_id!r}.")
-            return found
+        with self._db.read() as session:
+            return get_sweep(session, sweep_id)
 
-    def find_sweep(self, ref: str) -> SweepRow:
+    def find(self, ref: str) -> SweepRow:
         """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             return find(session, SweepRow, ref, "sweep")
 
-    def list_sweeps(
+    def page(
         self,
         *,
         project: str | None = None,
@@ -85,40 +90,62 @@ class SweepRecords(StoreBase):
         wanted = filters(
             SweepRow, project=project, name=name, tag=tag, archived=archived, search=search
         )
-        with self.db.read() as session:
-            return page(session, SweepRow, wanted, limit, cursor)
+        with self._db.read() as session:
+            return fetch_page(session, SweepRow, wanted, limit, cursor)
+
+    def unended(self) -> list[str]:
+        """Ids of the sweeps that may yet do something: a run has not ended, or TPE chooses."""
+        with self._db.read() as session:
+            live = select(RunRow.sweep_id).where(
+                col(RunRow.sweep_id).is_not(None),
+                col(RunRow.state).not_in([state.value for state in ENDED]),
+            )
+            searching = func.json_extract(SweepRow.spec, "$.method") == "tpe"
+            rows = session.exec(
+                select(SweepRow.id).where(
+                    col(SweepRow.id).in_(live) | (searching & col(SweepRow.stopped).is_(None))
+                )
+            )
+            return list(rows.all())
 
     def trials(self, sweep_id: str) -> list[Trial]:
         """In the sweep's order."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(
                 select(Trial).where(Trial.sweep_id == sweep_id).order_by(col(Trial.number))
             )
             return list(rows.all())
 
     def trial_of_run(self, run_id: str) -> Trial | None:
-        with self.db.read() as session:
+        with self._db.read() as session:
             return session.exec(select(Trial).where(Trial.run_id == run_id)).first()
 
     def trials_of_runs(self, run_ids: Sequence[str]) -> dict[str, Trial]:
         """The trials that these runs belong to, by run id."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(select(Trial).where(col(Trial.run_id).in_(run_ids)))
             return {trial.run_id: trial for trial in rows.all()}
 
-    def runs_of_sweep(self, sweep_id: str) -> list[RunRow]:
+    def runs(self, sweep_id: str) -> list[RunRow]:
         """Oldest first."""
-        with self.db.read() as session:
+        with self._db.read() as session:
             rows = session.exec(
                 select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
             )
             return list(rows.all())
 
-    def set_sweep_archived(self, sweep_id: str, archived: bool) -> SweepRow:
+    def set_archived(self, sweep_id: str, archived: bool) -> SweepRow:
         """Puts a sweep out of sight, or back; its runs are their own matter."""
-        with self.db.write() as session:
-            found = self.sweep(sweep_id)
+        with self._db.write() as session:
+            found = get_sweep(session, sweep_id)
             found.archived = archived
             session.add(found)
-            self.db.changed(Change("sweep", found.id))
+            self._db.changed(Change("sweep", found.id))
             return found
+
+
+def get_sweep(session: Session, sweep_id: str) -> SweepRow:
+    found = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
+    if found is None:
+        raise NotFound(f"There is no sweep {sweep_id!r}.")
+    return found

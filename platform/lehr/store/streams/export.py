@@ -6,16 +6,14 @@ import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from lehr.errors import UserError
-
-if TYPE_CHECKING:
-    from lehr.store.store import Store
+from lehr.store.streams.series import SeriesReader
 
 _AXES = ("tokens", "time")
 _ROWS_A_PIECE = 10_000
@@ -35,13 +33,13 @@ class ExportTable:
     columns: list[ExportColumn]
 
 
-def table(store: Store, run_id: str) -> ExportTable:
+def table(series: SeriesReader, run_id: str) -> ExportTable:
     """Every point that counts: what a later attempt superseded is left out.
 
     ``tokens`` are those trained on so far, ``time`` the seconds since the run's first point.
     """
-    known = sorted(store.metric_names(run_id), key=lambda metric: -metric.points)
-    curves = {metric.name: store.series(run_id, metric.name, exact=True) for metric in known}
+    known = sorted(series.metrics(run_id), key=lambda metric: -metric.points)
+    curves = {metric.name: series.read(run_id, metric.name, exact=True) for metric in known}
     steps = np.unique(
         np.concatenate([np.empty(0, np.int64), *(np.array(c.step, int) for c in curves.values())])
     )
@@ -52,7 +50,7 @@ def table(store: Store, run_id: str) -> ExportTable:
             at = np.searchsorted(steps, np.array(curve.step, int))
             # Most metrics share their steps: what one of them told need not be read again.
             if not column.there[at].all():
-                told = store.series(run_id, name, exact=True, x_axis=axis)  # type: ignore[arg-type]
+                told = series.read(run_id, name, exact=True, x_axis=axis)  # type: ignore[arg-type]
                 _fill(column, steps, told.step, told.x)
         found.append(column)
     for name in sorted(curves):

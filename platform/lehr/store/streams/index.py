@@ -139,6 +139,12 @@ def remove(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
+def run_number(connection: sqlite3.Connection, run_id: str) -> int:
+    """The index's number for a run; -1 for one of which it holds nothing."""
+    row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
+    return int(row[0]) if row else -1
+
+
 class Readers:
     """Read-only connections, each lent to one thread at a time."""
 

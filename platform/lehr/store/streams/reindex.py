@@ -6,6 +6,7 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from lehr.store.ids import attempt_id as id_of
 from lehr.store.streams import index
@@ -15,6 +16,30 @@ from lehr.store.streams.replica import Gap, Replica, is_events
 _READ = 4 << 20
 _COMMIT = 64 << 20
 _log = logging.getLogger("lehr.store")
+
+
+def open_index(path: Path, replica: Replica, clock: Callable[[], float]) -> Indexer:
+    """Open the index for writing, as the replica's files say; rebuild one of another version."""
+    if index.version(path) != index.VERSION:
+        index.remove(path)
+        _log.info("streams.db is rebuilt from the replica")
+        # Until it is whole it has another name; then it is there at once.
+        draft = path.with_name("streams.db.draft")
+        index.remove(draft)
+        connection = index.create(draft, durable=False)
+        catch_up(Indexer(connection, replica), replica, clock)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
+        index.settle(draft, path)
+    indexer = Indexer(index.open_writer(path), replica)
+    for stream in catch_up(indexer, replica, clock):
+        _log.warning(
+            "%s/%s: index brought to its file, %d bytes",
+            stream.attempt_id,
+            stream.name,
+            stream.stored,
+        )
+    return indexer
 
 
 def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> list[IndexedStream]:

@@ -1,33 +1,21 @@
-"""What trainers said, as bytes: streams replicated by offset, and read again."""
+"""Streams of attempts, replicated by offset."""
 
 from __future__ import annotations
 
-import logging
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlmodel import select
-
-from lehr import home as homes
 from lehr.errors import Fenced, NotFound, UserError, nearest
-from lehr.schemas import LogChunk, LogStream
-from lehr.store.base import StoreBase
 from lehr.store.changes import Change
-from lehr.store.records.runs import DELETE
-from lehr.store.streams import index
+from lehr.store.database import Clock, Database
+from lehr.store.records.attempts import Attempts
 from lehr.store.streams.appender import Appender
-from lehr.store.streams.indexer import Indexer
-from lehr.store.streams.log_text import LogMatch, search, tail_start, text_of
-from lehr.store.streams.reindex import catch_up
+from lehr.store.streams.index import Readers
 from lehr.store.streams.replica import Gap, Replica, check_name, is_events, sync_folder
-from lehr.store.tables import RunRequest
 
 MAX_APPEND = 16 << 20
 """Bytes in one append; senders use 1 MiB."""
-LOG_CAP = 64 << 20
-"""Bytes of one log that are kept: its beginning. The node has the rest."""
-
-_log = logging.getLogger("lehr.store")
 
 
 @dataclass(frozen=True)
@@ -41,58 +29,35 @@ class StreamInfo:
     """Lines of events.jsonl that are no records: stored, counted, skipped."""
 
 
-class Streams(StoreBase):
-    _deleted: set[str]
+class Streams:
+    """The streams of all attempts, byte for byte: appended to, read, forgotten."""
 
-    def _open_streams(self) -> None:
-        self._replica = Replica(homes.replica_dir(self.home))
+    def __init__(
+        self,
+        replica: Replica,
+        appender: Appender,
+        index: Readers,
+        db: Database,
+        attempts: Attempts,
+        clock: Clock,
+    ) -> None:
+        self._replica = replica
+        self._appender = appender
+        self._index = index
+        self._db = db
+        self._attempts = attempts
+        self._clock = clock
         self._known_attempts: set[str] = set()
-        path = self.home / "streams.db"
-        if index.version(path) != index.VERSION:
-            index.remove(path)
-            _log.info("streams.db is rebuilt from the replica")
-            # Until it is whole it has another name; then it is there at once.
-            draft = path.with_name("streams.db.draft")
-            index.remove(draft)
-            connection = index.create(draft, durable=False)
-            catch_up(Indexer(connection, self._replica), self._replica, self.clock)
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            connection.close()
-            index.settle(draft, path)
-        connection = index.open_writer(path)
-        indexer = Indexer(connection, self._replica)
-        for stream in catch_up(indexer, self._replica, self.clock):
-            _log.warning(
-                "%s/%s: index brought to its file, %d bytes",
-                stream.attempt_id,
-                stream.name,
-                stream.stored,
-            )
-        self._index_writer = connection
-        self.index = index.Readers(path)
-        self._appender = Appender(
-            indexer,
-            self._replica,
-            log_cap_bytes=self.log_cap_bytes,
-            on_idle=self.db.optimize,
-        )
-        with self.db.read() as session:
-            self._deleted = set(
-                session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
-            )
-        for run_id in self._deleted:
-            # A deletion that was interrupted is finished.
+        self._deleted: set[str] = set()
+
+    def close_deleted(self, run_ids: Collection[str]) -> None:
+        """Take no more bytes for these runs, and finish a deletion that was interrupted."""
+        self._deleted.update(run_ids)
+        for run_id in run_ids:
             if any(self._replica.root.glob(f"{run_id}-*")):
-                self.forget_streams(run_id)
+                self.forget(run_id)
 
-    def _close_streams(self) -> None:
-        self._appender.close()
-        self.index.close()
-        self._index_writer.close()
-
-    # ----------------------------------------------------------------------------- replication
-
-    def append_stream(self, attempt_id: str, name: str, offset: int, data: bytes) -> int:
+    def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> int:
         """Stores ``data`` at ``offset`` of a stream and returns the offset to go on from.
 
         Once it returns, the bytes are on disk and their records can be read. Bytes of any attempt
@@ -116,14 +81,14 @@ class Streams(StoreBase):
             attempt = int(attempt_id.rpartition("-")[2])
             kind = Change("metrics", run_id, attempt)
             log = Change("log", run_id, attempt, name, size)
-            self.db.changed(kind if is_events(name) else log)
+            self._db.changed(kind if is_events(name) else log)
         return size
 
-    def forget_streams(self, run_id: str) -> int:
-        """Removes what a deleted run said, from the index and the replica; the bytes freed.
+    def forget(self, run_id: str) -> int:
+        """Remove a deleted run's streams from the index and the replica; return the bytes freed.
 
-        ``mark_deleted`` comes first. Repeating it is harmless, and what a crash left half done is
-        finished when the store opens.
+        ``Runs.mark_deleted`` comes first. Repeating it is harmless, and what a crash left half
+        done is finished when the store opens.
         """
         self._deleted.add(run_id)
         folders = sorted(self._replica.root.glob(f"{run_id}-*"))
@@ -143,132 +108,10 @@ class Streams(StoreBase):
             if path.is_file()
         )
 
-    def stream_sizes(self, attempt_id: str) -> dict[str, int]:
-        """Where each stream of the attempt goes on."""
-        return {stream.name: stream.size for stream in self.streams(attempt_id)}
-
-    def streams(self, attempt_id: str) -> list[StreamInfo]:
-        run_id = self._run_of(attempt_id)
-        with self.index.read() as connection:
-            rows = connection.execute(
-                "SELECT name, size, stored, malformed FROM streams"
-                " WHERE run=(SELECT id FROM runs WHERE run=?) AND attempt=? ORDER BY name",
-                (run_id, int(attempt_id.rpartition("-")[2])),
-            ).fetchall()
-        return [StreamInfo(*row) for row in rows]
-
-    def record_gap(self, attempt_id: str, name: str, source_size: int) -> Gap:
-        """Notes that the sender's file is shorter than what it sent before: the stream ends."""
-        self._run_of(attempt_id)
-        expected = self._stream(attempt_id, name).size
-        gap = Gap(name, source_size, expected, "the sender's file became shorter", self.clock())
-        self._appender.call(lambda _: self._replica.note_gap(attempt_id, gap)).result()
-        return gap
-
-    def gaps(self, attempt_id: str) -> list[Gap]:
-        """What is missing of the attempt's streams and will not come."""
-        self._run_of(attempt_id)
-        return self._replica.gaps(attempt_id)
-
-    # --------------------------------------------------------------------------------- reading
-
-    def read_stream(
-        self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20
-    ) -> bytes:
-        """At most ``limit`` bytes from ``offset`` on; none at the end."""
-        stream = self._stream(attempt_id, name)
-        limit = min(limit, stream.stored - offset)
-        if offset < 0 or limit <= 0:
-            return b""
-        return self._replica.read(attempt_id, name, offset, limit)
-
-    def log_streams(self, run_id: str) -> list[LogStream]:
-        """The logs of all attempts of a run; the newest attempt first."""
-        with self.index.read() as connection:
-            rows = connection.execute(
-                "SELECT attempt, name, size, stored FROM streams"
-                " WHERE run=(SELECT id FROM runs WHERE run=?) ORDER BY attempt DESC, name",
-                (run_id,),
-            ).fetchall()
-        logs = [
-            LogStream(
-                name=name,
-                attempt=attempt,
-                size_bytes=stored,
-                cut=stored < size or stored >= self.log_cap_bytes,
-            )
-            for attempt, name, size, stored in rows
-            if not is_events(name)
-        ]
-        return sorted(logs, key=lambda log: (-log.attempt, _rank(log.name)))
-
-    def read_log(
-        self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20
-    ) -> LogChunk:
-        """Text from ``offset`` on, at most ``limit`` bytes, cut between characters."""
-        if offset < 0 or limit < 1:
-            raise UserError(f"offset {offset} and limit {limit}: from 0, and at least 1.")
-        stream = self._stream(attempt_id, name)
-        ended = not self._attempt_row(attempt_id).open
-        data = self.read_stream(attempt_id, name, offset, max(limit, 4))
-        begin, text, end = text_of(
-            data, offset, whole=ended and offset + len(data) >= stream.stored
-        )
-        if stream.stored < stream.size and end >= stream.stored:
-            text += (
-                f"\n[lehr: cut after {stream.stored:,} bytes; {stream.size:,} were written,"
-                f" the rest is on the node, in attempt-{attempt_id.rpartition('-')[2]}/{name}]\n"
-            )
-        return LogChunk(
-            name=name,
-            attempt=int(attempt_id.rpartition("-")[2]),
-            offset=begin,
-            next_offset=end,
-            size_bytes=stream.stored,
-            text=text,
-            ended=ended,
-        )
-
-    def tail_lines(self, attempt_id: str, name: str, lines: int = 100) -> LogChunk:
-        """The last ``lines`` lines, at most 1 MiB of them."""
-        if lines < 0:
-            raise UserError(f"tail is {lines}; it must be 0 or more lines.")
-        stream = self._stream(attempt_id, name)
-        begin = tail_start(
-            lambda offset, limit: self._replica.read(attempt_id, name, offset, limit),
-            stream.stored,
-            lines,
-        )
-        return self.read_log(attempt_id, name, begin, max(1, stream.stored - begin))
-
-    def search_log(
-        self, attempt_id: str, name: str, text: str, *, offset: int = 0, limit: int = 100
-    ) -> list[LogMatch]:
-        """Lines from ``offset`` on that contain ``text``, whatever its case."""
-        if not text:
-            raise UserError("The search text is empty.")
-        stream = self._stream(attempt_id, name)
-        return search(
-            lambda at, size: self._replica.read(attempt_id, name, at, size),
-            stream.stored,
-            text,
-            offset=offset,
-            limit=limit,
-        )
-
-    # --------------------------------------------------------------------------------- helpers
-
-    def _run_of(self, attempt_id: str) -> str:
-        """The id of the run of an attempt that exists."""
-        if attempt_id not in self._known_attempts:
-            self._attempt_row(attempt_id)
-            self._known_attempts.add(attempt_id)
-        return attempt_id.rpartition("-")[0]
-
-    def _stream(self, attempt_id: str, name: str) -> StreamInfo:
-        """One that has begun; NotFound names those there are."""
+    def find(self, attempt_id: str, name: str) -> StreamInfo:
+        """A stream that has begun; NotFound names those there are."""
         check_name(name)
-        known = {stream.name: stream for stream in self.streams(attempt_id)}
+        known = {stream.name: stream for stream in self.of_attempt(attempt_id)}
         if name not in known:
             near = nearest(name, known)
             raise NotFound(
@@ -279,9 +122,45 @@ class Streams(StoreBase):
             )
         return known[name]
 
+    def sizes(self, attempt_id: str) -> dict[str, int]:
+        """Where each stream of the attempt goes on."""
+        return {stream.name: stream.size for stream in self.of_attempt(attempt_id)}
 
-def _rank(name: str) -> tuple[int, str]:
-    """rank-2.log before rank-10.log, and the others after them."""
-    head, _, tail = name.partition("-")
-    number = tail.removesuffix(".log")
-    return (int(number), name) if head == "rank" and number.isdecimal() else (1 << 30, name)
+    def of_attempt(self, attempt_id: str) -> list[StreamInfo]:
+        """By name."""
+        run_id = self._run_of(attempt_id)
+        with self._index.read() as connection:
+            rows = connection.execute(
+                "SELECT name, size, stored, malformed FROM streams"
+                " WHERE run=(SELECT id FROM runs WHERE run=?) AND attempt=? ORDER BY name",
+                (run_id, int(attempt_id.rpartition("-")[2])),
+            ).fetchall()
+        return [StreamInfo(*row) for row in rows]
+
+    def record_gap(self, attempt_id: str, name: str, source_size: int) -> Gap:
+        """Notes that the sender's file is shorter than what it sent before: the stream ends."""
+        self._run_of(attempt_id)
+        expected = self.find(attempt_id, name).size
+        gap = Gap(name, source_size, expected, "the sender's file became shorter", self._clock())
+        self._appender.call(lambda _: self._replica.note_gap(attempt_id, gap)).result()
+        return gap
+
+    def gaps(self, attempt_id: str) -> list[Gap]:
+        """What is missing of the attempt's streams and will not come."""
+        self._run_of(attempt_id)
+        return self._replica.gaps(attempt_id)
+
+    def read(self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """At most ``limit`` bytes from ``offset`` on; none at the end."""
+        stream = self.find(attempt_id, name)
+        limit = min(limit, stream.stored - offset)
+        if offset < 0 or limit <= 0:
+            return b""
+        return self._replica.read(attempt_id, name, offset, limit)
+
+    def _run_of(self, attempt_id: str) -> str:
+        """The id of the run of an attempt that exists."""
+        if attempt_id not in self._known_attempts:
+            self._attempts.get(attempt_id)
+            self._known_attempts.add(attempt_id)
+        return attempt_id.rpartition("-")[0]

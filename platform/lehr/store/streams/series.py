@@ -1,4 +1,4 @@
-"""What trainers said, as records and series: read from the index, reduced for drawing."""
+"""Series of metrics: read from the index, reduced for drawing."""
 
 from __future__ import annotations
 
@@ -6,89 +6,38 @@ import math
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
 
 import numpy as np
-import orjson
-from pydantic import ValidationError
 
 from lehr.errors import NotFound, nearest
-from lehr.schemas import Latest, MetricInfo, Series
-from lehr.store.base import StoreBase
 from lehr.store.streams import points, series_query
 from lehr.store.streams.downsample import reduce
+from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span
-from lehr.store.streams.series_query import SeriesAxis, Wanted
-from lehr_trainer.contract.records import AnyRecord, record_adapter
+from lehr.store.streams.series_query import Wanted
+from lehr.store.streams.values import LatestValue, MetricSummary, SeriesAxis, SeriesData
 
 _TRENDS_KEPT = 20_000
 
 
-class StoredRecord(NamedTuple):
-    """Something an attempt said that is not a metric."""
+class SeriesReader:
+    """The metrics of runs, read from the index and reduced for drawing."""
 
-    attempt: int
-    record: AnyRecord
-
-
-class Curves(StoreBase):
-    _trends: OrderedDict[tuple[str, str, int], tuple[object, list[float]]]
-    _trends_guard: threading.Lock
-
-    def _open_curves(self) -> None:
-        self._trends = OrderedDict()
+    def __init__(self, index: Readers) -> None:
+        self._index = index
+        self._trends: OrderedDict[tuple[str, str, int], tuple[object, list[float]]] = OrderedDict()
         self._trends_guard = threading.Lock()
-
-    def records(
-        self,
-        run_id: str,
-        kinds: Collection[str] | None = None,
-        *,
-        after: Mapping[int, int] | None = None,
-    ) -> list[StoredRecord]:
-        """Everything but metrics, by attempt and then as it was said.
-
-        ``after`` skips, of each attempt, so many of these records: those that one has already.
-        """
-        with self.index.read() as connection:
-            run = _run_number(connection, run_id)
-            rows = connection.execute(
-                "SELECT attempt, kind, body FROM records WHERE run=? ORDER BY attempt, offset",
-                (run,),
-            ).fetchall()
-        found: list[StoredRecord] = []
-        skip = dict(after or {})
-        for attempt, kind, body in rows:
-            if kinds is not None and kind not in kinds:
-                continue
-            try:
-                record: AnyRecord = record_adapter.validate_json(body)
-            except ValidationError:
-                continue  # A kind of a newer trainer.
-            if skip.get(attempt, 0) > 0:
-                skip[attempt] -= 1
-                continue
-            found.append(StoredRecord(attempt, record))
-        return found
-
-    def held_out(self, run_ids: Iterable[str]) -> dict[str, str | None]:
-        """Each run's digest of the held-out set that it was last evaluated on.
-
-        None for a run that has recorded none.
-        """
-        with self.index.read() as connection:
-            return {run_id: _held_out(connection, run_id) for run_id in run_ids}
 
     def spans(self, run_id: str) -> list[Span]:
         """The attempts whose points count, oldest first, each up to its last step that does."""
-        with self.index.read() as connection:
-            return points.lineage(points.starts(connection, _run_number(connection, run_id)))
+        with self._index.read() as connection:
+            return points.lineage(points.starts(connection, run_number(connection, run_id)))
 
-    def metric_names(self, run_id: str) -> list[MetricInfo]:
+    def metrics(self, run_id: str) -> list[MetricSummary]:
         """The run's metrics with their newest value and range (without NaN), by name."""
-        with self.index.read() as connection:
-            run = _run_number(connection, run_id)
+        with self._index.read() as connection:
+            run = run_number(connection, run_id)
             known = points.starts(connection, run)
             spans = points.lineage(known)
             rows = connection.execute(
@@ -98,7 +47,7 @@ class Curves(StoreBase):
             ).fetchall()
             if len(known) == 1:
                 return [
-                    MetricInfo(
+                    MetricSummary(
                         name=name,
                         points=count,
                         last=_real(value),
@@ -114,7 +63,7 @@ class Curves(StoreBase):
             }
         return [_info(name, curve) for name, curve in curves.items() if len(curve)]
 
-    def series(
+    def read(
         self,
         run_id: str,
         name: str,
@@ -126,7 +75,7 @@ class Curves(StoreBase):
         last: float | None = None,
         smoothing: float | None = None,
         with_superseded: bool = False,
-    ) -> Series:
+    ) -> SeriesData:
         """One metric of a run, smoothed over all of it, cut to a range, then reduced to buckets.
 
         ``first`` and ``last`` bound the range, both included, in the unit of the x axis.
@@ -135,8 +84,8 @@ class Curves(StoreBase):
         """
         wanted = Wanted(x_axis, points, exact, first, last, smoothing or 0.0)
         series_query.check(wanted)
-        with self.index.read() as connection:
-            run = _run_number(connection, run_id)
+        with self._index.read() as connection:
+            run = run_number(connection, run_id)
             metric = _metric_number(connection, run, name, run_id)
             return series_query.series(
                 connection, run_id, run, name, metric, wanted, with_superseded
@@ -144,10 +93,10 @@ class Curves(StoreBase):
 
     def latest(
         self, run_ids: Sequence[str], names: Collection[str] | None = None
-    ) -> dict[str, dict[str, Latest]]:
+    ) -> dict[str, dict[str, LatestValue]]:
         """Each run's newest value of each metric (or of these)."""
-        with self.index.read() as connection:
-            found: dict[str, dict[str, Latest]] = {}
+        with self._index.read() as connection:
+            found: dict[str, dict[str, LatestValue]] = {}
             for run_id in run_ids:
                 row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
                 found[run_id] = _latest(connection, row[0], names) if row else {}
@@ -158,7 +107,7 @@ class Curves(StoreBase):
     ) -> dict[str, list[float]]:
         """A few values of a metric over each run so far, for a sparkline; [] where it has none."""
         found: dict[str, list[float]] = {}
-        with self.index.read() as connection:
+        with self._index.read() as connection:
             metric = connection.execute("SELECT id FROM names WHERE name=?", (name,)).fetchone()
             for run_id in run_ids:
                 row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
@@ -205,7 +154,7 @@ class Curves(StoreBase):
 
 def _latest(
     connection: sqlite3.Connection, run: int, names: Collection[str] | None
-) -> dict[str, Latest]:
+) -> dict[str, LatestValue]:
     rows = connection.execute(
         "SELECT name, metric, attempt, step, value FROM latest"
         " JOIN names ON names.id = latest.metric WHERE run=? ORDER BY attempt DESC",
@@ -213,25 +162,25 @@ def _latest(
     ).fetchall()
     spans = points.lineage(points.starts(connection, run))
     limits = {span.attempt: span.limit for span in spans}
-    found: dict[str, Latest] = {}
+    found: dict[str, LatestValue] = {}
     for name, metric, attempt, step, value in rows:
         if (names is not None and name not in names) or name in found or attempt not in limits:
             continue
         if step <= limits[attempt]:
-            found[name] = Latest(value=_real(value), step=step)
+            found[name] = LatestValue(value=_real(value), step=step)
             continue
         piece = points.load(connection, run, metric, attempt)
         counted = int(np.searchsorted(piece.steps, limits[attempt], "right"))
         if counted:
-            found[name] = Latest(
+            found[name] = LatestValue(
                 value=float(piece.values[counted - 1]), step=int(piece.steps[counted - 1])
             )
     return dict(sorted(found.items()))
 
 
-def _info(name: str, curve: Points) -> MetricInfo:
+def _info(name: str, curve: Points) -> MetricSummary:
     real = curve.values[~np.isnan(curve.values)]
-    return MetricInfo(
+    return MetricSummary(
         name=name,
         points=len(curve),
         last=float(curve.values[-1]),
@@ -239,23 +188,6 @@ def _info(name: str, curve: Points) -> MetricInfo:
         minimum=float(real.min()) if len(real) else None,
         maximum=float(real.max()) if len(real) else None,
     )
-
-
-def _held_out(connection: sqlite3.Connection, run_id: str) -> str | None:
-    # The newest come first, and nearly always the first one has it: so the rows are not listed.
-    rows = connection.execute(
-        "SELECT body FROM records WHERE run=? AND kind IN ('evaluation', 'started')"
-        " ORDER BY attempt DESC, offset DESC",
-        (_run_number(connection, run_id),),
-    )
-    digests = (orjson.loads(body).get("validation_digest") for (body,) in rows)
-    return next((digest for digest in digests if digest), None)
-
-
-def _run_number(connection: sqlite3.Connection, run_id: str) -> int:
-    """The index's number for a run; -1 for one that has not said anything."""
-    row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
-    return int(row[0]) if row else -1
 
 
 def _metric_number(connection: sqlite3.Connection, run: int, name: str, run_id: str) -> int:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lehr.errors import UserError
-from lehr.schemas import Series
 from lehr.store.streams import index, points
 from lehr.store.streams.downsample import reduce, smooth
 from lehr.store.streams.points import Floats, Ints, Points
+from lehr.store.streams.values import SeriesAxis, SeriesData
 
-SeriesAxis = Literal["step", "tokens", "time"]
 MAX_BUCKETS = 20_000
 _MAX_NONFINITE = 1000
 
@@ -62,17 +60,18 @@ def series(
     metric: int,
     wanted: Wanted,
     with_superseded: bool,
-) -> Series:
+) -> SeriesData:
     known = points.starts(connection, run)
     spans = points.lineage(known)
     zero = _first_time(connection, run) if wanted.x_axis == "time" else 0.0
     pieces = points.curve(connection, run, metric, spans, _steps_within(wanted))
     main = _draw(run_id, name, _on_axis(connection, run, pieces, wanted.x_axis, zero), wanted)
     if with_superseded:
-        main.superseded = [
+        superseded = [
             _draw(run_id, name, _on_axis(connection, run, [piece], wanted.x_axis, zero), wanted)
             for piece in points.superseded(connection, run, metric, known, spans)
         ]
+        main = replace(main, superseded=superseded)
     return main
 
 
@@ -134,7 +133,7 @@ def _lookup(axis: Points, steps: Ints) -> Floats:
     return np.where(axis.steps[at] == steps, axis.values[at], np.nan)
 
 
-def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> Series:
+def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> SeriesData:
     y = smooth(curve.y, wanted.smoothing)
     inside = slice(
         0 if wanted.first is None else int(np.searchsorted(curve.x, wanted.first, "left")),
@@ -151,8 +150,7 @@ def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> Series:
         reduced = reduce(x, y, wanted.points)
         steps, x, y = steps[reduced.last], x[reduced.last], y[reduced.last]
         low, high = reduced.low.tolist(), reduced.high.tolist()
-    # Made of our own arrays: nothing to validate, and a million points would take a second.
-    return Series.model_construct(
+    return SeriesData(
         run_id=run_id,
         name=name,
         x_axis=wanted.x_axis,
@@ -164,7 +162,6 @@ def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> Series:
         low=low,
         high=high,
         nonfinite=nonfinite,
-        superseded=[],
     )
 
 

@@ -1,0 +1,182 @@
+"""Checkpoints: what runs saved, and where the copies of it lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import update
+from sqlmodel import Session, col, select
+
+from lehr.store.database import Clock, Database
+from lehr.store.records.run_rows import announce_run, get_run, waiting_forks
+from lehr.store.tables import CheckpointRow, RunRow
+
+CopyState = Literal["uploading", "there", "failed", "removed"]
+THERE: CopyState = "there"
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """What a node says of one copy. Facts: said again, they change nothing."""
+
+    path: str
+    """The checkpoint's, relative to the run directory."""
+    url: str
+    state: CopyState
+    error: str | None = None
+
+
+class Checkpoints:
+    """The checkpoints of runs, and their copies."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def add(
+        self,
+        run_id: str,
+        *,
+        attempt: int,
+        step: int,
+        path: str,
+        size_bytes: int,
+        digest: str,
+        reason: str,
+        val_loss: float | None = None,
+        at: float | None = None,
+    ) -> CheckpointRow:
+        """Registers a checkpoint of the run; one that is known already is updated."""
+        with self._db.write(what="add_checkpoint") as session:
+            run = get_run(session, run_id)
+            row = put_checkpoint(
+                session,
+                CheckpointRow(
+                    run_id=run_id,
+                    attempt=attempt,
+                    step=step,
+                    path=path,
+                    size_bytes=size_bytes,
+                    digest=digest,
+                    reason=reason,
+                    val_loss=val_loss,
+                    created_at=self._clock() if at is None else at,
+                ),
+            )
+            announce_run(self._db, run)
+            return row
+
+    def mark_removed(self, run_id: str, *, attempt: int, step: int) -> bool:
+        """Notes that its files are gone; False if it was not registered, or noted before."""
+        with self._db.write(what="remove_checkpoint") as session:
+            removed = note_removed(session, run_id, attempt, step, self._clock())
+            if removed:
+                announce_run(self._db, get_run(session, run_id))
+            return removed
+
+    def of_run(self, run_id: str, *, removed: bool = False) -> list[CheckpointRow]:
+        """By step, then attempt; those of which neither files nor a copy is left only if asked."""
+        with self._db.read() as session:
+            query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
+            if not removed:
+                query = query.where(
+                    col(CheckpointRow.removed_at).is_(None)
+                    | (col(CheckpointRow.copy_state) == "there")
+                )
+            rows = session.exec(query.order_by(col(CheckpointRow.step), col(CheckpointRow.attempt)))
+            return list(rows.all())
+
+    # ------------------------------------------------------------------------------- copies
+
+    def note_copies(self, run_id: str, reports: Sequence[CopyReport]) -> list[str]:
+        """Records what a node reports; returns the paths that are not registered yet.
+
+        A copy may be done before its checkpoint's record has arrived: then it is said again.
+        """
+        unknown: list[str] = []
+        with self._db.write() as session:
+            run = get_run(session, run_id)
+            rows = {row.path: row for row in _rows(session, run_id)}
+            changed = False
+            for report in reports:
+                row = rows.get(report.path)
+                if row is None:
+                    unknown.append(report.path)
+                elif (row.copy_url, row.copy_state, row.copy_error) != (
+                    report.url,
+                    report.state,
+                    report.error,
+                ):
+                    if row.copy_state != report.state:
+                        row.copy_at = self._clock()
+                    row.copy_url, row.copy_state = report.url, report.state
+                    row.copy_error = report.error
+                    session.add(row)
+                    changed = True
+            if changed:
+                announce_run(self._db, run)
+        return unknown
+
+    def copied(self, run_id: str) -> list[CheckpointRow]:
+        """The run's checkpoints that have a copy, by attempt and step."""
+        with self._db.read() as session:
+            return [row for row in _rows(session, run_id) if row.copy_state == THERE]
+
+    def needed_by_forks(self, run_id: str) -> set[str]:
+        """Paths of the run's checkpoints that forks which have not begun are to begin from."""
+        with self._db.read() as session:
+            return {
+                fork.resume_from.partition(f"/{run_id}/")[2]
+                for fork in waiting_forks(session, run_id)
+                if fork.resume_from is not None
+            }
+
+    def pinned_by_forks(self, run_id: str, path: str) -> list[RunRow]:
+        """The forks that wait to begin from this checkpoint."""
+        with self._db.read() as session:
+            return [
+                fork
+                for fork in waiting_forks(session, run_id)
+                if (fork.resume_from or "").endswith(f"/{run_id}/{path}")
+            ]
+
+
+def put_checkpoint(session: Session, new: CheckpointRow) -> CheckpointRow:
+    row = session.exec(
+        select(CheckpointRow).where(
+            CheckpointRow.run_id == new.run_id,
+            CheckpointRow.attempt == new.attempt,
+            CheckpointRow.step == new.step,
+        )
+    ).one_or_none()
+    if row is None:
+        row = new
+    else:
+        row.path, row.size_bytes, row.digest = new.path, new.size_bytes, new.digest
+        row.reason, row.val_loss, row.removed_at = new.reason, new.val_loss, None
+    session.add(row)
+    session.flush()
+    return row
+
+
+def note_removed(session: Session, run_id: str, attempt: int, step: int, at: float) -> bool:
+    done = session.connection().execute(
+        update(CheckpointRow)
+        .where(
+            col(CheckpointRow.run_id) == run_id,
+            col(CheckpointRow.attempt) == attempt,
+            col(CheckpointRow.step) == step,
+            col(CheckpointRow.removed_at).is_(None),
+        )
+        .values(removed_at=at)
+    )
+    return done.rowcount == 1
+
+
+def _rows(session: Session, run_id: str) -> list[CheckpointRow]:
+    query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
+    return list(
+        session.exec(query.order_by(col(CheckpointRow.attempt), col(CheckpointRow.step))).all()
+    )

@@ -1,0 +1,59 @@
+"""Idempotency keys: a repeated request gets the answer of the first one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lehr.errors import Conflict
+from lehr.store.database import Clock, Database
+from lehr.store.tables import IdempotencyRow
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """The answer that a request got the first time."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class IdempotencyKeys:
+    """The keys that clients sent with their requests."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def answer(self, key: str, request_sha256: str) -> StoredAnswer | None:
+        """The answer that this request got before; None if it is new.
+
+        Look, act and ``remember`` inside one ``transaction()``, so that two clients with one key
+        cannot both be new.
+
+        Raises:
+            Conflict: the key was used for another request.
+        """
+        with self._db.read() as session:
+            row = session.get(IdempotencyRow, key)
+            if row is None:
+                return None
+            if row.request_sha256 != request_sha256:
+                raise Conflict(
+                    f"The idempotency key {key!r} was used for another request.",
+                    hint="Use a new key for a new request.",
+                )
+            return StoredAnswer(row.status, row.body)
+
+    def remember(self, key: str, request_sha256: str, status: int, body: dict[str, Any]) -> None:
+        with self._db.write() as session:
+            session.add(
+                IdempotencyRow(
+                    key=key,
+                    request_sha256=request_sha256,
+                    status=status,
+                    body=body,
+                    created_at=self._clock(),
+                )
+            )
+            session.flush()

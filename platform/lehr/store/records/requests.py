@@ -1,0 +1,94 @@
+"""Requests to a run: to pause, resume, cancel or prune it, or to save a checkpoint now."""
+
+from __future__ import annotations
+
+from sqlmodel import Session, col, select
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.errors import Conflict
+from lehr.store.database import Clock, Database
+from lehr.store.records.run_rows import announce_run, get_run
+from lehr.store.records.transitions import fenced_update
+from lehr.store.tables import RunRequest, RunRow
+
+
+class Requests:
+    """What is wanted of runs; the dispatcher carries it out."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def set_desired(
+        self, run_id: str, desired: Desired, *, actor: str, message: str | None = None
+    ) -> RunRow:
+        """Records what is wanted of the run; the dispatcher carries it out.
+
+        Asking twice is once. Raises Conflict for a run that ended, and for taking a cancel back.
+        """
+        with self._db.write(what=f"request to {desired.value}") as session:
+            run = get_run(session, run_id)
+            if RunState(run.state).ended:
+                raise Conflict(f"{run.name} ({run.id}) has ended: it is {run.state}.")
+            if run.desired == desired.value:
+                return run
+            final = {Desired.CANCEL.value, Desired.PRUNE.value}
+            if run.desired in final and desired.value not in final:
+                raise Conflict(f"{run.name} ({run.id}) is already being cancelled.")
+            add_request(session, run, desired.value, message, actor, self._clock())
+            run.desired = desired.value
+            session.add(run)
+            announce_run(self._db, run)
+            return run
+
+    def order_checkpoint(
+        self, run_id: str, *, actor: str = "user", message: str | None = None
+    ) -> RunRow:
+        """Asks the run's attempt to save a checkpoint now."""
+        with self._db.write(what="order_checkpoint") as session:
+            run = get_run(session, run_id)
+            if not RunState(run.state).active:
+                raise Conflict(
+                    f"{run.name} ({run.id}) is {run.state}: only a running run can save."
+                )
+            add_request(session, run, "checkpoint", message, actor, self._clock())
+            run.checkpoint_seq += 1
+            session.add(run)
+            announce_run(self._db, run)
+            return run
+
+    def prune(self, run_id: str, attempt: int, message: str) -> bool:
+        """Request that a running trial ends now; False if another attempt runs by now."""
+        with self._db.write(what="prune_run") as session:
+            run = fenced_update(
+                session,
+                run_id,
+                state=RunState.RUNNING,
+                attempt=attempt,
+                desired=Desired.RUN,
+                values={"desired": Desired.PRUNE.value},
+            )
+            if run is None:
+                return False
+            add_request(session, run, Desired.PRUNE.value, message, "sweep", self._clock())
+            session.flush()
+            announce_run(self._db, run)
+            return True
+
+    def of_run(self, run_id: str) -> list[RunRequest]:
+        """The requests to the run, oldest first."""
+        with self._db.read() as session:
+            rows = session.exec(
+                select(RunRequest).where(RunRequest.run_id == run_id).order_by(col(RunRequest.id))
+            )
+            return list(rows.all())
+
+
+def add_request(
+    session: Session, run: RunRow, kind: str, message: str | None, actor: str, at: float
+) -> None:
+    session.add(
+        RunRequest(
+            run_id=run.id, attempt=run.attempt, kind=kind, message=message, actor=actor, at=at
+        )
+    )

@@ -1,0 +1,78 @@
+"""Records of ``events.jsonl`` that are not metrics, read from the index."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import orjson
+from pydantic import ValidationError
+
+from lehr.store.streams.index import Readers, run_number
+from lehr_trainer.contract.records import AnyRecord, record_adapter
+
+
+class StoredRecord(NamedTuple):
+    """A record of an attempt that is not a metric."""
+
+    attempt: int
+    record: AnyRecord
+
+
+class Events:
+    """What attempts recorded beside their metrics."""
+
+    def __init__(self, index: Readers) -> None:
+        self._index = index
+
+    def records(
+        self,
+        run_id: str,
+        kinds: Collection[str] | None = None,
+        *,
+        after: Mapping[int, int] | None = None,
+    ) -> list[StoredRecord]:
+        """Everything but metrics, by attempt and then in the order of the stream.
+
+        ``after`` skips, of each attempt, so many of these records: those that one has already.
+        """
+        with self._index.read() as connection:
+            run = run_number(connection, run_id)
+            rows = connection.execute(
+                "SELECT attempt, kind, body FROM records WHERE run=? ORDER BY attempt, offset",
+                (run,),
+            ).fetchall()
+        found: list[StoredRecord] = []
+        skip = dict(after or {})
+        for attempt, kind, body in rows:
+            if kinds is not None and kind not in kinds:
+                continue
+            try:
+                record: AnyRecord = record_adapter.validate_json(body)
+            except ValidationError:
+                continue  # A kind of a newer trainer.
+            if skip.get(attempt, 0) > 0:
+                skip[attempt] -= 1
+                continue
+            found.append(StoredRecord(attempt, record))
+        return found
+
+    def held_out(self, run_ids: Iterable[str]) -> dict[str, str | None]:
+        """Each run's digest of the held-out set that it was last evaluated on.
+
+        None for a run that has recorded none.
+        """
+        with self._index.read() as connection:
+            return {run_id: _held_out(connection, run_id) for run_id in run_ids}
+
+
+def _held_out(connection: sqlite3.Connection, run_id: str) -> str | None:
+    # The newest come first, and nearly always the first one has it: so the rows are not listed.
+    rows = connection.execute(
+        "SELECT body FROM records WHERE run=? AND kind IN ('evaluation', 'started')"
+        " ORDER BY attempt DESC, offset DESC",
+        (run_number(connection, run_id),),
+    )
+    digests = (orjson.loads(body).get("validation_digest") for (body,) in rows)
+    return next((digest for digest in digests if digest), None)

@@ -1,0 +1,77 @@
+"""Values that the parts over the streams return. The presenters make the API's schemas of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SeriesAxis = Literal["step", "tokens", "time"]
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """A metric of a run: its newest value and its range, without NaN."""
+
+    name: str
+    points: int
+    last: float
+    last_step: int
+    minimum: float | None
+    maximum: float | None
+
+
+@dataclass(frozen=True)
+class LatestValue:
+    """The newest value of a metric."""
+
+    value: float
+    step: int
+
+
+@dataclass(frozen=True)
+class SeriesData:
+    """One metric of one run, reduced to buckets unless ``exact``.
+
+    ``x`` is by ``x_axis``: step, tokens, or seconds since the run's first point. In a reduced
+    series each bucket has its last point in ``x``/``y`` and its range in ``low``/``high``.
+    """
+
+    run_id: str
+    name: str
+    x_axis: SeriesAxis
+    exact: bool
+    total_points: int
+    step: list[int]
+    x: list[float]
+    y: list[float]
+    low: list[float] | None
+    high: list[float] | None
+    nonfinite: list[int]
+    """Steps whose value is NaN or infinite (the first 1,000), also where a bucket hides them."""
+    superseded: list[SeriesData] = field(default_factory=list)
+    """Points of earlier attempts past where a later one resumed, when asked for."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log of an attempt."""
+
+    name: str
+    attempt: int
+    size_bytes: int
+    cut: bool
+    """Only its beginning is kept."""
+
+
+@dataclass(frozen=True)
+class LogText:
+    """A part of a log, as text."""
+
+    name: str
+    attempt: int
+    offset: int
+    next_offset: int
+    size_bytes: int
+    text: str
+    ended: bool
+    """Nothing more will come: the attempt is closed."""
