@@ -52,7 +52,7 @@ def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
         deleted = store.deleted_runs()
         runs = [run for run in store.runs_of_sweep(sweep.id) if run.id not in deleted]
         if not runs:
-            raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is left.")
+            raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is kept.")
         for run in runs:
             store.set_run_archived(run.id, False)
         store.set_sweep_archived(sweep.id, False)
