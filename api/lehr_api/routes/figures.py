@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from lehr.analysis.figures import sweep_figure_data
-from lehr.analysis.sweep_result import parameter_choice, sweep_fit, sweep_verdict
-from lehr.errors import NotFound, nearest
-from lehr.schemas import SweepDetail, View
+from lehr.presenters.figures import sweep_figure
+from lehr.schemas.sweeps import SweepFigure
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRoute)
-
-
-class SweepFigure(View):
-    parameter: str
-    """On the x axis."""
-    verdict: str
-    """What the sweep says, in a sentence."""
-    notes: list[str]
-    """The sweep's notes, less what the verdict says already."""
-    figure: dict[str, Any]
-    """A Plotly figure: data and layout. Each trace's ``meta.role`` says what it is."""
 
 
 @router.get("/figure", responses=problem_responses(404))
@@ -39,23 +26,3 @@ def figure(
 ) -> SweepFigure:
     """The sweep's metric against a parameter, with the fit and what it says."""
     return sweep_figure(services.presenter.sweeps.detail(sweep), parameter)
-
-
-def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
-    if parameter is not None and parameter not in detail.parameters:
-        near = nearest(parameter, detail.parameters)
-        raise NotFound(
-            f"the sweep {detail.name} does not vary {parameter!r}.",
-            hint=f"Did you mean {near}?" if near else f"It varies {', '.join(detail.parameters)}.",
-        )
-    chosen = parameter_choice(detail, parameter)
-    fit = sweep_fit(detail, chosen)
-    said = {fit.minimum_note()} if fit is not None else set()
-    if detail.held_out == "different":
-        said.add(detail.held_out_note)
-    return SweepFigure(
-        parameter=chosen,
-        verdict=sweep_verdict(detail, chosen),
-        notes=[note for note in detail.notes if note not in said],
-        figure=sweep_figure_data(detail, chosen),
-    )

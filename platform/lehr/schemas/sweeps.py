@@ -103,3 +103,14 @@ class SweepDeletion(View):
     checkpoints: int
     notes: list[str] = []
     """What to know before, in words."""
+
+
+class SweepFigure(View):
+    parameter: str
+    """On the x axis."""
+    verdict: str
+    """What the sweep says, in a sentence."""
+    notes: list[str]
+    """The sweep's notes, less what the verdict says already."""
+    figure: dict[str, Any]
+    """A Plotly figure: data and layout. Each trace's ``meta.role`` says what it is."""

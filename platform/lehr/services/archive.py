@@ -52,7 +52,7 @@ def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
         deleted = store.runs.deleted_ids()
         runs = [run for run in store.sweeps.runs(sweep.id) if run.id not in deleted]
         if not runs:
-            raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is left.")
+            raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is kept.")
         for run in runs:
             store.runs.set_archived(run.id, False)
         store.sweeps.set_archived(sweep.id, False)

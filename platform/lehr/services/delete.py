@@ -80,9 +80,9 @@ def delete_sweep(context: Context, sweep: SweepRow) -> SweepDeletion:
 
 
 def refuse_deleted(context: Context, run: RunRow) -> None:
-    """Raises Conflict for a run of which only the record is left."""
+    """Raises Conflict for a run that was deleted."""
     if run.id in context.store.runs.deleted_ids():
-        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
+        raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is kept.")
 
 
 def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:

@@ -9,6 +9,7 @@ import pytest
 
 from lehr.cli import main, output
 from lehr.cluster.dispatcher import Dispatcher
+from lehr.presenters.cluster import ClusterPresenter
 from lehr_testing.api import RUN_SPEC, TOKEN, served
 
 
@@ -27,8 +28,10 @@ def lehr(tmp_path, monkeypatch, capsys):
             gpu = {"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 1, "uuid": "u"}
             hello = {"attempts": {}, "gpus": [gpu], "cpus": 16}
             real._hear({"news": "node", "name": each["name"], "hello": hello})
-        for name in ("cluster", "exclude_node", "readmit_node"):
+        for name in ("exclude_node", "readmit_node"):
             monkeypatch.setattr(api.dispatcher, name, getattr(real, name))
+        shown_by = ClusterPresenter(api.store, real.cluster, real.queue_order, embedded=False)
+        monkeypatch.setattr(api.dispatcher, "cluster", shown_by.cluster)
         api.store.transitions.begin_attempt(
             api.store.runs.create(_spec()).id,
             placement=[{"node": "gpu-left", "gpus": [0]}],
