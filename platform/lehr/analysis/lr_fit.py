@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lehr.analysis.noise import pooled_deviation
+
 NEIGHBOURS = 2
 """Trials each side of the best that take part in the fit: farther out, loss is no parabola."""
 
@@ -110,7 +112,7 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
     rates = list(means)
     best = min(rates, key=means.__getitem__)
     at = rates.index(best)
-    noise = _pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
+    noise = pooled_deviation(losses for lr, losses in by_rate.items() if lr in means)
     edge = _edge(best, sorted(by_rate), means)
     window = rates[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1]
     parabola, minimum, factor = _fit_parabola(window, [means[lr] for lr in window])
@@ -141,17 +143,6 @@ def _edge(
     if best == tried[0]:
         return "low"
     return "high" if best == tried[-1] else None
-
-
-def _pooled_noise(groups: Sequence[Sequence[float]]) -> float | None:
-    freedom = sum(len(group) - 1 for group in groups)
-    if freedom < 1:
-        return None
-    squares = 0.0
-    for group in groups:
-        mean = math.fsum(group) / len(group)
-        squares += math.fsum((value - mean) ** 2 for value in group)
-    return math.sqrt(squares / freedom)
 
 
 def _fit_parabola(
