@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lehr.analysis.noise import pooled_deviation
+from lehr.formats import scientific
 
 NEIGHBOURS = 2
 """Trials each side of the best that take part in the fit: farther out, loss is no parabola."""
@@ -80,11 +81,12 @@ class LrFit:
         spread = ""
         if self.minimum_factor is not None:
             spread = f", give or take a factor of {self.minimum_factor:.2f}"
-        return f"A quadratic fit of loss over log LR puts the best at {self.minimum:.2g}{spread}."
+        minimum = scientific(self.minimum, 2)
+        return f"A quadratic fit of loss over log LR puts the best at {minimum}{spread}."
 
 
 def _listed(rates: Iterable[float]) -> str:
-    return ", ".join(f"{lr:.2g}" for lr in rates)
+    return ", ".join(scientific(lr, 2) for lr in rates)
 
 
 def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
