@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import typer
 
 from lehr.cli import main
-from lehr.specs.fields import alternatives
+from lehr_trainer.configs.fields import alternatives
 
 _EXIT_CODES = {
     0: "Done. Leaving a watch with Ctrl-C too: it stops nothing.",

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
-from lehr.specs.fields import alternatives, is_model, models
 from lehr.specs.rollout import CpuStage, LastStage, Stage, Stages, TwoGpuStage
+from lehr_trainer.configs.fields import alternatives, is_model, models
 from lehr_trainer.configs.presets import MODEL_PRESETS
 
 _UNITS = {

@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lehr.errors import HomeUnusable
+from lehr_trainer.files import create_secret, write_atomically
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 5347
@@ -103,19 +104,7 @@ def ensure_token(where: Path) -> str:
     path = ensure_home(where) / "token"
     found = read_token(where)
     if found is None:
-        draft = path.with_name(f".token-{secrets.token_hex(8)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.write(descriptor, f"{secrets.token_urlsafe(32)}\n".encode("ascii"))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        try:
-            os.link(draft, path)  # Appears whole, and the first of two starters wins.
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        create_secret(path, f"{secrets.token_urlsafe(32)}\n".encode("ascii"))
         found = read_token(where)
         assert found is not None
     mode = path.stat().st_mode & 0o777
@@ -154,9 +143,7 @@ def read_server(where: Path) -> ServerInfo | None:
 
 
 def write_server(where: Path, info: ServerInfo) -> None:
-    draft = ensure_home(where) / f".server-{os.getpid()}.json"
-    draft.write_text(json.dumps(asdict(info)) + "\n", "utf-8")
-    draft.replace(where / "server.json")
+    write_atomically(ensure_home(where) / "server.json", json.dumps(asdict(info)) + "\n")
 
 
 def remove_server(where: Path) -> None:

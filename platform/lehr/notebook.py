@@ -7,11 +7,12 @@ notebook show the same.
 from __future__ import annotations
 
 import importlib
-import math
 import sys
 from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from lehr import formats
 
 if TYPE_CHECKING:
     from lehr.schemas import (
@@ -24,64 +25,16 @@ if TYPE_CHECKING:
         TrialView,
     )
 
-NOTHING = "—"
-_SPARKS = "▁▂▃▄▅▆▇█"
-_NOT_FINITE = "!"
 _TRIAL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """4 significant digits; what is not finite by its name; a dash for what is not known."""
-    if value is None:
-        return NOTHING
-    if not math.isfinite(value):
-        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return f"{value:.{digits}g}"
-
-
-def rate(value: float | None) -> str:
-    """With an SI prefix: 402k."""
-    if value is None or not math.isfinite(value):
-        return NOTHING if value is None else number(value)
-    for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{prefix}"
-    return f"{value:.3g}"
-
-
-def duration(seconds: float | None) -> str:
-    """9 h 12 m, 4 m 10 s, 8 s."""
-    if seconds is None or not math.isfinite(seconds):
-        return NOTHING
-    whole = round(seconds)
-    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} m"
-    return f"{minutes} m {whole % 60} s" if minutes else f"{whole} s"
-
-
-def sparkline(values: list[float]) -> str:
-    """A bar a value; an exclamation mark where it is not finite."""
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
-        return _NOT_FINITE * len(values)
-    low, high = min(finite), max(finite)
-    scale = (len(_SPARKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(
-        _SPARKS[round((value - low) * scale)] if math.isfinite(value) else _NOT_FINITE
-        for value in values
-    )
 
 
 def run_html(run: RunView, url: str) -> str:
     rows = [
         ("state", _state(run)),
         ("step", _steps(run)),
-        *((name, number(latest.value)) for name, latest in run.latest.items()),
-        ("trend", sparkline(run.trend) or NOTHING),
-        ("time left", duration(run.eta_s)),
+        *((name, formats.loss(latest.value)) for name, latest in run.latest.items()),
+        ("trend", formats.sparkline(run.trend, width=len(run.trend)) or formats.NOTHING),
+        ("time left", formats.duration(run.eta_s)),
     ]
     head = _title(run.name, url, run.id)
     body = "".join(f"<tr>{_td(name)}{_td(value, 'right')}</tr>" for name, value in rows)
@@ -125,17 +78,18 @@ def comparison_html(found: ComparisonView) -> str:
     at = "" if found.common_x is None else f" at {found.x_axis} {found.common_x:,.6g}"
     head = _heads("run", f"{found.metric}{at}", "delta", "tok/s", "MFU", "state")
     body = "".join(
-        f"<tr>{_td(one.name or one.run_id)}{_td(number(one.value), 'right')}"
-        f"{_td(one.incomparable or number(one.delta), 'right')}"
-        f"{_td(rate(one.tokens_per_s), 'right')}{_td(_share(one.mfu), 'right')}"
+        f"<tr>{_td(one.name or one.run_id)}{_td(formats.loss(one.value), 'right')}"
+        f"{_td(one.incomparable or formats.loss(one.delta), 'right')}"
+        f"{_td(formats.si(one.tokens_per_s), 'right')}{_td(formats.share(one.mfu), 'right')}"
         f"{_td(one.state)}</tr>"
         for one in found.results
     )
     names = [one.name or one.run_id for one in found.results]
     differences = "".join(
-        f"<tr>{_td(one.path)}{''.join(_td(_parameter(v), 'right') for v in one.values)}</tr>"
+        f"<tr>{_td(one.path)}{''.join(_td(text, 'right') for text in texts)}</tr>"
         for one in found.differences
         if one.factor
+        for texts in [[formats.parameter(value, one.path) for value in one.values]]
     )
     notes = "".join(
         f"<li>{escape(note)}</li>" for note in found.notes if note != found.held_out_note
@@ -178,14 +132,14 @@ def _live_display() -> Callable[[str], None] | None:
 
 def _trial_row(trial: TrialView, parameters: list[str]) -> str:
     run = trial.run
-    value = f"{number(trial.value)}{' best' if trial.best else ''}"
+    value = f"{formats.loss(trial.value)}{' best' if trial.best else ''}"
     columns = [
         _td(str(trial.number), "right"),
-        *(_td(_parameter(trial.parameters.get(path)), "right") for path in parameters),
+        *(_td(formats.parameter(trial.parameters.get(path), path), "right") for path in parameters),
         _td(value, "right", bold=trial.best),
-        _td(sparkline(run.trend) or NOTHING),
-        _td(rate(_latest(run, "tokens_per_s")), "right"),
-        _td(_share(_latest(run, "mfu")), "right"),
+        _td(formats.sparkline(run.trend, width=len(run.trend)) or formats.NOTHING),
+        _td(formats.si(_latest(run, "tokens_per_s")), "right"),
+        _td(formats.share(_latest(run, "mfu")), "right"),
         _td(_state(run)),
     ]
     return f"<tr>{''.join(columns)}</tr>"
@@ -196,7 +150,7 @@ def _gate_row(stage: StageView, gate: GateView, *, first: bool) -> str:
         _td(f"{stage.title}: {stage.state}" if first else "", bold=first),
         _td(gate.title),
         _td(gate.expected),
-        _td(gate.seen or NOTHING),
+        _td(gate.seen or formats.NOTHING),
         _td(gate.state.replace("_", " "), bold=gate.state == "failed"),
     ]
     return f"<tr>{''.join(columns)}</tr>"
@@ -226,18 +180,10 @@ def _state(run: RunView) -> str:
 
 
 def _steps(run: RunView) -> str:
-    done = NOTHING if run.step is None else f"{run.step:,}"
+    done = formats.NOTHING if run.step is None else f"{run.step:,}"
     return f"{done} of {run.total_steps:,}"
 
 
 def _latest(run: RunView, name: str) -> float | None:
     found = run.latest.get(name)
     return found.value if found else None
-
-
-def _share(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.0%}"
-
-
-def _parameter(value: Any) -> str:
-    return number(value) if isinstance(value, float) else str(value)

@@ -162,6 +162,6 @@ def test_a_finished_sweep_with_seeds_tells_the_noise_and_the_next_grid(api):
                 actor="dispatcher",
             )
     told = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
-    assert "Learning rates to try next: 0.1, 1, 10." in told
+    assert "Learning rates to try next: 1.0e-1, 1.0e0, 1.0e1." in told
     [noise] = [note for note in told if note.startswith("The noise between seeds is 0.014")]
-    assert noise.endswith("within twice that, these are level: 0.0001, 0.001, 0.01.")
+    assert noise.endswith("within twice that, these are level: 1.0e-4, 1.0e-3, 1.0e-2.")

@@ -16,8 +16,8 @@ import typer
 
 from lehr.cli import main
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
-from lehr.specs.fields import leaf_paths, place
 from lehr_testing.paths import ROOT
+from lehr_trainer.configs.fields import leaf_paths, place
 
 DOCS = ROOT / "docs"
 PAGES = [

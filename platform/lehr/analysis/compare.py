@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lehr.analysis.held_out import HeldOut, is_measured
+from lehr.analysis.noise import pooled_deviation
 
 _MISSING = "—"
 _NOT_FACTORS = (
@@ -209,15 +210,7 @@ def _seed_noise(
         key = repr((run.held_out if by_set else None, sorted(factors.items())))
         group = groups.setdefault(key, {})
         group.setdefault(flat.get(SEED), standing.value)
-    freedom = sum(len(group) - 1 for group in groups.values())
-    if freedom < 1:
-        return None
-    squares = math.fsum(
-        (value - math.fsum(group.values()) / len(group)) ** 2
-        for group in groups.values()
-        for value in group.values()
-    )
-    return math.sqrt(squares / freedom)
+    return pooled_deviation(list(group.values()) for group in groups.values())
 
 
 def _notes(

@@ -11,13 +11,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lehr import formats
 from lehr.analysis.colours import slots, stroke
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.sweep_result import (
     is_number,
     outcome,
     parameter_choice,
-    short,
     sweep_fit,
     sweep_verdict,
 )
@@ -56,7 +56,7 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonO
             "type": "log" if losses and min(losses) > 0 else "linear",
             "exponentformat": "e",
         },
-        "shapes": _shapes(fit, parameter, numeric=numeric),
+        "shapes": _shapes(fit, numeric=numeric),
         "showlegend": len({trace.get("name") for trace in data}) > 1,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "margin": {"l": 64, "r": 16, "t": 36, "b": 56},
@@ -303,7 +303,9 @@ def _best_trace(
             "symbol": "circle",
             "line": {"width": 2, "color": _BLUE},
         },
-        "text": [f"best {short(trial.parameters[parameter], parameter)}" for trial in best],
+        "text": [
+            f"best {formats.parameter(trial.parameters[parameter], parameter)}" for trial in best
+        ],
         "textposition": [place(trial) for trial in best],
         "hoverinfo": "skip",
         "customdata": [trial.run.id for trial in best],
@@ -328,7 +330,7 @@ def _fit_trace(fit: LrFit) -> JsonObject:
     }
 
 
-def _shapes(fit: LrFit | None, parameter: str, *, numeric: bool) -> list[JsonObject]:
+def _shapes(fit: LrFit | None, *, numeric: bool) -> list[JsonObject]:
     shapes: list[JsonObject] = []
     if fit is None or not numeric:
         return shapes
@@ -345,7 +347,7 @@ def _shapes(fit: LrFit | None, parameter: str, *, numeric: bool) -> list[JsonObj
                 "y1": 1,
                 "line": {"width": 1, "dash": "dot", "color": _GREY},
                 "label": {
-                    "text": f"fit {short(fit.minimum, parameter)}",
+                    "text": f"fit {formats.scientific(fit.minimum, 3)}",
                     "textposition": "start",
                     "textangle": 0,
                     "xanchor": "left",
@@ -384,7 +386,7 @@ def _x_axis(
     if 0 < len(values) <= _MOST_TICKS:
         # What was tried, by its own name, rather than the decades between.
         axis["tickvals"] = values
-        axis["ticktext"] = [short(value, parameter) for value in values]
+        axis["ticktext"] = [formats.parameter(value, parameter) for value in values]
     return axis
 
 
@@ -394,7 +396,9 @@ def _x_axis(
 def _hover(sweep: SweepDetail, trial: TrialView) -> str:
     value = trial.compared_value if trial.compared_value is not None else trial.value
     shown = "—" if value is None else f"{value:.4g}"
-    varied = "<br>".join(f"{path} {short(v, path)}" for path, v in trial.parameters.items())
+    varied = "<br>".join(
+        f"{path} {formats.parameter(v, path)}" for path, v in trial.parameters.items()
+    )
     step = sweep.compared_at_step if trial.compared_value is not None else trial.step
     at = f" at step {step:,}" if step is not None else ""
     if sweep.held_out == "different":
@@ -408,7 +412,7 @@ def _at(parameter: str, trials: Sequence[TrialView]) -> list[Any]:
 
 def _others(trial: TrialView, parameter: str) -> str:
     return ", ".join(
-        f"{path.rpartition('.')[2]} {short(value, path)}"
+        f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
         for path, value in trial.parameters.items()
         if path != parameter and not path.endswith("seed")
     )

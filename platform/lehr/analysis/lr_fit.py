@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lehr.analysis.noise import pooled_deviation
+from lehr.formats import scientific
+
 NEIGHBOURS = 2
 """Trials each side of the best that take part in the fit: farther out, loss is no parabola."""
 
@@ -78,11 +81,12 @@ class LrFit:
         spread = ""
         if self.minimum_factor is not None:
             spread = f", give or take a factor of {self.minimum_factor:.2f}"
-        return f"A quadratic fit of loss over log LR puts the best at {self.minimum:.2g}{spread}."
+        minimum = scientific(self.minimum, 2)
+        return f"A quadratic fit of loss over log LR puts the best at {minimum}{spread}."
 
 
 def _listed(rates: Iterable[float]) -> str:
-    return ", ".join(f"{lr:.2g}" for lr in rates)
+    return ", ".join(scientific(lr, 2) for lr in rates)
 
 
 def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
@@ -110,7 +114,7 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
     rates = list(means)
     best = min(rates, key=means.__getitem__)
     at = rates.index(best)
-    noise = _pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
+    noise = pooled_deviation(losses for lr, losses in by_rate.items() if lr in means)
     edge = _edge(best, sorted(by_rate), means)
     window = rates[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1]
     parabola, minimum, factor = _fit_parabola(window, [means[lr] for lr in window])
@@ -141,17 +145,6 @@ def _edge(
     if best == tried[0]:
         return "low"
     return "high" if best == tried[-1] else None
-
-
-def _pooled_noise(groups: Sequence[Sequence[float]]) -> float | None:
-    freedom = sum(len(group) - 1 for group in groups)
-    if freedom < 1:
-        return None
-    squares = 0.0
-    for group in groups:
-        mean = math.fsum(group) / len(group)
-        squares += math.fsum((value - mean) ** 2 for value in group)
-    return math.sqrt(squares / freedom)
 
 
 def _fit_parabola(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from lehr import formats
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
             return f"No trial ended with a finite {sweep.metric}."
         return f"No trial has a {sweep.metric} to compare yet."
     at = ", ".join(
-        f"{path.rpartition('.')[2]} {short(value, path)}"
+        f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
         for path, value in sweep.best_parameters.items()
     )
     said = [f"Best {at}: {sweep.metric} {sweep.best_value:#.4g}"]
@@ -63,7 +64,7 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         spread = ""
         if fit.minimum_factor is not None:
             spread = f", give or take a factor of {fit.minimum_factor:.2f}"
-        said.append(f"the fit says {short(fit.minimum, parameter)}{spread}")
+        said.append(f"the fit says {formats.scientific(fit.minimum, 3)}{spread}")
     if fit is not None and len(sweep.trials) > 2:
         if fit.edge is None:
             said.append("not at the edge of what was tried")
@@ -98,12 +99,3 @@ def is_number(value: object) -> bool:
 
 def is_finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
-
-
-def short(value: Any, path: str = "") -> str:
-    """3.0e-4 for learning rates and very small or large numbers; else as it stands."""
-    small = isinstance(value, float) and value != 0 and (abs(value) <= 1e-2 or abs(value) >= 1e5)
-    if small or (is_number(value) and is_rate(path)):
-        mantissa, _, exponent = f"{value:.2e}".partition("e")
-        return f"{mantissa.removesuffix('0')}e{int(exponent)}"
-    return f"{value:g}" if isinstance(value, float) else str(value)

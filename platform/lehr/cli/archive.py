@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.connect import Ref, connect, find, find_any
 from lehr.cli.output import (
     JsonOption,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.connect import Ref, connect
 from lehr.cli.output import (
     JsonOption,

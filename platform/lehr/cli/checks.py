@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lehr import __version__, filesystems, home
-from lehr.cli import formats
+from lehr import __version__, filesystems, formats, home
 from lehr.errors import LehrError
 
 Status = Literal["ok", "note", "bad"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.connect import connect, find
 from lehr.cli.output import (
     JsonOption,

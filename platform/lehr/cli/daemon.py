@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from lehr import home
 from lehr.cli.processes import ProcessId, identify
 from lehr.errors import Conflict, LehrError, UserError
+from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
     from lehr.client import Client
@@ -200,9 +201,8 @@ def _free(host: str, port: int) -> bool:
 
 
 def _record(where: Path, process: ProcessId, options: ServerOptions) -> None:
-    draft = where / f".up-{os.getpid()}.json"
-    draft.write_text(json.dumps({"process": asdict(process), "options": asdict(options)}))
-    draft.replace(where / "up.json")
+    record = {"process": asdict(process), "options": asdict(options)}
+    write_atomically(where / "up.json", json.dumps(record))
 
 
 def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lehr import formats
 from lehr import home as homes
-from lehr.cli import formats
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import NotFound, UserError
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.connect import Ref, connect
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import UserError

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.output import escaped, state_text, unicode_safe
 from lehr.cli.sweep_table import headline, live_table, sweep_eta
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.connect import connect
 from lehr.cli.output import escaped, table
 from lehr.errors import LehrError

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.output import JsonOption, console, print_json, table
 
 app = typer.Typer(rich_markup_mode=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.connect import connect
 from lehr.cli.output import (
     JsonOption,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.output import console, escaped, print_json
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.output import escaped, table, unicode_safe
 
 if TYPE_CHECKING:

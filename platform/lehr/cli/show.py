@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.connect import Ref, connect, find_any
 from lehr.cli.output import (
     JsonOption,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.output import escaped, state_text, table, unicode_safe
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lehr.cli import formats
+from lehr import formats
 from lehr.cli.connect import Ref, connect, find_any
 from lehr.cli.live import LiveState, bar, gpu_map, reason, run_frame, sweep_frame
 from lehr.cli.output import (

@@ -9,7 +9,7 @@ from pydantic import PrivateAttr, TypeAdapter
 
 from lehr.client.frames import comparison_frame, import_pandas, need_plotly
 from lehr.errors import UserError
-from lehr.notebook import number
+from lehr.formats import loss
 from lehr.schemas import ComparisonView, RunView, Series
 
 if TYPE_CHECKING:
@@ -93,10 +93,10 @@ class Comparison(ComparisonView):
 
     def _deltas(self) -> str:
         base, *others = self.results
-        parts = [f"{base.name or base.run_id} {number(base.value)}"]
+        parts = [f"{base.name or base.run_id} {loss(base.value)}"]
         for one in others:
             delta = "" if one.delta is None else f" ({one.delta:+.4g})"
-            parts.append(f"{one.name or one.run_id} {number(one.value)}{delta}")
+            parts.append(f"{one.name or one.run_id} {loss(one.value)}{delta}")
         return ", ".join(parts)
 
     def _repr_html_(self) -> str:

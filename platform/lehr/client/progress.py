@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lehr.notebook import live_rollout, live_run, live_sweep, number, rate
+from lehr import formats
+from lehr.notebook import live_rollout, live_run, live_sweep
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -106,15 +107,15 @@ def _rollout_words(rollout: RolloutDetail) -> str:
 def _run_words(run: RunView) -> str:
     loss, speed = run.latest.get("train/loss"), run.latest.get("tokens_per_s")
     words = [f"{run.step or 0:,} of {run.total_steps:,}"]
-    words += [f"loss {number(loss.value)}"] if loss else []
-    words += [f"{rate(speed.value)} tok/s"] if speed else []
+    words += [f"loss {formats.loss(loss.value)}"] if loss else []
+    words += [f"{formats.si(speed.value)} tok/s"] if speed else []
     why = run.reason or run.pending_reason
     return "  ".join([run.state, *words, *([why] if why else [])])
 
 
 def _sweep_words(sweep: SweepDetail) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
-    best = f"  best {sweep.metric} {number(sweep.best_value)}" if sweep.best_value else ""
+    best = f"  best {sweep.metric} {formats.loss(sweep.best_value)}" if sweep.best_value else ""
     if sweep.held_out == "different":
         best = f"  no best: {sweep.metric} is of different held-out sets"
     return f"{counts}{best}"

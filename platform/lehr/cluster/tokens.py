@@ -7,12 +7,12 @@ recording an attempt and starting it can still start it; the database has only t
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
+
+from lehr_trainer.files import create_secret
 
 
 class AttemptTokens:
@@ -38,14 +38,5 @@ def matches(token: str, token_sha256: str) -> bool:
 def _key(path: Path) -> bytes:
     """The key in the file; made whole at first, by whoever comes first."""
     if not path.exists():
-        draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.write(descriptor, secrets.token_bytes(32))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        with contextlib.suppress(FileExistsError):  # The first of two wins.
-            os.link(draft, path)
-        draft.unlink()
+        create_secret(path, secrets.token_bytes(32))
     return path.read_bytes()

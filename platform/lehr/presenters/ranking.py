@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lehr import formats
 from lehr.analysis.held_out import HeldOut
 from lehr.presenters.seeds import Point
 from lehr.presenters.seeds import points as by_seeds
@@ -166,8 +167,8 @@ def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
             continue
         side, further = ("smallest", "smaller") if value == numbers[0] else ("largest", "larger")
         found.append(
-            f"The best is at the edge of the grid: {path} {_short(value)} is the {side} value "
-            f"tried; a {further} one may be better."
+            f"The best is at the edge of the grid: {path} {formats.parameter(value, path)} is the "
+            f"{side} value tried; a {further} one may be better."
         )
     return found
 
@@ -182,12 +183,11 @@ def _trials(count: int) -> str:
 
 def _named(standings: Sequence[TrialStatus], limit: int = 3) -> str:
     named = [
-        ", ".join(f"{path.rpartition('.')[2]} {_short(v)}" for path, v in one.parameters.items())
+        ", ".join(
+            f"{path.rpartition('.')[2]} {formats.parameter(v, path)}"
+            for path, v in one.parameters.items()
+        )
         for one in standings[:limit]
     ]
     more = len(standings) - limit
     return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from lehr.analysis.noise import pooled_deviation
 
 
 @dataclass(frozen=True)
@@ -16,11 +18,18 @@ class Point:
     parameters: Mapping[str, Any]
     """Without the seed."""
     run_ids: tuple[str, ...]
-    mean: float | None = None
-    """Over its seeds, where all of them have a finite value; else None."""
-    spread: float | None = None
-    """Sample standard deviation between its seeds; None for a single one."""
+    values: tuple[float, ...] = ()
+    """Of its seeds, where all of them have a finite value; else empty."""
     rank: int | None = None
+
+    @property
+    def mean(self) -> float | None:
+        return math.fsum(self.values) / len(self.values) if self.values else None
+
+    @property
+    def spread(self) -> float | None:
+        """Sample standard deviation between its seeds; None for a single one."""
+        return pooled_deviation([self.values])
 
 
 @dataclass(frozen=True)
@@ -61,15 +70,7 @@ def points(
     sign = 1 if goal == "minimize" else -1
     means = sorted(sign * point.mean for point in found if point.mean is not None)
     return [
-        point
-        if point.mean is None
-        else Point(
-            point.parameters,
-            point.run_ids,
-            point.mean,
-            point.spread,
-            1 + means.index(sign * point.mean),
-        )
+        point if point.mean is None else replace(point, rank=1 + means.index(sign * point.mean))
         for point in found
     ]
 
@@ -79,21 +80,14 @@ def _point(members: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str
     known = [values[run_id] for run_id in run_ids if run_id in values]
     if len(known) < len(run_ids):
         return Point(members[0][1], run_ids)
-    mean = math.fsum(known) / len(known)
-    spread = None
-    if len(known) > 1:
-        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
-    return Point(members[0][1], run_ids, mean, spread)
+    return Point(members[0][1], run_ids, tuple(known))
 
 
 def noise(found: Sequence[Point]) -> Noise | None:
     """None where no point has several seeds to tell it."""
-    told = [(len(point.run_ids), point.spread) for point in found if point.spread is not None]
-    freedom = sum(count - 1 for count, _ in told)
-    if not freedom:
-        return None
-    total = math.fsum((count - 1) * spread**2 for count, spread in told)
-    return Noise(math.sqrt(total / freedom), min(count for count, _ in told))
+    several = [point.values for point in found if len(point.values) > 1]
+    deviation = pooled_deviation(several)
+    return None if deviation is None else Noise(deviation, min(map(len, several)))
 
 
 def notes(found: Sequence[Point], told: Noise | None, metric: str) -> list[str]:

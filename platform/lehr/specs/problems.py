@@ -6,25 +6,25 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lehr.errors import SpecError, SpecProblem, nearest
-from lehr.specs.fields import (
-    SpecPath,
-    alternatives,
+from lehr.specs.fields import nearest_path, synonym
+from lehr.specs.yaml12 import INT64, MAX_DEPTH, MAX_VALUES, Document
+from lehr_trainer.configs.fields import (
+    FieldPath,
     description,
     field_names,
     is_model,
+    join,
     leaf_paths,
     locate,
-    nearest_path,
     place,
-    synonym,
+    step,
 )
-from lehr.specs.yaml12 import INT64, MAX_DEPTH, MAX_VALUES, Document, join
 from lehr_trainer.errors import UnknownPreset
 
 _NEEDED = {
@@ -108,7 +108,7 @@ def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> 
 def _translate(
     detail: ErrorDetails,
     path: str,
-    where: SpecPath,
+    where: FieldPath,
     root: type[BaseModel],
     origin: Origin,
 ) -> SpecProblem:
@@ -217,14 +217,14 @@ def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecPr
         elif isinstance(value, dict):
             for key, item in value.items():
                 if isinstance(key, str):
-                    todo.append((item, join(path, key), _step_kinds(kinds, key), depth + 1))
+                    todo.append((item, join(path, key), step(kinds, key) or (), depth + 1))
                 else:
                     found.append(
                         origin.problem(path, f"{show_path(path)}: the key {key!r} is not text.")
                     )
         elif isinstance(value, list | tuple):
             todo.extend(
-                (item, join(path, index), _step_kinds(kinds, str(index)), depth + 1)
+                (item, join(path, index), step(kinds, str(index)) or (), depth + 1)
                 for index, item in enumerate(value)
             )
     return found
@@ -249,7 +249,7 @@ def show_path(path: str) -> str:
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
-def _instead(path: str, where: SpecPath, root: type[BaseModel]) -> str:
+def _instead(path: str, where: FieldPath, root: type[BaseModel]) -> str:
     parent, _, name = path.rpartition(".")
     valid = field_names(where.owners)
     meant = nearest_path(root, name)
@@ -272,7 +272,7 @@ def _is_name(root: type[BaseModel], name: str) -> bool:
     return any(path.rpartition(".")[2] == name for path in leaf_paths(root))
 
 
-def _shape(value: Any, where: SpecPath) -> str | None:
+def _shape(value: Any, where: FieldPath) -> str | None:
     for kind in where.annotations:
         if not is_model(kind):
             continue
@@ -285,7 +285,7 @@ def _shape(value: Any, where: SpecPath) -> str | None:
     return f"Fields here: {', '.join(names)}" if names else None
 
 
-def _tags(where: SpecPath, tag: str) -> list[str]:
+def _tags(where: FieldPath, tag: str) -> list[str]:
     return list(
         dict.fromkeys(
             show(value)
@@ -313,16 +313,3 @@ def _meant(value: Any, valid: Sequence[str]) -> str | None:
 
 def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _step_kinds(kinds: tuple[Any, ...], name: str) -> tuple[Any, ...]:
-    found: list[Any] = []
-    for kind in kinds:
-        if is_model(kind):
-            known = kind.model_fields.get(name)
-            found += alternatives(known.annotation) if known else ()
-        elif get_origin(kind) is dict:
-            found += alternatives(get_args(kind)[1])
-        elif get_origin(kind) in {list, tuple}:
-            found += alternatives(get_args(kind)[0])
-    return tuple(found)

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from lehr.specs.fields import leaf_paths
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
+from lehr_trainer.configs.fields import leaf_paths
 from lehr_trainer.configs.presets import MODEL_PRESETS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem
 from lehr.specs.comparability import budget_problems, metric_problems
-from lehr.specs.fields import nearest_path, place
+from lehr.specs.fields import nearest_path
 from lehr.specs.methods import method_problems
 from lehr.specs.overrides import set_path
 from lehr.specs.problems import Origin, show, translate
@@ -20,6 +20,7 @@ from lehr.specs.run import RunSpec
 from lehr.specs.search import Range
 from lehr.specs.sweep import SEED, SweepSpec, Values
 from lehr.specs.yaml12 import Document
+from lehr_trainer.configs.fields import place
 
 MAX_TRIALS = 10_000
 _NOT_SWEPT = {

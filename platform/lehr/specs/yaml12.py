@@ -18,6 +18,7 @@ import yaml
 from yaml import events as ev
 
 from lehr.errors import SpecError, SpecProblem
+from lehr_trainer.configs.fields import join
 
 MAX_CHARACTERS = 200_000
 MAX_DEPTH = 32
@@ -135,10 +136,6 @@ def dump_yaml(data: Any) -> str:
     return yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
     )
-
-
-def join(path: str, key: str | int) -> str:
-    return f"{path}.{key}" if path else str(key)
 
 
 class _Reader:

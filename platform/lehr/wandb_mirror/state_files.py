@@ -6,7 +6,6 @@ reader never sees half of one. Neither holds a key.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lehr.schemas import WandbView
 from lehr.specs.tracking import WandbTracking
 from lehr_trainer.contract.layout import EVENTS
+from lehr_trainer.files import write_atomically
 
 MirrorState = Literal["waiting", "mirroring", "done", "failed"]
 
@@ -75,9 +75,7 @@ class Notes:
     def write(self, note: MirrorRequest | MirrorProgress) -> None:
         name = "request.json" if isinstance(note, MirrorRequest) else "progress.json"
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self.folder / f".{name}.{os.getpid()}"
-        draft.write_text(note.model_dump_json(), "utf-8")
-        draft.replace(self.folder / name)
+        write_atomically(self.folder / name, note.model_dump_json())
 
     def forget(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

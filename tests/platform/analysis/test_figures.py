@@ -9,7 +9,7 @@ import pytest
 
 from lehr.analysis import colours
 from lehr.analysis.figures import curves_figure_data, sweep_figure, sweep_figure_data
-from lehr.analysis.sweep_result import outcome, parameter_choice, short, sweep_verdict
+from lehr.analysis.sweep_result import outcome, parameter_choice, sweep_verdict
 from lehr.schemas import RunView, Series, SweepDetail, TrialView
 
 LR = "train.optimizer.lr"
@@ -191,19 +191,3 @@ def test_runs_have_the_colours_here_that_they_have_on_the_dashboard():
     assert [colours.slot(run) for run in ("k3f9x2ab", "p8w2c4nd", "zürich", "")] == [5, 5, 4, 1]
     given = colours.slots(f"run{n}" for n in range(12))
     assert list(given.values()) == [2, 1, 4, 3, 8, 7, 0, 9, 5, 6, 17, 18]
-
-
-@pytest.mark.parametrize(
-    ("value", "path", "shown"),
-    [
-        (3e-4, LR, "3.0e-4"),
-        (0.03, LR, "3.0e-2"),
-        (0.1, "wd", "0.1"),
-        (3.16e-4, "", "3.16e-4"),
-        (128, "hidden", "128"),
-        ("adamw", "", "adamw"),
-        (True, "fused", "True"),
-    ],
-)
-def test_values_are_written_as_people_write_them(value: object, path: str, shown: str):
-    assert short(value, path) == shown

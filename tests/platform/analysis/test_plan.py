@@ -11,9 +11,9 @@ from lehr.analysis.plan import (
     plan_sweep,
     refuse_if_impossible,
 )
-from lehr.cli.formats import millions
 from lehr.errors import PlanRefused
 from lehr.examples import LR_GRID, LR_GRID_SMALL
+from lehr.formats import millions
 from lehr.specs import RunSpec, SweepSpec, expand, load_spec
 from lehr_testing.paths import DATA, ROOT
 from lehr_trainer.configs.train import LengthStage

@@ -19,8 +19,8 @@ import pytest
 import typer
 from pydantic import ValidationError
 
-from lehr import schemas
-from lehr.cli import formats, main
+from lehr import formats, schemas
+from lehr.cli import main
 from lehr.control.lifecycle import RunState
 from lehr.schemas import QueueEntry
 from lehr.schemas.base import View

@@ -114,8 +114,8 @@ def test_failures_and_divergence_are_said_with_the_trials():
         standing(3, 2.0, 10, "completed"),
     ]
     told = notes(trials, rank(trials, "minimize", never), metric="val/loss", tried={})
-    assert "val/loss is not finite in 1 trial: lr 0.0002." in told
-    assert "1 trial failed: lr 0.0002." in told
+    assert "val/loss is not finite in 1 trial: lr 2.0e-4." in told
+    assert "1 trial failed: lr 2.0e-4." in told
 
 
 def test_a_lone_leader_is_said_to_be_alone():

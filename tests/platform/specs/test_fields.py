@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lehr.specs import RunSpec, SweepSpec
-from lehr.specs.fields import leaf_paths, nearest_path, place
+from lehr.specs.fields import nearest_path
+from lehr_trainer.configs.fields import leaf_paths, place
 
 
 @pytest.mark.parametrize(

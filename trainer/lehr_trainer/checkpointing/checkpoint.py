@@ -24,6 +24,7 @@ from torch import Tensor
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import FileEntry, Manifest, read_manifest
 from lehr_trainer.errors import BadCheckpoint, DiskFull
+from lehr_trainer.files import fsync_folder
 from lehr_trainer.runtime.event_stream import NO_SPACE
 
 __all__ = [
@@ -99,9 +100,9 @@ def write_checkpoint(
         complete = manifest.model_copy(update={"files": dict(sorted(files.items()))})
         listing = complete.model_dump_json(indent=1).encode()
         entry = _write_bytes(temporary / layout.MANIFEST, listing)
-        _fsync_directory(temporary)
+        fsync_folder(temporary)
         temporary.rename(directory)
-        _fsync_directory(directory.parent)
+        fsync_folder(directory.parent)
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
@@ -119,7 +120,7 @@ def _make_directory(directory: Path) -> None:
     parent_is_new = not directory.parent.exists()
     directory.mkdir(parents=True)
     if parent_is_new:
-        _fsync_directory(directory.parent.parent)
+        fsync_folder(directory.parent.parent)
 
 
 def _write_tensors(
@@ -214,14 +215,6 @@ class _HashedFile:
         with self._file:
             if kind is None:
                 os.fsync(self._file.fileno())
-
-
-def _fsync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # --- reading -------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from lehr_trainer.data.shards import (
     HeldOutShard,
     ShardWriter,
     TokenBatch,
-    sync_folder,
 )
 from lehr_trainer.data.token_dataset import (
     MANIFEST,
@@ -41,6 +40,7 @@ from lehr_trainer.data.token_dataset import (
 )
 from lehr_trainer.data.tokenizers import TokenArray, Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadData, DiskFull
+from lehr_trainer.files import fsync_folder
 
 __all__ = ["Notify", "prepare_dataset"]
 
@@ -251,11 +251,11 @@ class _Preparation:
             file.write(manifest.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        sync_folder(building)
+        fsync_folder(building)
         if self.directory.exists():  # Without a manifest, or it would have been used.
             shutil.rmtree(self.directory)
         building.rename(self.directory)
-        sync_folder(self.directory.parent)
+        fsync_folder(self.directory.parent)
         (self.directory / STATE).unlink()
 
 

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.errors import BadData
+from lehr_trainer.files import write_atomically
 
 MANIFEST = "manifest.json"
 VALIDATION = "validation.bin"
@@ -221,12 +223,8 @@ def _read_stamps(directory: Path) -> dict[str, list[int]]:
 
 def write_stamps(directory: Path, stamps: dict[str, list[int]]) -> None:
     """Remember what was verified; where the folder is read-only, it is verified each time."""
-    temporary = directory / f"{_VERIFIED}.{os.getpid()}"
-    try:
-        temporary.write_text(json.dumps(stamps), encoding="utf-8")
-        temporary.replace(directory / _VERIFIED)
-    except OSError:
-        return
+    with contextlib.suppress(OSError):
+        write_atomically(directory / _VERIFIED, json.dumps(stamps))
 
 
 def sha256_file(path: Path) -> str:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lehr_trainer.errors import DiskFull, TrainerError
+from lehr_trainer.files import write_atomically
 from lehr_trainer.runtime.event_stream import NO_SPACE
 
 _LOOK_EVERY_S = 0.5
@@ -82,8 +83,7 @@ def _note_path(attempt_dir: Path, rank: int) -> Path:
 def leave_note(attempt_dir: Path, failure: Failure) -> None:
     path = _note_path(attempt_dir, failure.rank)
     with contextlib.suppress(OSError):  # The finished record and the log say it too.
-        path.with_suffix(".tmp").write_text(json.dumps(asdict(failure)), encoding="utf-8")
-        path.with_suffix(".tmp").replace(path)
+        write_atomically(path, json.dumps(asdict(failure)))
 
 
 def notes(attempt_dir: Path) -> list[Failure]:

@@ -11,11 +11,12 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from lehr_trainer.configs.fields import field_names, locate
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
@@ -131,45 +132,13 @@ def read_config(path: Path) -> TrainConfig:
 
 
 def _problem(error: dict[str, Any]) -> str:
-    place, beside = _walk([str(part) for part in error["loc"]])
-    field = ".".join(place) or "the config"
+    path, where = locate(TrainConfig, error["loc"])
+    field = path or "the config"
     if error["type"] == "extra_forbidden":
-        valid = sorted({name for model in beside for name in model.model_fields})
-        near = difflib.get_close_matches(place[-1], valid, n=1, cutoff=0.5)
+        valid = sorted(field_names(where.owners))
+        near = difflib.get_close_matches(path.rpartition(".")[2], valid, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"{field} is not a field{hint} (there are: {', '.join(valid)})"
     if error["type"] == "missing":
         return f"{field} is missing"
     return f"{field}: {error['msg'].removeprefix('Value error, ')} (it is {error['input']!r})"
-
-
-def _walk(place: list[str]) -> tuple[list[str], list[type[BaseModel]]]:
-    """The path as people wrote it, and the models that could stand before its last part.
-
-    Pydantic puts the kind of a field into the path where there are several kinds:
-    ``optimizer.adamw.lr``. That narrows the models down and is no field.
-    """
-    path: list[str] = []
-    models: list[type[BaseModel]] = [TrainConfig]
-    for depth, part in enumerate(place):
-        inside = [m.model_fields[part].annotation for m in models if part in m.model_fields]
-        of_that_kind = [model for model in models if _is_of_kind(model, part)]
-        last = depth == len(place) - 1
-        if not inside and of_that_kind and not last:
-            models = of_that_kind
-            continue
-        path.append(part)
-        if inside and not last:
-            models = [model for annotation in inside for model in _models_of(annotation)]
-    return path, models
-
-
-def _is_of_kind(model: type[BaseModel], kind: str) -> bool:
-    """Whether one of its fields, such as ``name`` or ``kind``, can only be told apart by that."""
-    return any(kind in get_args(field.annotation) for field in model.model_fields.values())
-
-
-def _models_of(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models_of(part)]

@@ -1,4 +1,7 @@
-"""Numbers, durations and sparklines as people read them. Unknown is a dash, never 0."""
+"""Numbers, durations and sparklines as people read them. Unknown is a dash, never 0.
+
+The command line, the notebook and the sentences of analyses use the same.
+"""
 
 from __future__ import annotations
 
@@ -96,9 +99,9 @@ def parameter(value: Any, path: str = "") -> str:
     return f"{value:g}"
 
 
-def scientific(value: float) -> str:
+def scientific(value: float, digits: int = 4) -> str:
     """1.0e-4: two digits at least, and no zero before the exponent."""
-    mantissa, _, exponent = f"{value:.3e}".partition("e")
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     mantissa = mantissa.rstrip("0")
     return f"{mantissa}{'0' if mantissa.endswith('.') else ''}e{int(exponent)}"
 

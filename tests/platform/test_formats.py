@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lehr.cli import formats
+from lehr import formats
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,22 @@ def test_losses_have_four_digits(value, text):
 )
 def test_parameters(value, text):
     assert formats.millions(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "shown"),
+    [
+        (3e-4, "train.optimizer.lr", "3.0e-4"),
+        (0.03, "train.optimizer.lr", "3.0e-2"),
+        (0.1, "wd", "0.1"),
+        (3.16e-4, "", "3.16e-4"),
+        (128, "hidden", "128"),
+        ("adamw", "", "adamw"),
+        (True, "fused", "true"),
+    ],
+)
+def test_values_are_written_as_people_write_them(value, path, shown):
+    assert formats.parameter(value, path) == shown
 
 
 def test_a_column_of_learning_rates_has_one_notation():
