@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from lehr_trainer.configs.loss import LOSSES, LossConfig, LossName
+from lehr_trainer.configs.optimizer import BaseOptimizerConfig, OptimizerConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.sizes import HeadSize
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models import build_model
 from lehr_trainer.planning.hardware import GPUS, find_gpu, peak_flops
 from lehr_trainer.planning.memory import activation_bytes_per_token, training_memory
-from lehr_trainer.planning.memory_parts import loss_bytes
 
 
 def config(model: str, sequences: int, length: int, **changes: object) -> TrainConfig:
@@ -93,8 +95,7 @@ def test_the_planned_loss_is_what_it_holds_at_its_largest(loss: dict[str, Any], 
     words, width, tokens = 4096, 64, 512
     changes = {"loss": loss, "precision": {"compute": "bf16" if half else "fp32"}, "device": "cpu"}
     asked = config("tiny", 8, 64, **changes)
-    model = asked.model.model_copy(update={"vocab_size": words, "hidden_size": width})
-    planned = loss_bytes(asked.model_copy(update={"model": model}), tokens, half=half)
+    planned = asked.loss.loss_bytes(HeadSize(tokens, width, words, half))
 
     operands = torch.bfloat16 if half else torch.float32
     loss_of = build_loss(asked.loss, operands, torch.device("cpu"))
@@ -132,6 +133,32 @@ def test_smaller_micro_batches_and_more_ranks_take_less() -> None:
     assert spread.keeps_gradients
     assert not whole.keeps_gradients
     assert max(whole.stages.values()) == whole.peak
+
+
+# --- a formula for every technique ------------------------------------------------------------
+
+
+def test_each_optimizer_has_its_own_memory_formulas() -> None:
+    union, *_ = get_args(OptimizerConfig)
+    for optimizer in get_args(union):
+        assert issubclass(optimizer, BaseOptimizerConfig)
+        # Not inherited: an optimizer that extends another one states its own.
+        assert {"state_bytes", "update_workspace_bytes"} <= vars(optimizer).keys(), optimizer
+
+
+def test_an_optimizer_without_formulas_cannot_be_made() -> None:
+    class Lion(BaseOptimizerConfig):
+        lr: float = 1e-4
+
+    with pytest.raises(TypeError, match="state_bytes"):
+        Lion()
+
+
+def test_each_loss_has_a_memory_formula() -> None:
+    assert LOSSES.keys() == set(get_args(LossName))
+    head = HeadSize(tokens=2048, hidden=64, vocabulary=4096, half=True)
+    for name in LOSSES:
+        assert LossConfig(name=name).loss_bytes(head) > head.operand_bytes
 
 
 # --- GPUs ------------------------------------------------------------------------------------

@@ -1,18 +1,35 @@
-"""The optimizers, and what they cannot do."""
+"""The optimizers: their settings, and the memory that they take."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from lehr_trainer.configs.base import Config, PositiveInt, must_name, tagged
+from lehr_trainer.configs.sizes import FP32, ParameterCounts
 
 Rate = Annotated[float, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class AdamWConfig(Config):
+class BaseOptimizerConfig(Config, ABC):
+    """What each optimizer tells the planner, besides its own fields."""
+
+    lr_scales_with_width: ClassVar[bool] = True
+    """The best learning rate goes as 1 / width (muP, arXiv:2203.03466)."""
+
+    @abstractmethod
+    def state_bytes(self, counts: ParameterCounts) -> int:
+        """Bytes of the state that the optimizer keeps between two steps."""
+
+    @abstractmethod
+    def update_workspace_bytes(self, counts: ParameterCounts) -> int:
+        """Most bytes that the update itself allocates, besides gradients and state."""
+
+
+class AdamWConfig(BaseOptimizerConfig):
     """AdamW (Loshchilov and Hutter 2019), moments in fp32."""
 
     name: Literal["adamw"] = "adamw"
@@ -27,8 +44,16 @@ class AdamWConfig(Config):
     fused: bool = True
     """One kernel for all parameters, where the device has it."""
 
+    def state_bytes(self, counts: ParameterCounts) -> int:
+        """Both moments in fp32."""
+        return 2 * FP32 * counts.total
 
-class EightBitAdamWConfig(Config):
+    def update_workspace_bytes(self, counts: ParameterCounts) -> int:
+        """Without the fused kernel: square roots of all second moments at once."""
+        return 0 if self.fused else FP32 * counts.total
+
+
+class EightBitAdamWConfig(BaseOptimizerConfig):
     """AdamW whose two moments are kept in 8 bits, quantised by blocks (Dettmers et al. 2021).
 
     Embeddings keep theirs in 32 bits, as the paper found necessary;
@@ -49,8 +74,17 @@ class EightBitAdamWConfig(Config):
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     """On matrices only; norms, biases and embeddings are not decayed."""
 
+    def state_bytes(self, counts: ParameterCounts) -> int:
+        """Both moments: 8 bits and a scale for each block; fp32 in the embedding and the norms."""
+        small = counts.layers + counts.head
+        return 2 * FP32 * counts.total - 2 * (FP32 - 1) * small + small // 32
 
-class MuonConfig(Config):
+    def update_workspace_bytes(self, counts: ParameterCounts) -> int:  # noqa: ARG002 - the face of all optimizers
+        """Nothing: moments are decoded inside the kernel."""
+        return 0
+
+
+class MuonConfig(BaseOptimizerConfig):
     """Muon for the matrices of the blocks, AdamW for embedding, head, norms and biases.
 
     Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal
@@ -58,6 +92,8 @@ class MuonConfig(Config):
     """
 
     model_config = ConfigDict(json_schema_extra=must_name("name"))
+
+    lr_scales_with_width: ClassVar[bool] = False
 
     name: Literal["muon"] = "muon"
     lr: Rate = 0.02
@@ -90,6 +126,14 @@ class MuonConfig(Config):
     """AdamW as one kernel."""
     batch_mb: PositiveInt = 256
     """Matrices of one shape are orthogonalised together, up to this many MiB of bf16."""
+
+    def state_bytes(self, counts: ParameterCounts) -> int:
+        """One fp32 momentum for the blocks' matrices, both moments for all other parameters."""
+        return 2 * FP32 * counts.total - FP32 * counts.layers
+
+    def update_workspace_bytes(self, counts: ParameterCounts) -> int:  # noqa: ARG002 - the face of all optimizers
+        """A batch of matrices: their momenta stacked in fp32, and three 16-bit stages of them."""
+        return 5 * self.batch_mb * 2**20
 
     def check_tied(self, *, tie_embeddings: bool) -> None:
         """One weight cannot have two learning rates.

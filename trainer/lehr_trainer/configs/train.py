@@ -285,7 +285,7 @@ class TrainConfig(Config):
     seed: NonNegativeInt = 0
     """Of initialisation and data order."""
     optimizer: OptimizerConfig = AdamWConfig()
-    """By ``name``: adamw, adamw8bit or muon; adamw if not given."""
+    """Chosen by its ``name``; adamw if not given."""
     schedule: ScheduleConfig = ScheduleConfig()
     loss: LossConfig = LossConfig()
     grad_clip: Annotated[float, Field(ge=0)] = 1.0

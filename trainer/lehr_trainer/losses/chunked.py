@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lehr_trainer.planning.memory import CHUNK_BYTES
+CHUNK_BYTES = 2**30
+"""Most that the fp32 logits of one chunk take: 2,048 rows of 131,072 tokens."""
 
 _LIFT = 2.0**15
 """What a slope is multiplied by before it is rounded to fp16. Without, most of the 131,072 words'

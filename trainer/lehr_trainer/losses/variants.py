@@ -29,9 +29,6 @@ from lehr_trainer.losses.chunked import cross_entropy
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
 
-INSIDE_AUTOCAST = frozenset({"in_autocast", "bf16_softmax"})
-"""Losses that the training loop must call inside autocast. They exist for comparison only."""
-
 
 def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) -> Loss:
     """The config's loss.

@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.train import GPT2Config, LlamaConfig, ModelConfig
-
-
-@dataclass(frozen=True)
-class ParameterCounts:
-    """Parameters by where they sit; each is counted once, a tied embedding as ``embedding``."""
-
-    embedding: int
-    """GPT-2's positions too."""
-    head: int
-    """0 when the head is tied to the embedding."""
-    attention: int
-    """Of all layers."""
-    mlp: int
-    """Of all layers."""
-    norms: int
-    """Of all layers, and the last one."""
-
-    @property
-    def total(self) -> int:
-        return self.embedding + self.head + self.attention + self.mlp + self.norms
-
-    @property
-    def non_embedding(self) -> int:
-        return self.total - self.embedding - self.head
-
-    @property
-    def layers(self) -> int:
-        """The linear layers of all blocks."""
-        return self.attention + self.mlp
 
 
 def parameter_counts(model: ModelConfig) -> ParameterCounts:
