@@ -58,7 +58,7 @@ def compare(folder: Path, device: torch.device, given: argparse.Namespace) -> di
         how: saver_of(folder / how, config, how == "async", model, optimizer, device)
         for how in ("sync", "async")
     }
-    savers["async"].attend()  # As the loop does after its first step: memory for the copy.
+    savers["async"].poll()  # As the loop does after its first step: memory for the copy.
     savers["async"].wait()
     steps_beside = 0
     for step in range(1, given.rounds + 1):
@@ -123,17 +123,17 @@ def saver_of(
     attempt = layout.attempt_dir(run_dir, 1)
     attempt.mkdir(parents=True)
     nothing: Any = None
-    session = RunContext(
+    context = RunContext(
         config=config.model_copy(update={"checkpoint": policy}),
         place=RunPaths(run_dir, attempt, LaunchNote(), standalone=True),
         ranks=Ranks(rank=0, world_size=1, device=device),
         events=EventStream(attempt / layout.EVENTS),
         signals=nothing,
         timeline=nothing,
-        say=lambda line: None,
+        log=lambda line: None,
     )
     data: Any = SimpleNamespace(digest="none", validation_digest="none")
-    return Checkpointer(session, data, model, optimizer, UpdateStep(device))
+    return Checkpointer(context, data, model, optimizer, UpdateStep(device))
 
 
 def take_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -47,7 +47,7 @@ def config(**changes: Any) -> TrainConfig:
     return TrainConfig.model_validate(train_values(Path("unused"), **values))
 
 
-def test_each_shape_that_is_still_trials_remaining_is_met_once() -> None:
+def test_each_remaining_shape_is_run_once() -> None:
     batch = config().batch
     assert batch.shapes_ahead(10) == [(8, 16), (4, 32)]
     assert batch.shapes_ahead(10, taken=8) == [(8, 16), (4, 32)]
@@ -60,7 +60,7 @@ def test_each_shape_that_is_still_trials_remaining_is_met_once() -> None:
     assert again.shapes_ahead(10, 2) == [(16, 16), (8, 32)]
 
 
-def test_the_plan_of_memory_has_the_stage_that_needs_most() -> None:
+def test_memory_plan_uses_the_stage_that_needs_most() -> None:
     whole = {**BIG_BATCH, "micro_batch": 1}
     before = training_memory(config(batch={**whole, "stages": []}))
     after = training_memory(config(batch=whole))
@@ -80,7 +80,7 @@ class Trained:
         self.optimizer = build_optimizer(self.model, self.config.optimizer)
 
     def rehearse(self, wrapped: nn.Module | None = None) -> None:
-        rehearsal = DryRun(
+        dry_run = DryRun(
             self.model,
             self.optimizer,
             Accumulation(self.model, self.config.compile),
@@ -88,7 +88,7 @@ class Trained:
             cross_entropy,
             lambda tokens: (tokens,),
         )
-        rehearsal.act(self.config.batch.shapes_ahead(self.config.steps), wrapped)
+        dry_run.run(self.config.batch.shapes_ahead(self.config.steps), wrapped)
 
     def step(self, seed: int) -> None:
         tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(seed))
@@ -109,7 +109,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_it_leaves_everything_as_it_was_to_the_bit(optimizer: str) -> None:
+def test_dry_run_restores_all_state_bitwise(optimizer: str) -> None:
     rehearsed, plain = Trained(optimizer), Trained(optimizer)
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002 - the generator that a checkpoint holds
@@ -127,7 +127,7 @@ def test_it_leaves_everything_as_it_was_to_the_bit(optimizer: str) -> None:
     assert same(rehearsed.tensors(), plain.tensors())
 
 
-def test_state_that_was_taken_up_is_not_touched() -> None:
+def test_resumed_state_is_not_changed() -> None:
     trained = Trained("adamw")
     trained.step(0)
     before = trained.tensors()
@@ -135,7 +135,7 @@ def test_state_that_was_taken_up_is_not_touched() -> None:
     assert same(trained.tensors(), before)
 
 
-def test_among_ranks_the_buckets_are_cut_and_held_before_the_first_step(tmp_path: Path) -> None:
+def test_ddp_buckets_are_built_before_the_first_step(tmp_path: Path) -> None:
     """As they stay: a resumed run's first step else sums in other places than the others did."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -171,7 +171,7 @@ def test_among_ranks_the_buckets_are_cut_and_held_before_the_first_step(tmp_path
         dist.destroy_process_group()
 
 
-def test_every_shape_is_computed_while_the_optimizers_state_takes_its_memory() -> None:
+def test_every_shape_runs_beside_the_optimizer_state() -> None:
     trained = Trained("adamw")
     seen: list[tuple[tuple[int, ...], bool]] = []
 

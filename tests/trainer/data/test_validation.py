@@ -56,7 +56,7 @@ def test_the_order_is_fixed(prepared):
     assert once[0][0].dtype == torch.int64
 
 
-def test_the_digest_tells_what_is_scored(tmp_path, prepared):
+def test_digest_depends_on_the_scored_tokens(tmp_path, prepared):
     texts = documents(300)
     same = prepare_texts(tmp_path, texts, share=0.2)
     assert same.validation_digest == prepared.validation_digest

@@ -51,7 +51,7 @@ def test_any_chunking_gives_the_float64_value_and_gradients(
 
 
 @pytest.mark.parametrize("hidden_kind", [torch.float32, torch.float16])
-def test_in_fp16_rare_words_and_sure_rows_keep_their_gradients(hidden_kind: torch.dtype) -> None:
+def test_fp16_keeps_gradients_of_rare_words_and_confident_rows(hidden_kind: torch.dtype) -> None:
     """Against float64, with the loss scaled as fp16 training does; 4,096 words, most improbable."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(24, 64, generator=generator).half()
@@ -76,7 +76,7 @@ def test_in_fp16_rare_words_and_sure_rows_keep_their_gradients(hidden_kind: torc
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25, -3.0, 0.0])
-def test_gradients_follow_whatever_comes_from_above(scale: float) -> None:
+def test_gradients_scale_with_the_incoming_gradient(scale: float) -> None:
     hidden, weight, targets = operands()
     ours = torch.autograd.grad(
         cross_entropy(hidden, weight, targets) * scale + 1.0, (hidden, weight)
@@ -89,7 +89,7 @@ def test_gradients_follow_whatever_comes_from_above(scale: float) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["hidden", "weight", "neither"])
-def test_only_the_gradients_that_are_wanted_are_made(wanted: str) -> None:
+def test_only_requested_gradients_are_computed(wanted: str) -> None:
     hidden, weight, targets = operands()
     hidden.requires_grad_(wanted == "hidden")
     weight.requires_grad_(wanted == "weight")

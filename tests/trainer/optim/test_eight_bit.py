@@ -81,7 +81,7 @@ def test_moments_of_matrices_take_a_byte_each(library: str) -> None:
     assert not any(v.dtype == torch.uint8 for v in table.values())
 
 
-def test_a_dead_models_exceptions_do_not_reach_a_new_one() -> None:
+def test_exceptions_of_a_deleted_model_do_not_reach_a_new_one() -> None:
     """The library goes by id(), which a new parameter may take up."""
     import bitsandbytes
 
@@ -139,14 +139,14 @@ def test_the_schedule_reaches_the_step(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_missing_library_is_one_clear_error(library: str, monkeypatch) -> None:
+def test_missing_library_is_a_clear_error(library: str, monkeypatch) -> None:
     module = "bitsandbytes" if library == "bitsandbytes" else "torchao.optim"
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BadConfig, match=f"optimizer.library: {library} .*pip install {library}"):
         build_eight_bit(llama(), EightBitAdamWConfig(library=library))
 
 
-def test_a_stable_embedding_is_that_of_bitsandbytes() -> None:
+def test_stable_embedding_matches_bitsandbytes() -> None:
     from bitsandbytes.nn import StableEmbedding as Theirs
 
     ours = StableEmbedding(50, 16)

@@ -90,7 +90,7 @@ def most_held(act: Callable[[], None]) -> int:
     ],
     ids=str,
 )
-def test_the_planned_loss_is_what_it_holds_at_its_largest(loss: dict[str, Any], half: bool) -> None:
+def test_planned_loss_bytes_match_the_measured_peak(loss: dict[str, Any], half: bool) -> None:
     """Where a CPU computes as a GPU does: its 16-bit products make fp32 copies besides."""
     words, width, tokens = 4096, 64, 512
     changes = {"loss": loss, "precision": {"compute": "bf16" if half else "fp32"}, "device": "cpu"}
@@ -108,13 +108,13 @@ def test_the_planned_loss_is_what_it_holds_at_its_largest(loss: dict[str, Any], 
     assert measured == pytest.approx(planned, rel=0.05)
 
 
-def test_the_optimizer_step_peaks_where_it_was_measured() -> None:
+def test_planned_optimizer_step_matches_the_published_peak() -> None:
     plan = training_memory(config("llama-1b", 16, 2048, device="cpu"))
     assert plan.optimizer_step == pytest.approx(19.87e9, rel=1e-3)
     assert plan.weights + plan.optimizer == pytest.approx(14.90e9, rel=1e-3)
 
 
-def test_fp32_activations_are_within_a_tenth_of_p1s_6_2_gb() -> None:
+def test_fp32_activations_are_within_a_tenth_of_the_published_6_2_gb() -> None:
     plan = training_memory(config("llama-1b", 1, 2048, device="cpu"))
     assert plan.activations == pytest.approx(6.2e9, rel=0.1)
 
@@ -201,7 +201,7 @@ def test_an_unknown_device_has_no_peak_and_so_no_mfu(name: str) -> None:
     assert peak_flops(name, "bf16") is None
 
 
-def test_no_arithmetic_that_a_gpu_lacks() -> None:
+def test_unsupported_arithmetic_has_no_peak() -> None:
     assert peak_flops("Tesla V100-SXM2-16GB", "bf16") is None
     assert peak_flops("NVIDIA A100-SXM4-80GB", "fp8") is None
 

@@ -86,7 +86,7 @@ def held(path: Path) -> bool:
     return False
 
 
-def test_it_holds_the_lock_of_each_of_its_gpus_until_it_dies(
+def test_trainer_holds_its_gpu_locks_until_it_ends(
     launch: Launch, attempt: Path, tmp_path: Path
 ) -> None:
     locks = [tmp_path / "gpu-0.lock", tmp_path / "gpu-1.lock"]
@@ -102,7 +102,7 @@ def test_it_holds_the_lock_of_each_of_its_gpus_until_it_dies(
         assert not any(map(held, locks))
 
 
-def test_it_does_not_begin_on_a_gpu_that_somebody_else_has(
+def test_trainer_does_not_start_on_a_locked_gpu(
     launch: Launch, attempt: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "gpu-0.lock"
@@ -118,7 +118,7 @@ def test_it_does_not_begin_on_a_gpu_that_somebody_else_has(
 @pytest.mark.parametrize(
     ("desired", "reason", "saves"), [("pause", "pause", ["stop"]), ("stop", "cancel", [])]
 )
-def test_it_obeys_its_orders(
+def test_trainer_obeys_orders(
     launch: Launch, attempt: Path, desired: str, reason: str, saves: list[str]
 ) -> None:
     with launch(attempt) as process:
@@ -131,7 +131,7 @@ def test_it_obeys_its_orders(
     check_end(attempt, reason, saves)
 
 
-def test_sigterm_saves_and_ends_it(launch: Launch, attempt: Path) -> None:
+def test_sigterm_saves_and_ends_the_trainer(launch: Launch, attempt: Path) -> None:
     with launch(attempt) as process:
         reached(attempt, 1)
         process.send_signal(signal.SIGTERM)

@@ -35,7 +35,7 @@ class LossConfig(Config):
     """Bound on the fp32 logits that exist at once (MiB); for chunked."""
 
     def loss_bytes(self, head: HeadSize) -> int:
-        """Most bytes that the head and its cross entropy hold at once, forward or backward."""
+        """Count the most bytes that the head and its cross entropy hold, forward or backward."""
         return LOSSES[self.name].loss_bytes(self, head)
 
     @property

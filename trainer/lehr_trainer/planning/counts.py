@@ -1,4 +1,4 @@
-"""How many parameters and FLOPs a model has, from its config alone: no torch needed."""
+"""Counts of a model's parameters and FLOPs, from its config alone: no torch needed."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def _llama_counts(model: LlamaConfig) -> ParameterCounts:
 
 
 def flops_per_token(model: ModelConfig, sequence_length: int) -> float:
-    """FLOPs to train on one token: forward and backward, attention counted in full.
+    """Count the FLOPs to train on one token: forward and backward, with full attention.
 
-    6 for each weight that a token is multiplied with (2 forward, 4 backward), the head
-    included and the embedding look-up not; 12 x layers x hidden x length for the scores and
-    the weighted sums. Full attention is the convention of PaLM's MFU, although a causal kernel
-    does half of it. Recomputed activations do not count.
+    6 for each weight that a token is multiplied with (2 forward, 4 backward), the head included,
+    the embedding look-up not; 12 x layers x hidden x length for the scores and the weighted sums.
+    Full attention is the convention of PaLM's MFU, although a causal kernel does half of it.
+    Recomputed activations do not count.
     """
     counts = parameter_counts(model)
     multiplied = counts.non_embedding + model.vocab_size * model.hidden_size

@@ -1,11 +1,11 @@
-"""How much memory a run takes, stage by stage, from its config alone: no torch needed.
+"""Memory plan of a run, stage by stage, from its config alone: no torch needed.
 
-The terms are those of this trainer's own tensors, counted as autograd keeps them. Against the 1.2B
-Llama run of docs/reference-runs.md: weights, gradients and both moments are 19.87 GB, the measured
-peak of its optimizer step; [1, 2048] in fp32 keeps 6.1 GB of activations, where 6.2 were measured.
+The terms are the trainer's own tensors, counted as autograd keeps them. Against the 1.2B Llama run
+of docs/reference-runs.md: weights, gradients and both moments are 19.87 GB, the measured peak of
+its optimizer step; [1, 2048] in fp32 keeps 6.1 GB of activations, where 6.2 were measured.
+tests/trainer/test_memory_published.py checks the plan against these measurements.
 
-The formulas of an optimizer and of a loss stand beside its settings, in ``lehr_trainer.configs``.
-tests/trainer/test_memory_published.py checks the plan against the published measurements.
+The formulas of an optimizer and of a loss are methods of its config, in ``lehr_trainer.configs``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 from lehr_trainer.planning.counts import parameter_counts
 
 _OVERHEAD_BYTES = 1_500_000_000
-"""CUDA context, cuBLAS workspaces and what the allocator cannot fill; a GPU's, not a CPU's."""
+"""CUDA context, cuBLAS workspaces and fragmentation; for a GPU, not for a CPU."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes on one rank's device."""
+    """Planned bytes on one rank's device."""
 
     weights: int
     gradients: int
@@ -36,32 +36,32 @@ class MemoryPlan:
     layer_workspace: int
     """Gradients that exist at once while one layer is differentiated, and what it recomputes."""
     head_gradient: int
-    """It stands before any layer is differentiated."""
+    """Gradient of the head, which exists before any layer is differentiated."""
     loss: int
-    """The head's cross entropy at its largest, by its kind."""
+    """Most bytes that the head and its cross entropy hold, by the kind of loss."""
     optimizer_workspace: int
-    """What the update holds for a moment besides gradients and state."""
+    """Most bytes that the update allocates, besides gradients and state."""
     overhead: int
     keeps_gradients: bool
     """Gradients live through the forward pass: accumulation, or buckets of DDP."""
     checkpoint_copy: int
-    """Of host memory, on rank 0 alone and so in no stage: the state's copy that asynchronous
-    saves write from. 0 where saves block."""
+    """Bytes of host memory on rank 0 (and so in no stage): the copy of the state that asynchronous
+    saves write from. 0 if saves block."""
 
     @property
     def resting(self) -> int:
-        """Between two steps."""
+        """Bytes between two steps."""
         held = self.gradients if self.keeps_gradients else 0
         return self.weights + self.optimizer + held + self.overhead
 
     @property
     def forward(self) -> int:
-        """At its end, while the loss is computed."""
+        """Bytes at the end of the forward pass, while the loss is computed."""
         return self.resting + self.weight_copies + self.activations + self.loss
 
     @property
     def backward(self) -> int:
-        """At the layer where activations left and gradients made weigh most: one of the ends."""
+        """Bytes at the layer where activations and gradients add up to most: the first or last."""
         held = 0 if self.keeps_gradients else self.gradients
         first = self.activations + self.head_gradient
         return self.resting + self.weight_copies + self.layer_workspace + max(first, held)
@@ -86,7 +86,7 @@ class MemoryPlan:
 
 
 def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
-    """The plan for one of ``world_size`` data-parallel ranks."""
+    """Plan the memory of one of ``world_size`` data-parallel ranks."""
     model, batch = config.model, config.batch
     counts = parameter_counts(model)
     share = max(1, batch.sequences // world_size)
@@ -139,7 +139,7 @@ class LayerBytes:
         return self.block_input + self.middle + self.attention + self.mlp
 
     def dropped(self, config: ActivationCheckpointingConfig) -> int:
-        """What a layer under that policy computes again rather than keeps.
+        """Count the bytes that a layer under that policy recomputes instead of keeping.
 
         A checkpointed part keeps its input, so that of attention and MLP stays: the norm's
         result. Norms and embedding keep next to nothing that is not another's input.
@@ -155,7 +155,10 @@ class LayerBytes:
 
 
 def layer_bytes(model: ModelConfig, *, half: bool, length_of_scores: int = 0) -> LayerBytes:
-    """``length_of_scores``: the sequence's, if the kernel keeps all scores (in fp32); else 0."""
+    """Count the bytes that autograd keeps of one layer for a token.
+
+    ``length_of_scores`` is the sequence's length if the kernel keeps all scores (in fp32), else 0.
+    """
     width, hidden, heads = BF16 if half else FP32, model.hidden_size, model.num_attention_heads
     if isinstance(model, GPT2Config):
         kv, inner, statistics = 2 * hidden, 2 * model.mlp_size, 4 * FP32
@@ -179,7 +182,7 @@ def recomputing_layers(config: TrainConfig) -> int:
 
 
 def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -> int:
-    """16-bit copies of the linears' weights that live until backward.
+    """Count the 16-bit copies of the linears' weights that live until backward.
 
     Those of a recomputed part are made again in backward; compiled code casts as it multiplies.
     """
@@ -193,13 +196,13 @@ def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -
 
 
 def activation_bytes_per_token(model: ModelConfig, *, half: bool, length_of_scores: int = 0) -> int:
-    """What autograd keeps for a token, over all layers and the last norm."""
+    """Count the bytes that autograd keeps for a token, over all layers and the last norm."""
     layer = layer_bytes(model, half=half, length_of_scores=length_of_scores).all
     return model.num_hidden_layers * layer + 2 * FP32 * model.hidden_size
 
 
 def _workspace_bytes_per_token(model: ModelConfig, *, half: bool) -> int:
-    """The SwiGLU's: gradients of its product, SiLU and gate, besides the residual's."""
+    """Count the gradients of the SwiGLU's product, SiLU and gate, and of the residual stream."""
     width = BF16 if half else FP32
     if isinstance(model, GPT2Config):
         return 2 * width * model.mlp_size + 2 * FP32 * model.hidden_size
