@@ -1,6 +1,6 @@
-"""From config to training: each switch reaches the part that it names, seen by what then happens.
+"""Assembly: each switch of the config reaches its part, observed from outside.
 
-What a technique does is tested beside the module that it lives in; here, that it is connected.
+What a technique does is tested beside its own module; here, that it is connected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def one_step(training: Training) -> None:
 
 
 def forwards(training: Training) -> dict[str, int]:
-    """How often attention and MLP of each layer run in a step."""
+    """Count how often attention and MLP of each layer run in a step."""
     calls: Counter[str] = Counter()
     where = module_map(training.model)
     for index, block in enumerate(blocks(training.model)):
@@ -109,7 +109,7 @@ def test_model_is_compiled_before_the_first_step(
 
 
 class MostRows(TorchDispatchMode):
-    """Watches every operation; knows the most rows of logits that one tensor had."""
+    """Watches every operation, and records the most rows of logits in one tensor."""
 
     def __init__(self, training: Training) -> None:
         super().__init__()
@@ -182,9 +182,7 @@ def test_requested_math_kernel_causes_no_warning(
     assert recorded(training, "warning") == []
 
 
-def test_documents_see_only_themselves_if_masked(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_documents_see_only_themselves_if_masked(tmp_path: Path, corpus: Path) -> None:
     masked, plain = (
         begin(tmp_path / str(on), corpus, attention={"document_masking": on}, **QUIET)
         for on in (True, False)
@@ -205,9 +203,7 @@ def test_documents_see_only_themselves_if_masked(
 
 
 @pytest.mark.parametrize("loading", ["memmap", "preload"])
-def test_data_is_mapped_or_read_as_configured(
-    tmp_path: Path, corpus: Path, loading: str
-) -> None:
+def test_data_is_mapped_or_read_as_configured(tmp_path: Path, corpus: Path, loading: str) -> None:
     data = {"corpus": {"kind": "text", "paths": [str(corpus)]}, "tokenizer": "byte"}
     training = begin(tmp_path / "run", corpus, data={**data, "loading": loading}, **QUIET)
     training.loader.close()
@@ -253,7 +249,7 @@ def test_seed_determines_weights_order_and_generators(tmp_path: Path, corpus: Pa
 
 @pytest.fixture
 def saved(tmp_path: Path, corpus: Path) -> Path:
-    """A run of one step, saved."""
+    """Make a run of one step, saved."""
     training = begin(tmp_path / "run", corpus, **QUIET)
     one_step(training)
     training.save("order", None, final=True)
@@ -261,9 +257,7 @@ def saved(tmp_path: Path, corpus: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_run_resumes_only_with_its_own_data(
-    saved: Path, tmp_path: Path, corpus: Path
-) -> None:
+def test_run_resumes_only_with_its_own_data(saved: Path, tmp_path: Path, corpus: Path) -> None:
     other = text_corpus(tmp_path / "others", documents=61)
     with pytest.raises(BadData, match="the training data changed"):
         begin(saved, other, **QUIET)

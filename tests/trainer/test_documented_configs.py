@@ -1,4 +1,4 @@
-"""What docs/trainer.md shows can be written so, and old ways to write a config still work."""
+"""The examples of docs/trainer.md are valid, and so are old ways to write a config."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_a_config_without_kind_or_name_is_a_llama_trained_by_adamw(tmp_path: Pat
         ({"attention": {"backend": "fa3-fp8"}}, "FP8 attention has no backward pass"),
     ],
 )  # fmt: skip
-def test_options_that_exclude_each_other_are_refused(changes: Any, message: str, tmp_path: Path) -> None:
+def test_options_that_exclude_each_other_are_refused(
+    changes: Any, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ValidationError, match=message):
         TrainConfig.model_validate({**train_values(tmp_path), **changes})
 

@@ -1,4 +1,4 @@
-"""The rehearsal before step 1: every shape, beside the optimizer's state, and nothing stays of it."""
+"""The dry run before step 1: every shape, beside the optimizer's state; all is restored."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_memory_plan_uses_the_stage_that_needs_most() -> None:
 
 
 class Trained:
-    """A model and its optimizer, and what training them needs."""
+    """A model, its optimizer, and what training them needs."""
 
     def __init__(self, optimizer: str) -> None:
         if optimizer in {"bitsandbytes", "torchao"}:
@@ -79,7 +79,7 @@ class Trained:
         self.model = build_model(self.config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, self.config.optimizer)
 
-    def rehearse(self, wrapped: nn.Module | None = None) -> None:
+    def dry_run(self, wrapped: nn.Module | None = None) -> None:
         dry_run = DryRun(
             self.model,
             self.optimizer,
@@ -110,33 +110,33 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_dry_run_restores_all_state_bitwise(optimizer: str) -> None:
-    rehearsed, plain = Trained(optimizer), Trained(optimizer)
+    trained, plain = Trained(optimizer), Trained(optimizer)
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002 - the generator that a checkpoint holds
     torch.manual_seed(1)
-    before, generators = rehearsed.tensors(), save_generators()
-    rates = [float(group["lr"]) for group in rehearsed.optimizer.param_groups]
-    rehearsed.rehearse()
-    assert same(rehearsed.tensors(), before)
+    before, generators = trained.tensors(), save_generators()
+    rates = [float(group["lr"]) for group in trained.optimizer.param_groups]
+    trained.dry_run()
+    assert same(trained.tensors(), before)
     assert save_generators() == generators
-    assert [float(group["lr"]) for group in rehearsed.optimizer.param_groups] == rates
-    assert all(parameter.grad is None for parameter in rehearsed.model.parameters())
+    assert [float(group["lr"]) for group in trained.optimizer.param_groups] == rates
+    assert all(parameter.grad is None for parameter in trained.model.parameters())
     for seed in range(2):
-        rehearsed.step(seed)
+        trained.step(seed)
         plain.step(seed)
-    assert same(rehearsed.tensors(), plain.tensors())
+    assert same(trained.tensors(), plain.tensors())
 
 
 def test_resumed_state_is_not_changed() -> None:
     trained = Trained("adamw")
     trained.step(0)
     before = trained.tensors()
-    trained.rehearse()
+    trained.dry_run()
     assert same(trained.tensors(), before)
 
 
 def test_ddp_buckets_are_built_before_the_first_step(tmp_path: Path) -> None:
-    """As they stay: a resumed run's first step else sums in other places than the others did."""
+    """DDP rebuilds its buckets once; a resumed run must have the final ones from its first step."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
@@ -156,7 +156,7 @@ def test_ddp_buckets_are_built_before_the_first_step(tmp_path: Path) -> None:
 
         wrapped.lehr_compression.reduce = note
         sent.append([])
-        trained.rehearse(wrapped)
+        trained.dry_run(wrapped)
         assert int(overflows) == 3
         assert same(trained.tensors(), plain.tensors())
         for seed in range(2):
@@ -181,5 +181,5 @@ def test_every_shape_runs_beside_the_optimizer_state() -> None:
         seen.append((tuple(inputs[0].shape), complete))
 
     trained.model.register_forward_pre_hook(look)
-    trained.rehearse()
+    trained.dry_run()
     assert seen == [((8, 16), True), ((4, 32), True)]

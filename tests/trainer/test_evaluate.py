@@ -1,4 +1,4 @@
-"""A26: val/loss is the mean over the held-out tokens, the same on the same weights."""
+"""val/loss is the mean over the held-out tokens, the same on the same weights."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_evaluation_is_the_mean_over_held_out_tokens_in_nats_and_bits_per_byte(r
 
 
 def test_bits_per_byte_use_the_bytes_of_the_tokens(tmp_path: Path) -> None:
-    """With a tokenizer whose tokens are several bytes; letters of two and three among them."""
+    """Uses a tokenizer whose tokens are several bytes, letters of two and three among them."""
     from tokenizers import ByteLevelBPETokenizer
 
     texts = text_corpus(tmp_path / "texts")

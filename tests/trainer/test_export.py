@@ -1,4 +1,4 @@
-"""What was trained loads in transformers and says the same."""
+"""An exported model loads in transformers and gives the same logits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_transformers_loads_it_and_gives_the_same_logits(
 
 
 def run_with(tmp_path: Path, steps: list[tuple[int, int]]) -> tuple[Path, dict[int, Llama]]:
-    """A run directory with a checkpoint for each (attempt, step), weights by step."""
+    """Make a run directory with a checkpoint for each (attempt, step); returns weights by step."""
     run = tmp_path / "run"
     config = TrainConfig.model_validate(
         {"model": "tiny", "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},

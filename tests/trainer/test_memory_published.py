@@ -1,8 +1,8 @@
 """The memory plan against published measurements on one H100: within a tenth.
 
-The 1.2B Llama run compiled its loss with the model, and of the logits then held one bf16 copy. This trainer never
-compiles the loss, so there that copy stands in the place of the plan's own loss term: what is
-compared is all the rest. The plan's term is held against what a loss takes here, by test_memory.py.
+The 1.2B Llama run compiled its loss with the model, and then held one bf16 copy of the logits. Lehr
+never compiles the loss; so that copy replaces the plan's loss term here, and the other terms are
+compared. test_memory.py compares the loss term with what a loss takes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def planned(sequences: int, **changes: Any) -> MemoryPlan:
 
 
 def allocated(plan: MemoryPlan) -> float:
-    """What torch counts: the CUDA context is none of it."""
+    """Return what torch counts: all but the CUDA context."""
     return (plan.peak - plan.overhead) / 1e9
 
 

@@ -1,4 +1,4 @@
-"""The trainer also runs on torch 2.11: names that came later are asked for before they are used."""
+"""The trainer also runs on torch 2.11: newer names are checked before they are used."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ NEWER = {
     "torch.autograd.graph": {"region_activation_memory_budget"},
 }  # fmt: skip
 GUARDED = {"variants.py: F.linear_cross_entropy"}
-"""Refused where torch lacks it: see test_technique_losses.py."""
+"""Losses that are refused if torch lacks them; see losses/test_variants.py."""
 
 
 def uses(source: Path) -> Iterator[str]:
-    """``module.name`` of every attribute and import in a file."""
+    """List ``module.name`` of every attribute and import in a file."""
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute):
             yield ast.unparse(node)

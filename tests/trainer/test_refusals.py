@@ -1,4 +1,4 @@
-"""What cannot train is refused before a corpus is prepared, which may take hours."""
+"""A config that cannot train is refused before a corpus is prepared, which may take hours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop: what it hands to the model, sends, measures, saves and obeys, seen from outside."""
+"""The training loop: its batches, gradients, metrics, saves and stops, seen from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lehr_trainer.train import Training
 
 CPU = torch.device("cpu")
 QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
-"""Nothing but steps, and what follows the last of them."""
+"""Settings for nothing but steps, and what follows the last of them."""
 
 
 def train(training: Training) -> Training:
@@ -48,7 +48,7 @@ def metrics(training: Training) -> dict[int, dict[str, float]]:
 
 
 def watch_batches(training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Inputs of the model and targets of the loss, as training calls them from now on."""
+    """Record the model's inputs and the loss's targets from now on."""
     inputs: list[torch.Tensor] = []
     both: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -68,7 +68,7 @@ def watch_batches(training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def sequences_in_order(training: Training, count: int) -> np.ndarray:
-    """The first ``count`` sequences and the token after each, from the shards themselves."""
+    """Read the first ``count`` sequences and the token after each from the shards themselves."""
     config, folder = training.config, training.data.directory
     length = config.batch.sequence_length
     every = []
@@ -81,9 +81,7 @@ def sequences_in_order(training: Training, count: int) -> np.ndarray:
     return blocks_of_corpus[order]
 
 
-def test_each_step_trains_on_its_sequences_of_the_data_order(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_each_step_trains_on_its_sequences_of_the_data_order(tmp_path: Path, corpus: Path) -> None:
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
     changes = {**QUIET, "seed": 7, "batch": batch, "diagnostics": {"quality_every": 0}}
     first = begin(tmp_path / "run", corpus, steps=3, **changes)
@@ -107,7 +105,7 @@ def test_each_step_trains_on_its_sequences_of_the_data_order(
 
 @pytest.fixture
 def among_ranks(tmp_path: Path) -> Iterator[Ranks]:
-    """One rank that shares gradients all the same."""
+    """One rank that shares gradients nevertheless."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
@@ -237,7 +235,9 @@ def test_attention_uses_the_configured_kernel(
 
 
 @pytest.mark.parametrize("keeps_best", [True, False])
-def test_new_best_loss_is_saved_with_reason_best(tmp_path: Path, corpus: Path, keeps_best: bool) -> None:
+def test_new_best_loss_is_saved_with_reason_best(
+    tmp_path: Path, corpus: Path, keeps_best: bool
+) -> None:
     training = begin(
         tmp_path / "run",
         corpus,
@@ -286,9 +286,7 @@ def test_a_stop_at_an_interval_is_saved_once_for_the_interval(tmp_path: Path, co
     assert [r["reason"] for r in recorded(training, "checkpoint")] == ["interval"]
 
 
-def test_loss_spikes_are_skipped_if_configured(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_loss_spikes_are_skipped_if_configured(tmp_path: Path, corpus: Path) -> None:
     skipping = {"enabled": True, "window": 4, "sigmas": 3.0}
     training = begin(tmp_path / "run", corpus, steps=4, skip_step=skipping, **QUIET)
     leap = iter([1.0, 1.0, 9.0, 1.0])

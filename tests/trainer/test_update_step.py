@@ -1,4 +1,4 @@
-"""A11: loss scaling as GradScaler's, steps that are not taken, and their state in checkpoints."""
+"""Loss scaling like GradScaler's, skipped steps, and their state in checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A21: a checkpoint is whole or not there, says when it is damaged, and runs nobody's code."""
+"""Checkpoints are complete or absent, damage is found, and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_missing_file_is_found(tmp_path: Path) -> None:
 
 
 class Planted:
-    """Unpickling it leaves a file behind."""
+    """A class whose unpickling leaves a file behind."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -459,5 +459,5 @@ def test_checkpoint_of_another_model_names_the_difference(tmp_path: Path) -> Non
         state.restore(target, model=other, optimizer=build_optimizer(other, AdamWConfig()), rank=0)
     deeper = LlamaConfig.model_validate({**values, "num_hidden_layers": 5})
     other = build_model(deeper, device="cpu", seed=0)
-    with pytest.raises(BadCheckpoint, match=r"it lacks layers\.4\..* and 6 more"):
+    with pytest.raises(BadCheckpoint, match=r"missing tensors: layers\.4\..* and 6 more;"):
         state.restore(target, model=other, optimizer=build_optimizer(other, AdamWConfig()), rank=0)

@@ -1,4 +1,4 @@
-"""Saves beside the steps: what they hold, when they are told, and what becomes of their errors."""
+"""Background saves: what they hold, when they are recorded, and where their errors are raised."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TIMEOUT_S = 60.0
 
 
 class Run:
-    """What a saver needs of a training, and steps that change all state."""
+    """The parts of a training that a checkpointer needs, and steps that change all state."""
 
     def __init__(
         self, folder: Path, optimizer: dict[str, Any] | None = None, **policy: Any
@@ -95,7 +95,7 @@ class Run:
 
 
 class Gate:
-    """Stands before ``write_checkpoint``: nothing is written until it opens."""
+    """A gate in front of ``write_checkpoint``: nothing is written until it opens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -245,7 +245,7 @@ def test_error_is_raised_once_after_the_next_step_and_earlier_checkpoints_stay(
 
 
 def _boundaries(attend: Callable[[], bool], wait: Callable[[], None]) -> None:
-    """What the loop does between steps, until something has failed."""
+    """Do what the loop does between steps, until a save has failed."""
     ended = threading.Event()
     for _ in range(int(TIMEOUT_S * 100)):
         if attend():

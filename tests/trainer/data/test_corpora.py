@@ -1,4 +1,4 @@
-"""Corpora: the same documents whatever they are packed in, and clear words when they are not there."""
+"""Corpora: the same documents from every format, and clear errors for missing ones."""
 
 import gzip
 import os
@@ -216,7 +216,7 @@ def test_a_damaged_or_foreign_parquet_file_is_named(tmp_path):
 
 
 def test_a_hub_dataset_streams_shard_by_shard(tmp_path):
-    """A folder of Parquet files stands in for a repository: `datasets` treats both alike."""
+    """A folder of Parquet files replaces a hub repository: `datasets` treats both alike."""
     for shard in range(3):
         part = TEXTS[shard * 10 : shard * 10 + 10]
         pq.write_table(

@@ -1,4 +1,4 @@
-"""Batches: a pure function of the step, the same on any number of ranks and however loaded."""
+"""Batches: a pure function of the step, the same for any number of ranks and way of loading."""
 
 import time
 
@@ -22,7 +22,7 @@ SHAPE = BatchConfig(sequences=12, sequence_length=16)
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """Several shards, so that batches are gathered from more than one."""
+    """A corpus of several shards, so that batches are gathered from more than one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "SHARD_TOKENS", 3000)
         patch.setattr(prepare, "_BATCH_BYTES", 700)
@@ -36,7 +36,7 @@ def load(prepared, batch=SHAPE, **options):
 
 
 def step_rows(prepared, step, world_size, batch=SHAPE, **options):
-    """All inputs and targets of a step, over ranks and micro-steps."""
+    """Collect all inputs and targets of a step, over ranks and micro-steps."""
     parts = []
     for rank in range(world_size):
         with load(prepared, batch, rank=rank, world_size=world_size, **options) as loader:
@@ -45,7 +45,7 @@ def step_rows(prepared, step, world_size, batch=SHAPE, **options):
 
 
 def naive_rows(prepared, step, batch=SHAPE, seed=5):
-    """The same by the definition: one sequence at a time, from the shards as they lie on disk."""
+    """Compute the same by the definition: one sequence at a time, from the shards on disk."""
     length = batch.sequence_length
     blocks = []
     for shard in read_manifest(prepared.directory).train:
@@ -181,7 +181,7 @@ def test_sequences_grow_at_their_share_of_the_steps_and_tokens_stay(prepared):
 
 
 def test_a_step_covers_the_same_tokens_at_either_length(prepared):
-    """So a change of length neither repeats nor skips anything."""
+    """A change of length neither repeats nor skips anything."""
     long = BatchConfig(sequences=6, sequence_length=32)
     for step in (0, 5, 89):
         short, _ = step_rows(prepared, step, 1, STAGED, steps=100)

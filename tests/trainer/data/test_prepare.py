@@ -1,4 +1,4 @@
-"""Preparation: the same shards every time, nothing held out is trained on, damage is noticed."""
+"""Preparation: the same shards every time, no training on held-out text, damage is found."""
 
 import json
 import os
@@ -22,7 +22,7 @@ EOS = 256
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    """Several shards and batches, as a large corpus has."""
+    """Settings that make several shards and batches, as a large corpus has."""
     monkeypatch.setattr(prepare, "SHARD_TOKENS", 4000)
     monkeypatch.setattr(prepare, "_BATCH_BYTES", 700)
 
@@ -32,7 +32,7 @@ def tokens_of(prepared, name):
 
 
 def texts_of(prepared, split):
-    """The documents of "train" or "validation", decoded from the shards."""
+    """Decode the documents of "train" or "validation" from the shards."""
     names = (
         [shard.name for shard in read_manifest(prepared.directory).train]
         if split == "train"
@@ -152,7 +152,7 @@ def test_progress_is_reported_with_speed_and_share(tmp_path, monkeypatch):
 
 
 def test_interrupted_preparation_resumes_where_it_stopped(tmp_path, monkeypatch):
-    """Stopped by its own progress report after each shard in turn, it ends with the same bytes."""
+    """A preparation that is stopped after each shard in turn ends with the same bytes."""
     monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
     texts = documents(400)
     (tmp_path / "whole").mkdir()
@@ -167,7 +167,7 @@ def test_interrupted_preparation_resumes_where_it_stopped(tmp_path, monkeypatch)
 
     def stop_later(phase, message, done):
         if "resuming after" in message:
-            reused.append(int(message.split()[3]))
+            reused.append(int(message.split()[2]))
         finished = len(list((tmp_path / "r").glob("*.partial/train-*.bin")))
         if finished > len(stops):
             stops.append(finished)
@@ -189,7 +189,7 @@ def test_interrupted_preparation_resumes_where_it_stopped(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("after", [9, 13, 20])
 def test_data_after_the_last_finished_shard_is_written_again(tmp_path, monkeypatch, after):
-    """Stopped in the middle of shards, with held-out documents already appended."""
+    """A preparation that is stopped inside shards, with held-out documents already appended."""
     monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
     texts = documents(400)
     (tmp_path / "whole").mkdir()
@@ -341,7 +341,7 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_full_disk_is_reported_as_such(tmp_path):
-    """/dev/full answers every write as a full disk does."""
+    """/dev/full fails every write as a full disk does."""
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
     (tmp_path / "r").mkdir()
     whole = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "whole", silent)

@@ -61,7 +61,7 @@ def test_the_order_is_well_mixed():
 
 
 def test_the_order_never_changes_between_versions():
-    """A run that resumes under a newer version must see the data that it would have seen."""
+    """A run that resumes under a newer version must get the same data."""
     assert shuffled(0, 0, 1000, np.arange(8)).tolist() == GOLDEN
     assert shuffled(42, 3, 2_000_003, np.array([0, 1, 2_000_002])).tolist() == GOLDEN_LARGE
 

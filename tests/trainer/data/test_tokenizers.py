@@ -1,4 +1,4 @@
-"""Tokenizers by name: what goes in comes out, and what does not exist is said."""
+"""Tokenizers by name: text round-trips, and unknown names are errors."""
 
 import json
 
@@ -23,7 +23,7 @@ def tekken() -> TekkenTokenizer:
 
 @pytest.fixture
 def json_path(tmp_path):
-    """A byte-level BPE trained on the spot: real, small, and no download."""
+    """A byte-level BPE, trained here: real, small, and no download."""
     from tokenizers import ByteLevelBPETokenizer
 
     trained = ByteLevelBPETokenizer()

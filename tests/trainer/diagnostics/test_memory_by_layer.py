@@ -1,4 +1,4 @@
-"""A25: activation memory by module against known sizes, and the math kernel found."""
+"""Activation memory by module against known sizes, and detection of the math kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A22: each metric against a direct computation, and none of them disturbs the training."""
+"""Each metric against a direct computation; none of them changes the training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A23: a trace that opens and names the phases, and a summary that adds up."""
+"""A trace that opens and names the phases, and a summary that adds up."""
 
 from __future__ import annotations
 

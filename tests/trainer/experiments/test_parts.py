@@ -1,4 +1,4 @@
-"""What the experiments' tables are made of: rows that fail, searches, verdicts, explanations."""
+"""Parts of the experiments: rows that fail, searches, verdicts, explanations."""
 
 from __future__ import annotations
 

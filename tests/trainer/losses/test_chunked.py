@@ -1,4 +1,4 @@
-"""A12: the chunked cross entropy beyond its value: chunks, what comes from above, memory."""
+"""The chunked cross entropy beyond its value: chunks, incoming gradients, memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from lehr_trainer.losses.chunked import cross_entropy
 
 ROWS, WIDTH, VOCABULARY = 96, 37, 700
-"""A width that is no number of rows of a chunk."""
+"""A width that is not a number of rows of a chunk."""
 
 
 def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -52,7 +52,8 @@ def test_any_chunking_gives_the_float64_value_and_gradients(
 
 @pytest.mark.parametrize("hidden_kind", [torch.float32, torch.float16])
 def test_fp16_keeps_gradients_of_rare_words_and_confident_rows(hidden_kind: torch.dtype) -> None:
-    """Against float64, with the loss scaled as fp16 training does; 4,096 words, most improbable."""
+    """Compare with float64, the loss scaled as in fp16 training; most of 4,096 words are
+    improbable."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(24, 64, generator=generator).half()
     weight = (torch.randn(4096, 64, generator=generator) * 0.5).half().float().requires_grad_()
@@ -121,7 +122,7 @@ def test_a_second_backward_is_refused_rather_than_wrong() -> None:
 
 
 class MostRows(TorchDispatchMode):
-    """Watches every operation; knows the most rows that a tensor with a column a word had."""
+    """Watches every operation, and records the most rows of logits in one tensor."""
 
     def __init__(self) -> None:
         super().__init__()

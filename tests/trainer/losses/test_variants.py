@@ -1,4 +1,4 @@
-"""A12, A13: every cross entropy against float64, in its value and in both gradients."""
+"""Every cross entropy against float64: its value and both gradients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXACT = ["chunked", "standard", pytest.param("torch_chunked", marks=newer_torch)
 
 
 def operands(dtype: torch.dtype = torch.float32):
-    """States and a head of an initialised model's size, representable in ``dtype``."""
+    """Make states and a head of an initialised model's size, representable in ``dtype``."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(4, ROWS // 4, WIDTH, generator=generator).to(dtype).float()
     weight = (torch.randn(WORDS, WIDTH, generator=generator) * 0.4).to(dtype).float()
@@ -75,7 +75,7 @@ def test_a_scaled_loss_scales_its_gradients(name: str) -> None:
 
 
 def test_known_bad_variants_show_their_rounding() -> None:
-    """Autocast rounds the logits alone; a bf16 softmax loses the value itself."""
+    """Autocast rounds only the logits; a bf16 softmax rounds the value itself."""
     hidden, weight, targets = operands(torch.bfloat16)
     want, _ = in_float64(hidden, weight, targets)
     printed = build_loss(LossConfig(name="in_autocast"), torch.bfloat16, CPU)

@@ -1,4 +1,4 @@
-"""A16: checkpointing changes no gradient, keeps less, and runs the chosen part again."""
+"""Checkpointing changes no gradient, keeps less, and runs the chosen part again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build(kind: str = "llama") -> torch.nn.Module:
 
 
 def count_forwards(model) -> Counter[str]:
-    """How often each module's own forward ran, by path; counts from now on."""
+    """Count how often each module's own forward runs from now on, by path."""
     calls: Counter[str] = Counter()
 
     def counted(name, forward):
@@ -48,7 +48,7 @@ def count_forwards(model) -> Counter[str]:
 
 
 def step(model):
-    """Loss, and the bytes that autograd kept."""
+    """Return the loss, and the bytes that autograd kept."""
     kept: dict[int, int] = {}
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
 

@@ -1,4 +1,4 @@
-"""A14: attention kernels agree, documents stay apart, and what a machine lacks is said."""
+"""Attention kernels agree, documents are masked, and missing hardware is an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def operands(kv_heads: int = 2, dtype: torch.dtype = torch.float32):
 
 
 def reference(query, key, value, mask=None):
-    """Attention as its formula says, in float64."""
+    """Compute attention by its formula, in float64."""
     query, key, value = (t.double() for t in (query, key, value))
     repeat = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1)

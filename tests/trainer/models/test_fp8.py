@@ -1,4 +1,4 @@
-"""A19: FP8 converts the blocks' linears and nothing else, trains, and is off in evaluation."""
+"""FP8 converts only the blocks' linears, trains, and is off in evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A2: this GPT-2 is transformers' GPT-2, in its logits and in every gradient."""
+"""This GPT-2 matches transformers' GPT-2, in its logits and in every gradient."""
 
 from __future__ import annotations
 

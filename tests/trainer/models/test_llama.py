@@ -1,4 +1,4 @@
-"""This Llama is transformers' Llama, has the 1.2B run's size, and starts where it should."""
+"""This Llama matches transformers' Llama, and the published run's size and first loss."""
 
 from __future__ import annotations
 

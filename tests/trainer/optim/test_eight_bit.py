@@ -1,4 +1,4 @@
-"""A17: 8-bit AdamW follows AdamW closely, keeps 8-bit state, and its state survives as tensors."""
+"""8-bit AdamW stays close to AdamW, keeps 8-bit state, and its state survives as tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBRARIES = ["bitsandbytes", "torchao"]
 
 @pytest.fixture(autouse=True)
 def _eager():
-    """torchao compiles its step: a quarter minute a shape here, and the same numbers eagerly."""
+    """torchao compiles its step, 15 s for each shape here; the numbers are the same eagerly."""
     with torch.compiler.set_stance("force_eager"):
         yield
 
@@ -82,7 +82,7 @@ def test_moments_of_matrices_take_a_byte_each(library: str) -> None:
 
 
 def test_exceptions_of_a_deleted_model_do_not_reach_a_new_one() -> None:
-    """The library goes by id(), which a new parameter may take up."""
+    """The library identifies parameters by id(), which a new parameter may get again."""
     import bitsandbytes
 
     model = llama()

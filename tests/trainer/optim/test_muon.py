@@ -1,4 +1,4 @@
-"""A17: Muon against torch's own, AdamW groups against torch's own, and who is in which group."""
+"""Muon and its AdamW groups against torch's own, and the group of each parameter."""
 
 from __future__ import annotations
 

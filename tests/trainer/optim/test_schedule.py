@@ -1,4 +1,4 @@
-"""A18: schedules in closed form, and restarts of one from another's checkpoint."""
+"""Schedules in closed form, and restarts under another schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of memory against what autograd keeps, and the table of GPUs."""
+"""The memory plan against what autograd keeps, and the table of GPUs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config(model: str, sequences: int, length: int, **changes: object) -> TrainC
 
 
 def kept_bytes(model: torch.nn.Module, tokens: torch.Tensor, *, half: bool) -> int:
-    """Bytes of distinct storages that autograd keeps, parameters and their copies apart."""
+    """Count the bytes that autograd keeps, each storage once, without parameters and their copies."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     shapes = {tuple(p.shape) for p in model.parameters()}
     shapes |= {tuple(reversed(shape)) for shape in shapes}
@@ -71,7 +71,7 @@ def test_planned_activations_are_those_that_autograd_keeps(half: bool, kv_heads:
 
 
 def most_held(act: Callable[[], None]) -> int:
-    """Bytes that ``act`` allocates at most at a time, by the allocator's own account."""
+    """Measure the most bytes that ``act`` holds at once, by the allocator's account."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         act()
     assert seen.profiler is not None
@@ -91,7 +91,7 @@ def most_held(act: Callable[[], None]) -> int:
     ids=str,
 )
 def test_planned_loss_bytes_match_the_measured_peak(loss: dict[str, Any], half: bool) -> None:
-    """Where a CPU computes as a GPU does: its 16-bit products make fp32 copies besides."""
+    """Only cases in which a CPU computes as a GPU does: its 16-bit products make fp32 copies."""
     words, width, tokens = 4096, 64, 512
     changes = {"loss": loss, "precision": {"compute": "bf16" if half else "fp32"}, "device": "cpu"}
     asked = config("tiny", 8, 64, **changes)

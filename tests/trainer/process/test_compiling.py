@@ -49,7 +49,7 @@ def build(kind: str = "llama"):
 
 
 def train(model, config: CompileConfig, *, micro_batch: int, steps: int = 3):
-    """Losses and the last step's gradients."""
+    """Return the losses and the last step's gradients."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     accumulation = Accumulation(model, config)
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""A20: gradients in 16 bits between two real ranks, at the size of a 1B model's."""
+"""Gradients in 16 bits between two real ranks, at the size of a 1B model's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the platform relies on, held for the real trainer and for the fake one alike."""
+"""The contract that the platform relies on, for the real trainer and the fake one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lehr_trainer.contract.records import record_adapter
 
 FAKE = TESTING / "trainers" / "fake.py"
 MANY = 100_000
-"""More steps than anybody waits for."""
+"""More steps than any test waits for."""
 
 Launch = Callable[..., AbstractContextManager[Trainer]]
 
@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def attempt(tmp_path: Path, corpus: Path) -> Path:
-    """An attempt's folder as the platform makes it."""
+    """Make an attempt's folder as the platform does."""
     run = make_run(
         tmp_path / "run",
         corpus,

@@ -1,4 +1,4 @@
-"""Many processes that need one corpus: one prepares it, and none is lost when it dies."""
+"""Many processes that need one corpus: one prepares it, and another takes over if it dies."""
 
 import json
 import os
@@ -69,7 +69,7 @@ run()
 
 
 class Preparer:
-    """A real process that prepares the corpus in ``folder``; its words go to a file."""
+    """A real process that prepares the corpus in ``folder``; its output goes to a file."""
 
     def __init__(self, folder: Path, number: int, script: str = "run()") -> None:
         self.path = folder / f"preparer-{number}.log"
@@ -115,7 +115,9 @@ def undisturbed(tmp_path, monkeypatch):
     return prepare_texts(tmp_path / "undisturbed", documents(400))
 
 
-def test_one_of_three_trials_prepares_and_the_others_wait_and_report_it(start, tmp_path, undisturbed):
+def test_one_of_three_trials_prepares_and_the_others_wait_and_report_it(
+    start, tmp_path, undisturbed
+):
     first = start(HOLDS_WHEN_WRITTEN)
     until(lambda: first.messages("go"), within_s=120, what="the first to hold the lock")
     rest = [start() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""`lehr bench`: the logs' tables, at the size of a test."""
+"""`lehr bench`: the published tables, at the size of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forked processes are as real as those that are typed: they end, fail and are killed alike."""
+"""Forked processes behave like those started from a command line."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_nothing_is_left_when_the_tests_are_killed() -> None:
 
 
 def test_command_line_process_is_found_by_its_mark_in_any_session(tmp_path: Path) -> None:
-    """As torchrun's ranks are, once it is gone."""
+    """Start processes whose launcher is gone, like torchrun's ranks after it died."""
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     marked, other = (
         subprocess.Popen(sleeping, env={**os.environ, "MARK": mark}, start_new_session=True)

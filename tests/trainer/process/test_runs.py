@@ -37,19 +37,19 @@ from lehr_trainer.data import prepare_dataset
 from lehr_trainer.runtime.launch import read_config
 
 MANY = 100_000
-"""More steps than anybody waits for."""
+"""More steps than any test waits for."""
 
 UNSAVED = {
     "steps": MANY,
     "checkpoint": {"every": 0},
     "validation": {"tokens": 512, "share": 0.1, "every": 0},
 }
-"""A run that saves only when it is told to."""
+"""Settings of a run that saves only when ordered to."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared once, shared by these runs."""
+    """Folder of prepared data, shared by these runs."""
     return tmp_path_factory.mktemp("prepared")
 
 
@@ -117,7 +117,7 @@ def test_checkpoints_are_recorded_and_kept_by_the_policy(undisturbed: Path) -> N
 def test_two_runs_of_one_config_are_bitwise_the_same(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
-    """One is a fork, the other was typed: what holds for forks holds for what people start."""
+    """Compare a forked run with one from the command line, so that results of forks hold for both."""
     run = make_run(tmp_path / "again", corpus)
     train_to_end(run, data=data, command_line=True)
     assert losses(run / "attempt-1") == losses(undisturbed)
@@ -138,7 +138,7 @@ def test_accumulation_matches_one_large_batch(
 
 
 def same_gradient_norms(one: Path, other: Path) -> None:
-    """AdamW and clipping forgive a wrong scale of the gradients; their norm shows it."""
+    """AdamW and clipping hide a wrong scale of the gradients; their norm shows it."""
     got, want = (series("train/grad_norm", attempt) for attempt in (one, other))
     assert got == pytest.approx(want, rel=1e-3)
 
@@ -293,9 +293,7 @@ def test_sigterm_before_the_first_step_ends_at_once(
     assert (finished["outcome"], finished["cause"], finished["step"]) == ("stopped", "signal", 0)
 
 
-def test_complete_run_completes_again(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
+def test_complete_run_completes_again(tmp_path: Path, corpus: Path, data: Path) -> None:
     run = make_run(tmp_path / "run", corpus, steps=2)
     train_to_end(run, data=data)
     train_to_end(run, data=data)
@@ -317,8 +315,10 @@ def test_sigterm_to_one_of_two_ranks_saves_and_ends_both(
     assert [r["reason"] for r in records(attempt, "checkpoint")] == ["stop"]
 
 
-def test_ranks_leave_the_group_before_their_interpreters_end(tmp_path: Path, corpus: Path, data: Path) -> None:
-    """gloo's threads free tensors, whose memory is Python's; without Python that is SIGABRT."""
+def test_ranks_leave_the_group_before_their_interpreters_end(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    """gloo's threads free tensors, whose memory is Python's; after Python's end that is SIGABRT."""
     tell = (
         "import atexit, os, pathlib\n"
         "def tell():\n"
@@ -361,7 +361,7 @@ def _alive(pid: int) -> bool:
 
 
 def platform_attempt(run: Path, **orders: object) -> Path:
-    """An attempt's folder as the platform makes it."""
+    """Make an attempt's folder as the platform does."""
     attempt = run / "attempt-1"
     attempt.mkdir()
     (attempt / layout.LAUNCH).write_text(json.dumps({"run_id": "r", "attempt": 1}))
@@ -526,9 +526,7 @@ def test_an_attempt_is_not_used_twice(undisturbed: Path, data: Path) -> None:
     assert records(undisturbed, "finished")[0]["outcome"] == "completed"
 
 
-def test_missing_cuda_is_reported_before_any_work(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
+def test_missing_cuda_is_reported_before_any_work(tmp_path: Path, corpus: Path, data: Path) -> None:
     import torch
 
     if torch.cuda.is_available():

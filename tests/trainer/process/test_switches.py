@@ -1,6 +1,6 @@
-"""Each technique, switched on in the YAML file alone, trains; and the default stays as it was.
+"""Each technique trains when it is switched on in the YAML file, and the default does not change.
 
-That a switch which changes no loss is connected at all is held by tests/trainer/test_assemble.py.
+tests/trainer/test_assemble.py checks that switches which change no loss have an effect at all.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ NEEDS = {"emulated FP8": "torchao"}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared once, shared by these runs."""
+    """Folder of prepared data, shared by these runs."""
     return tmp_path_factory.mktemp("prepared")
 
 
@@ -145,13 +145,11 @@ RESUMED = {
 
 
 EAGER = 'import torch\ntorch.compiler.set_stance("force_eager")\n'
-"""torchao compiles its step, which takes long; the numbers are the same without."""
+"""torchao compiles its step, which is slow; the numbers are the same without."""
 
 
 @pytest.mark.parametrize("switch", RESUMED)
-def test_killed_run_resumes_bitwise(
-    switch: str, tmp_path: Path, corpus: Path, data: Path
-) -> None:
+def test_killed_run_resumes_bitwise(switch: str, tmp_path: Path, corpus: Path, data: Path) -> None:
     if switch in {"bitsandbytes", "torchao"} and importlib.util.find_spec(switch) is None:
         pytest.skip(f"{switch} is not installed")
     eager = EAGER if switch == "torchao" else ""
@@ -186,9 +184,7 @@ def judgements(attempt: Path) -> dict[str, torch.Tensor]:
     return read_tensors(newest, read_manifest(newest), "updates")
 
 
-def test_too_high_fp16_scale_is_lowered(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
+def test_too_high_fp16_scale_is_lowered(tmp_path: Path, corpus: Path, data: Path) -> None:
     scale = {"compute": "fp16", "loss_scale": {"initial": 2.0**30}}
     attempt = trained(tmp_path, corpus, data, steps=30, precision=scale)
     skipped = series("train/skipped_steps", attempt)
@@ -269,7 +265,7 @@ atexit.register(tell)
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) -> Path:
-    """Whose gradients are sent as they are."""
+    """An attempt without compression."""
     folder = tmp_path_factory.mktemp("two-ranks")
     return trained(folder, corpus, data, ranks=2, parallel={"static_graph": True})
 

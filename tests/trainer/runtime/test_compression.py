@@ -1,4 +1,4 @@
-"""A20: what fp16 compression loses is counted, and told as a metric."""
+"""Values lost to fp16 compression are counted and logged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_overflow_count_is_logged_at_logged_steps(step: int, told: bool) -> None
     cpu = torch.device("cpu")
     model = build_model(LlamaConfig(**MODEL_PRESETS["tiny"].values), device=cpu, seed=0)
     count = torch.tensor(7)
-    insight = DiagnosticsLogger(
+    diagnostics_logger = DiagnosticsLogger(
         config,
         model,
         make_input=make_input_fn(None),
@@ -60,7 +60,7 @@ def test_overflow_count_is_logged_at_logged_steps(step: int, told: bool) -> None
         compression_overflows=count,
     )
     tokens = torch.zeros(1, 8, dtype=torch.int64)
-    values = insight.after_update(
+    values = diagnostics_logger.after_update(
         step, UpdateStep(cpu), (tokens, tokens), lambda *_: torch.zeros(())
     )
     assert ("train/compression_overflows" in values) is told

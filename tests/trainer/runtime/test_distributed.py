@@ -1,4 +1,4 @@
-"""A20: what is sent when, and what ranks tell each other, in a group of one process."""
+"""Communication of ranks, in a process group of one."""
 
 # No postponed annotations: DDP looks at those of a hook.
 
@@ -18,7 +18,7 @@ from lehr_trainer.runtime.distributed import Ranks
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[Ranks]:
-    """Alone, and yet with a process group, so that the ways of many ranks are taken."""
+    """A single process with a process group, so that the code for many ranks runs."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield Ranks(0, 1, torch.device("cpu"), dist.new_group(backend="gloo"))

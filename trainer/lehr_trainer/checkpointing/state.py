@@ -186,7 +186,7 @@ def _require_same_names(directory: Path, kind: str, own: set[str], saved: set[st
     missing, unknown = sorted(own - saved), sorted(saved - own)
     raise BadCheckpoint(
         f"{directory} does not fit this run's {kind}: "
-        f"{_some(missing)} missing, {_some(unknown)} unexpected"
+        f"missing tensors: {_some(missing)}; unexpected: {_some(unknown)}"
     )
 
 
