@@ -54,21 +54,21 @@ def compare(folder: Path, device: torch.device, given: argparse.Namespace) -> di
     model = build_model(config.model, device=device, seed=0)
     optimizer = build_optimizer(model, config.optimizer)
     take_step(model, optimizer)
-    savers = {
-        how: saver_of(folder / how, config, how == "async", model, optimizer, device)
+    checkpointers = {
+        how: checkpointer_of(folder / how, config, how == "async", model, optimizer, device)
         for how in ("sync", "async")
     }
-    savers["async"].attend()  # As the loop does after its first step: memory for the copy.
-    savers["async"].wait()
+    checkpointers["async"].poll()  # As the loop does after its first step: memory for the copy.
+    checkpointers["async"].wait()
     steps_beside = 0
     for step in range(1, given.rounds + 1):
-        for saver in savers.values():
-            saver.save(TrainProgress(step=step, tokens=step), "interval", None)
-            while saver.saving:
+        for checkpointer in checkpointers.values():
+            checkpointer.save(TrainProgress(step=step, tokens=step), "interval", None)
+            while checkpointer.saving:
                 take_step(model, optimizer)
                 steps_beside += 1
-            saver.wait()
-    told = {how: records(folder / how) for how in savers}
+            checkpointer.wait()
+    told = {how: records(folder / how) for how in checkpointers}
     ratios = [
         beside["blocked_s"] / blocking["seconds"]
         for beside, blocking in zip(told["async"], told["sync"], strict=True)
@@ -83,7 +83,7 @@ def compare(folder: Path, device: torch.device, given: argparse.Namespace) -> di
         "sync_s": round(statistics.median(one["seconds"] for one in told["sync"]), 3),
         "steps_beside_the_saves": steps_beside,
         "checkpoint_bytes": told["async"][-1]["size_bytes"],
-        "copy_bytes": savers["async"].copy_bytes,
+        "copy_bytes": checkpointers["async"].copy_bytes,
         "parameters": parameter_counts(config.model).total,
         "device": environment.device_name(device),
         "threads": torch.get_num_threads(),
@@ -111,7 +111,7 @@ def config_of(parameters: int) -> TrainConfig:
     )
 
 
-def saver_of(
+def checkpointer_of(
     run_dir: Path,
     config: TrainConfig,
     asynchronous: bool,
@@ -123,17 +123,17 @@ def saver_of(
     attempt = layout.attempt_dir(run_dir, 1)
     attempt.mkdir(parents=True)
     nothing: Any = None
-    session = RunContext(
+    context = RunContext(
         config=config.model_copy(update={"checkpoint": policy}),
         place=RunPaths(run_dir, attempt, LaunchNote(), standalone=True),
         ranks=Ranks(rank=0, world_size=1, device=device),
         events=EventStream(attempt / layout.EVENTS),
         signals=nothing,
         timeline=nothing,
-        say=lambda line: None,
+        log=lambda line: None,
     )
     data: Any = SimpleNamespace(digest="none", validation_digest="none")
-    return Checkpointer(session, data, model, optimizer, UpdateStep(device))
+    return Checkpointer(context, data, model, optimizer, UpdateStep(device))
 
 
 def take_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -56,18 +56,20 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     seconds: dict[str, list[float]] = {name: [] for name in (*kinds, "sample")}
     with training.loader:
         training.wrapped.train()
-        training.steplog.start_at(0)
+        training.metrics_logger.start_at(0)
         for turn in range(given.rounds + 2):
             for name, diagnostics in kinds.items():
-                training.insight._config = training.config.model_copy(
+                training.diagnostics_logger._config = training.config.model_copy(
                     update={"diagnostics": diagnostics}
                 )
                 taken = timed(training.take_step)
                 if turn > 1:  # the first two warm caches up
                     seconds[name].append(taken)
-            training.insight._config = training.config
+            training.diagnostics_logger._config = training.config
             if turn > 1 and turn % 5 == 0:
-                seconds["sample"].append(timed(lambda: training.insight.write_sample(500)))
+                seconds["sample"].append(
+                    timed(lambda: training.diagnostics_logger.write_sample(500))
+                )
     ordinary = statistics.median(seconds["ordinary"])
     # Pair by pair, so that a slow moment counts on both sides.
     more = {

@@ -16,7 +16,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     asks = any(a.startswith(("--device", "--help", "-h")) for a in arguments)
     if not torch.cuda.is_available() and not asks:
-        print("no CUDA device here; to rehearse: --device cpu --size tiny --eager")
+        print("no CUDA device here; for a test run: --device cpu --size tiny --eager")
         return 0
     return command.main(["gpu", "--markdown", *arguments])
 

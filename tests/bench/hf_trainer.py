@@ -72,7 +72,7 @@ class Ours:
         # The same tokens as the other; making them costs each the same.
         self.training.loader.batch = self.batch
         self.training.wrapped.train()
-        self.training.steplog.start_at(0)
+        self.training.metrics_logger.start_at(0)
         self.given = given
 
     def batch(self, step: int, _micro_step: int = 0) -> Any:
@@ -83,7 +83,7 @@ class Ours:
     def steps(self, count: int) -> None:
         for _ in range(count):
             self.training.take_step()
-            self.training.boundary.agree(self.training.ranks)
+            self.training.step_control.agree(self.training.ranks)
 
     def loss(self) -> float:
         inputs, targets = self.batch(10**6)

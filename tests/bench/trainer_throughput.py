@@ -66,7 +66,7 @@ def compare(training: Training, rounds: int) -> dict[str, object]:
     waits: list[float] = []
     with training.loader, bare.loader:
         training.wrapped.train()
-        training.steplog.start_at(0)
+        training.metrics_logger.start_at(0)
         for turn in range(rounds + 1):
             for name, act in (("lehr", lehr_step), ("bare", bare.step)):
                 for _ in range(STEPS_A_TURN):
@@ -105,7 +105,7 @@ def compare(training: Training, rounds: int) -> dict[str, object]:
 def lehr_step(training: Training) -> None:
     """What ``Training.run`` does on an ordinary step."""
     training.take_step()
-    assert training.boundary.agree(training.ranks).stop is None
+    assert training.step_control.agree(training.ranks).stop is None
 
 
 class BareLoop:

@@ -212,7 +212,9 @@ def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
         optimizer: torch.optim.Optimizer = build_muon(model, MuonConfig())
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    updates = UpdateStep(CUDA, loss_scale=LossScaleConfig(), skip_step=SkipStepConfig(enabled=True))
+    update_step = UpdateStep(
+        CUDA, loss_scale=LossScaleConfig(), skip_step=SkipStepConfig(enabled=True)
+    )
     watch = ParameterStats(model)
     tokens = torch.randint(0, 512, (4, 129), device=CUDA)
     try:
@@ -221,9 +223,9 @@ def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
                 torch.cuda.synchronize()
                 torch.cuda.set_sync_debug_mode("error")
             loss = step(model, tokens)
-            watch.before_update(updates.loss_scale)
-            norm = updates.clip(model.parameters(), 1.0)
-            updates.step(optimizer, loss, norm)
+            watch.before_update(update_step.loss_scale)
+            norm = update_step.clip(model.parameters(), 1.0)
+            update_step.step(optimizer, loss, norm)
             watch.after_update()
             optimizer.zero_grad()
     finally:

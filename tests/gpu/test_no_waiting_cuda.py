@@ -36,7 +36,7 @@ def test_steps_with_all_their_metrics_never_wait_for_the_device(
     training = assembled(tmp_path, values)
     with training.loader:
         training.wrapped.train()
-        training.steplog.start_at(0)
+        training.metrics_logger.start_at(0)
         for _ in range(4):  # kernels and lazy state stand by then
             training.take_step()
         torch.cuda.synchronize()
@@ -44,6 +44,6 @@ def test_steps_with_all_their_metrics_never_wait_for_the_device(
         try:
             for _ in range(6):
                 training.take_step()
-                assert training.boundary.agree(training.ranks).stop is None
+                assert training.step_control.agree(training.ranks).stop is None
         finally:
             torch.cuda.set_sync_debug_mode("default")

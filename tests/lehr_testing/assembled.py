@@ -70,7 +70,7 @@ def assembled(
                 events=EventStream(place.attempt_dir / layout.EVENTS),
                 signals=StopSignal(),
                 timeline=environment.Timeline(),
-                say=lambda _line: None,
+                log=lambda _line: None,
             )
         )
 

@@ -1,6 +1,6 @@
-"""From config to training: each switch reaches the part that it names, seen by what then happens.
+"""Assembly: each switch of the config reaches its part, observed from outside.
 
-What a technique does is tested beside the module that it lives in; here, that it is connected.
+What a technique does is tested beside its own module; here, that it is connected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": 
 def one_step(training: Training) -> None:
     with training.loader:
         training.wrapped.train()
-        training.steplog.start_at(training.progress.step)
+        training.metrics_logger.start_at(training.progress.step)
         training.take_step()
 
 
@@ -41,7 +41,7 @@ def one_step(training: Training) -> None:
 
 
 def forwards(training: Training) -> dict[str, int]:
-    """How often attention and MLP of each layer run in a step."""
+    """Count how often attention and MLP of each layer run in a step."""
     calls: Counter[str] = Counter()
     where = module_map(training.model)
     for index, block in enumerate(blocks(training.model)):
@@ -65,7 +65,7 @@ def forwards(training: Training) -> dict[str, int]:
     # A set prints its members in another order in each process.
     ids=["none", "block", "every second block", "swiglu", "attention"],
 )
-def test_the_parts_that_are_to_be_recomputed_run_twice_in_a_step(
+def test_checkpointed_parts_run_twice_in_a_step(
     tmp_path: Path, corpus: Path, activation_checkpointing: dict[str, Any], twice: set[str]
 ) -> None:
     training = begin(
@@ -86,7 +86,7 @@ def graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tor
 
 
 @pytest.mark.parametrize(("scope", "count"), [("none", 0), ("block", 1), ("model", 1)])
-def test_what_is_to_be_compiled_is_before_the_first_step(
+def test_model_is_compiled_before_the_first_step(
     tmp_path: Path,
     corpus: Path,
     graphs: list[torch.fx.GraphModule],
@@ -109,7 +109,7 @@ def test_what_is_to_be_compiled_is_before_the_first_step(
 
 
 class MostRows(TorchDispatchMode):
-    """Watches every operation; knows the most rows of logits that one tensor had."""
+    """Watches every operation, and records the most rows of logits in one tensor."""
 
     def __init__(self, training: Training) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class MostRows(TorchDispatchMode):
     ],
     ids=str,
 )
-def test_the_loss_holds_as_many_logits_as_the_config_makes_it(
+def test_loss_holds_as_many_logits_as_configured(
     tmp_path: Path, corpus: Path, loss: dict[str, Any], rows: int
 ) -> None:
     batch = {"sequences": 16, "sequence_length": 64}
@@ -145,7 +145,7 @@ def test_the_loss_holds_as_many_logits_as_the_config_makes_it(
     assert watch.rows == rows
 
 
-def test_attention_on_the_math_kernel_is_warned_of_once(
+def test_math_kernel_causes_one_warning(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[AttentionCall] = []
@@ -173,7 +173,7 @@ def test_attention_on_the_math_kernel_is_warned_of_once(
 
 
 @pytest.mark.parametrize("attention", [{"backend": "math"}, {"document_masking": True}])
-def test_who_asks_for_the_math_kernel_is_not_warned(
+def test_requested_math_kernel_causes_no_warning(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, attention: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("lehr_trainer.dry_run.math_fallback", lambda _: "a warning")
@@ -182,9 +182,7 @@ def test_who_asks_for_the_math_kernel_is_not_warned(
     assert recorded(training, "warning") == []
 
 
-def test_documents_see_only_themselves_where_the_config_masks_them(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_documents_see_only_themselves_if_masked(tmp_path: Path, corpus: Path) -> None:
     masked, plain = (
         begin(tmp_path / str(on), corpus, attention={"document_masking": on}, **QUIET)
         for on in (True, False)
@@ -196,7 +194,7 @@ def test_documents_see_only_themselves_where_the_config_masks_them(
     other[0, :20] += 1
     for training, same in ((masked, True), (plain, False)):
         with torch.no_grad():
-            after = [training.model(*training.read(t))[0, 21:] for t in (tokens, other)]
+            after = [training.model(*training.make_input(t))[0, 21:] for t in (tokens, other)]
         assert torch.equal(*after) == same
         training.loader.close()
 
@@ -205,9 +203,7 @@ def test_documents_see_only_themselves_where_the_config_masks_them(
 
 
 @pytest.mark.parametrize("loading", ["memmap", "preload"])
-def test_data_is_mapped_or_read_as_the_config_says(
-    tmp_path: Path, corpus: Path, loading: str
-) -> None:
+def test_data_is_mapped_or_read_as_configured(tmp_path: Path, corpus: Path, loading: str) -> None:
     data = {"corpus": {"kind": "text", "paths": [str(corpus)]}, "tokenizer": "byte"}
     training = begin(tmp_path / "run", corpus, data={**data, "loading": loading}, **QUIET)
     training.loader.close()
@@ -218,7 +214,7 @@ def test_data_is_mapped_or_read_as_the_config_says(
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(0, 4), (2, 3)])
-def test_batches_are_made_ahead_by_as_many_threads_as_the_config_says(
+def test_batches_are_made_ahead_by_the_configured_threads(
     tmp_path: Path, corpus: Path, workers: int, prefetch: int
 ) -> None:
     data = {"corpus": {"kind": "text", "paths": [str(corpus)]}, "tokenizer": "byte"}
@@ -231,7 +227,7 @@ def test_batches_are_made_ahead_by_as_many_threads_as_the_config_says(
         assert len(training.loader._ready) == workers * prefetch
 
 
-def test_a_seed_is_that_of_weights_order_and_generators(tmp_path: Path, corpus: Path) -> None:
+def test_seed_determines_weights_order_and_generators(tmp_path: Path, corpus: Path) -> None:
     first, again, other = (
         begin(tmp_path / name, corpus, seed=seed, **QUIET)
         for name, seed in (("first", 3), ("again", 3), ("other", 4))
@@ -253,17 +249,15 @@ def test_a_seed_is_that_of_weights_order_and_generators(tmp_path: Path, corpus: 
 
 @pytest.fixture
 def saved(tmp_path: Path, corpus: Path) -> Path:
-    """A run of one step, saved."""
+    """Make a run of one step, saved."""
     training = begin(tmp_path / "run", corpus, **QUIET)
     one_step(training)
     training.save("order", None, final=True)
-    training.saver.end()
+    training.checkpointer.end()
     return tmp_path / "run"
 
 
-def test_a_run_goes_on_with_the_data_it_began_with(
-    saved: Path, tmp_path: Path, corpus: Path
-) -> None:
+def test_run_resumes_only_with_its_own_data(saved: Path, tmp_path: Path, corpus: Path) -> None:
     other = text_corpus(tmp_path / "others", documents=61)
     with pytest.raises(BadData, match="the training data changed"):
         begin(saved, other, **QUIET)
@@ -272,7 +266,7 @@ def test_a_run_goes_on_with_the_data_it_began_with(
     assert again.progress.step == 1
 
 
-def test_a_run_goes_on_with_the_validation_set_it_began_with(saved: Path, corpus: Path) -> None:
+def test_run_resumes_only_with_its_own_validation_set(saved: Path, corpus: Path) -> None:
     with pytest.raises(BadData, match="the validation set changed"):
         begin(saved, corpus, **{**QUIET, "validation": {"tokens": 256, "share": 0.1, "every": 0}})
 

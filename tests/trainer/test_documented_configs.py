@@ -1,4 +1,4 @@
-"""What docs/trainer.md shows can be written so, and old ways to write a config still work."""
+"""The examples of docs/trainer.md are valid, and so are old ways to write a config."""
 
 from __future__ import annotations
 
@@ -68,12 +68,14 @@ def test_a_config_without_kind_or_name_is_a_llama_trained_by_adamw(tmp_path: Pat
         ({"attention": {"backend": "fa3-fp8"}}, "FP8 attention has no backward pass"),
     ],
 )  # fmt: skip
-def test_what_does_not_go_together_is_refused(changes: Any, message: str, tmp_path: Path) -> None:
+def test_options_that_exclude_each_other_are_refused(
+    changes: Any, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ValidationError, match=message):
         TrainConfig.model_validate({**train_values(tmp_path), **changes})
 
 
-def test_a_plan_knows_the_smaller_optimizers_and_gpt2(tmp_path: Path) -> None:
+def test_plan_covers_smaller_optimizers_and_gpt2(tmp_path: Path) -> None:
     def plan(**changes: Any) -> Any:
         return training_memory(TrainConfig.model_validate({**train_values(tmp_path), **changes}))
 
@@ -85,7 +87,7 @@ def test_a_plan_knows_the_smaller_optimizers_and_gpt2(tmp_path: Path) -> None:
     assert gpt2.activations > 0
 
 
-def test_gpt2_flops_are_six_a_weight_and_the_scores(tmp_path: Path) -> None:
+def test_gpt2_flops_are_six_per_weight_plus_attention(tmp_path: Path) -> None:
     config = TrainConfig.model_validate({**train_values(tmp_path), "model": "gpt2"}).model
     weights = 12 * 12 * 768**2 + 50_257 * 768
     assert flops_per_token(config, 512) == pytest.approx(

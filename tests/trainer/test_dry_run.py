@@ -1,4 +1,4 @@
-"""The rehearsal before step 1: every shape, beside the optimizer's state, and nothing stays of it."""
+"""The dry run before step 1: every shape, beside the optimizer's state; all is restored."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def config(**changes: Any) -> TrainConfig:
     return TrainConfig.model_validate(train_values(Path("unused"), **values))
 
 
-def test_each_shape_that_is_still_trials_remaining_is_met_once() -> None:
+def test_each_remaining_shape_is_run_once() -> None:
     batch = config().batch
     assert batch.shapes_ahead(10) == [(8, 16), (4, 32)]
     assert batch.shapes_ahead(10, taken=8) == [(8, 16), (4, 32)]
@@ -60,7 +60,7 @@ def test_each_shape_that_is_still_trials_remaining_is_met_once() -> None:
     assert again.shapes_ahead(10, 2) == [(16, 16), (8, 32)]
 
 
-def test_the_plan_of_memory_has_the_stage_that_needs_most() -> None:
+def test_memory_plan_uses_the_stage_that_needs_most() -> None:
     whole = {**BIG_BATCH, "micro_batch": 1}
     before = training_memory(config(batch={**whole, "stages": []}))
     after = training_memory(config(batch=whole))
@@ -70,7 +70,7 @@ def test_the_plan_of_memory_has_the_stage_that_needs_most() -> None:
 
 
 class Trained:
-    """A model and its optimizer, and what training them needs."""
+    """A model, its optimizer, and what training them needs."""
 
     def __init__(self, optimizer: str) -> None:
         if optimizer in {"bitsandbytes", "torchao"}:
@@ -79,8 +79,8 @@ class Trained:
         self.model = build_model(self.config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, self.config.optimizer)
 
-    def rehearse(self, wrapped: nn.Module | None = None) -> None:
-        rehearsal = DryRun(
+    def dry_run(self, wrapped: nn.Module | None = None) -> None:
+        dry_run = DryRun(
             self.model,
             self.optimizer,
             Accumulation(self.model, self.config.compile),
@@ -88,7 +88,7 @@ class Trained:
             cross_entropy,
             lambda tokens: (tokens,),
         )
-        rehearsal.act(self.config.batch.shapes_ahead(self.config.steps), wrapped)
+        dry_run.run(self.config.batch.shapes_ahead(self.config.steps), wrapped)
 
     def step(self, seed: int) -> None:
         tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(seed))
@@ -109,34 +109,34 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_it_leaves_everything_as_it_was_to_the_bit(optimizer: str) -> None:
-    rehearsed, plain = Trained(optimizer), Trained(optimizer)
+def test_dry_run_restores_all_state_bitwise(optimizer: str) -> None:
+    trained, plain = Trained(optimizer), Trained(optimizer)
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002 - the generator that a checkpoint holds
     torch.manual_seed(1)
-    before, generators = rehearsed.tensors(), save_generators()
-    rates = [float(group["lr"]) for group in rehearsed.optimizer.param_groups]
-    rehearsed.rehearse()
-    assert same(rehearsed.tensors(), before)
+    before, generators = trained.tensors(), save_generators()
+    rates = [float(group["lr"]) for group in trained.optimizer.param_groups]
+    trained.dry_run()
+    assert same(trained.tensors(), before)
     assert save_generators() == generators
-    assert [float(group["lr"]) for group in rehearsed.optimizer.param_groups] == rates
-    assert all(parameter.grad is None for parameter in rehearsed.model.parameters())
+    assert [float(group["lr"]) for group in trained.optimizer.param_groups] == rates
+    assert all(parameter.grad is None for parameter in trained.model.parameters())
     for seed in range(2):
-        rehearsed.step(seed)
+        trained.step(seed)
         plain.step(seed)
-    assert same(rehearsed.tensors(), plain.tensors())
+    assert same(trained.tensors(), plain.tensors())
 
 
-def test_state_that_was_taken_up_is_not_touched() -> None:
+def test_resumed_state_is_not_changed() -> None:
     trained = Trained("adamw")
     trained.step(0)
     before = trained.tensors()
-    trained.rehearse()
+    trained.dry_run()
     assert same(trained.tensors(), before)
 
 
-def test_among_ranks_the_buckets_are_cut_and_held_before_the_first_step(tmp_path: Path) -> None:
-    """As they stay: a resumed run's first step else sums in other places than the others did."""
+def test_ddp_buckets_are_built_before_the_first_step(tmp_path: Path) -> None:
+    """DDP rebuilds its buckets once; a resumed run must have the final ones from its first step."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
@@ -156,7 +156,7 @@ def test_among_ranks_the_buckets_are_cut_and_held_before_the_first_step(tmp_path
 
         wrapped.lehr_compression.reduce = note
         sent.append([])
-        trained.rehearse(wrapped)
+        trained.dry_run(wrapped)
         assert int(overflows) == 3
         assert same(trained.tensors(), plain.tensors())
         for seed in range(2):
@@ -171,7 +171,7 @@ def test_among_ranks_the_buckets_are_cut_and_held_before_the_first_step(tmp_path
         dist.destroy_process_group()
 
 
-def test_every_shape_is_computed_while_the_optimizers_state_takes_its_memory() -> None:
+def test_every_shape_runs_beside_the_optimizer_state() -> None:
     trained = Trained("adamw")
     seen: list[tuple[tuple[int, ...], bool]] = []
 
@@ -181,5 +181,5 @@ def test_every_shape_is_computed_while_the_optimizers_state_takes_its_memory() -
         seen.append((tuple(inputs[0].shape), complete))
 
     trained.model.register_forward_pre_hook(look)
-    trained.rehearse()
+    trained.dry_run()
     assert seen == [((8, 16), True), ((4, 32), True)]

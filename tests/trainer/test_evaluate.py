@@ -1,4 +1,4 @@
-"""A26: val/loss is the mean over the held-out tokens, the same on the same weights."""
+"""val/loss is the mean over the held-out tokens, the same on the same weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def training(run: Path, **changes: object) -> Training:
     return assembled(run, values)
 
 
-def test_it_is_the_mean_over_each_held_out_token_in_nats_and_bits_per_byte(run: Path) -> None:
+def test_evaluation_is_the_mean_over_held_out_tokens_in_nats_and_bits_per_byte(run: Path) -> None:
     made = training(run)
     with made.loader:
         found = evaluate_as(made, made.held_out)
@@ -52,8 +52,8 @@ def test_it_is_the_mean_over_each_held_out_token_in_nats_and_bits_per_byte(run: 
     assert made.data.bytes_per_token == pytest.approx(text / targets.numel(), rel=2e-2)
 
 
-def test_bits_per_byte_count_the_bytes_that_tokens_stand_for(tmp_path: Path) -> None:
-    """With a tokenizer whose tokens are several bytes; letters of two and three among them."""
+def test_bits_per_byte_use_the_bytes_of_the_tokens(tmp_path: Path) -> None:
+    """Uses a tokenizer whose tokens are several bytes, letters of two and three among them."""
     from tokenizers import ByteLevelBPETokenizer
 
     texts = text_corpus(tmp_path / "texts")
@@ -79,7 +79,7 @@ def test_bits_per_byte_count_the_bytes_that_tokens_stand_for(tmp_path: Path) -> 
     assert found["val/bits_per_byte"] == pytest.approx(nats / math.log(2) / size, rel=2e-2)
 
 
-def test_ranks_that_share_it_sum_up_to_the_same(run: Path) -> None:
+def test_ranks_that_share_an_evaluation_get_the_same_result(run: Path) -> None:
     made = training(run)
     with made.loader:
         alone = evaluate_as(made, made.held_out)["val/loss"]
@@ -94,11 +94,11 @@ def test_ranks_that_share_it_sum_up_to_the_same(run: Path) -> None:
     assert len(set(shares)) > 1, "unequal shares are what a mean of means gets wrong"
 
 
-def test_a_resumed_run_measures_the_same_on_the_same_weights(run: Path) -> None:
+def test_resumed_run_evaluates_the_same_weights_alike(run: Path) -> None:
     first = training(run)
     with first.loader:
         first.wrapped.train()
-        first.steplog.start_at(0)
+        first.metrics_logger.start_at(0)
         for _ in range(2):
             first.take_step()
         before = first.evaluate()
@@ -115,7 +115,7 @@ def evaluate_as(made: Training, held_out: ValidationSet) -> dict[str, float]:
         made.model,
         made.model.head_weight,
         held_out,
-        read=made.read,
+        make_input=made.make_input,
         data=made.data,
         ranks=made.ranks,
         precision=made.precision,

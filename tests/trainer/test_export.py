@@ -1,4 +1,4 @@
-"""What was trained loads in transformers and says the same."""
+"""An exported model loads in transformers and gives the same logits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_transformers_loads_it_and_gives_the_same_logits(
 
 
 def run_with(tmp_path: Path, steps: list[tuple[int, int]]) -> tuple[Path, dict[int, Llama]]:
-    """A run directory with a checkpoint for each (attempt, step), weights by step."""
+    """Make a run directory with a checkpoint for each (attempt, step); returns weights by step."""
     run = tmp_path / "run"
     config = TrainConfig.model_validate(
         {"model": "tiny", "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},
@@ -81,7 +81,7 @@ def test_the_newest_checkpoint_that_verifies_is_taken(tmp_path: Path, capsys) ->
     same_logits(models[4], tmp_path / "out")
 
 
-def test_a_step_can_be_named_and_a_repeated_one_is_the_last_attempts(tmp_path: Path) -> None:
+def test_export_of_a_named_step_uses_the_last_attempt(tmp_path: Path) -> None:
     run, models = run_with(tmp_path, [(1, 2), (1, 4), (2, 4)])
     assert main([str(run), str(tmp_path / "two"), "--step", "2"]) == 0
     same_logits(models[2], tmp_path / "two")
@@ -89,7 +89,7 @@ def test_a_step_can_be_named_and_a_repeated_one_is_the_last_attempts(tmp_path: P
     same_logits(models[4], tmp_path / "four")
 
 
-def test_what_cannot_be_exported_is_said_in_a_line(tmp_path: Path, capsys) -> None:
+def test_export_error_is_one_line(tmp_path: Path, capsys) -> None:
     run, _ = run_with(tmp_path, [(1, 2)])
     for arguments, message in (
         ([str(run), str(tmp_path / "a"), "--step", "3"], "no checkpoint of step 3; there are: 2"),

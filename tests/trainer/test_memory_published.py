@@ -1,8 +1,8 @@
 """The memory plan against published measurements on one H100: within a tenth.
 
-The 1.2B Llama run compiled its loss with the model, and of the logits then held one bf16 copy. This trainer never
-compiles the loss, so there that copy stands in the place of the plan's own loss term: what is
-compared is all the rest. The plan's term is held against what a loss takes here, by test_memory.py.
+The 1.2B Llama run compiled its loss with the model, and then held one bf16 copy of the logits. Lehr
+never compiles the loss; so that copy replaces the plan's loss term here, and the other terms are
+compared. test_memory.py compares the loss term with what a loss takes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def planned(sequences: int, **changes: Any) -> MemoryPlan:
 
 
 def allocated(plan: MemoryPlan) -> float:
-    """What torch counts: the CUDA context is none of it."""
+    """Return what torch counts: all but the CUDA context."""
     return (plan.peak - plan.overhead) / 1e9
 
 
@@ -72,7 +72,7 @@ def test_follow_up_liger_eager_with_every_block_recomputed() -> None:
         (64, BLOCK, 68.09),
     ],
 )
-def test_all_but_the_loss_is_as_in_the_published_compiled_runs(
+def test_memory_without_the_loss_matches_published_compiled_runs(
     sequences: int, activation_checkpointing: dict[str, Any], published: float
 ) -> None:
     plan = planned(
@@ -82,7 +82,7 @@ def test_all_but_the_loss_is_as_in_the_published_compiled_runs(
 
 
 @pytest.mark.parametrize(("policy", "saved"), [("attention", 0.11), ("swiglu", 0.40)])
-def test_all_but_the_loss_is_as_in_follow_up_s_table_of_checkpointed_parts(
+def test_memory_without_the_loss_matches_the_published_checkpointing_table(
     policy: str, saved: float
 ) -> None:
     """The published baseline: 73.63 GB reserved."""
@@ -103,7 +103,7 @@ def test_unfused_adamw_takes_one_more_copy_in_its_step() -> None:
     assert planned(1, optimizer={"name": "muon"}).optimizer_workspace > 0
 
 
-def test_each_loss_that_cuts_the_logits_takes_less_than_all_of_them() -> None:
+def test_chunking_losses_take_less_than_all_logits() -> None:
     whole = planned(16, loss={"name": "standard"}).loss
     for name in ("chunked", "torch_chunked", "liger", "cce", "cce_fp32", "cce_kahan"):
         assert planned(16, loss={"name": name}).loss < whole / 8, name
@@ -111,7 +111,7 @@ def test_each_loss_that_cuts_the_logits_takes_less_than_all_of_them() -> None:
     assert small < planned(16, loss={"name": "chunked"}).loss
 
 
-def test_every_policy_keeps_less_the_more_it_recomputes() -> None:
+def test_policies_that_recompute_more_keep_less() -> None:
     kept = {
         policy: planned(16, activation_checkpointing={"policy": policy}).activations
         for policy in ("none", "embedding", "norms", "attention", "swiglu", "block")

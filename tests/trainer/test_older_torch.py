@@ -1,4 +1,4 @@
-"""The trainer also runs on torch 2.11: names that came later are asked for before they are used."""
+"""The trainer also runs on torch 2.11: newer names are checked before they are used."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ NEWER = {
     "torch.autograd.graph": {"region_activation_memory_budget"},
 }  # fmt: skip
 GUARDED = {"variants.py: F.linear_cross_entropy"}
-"""Refused where torch lacks it: see test_technique_losses.py."""
+"""Losses that are refused if torch lacks them; see losses/test_variants.py."""
 
 
 def uses(source: Path) -> Iterator[str]:
-    """``module.name`` of every attribute and import in a file."""
+    """List ``module.name`` of every attribute and import in a file."""
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute):
             yield ast.unparse(node)
@@ -45,13 +45,13 @@ def uses(source: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_no_name_is_used_that_torch_2_11_lacks() -> None:
+def test_names_missing_from_torch_2_11_are_not_used() -> None:
     newer = {f"{module}.{name}" for module, names in NEWER.items() for name in names}
     found = {f"{path.name}: {use}" for path in SOURCES for use in uses(path) if use in newer}
     assert found == GUARDED
 
 
-def test_without_those_names_a_training_with_all_its_diagnostics_takes_its_steps(
+def test_training_with_all_diagnostics_works_without_those_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name in (
@@ -66,7 +66,7 @@ def test_without_those_names_a_training_with_all_its_diagnostics_takes_its_steps
     training = assembled(tmp_path / "run", values)
     with training.loader:
         training.wrapped.train()
-        training.steplog.start_at(0)
+        training.metrics_logger.start_at(0)
         training.take_step()
         training.write_sample()
         training.evaluate()

@@ -1,4 +1,4 @@
-"""What surrounds the loop: the stream's writer, orders at a boundary, places, failures, errors."""
+"""The code around the loop: event stream, orders, run paths, failures, metrics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ALONE = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
 # --- events.jsonl ----------------------------------------------------------------------------
 
 
-def test_records_are_whole_lines_and_nan_is_a_string(tmp_path: Path) -> None:
+def test_records_are_complete_lines_and_nan_is_a_string(tmp_path: Path) -> None:
     with EventStream(tmp_path / "events.jsonl") as events:
         values = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 0.5}
         events.write(Metrics(time=1.0, step=3, tokens=30, values=values))
@@ -66,7 +66,7 @@ def test_a_rank_that_does_not_write_has_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_after_a_write_that_broke_off_later_records_are_whole(tmp_path: Path) -> None:
+def test_records_after_a_failed_write_are_complete(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     script = f"""
 import resource, signal
@@ -111,7 +111,7 @@ def orders(path: Path, **values: object) -> None:
     path.with_suffix(".tmp").replace(path)
 
 
-def test_orders_become_a_verdict_once(tmp_path: Path, signals: StopSignal) -> None:
+def test_each_order_becomes_a_decision_once(tmp_path: Path, signals: StopSignal) -> None:
     path = tmp_path / layout.ORDERS
     boundary = StepControl(path, signals, known_checkpoint_seq=2)
     assert boundary.agree(ALONE) == StepDecision()
@@ -134,7 +134,7 @@ def test_orders_become_a_verdict_once(tmp_path: Path, signals: StopSignal) -> No
     assert boundary.agree(ALONE, save_failed=True) == StepDecision(save_failed=True)
 
 
-def test_unreadable_orders_are_no_orders(tmp_path: Path, signals: StopSignal) -> None:
+def test_unreadable_orders_are_ignored(tmp_path: Path, signals: StopSignal) -> None:
     (tmp_path / layout.ORDERS).write_text("{")
     assert StepControl(tmp_path / layout.ORDERS, signals, 0).agree(ALONE) == StepDecision()
 
@@ -169,7 +169,7 @@ def test_a_run_directory_gets_its_next_attempt(tmp_path: Path) -> None:
     assert launch.find_place(tmp_path, make_attempt=False) is None
 
 
-def test_an_attempts_directory_is_taken_with_its_note(tmp_path: Path) -> None:
+def test_attempt_directory_is_used_with_its_launch_note(tmp_path: Path) -> None:
     attempt = run_dir(tmp_path) / "attempt-3"
     attempt.mkdir()
     note = {"run_id": "r1", "attempt": 3, "resume": "pinned", "resume_from": "attempt-1/x"}
@@ -246,7 +246,7 @@ def test_each_failure_has_its_cause(error: Exception, cause: str) -> None:
     assert "\n" not in explain(error, 0).message
 
 
-def test_a_lost_peers_own_reason_is_what_is_reported(tmp_path: Path) -> None:
+def test_reason_of_a_lost_peer_is_reported(tmp_path: Path) -> None:
     leave_note(tmp_path, Failure(1, "out_of_memory", "out of memory: 2 GiB"))
     mine = Failure(0, "peer_lost", "another rank has ended")
     leave_note(tmp_path, mine)
@@ -254,7 +254,7 @@ def test_a_lost_peers_own_reason_is_what_is_reported(tmp_path: Path) -> None:
     assert root_cause(tmp_path, Failure(0, "nan_loss", "m"), wait=True).cause == "nan_loss"
 
 
-def test_a_rank_that_is_done_does_not_take_anothers_failure_for_its_own(tmp_path: Path) -> None:
+def test_finished_rank_ignores_failures_of_others(tmp_path: Path) -> None:
     leave_note(tmp_path, Failure(1, "error", "in its teardown"))
     told: list[Failure] = []
     stop = watch_others(tmp_path, 0, told.append)  # seen at once; reported some seconds later
@@ -263,7 +263,7 @@ def test_a_rank_that_is_done_does_not_take_anothers_failure_for_its_own(tmp_path
     assert all(thread.name != "watch-others" for thread in threading.enumerate())
 
 
-def test_an_error_crosses_ranks_as_what_it_was() -> None:
+def test_error_keeps_its_type_across_ranks() -> None:
     assert type(error_of("disk_full", "m")) is DiskFull
     assert type(error_of(DataUnreachable.cause, "m")) is DataUnreachable
 
@@ -271,14 +271,14 @@ def test_an_error_crosses_ranks_as_what_it_was() -> None:
 # --- step log --------------------------------------------------------------------------------
 
 
-def steplog(config: TrainConfig, path: Path) -> MetricsLogger:
+def metrics_logger(config: TrainConfig, path: Path) -> MetricsLogger:
     return MetricsLogger(
         config,
         EventStream(path),
         torch.device("cpu"),
         peak_flops=1e12,
         flops_per_token=lambda step: 1e6 if step < 8 else 3e6,
-        say=lambda line: None,
+        log=lambda line: None,
     )
 
 
@@ -286,9 +286,9 @@ def values_of(path: Path) -> list[dict[str, float]]:
     return [json.loads(line)["values"] for line in path.read_text().splitlines()]
 
 
-def test_mfu_is_flops_done_over_the_peak(tmp_path: Path) -> None:
+def test_mfu_is_flops_per_second_over_the_peak(tmp_path: Path) -> None:
     config = TrainConfig.model_validate(train_values(tmp_path))
-    log = steplog(config, tmp_path / "e")
+    log = metrics_logger(config, tmp_path / "e")
     log.start_at(0)
     log.note(1, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
     (values,) = values_of(tmp_path / "e")
@@ -296,9 +296,9 @@ def test_mfu_is_flops_done_over_the_peak(tmp_path: Path) -> None:
     assert values["tokens_per_s"] == pytest.approx(256 / values["step_time_s"])
 
 
-def test_mfu_counts_the_flops_of_the_sequence_lengths_that_its_steps_had(tmp_path: Path) -> None:
+def test_mfu_uses_the_sequence_length_of_each_step(tmp_path: Path) -> None:
     values = train_values(tmp_path, steps=12, diagnostics={"log_every": 6})
-    log = steplog(TrainConfig.model_validate(values), tmp_path / "e")
+    log = metrics_logger(TrainConfig.model_validate(values), tmp_path / "e")
     log.start_at(0)
     for step in range(1, 13):
         log.note(step, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
@@ -311,7 +311,7 @@ def test_mfu_counts_the_flops_of_the_sequence_lengths_that_its_steps_had(tmp_pat
 
 def test_only_every_nth_step_is_logged_and_its_time_is_the_mean(tmp_path: Path) -> None:
     values = train_values(tmp_path, steps=10, diagnostics={"log_every": 4})
-    log = steplog(TrainConfig.model_validate(values), tmp_path / "e")
+    log = metrics_logger(TrainConfig.model_validate(values), tmp_path / "e")
     log.start_at(0)
     for step in range(1, 11):
         log.note(step, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
@@ -320,12 +320,12 @@ def test_only_every_nth_step_is_logged_and_its_time_is_the_mean(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (1.0, math.inf), (math.inf, 1.0)])
-def test_what_is_not_finite_stops_before_anything_is_saved(
+def test_loss_that_is_not_finite_stops_before_a_save(
     tmp_path: Path, loss: float, norm: float
 ) -> None:
     # Logged rarely: the step is not due, and yet nothing may be saved after it.
     values = train_values(tmp_path, steps=10, diagnostics={"log_every": 5})
-    log = steplog(TrainConfig.model_validate(values), tmp_path / "e")
+    log = metrics_logger(TrainConfig.model_validate(values), tmp_path / "e")
     log.start_at(0)
     log.note(1, torch.tensor(loss), torch.tensor(norm), 0.1, 0.0)
     with pytest.raises(NanLoss, match="at step 1"), log.paused():

@@ -1,4 +1,4 @@
-"""What cannot train is refused before a corpus is prepared, which may take hours."""
+"""A config that cannot train is refused before a corpus is prepared, which may take hours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HERE = "cuda" if torch.cuda.is_available() else "cpu"
         ({"loss": {"name": "cce"}, "precision": {"compute": "bf16"}}, "loss.name: cce"),
         (
             {"parallel": {"static_graph": True}, "batch": {"sequences": 4, "sequence_length": 64, "micro_batch": 1}},
-            "parallel.static_graph does not go with gradient accumulation",
+            "parallel.static_graph cannot be combined with gradient accumulation",
         ),
         (
             {"optimizer": {"name": "adamw8bit", "library": "bitsandbytes"}},
@@ -34,7 +34,7 @@ HERE = "cuda" if torch.cuda.is_available() else "cpu"
     ],
     ids=["fp8", "fa3", "cce", "static-graph", "bitsandbytes"],
 )  # fmt: skip
-def test_nothing_is_prepared_for_what_cannot_train(
+def test_config_that_cannot_train_is_refused_before_data_is_prepared(
     changes: dict[str, Any],
     says: str,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""The loop: what it hands to the model, sends, measures, saves and obeys, seen from outside."""
+"""The training loop: its batches, gradients, metrics, saves and stops, seen from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lehr_trainer.train import Training
 
 CPU = torch.device("cpu")
 QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
-"""Nothing but steps, and what follows the last of them."""
+"""Settings for nothing but steps, and what follows the last of them."""
 
 
 def train(training: Training) -> Training:
@@ -35,7 +35,7 @@ def train(training: Training) -> Training:
 
 def take_steps(training: Training, count: int) -> None:
     training.wrapped.train()
-    training.steplog.start_at(training.progress.step)
+    training.metrics_logger.start_at(training.progress.step)
     for _ in range(count):
         training.take_step()
 
@@ -48,7 +48,7 @@ def metrics(training: Training) -> dict[int, dict[str, float]]:
 
 
 def watch_batches(training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Inputs of the model and targets of the loss, as training calls them from now on."""
+    """Record the model's inputs and the loss's targets from now on."""
     inputs: list[torch.Tensor] = []
     both: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -68,7 +68,7 @@ def watch_batches(training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def sequences_in_order(training: Training, count: int) -> np.ndarray:
-    """The first ``count`` sequences and the token after each, from the shards themselves."""
+    """Read the first ``count`` sequences and the token after each from the shards themselves."""
     config, folder = training.config, training.data.directory
     length = config.batch.sequence_length
     every = []
@@ -81,9 +81,7 @@ def sequences_in_order(training: Training, count: int) -> np.ndarray:
     return blocks_of_corpus[order]
 
 
-def test_each_step_trains_on_the_sequences_of_its_place_in_the_order(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_each_step_trains_on_its_sequences_of_the_data_order(tmp_path: Path, corpus: Path) -> None:
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
     changes = {**QUIET, "seed": 7, "batch": batch, "diagnostics": {"quality_every": 0}}
     first = begin(tmp_path / "run", corpus, steps=3, **changes)
@@ -107,7 +105,7 @@ def test_each_step_trains_on_the_sequences_of_its_place_in_the_order(
 
 @pytest.fixture
 def among_ranks(tmp_path: Path) -> Iterator[Ranks]:
-    """One rank that shares gradients all the same."""
+    """One rank that shares gradients nevertheless."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
@@ -117,7 +115,7 @@ def among_ranks(tmp_path: Path) -> Iterator[Ranks]:
 
 
 @pytest.mark.parametrize("micro_batch", [4, 1])
-def test_gradients_are_sent_once_a_step_whatever_it_accumulates(
+def test_gradients_are_sent_once_a_step_with_any_accumulation(
     tmp_path: Path, corpus: Path, among_ranks: Ranks, micro_batch: int
 ) -> None:
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": micro_batch}
@@ -140,11 +138,11 @@ def test_gradients_are_sent_once_a_step_whatever_it_accumulates(
             assert sum(sent) == every
 
 
-def test_norms_of_parts_are_those_before_clipping(tmp_path: Path, corpus: Path) -> None:
+def test_norms_of_parts_are_measured_before_clipping(tmp_path: Path, corpus: Path) -> None:
     looking = {"parts_every": 1, "quality_every": 0}
     training = begin(tmp_path / "run", corpus, grad_clip=1e-3, diagnostics=looking, **QUIET)
     parts: dict[str, float] = {}
-    clip = training.updates.clip
+    clip = training.update_step.clip
 
     def clip_after_a_look(*args: Any) -> torch.Tensor:
         for name, part in (
@@ -155,7 +153,7 @@ def test_norms_of_parts_are_those_before_clipping(tmp_path: Path, corpus: Path) 
             parts[name] = float(torch.stack(norms).norm())
         return clip(*args)
 
-    training.updates.clip = clip_after_a_look  # type: ignore[method-assign]
+    training.update_step.clip = clip_after_a_look  # type: ignore[method-assign]
     with training.loader:
         take_steps(training, 1)
     values = metrics(training)[1]
@@ -201,7 +199,7 @@ def test_the_loss_is_the_mean_over_micro_batches(tmp_path: Path, corpus: Path) -
 # --- what is measured ------------------------------------------------------------------------
 
 
-def test_what_a_step_waits_for_data_is_logged_for_that_step(tmp_path: Path, corpus: Path) -> None:
+def test_wait_for_data_is_logged_for_its_step(tmp_path: Path, corpus: Path) -> None:
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
     training = begin(tmp_path / "run", corpus, steps=3, batch=batch, **QUIET)
     quick = training.loader.batch
@@ -221,7 +219,7 @@ def test_what_a_step_waits_for_data_is_logged_for_that_step(tmp_path: Path, corp
     ("backend", "kernel"),
     [("auto", "flash_attention_for_cpu"), ("flash", "flash_attention_for_cpu"), ("math", "attention_math")],
 )  # fmt: skip
-def test_the_attention_kernel_that_runs_is_the_configs(
+def test_attention_uses_the_configured_kernel(
     tmp_path: Path, corpus: Path, backend: str, kernel: str
 ) -> None:
     training = begin(tmp_path / "run", corpus, steps=1, attention={"backend": backend}, **QUIET)
@@ -237,7 +235,9 @@ def test_the_attention_kernel_that_runs_is_the_configs(
 
 
 @pytest.mark.parametrize("keeps_best", [True, False])
-def test_a_new_best_is_saved_as_such(tmp_path: Path, corpus: Path, keeps_best: bool) -> None:
+def test_new_best_loss_is_saved_with_reason_best(
+    tmp_path: Path, corpus: Path, keeps_best: bool
+) -> None:
     training = begin(
         tmp_path / "run",
         corpus,
@@ -267,7 +267,7 @@ def give_orders(training: Training, **orders: object) -> None:
 
 
 @pytest.mark.parametrize(("steps", "outcome"), [(1, "completed"), (2, "stopped")])
-def test_an_order_that_comes_in_the_last_step_stops_nothing(
+def test_order_during_the_last_step_does_not_stop_the_run(
     tmp_path: Path, corpus: Path, steps: int, outcome: str
 ) -> None:
     training = begin(tmp_path / "run", corpus, steps=steps, **QUIET)
@@ -286,9 +286,7 @@ def test_a_stop_at_an_interval_is_saved_once_for_the_interval(tmp_path: Path, co
     assert [r["reason"] for r in recorded(training, "checkpoint")] == ["interval"]
 
 
-def test_leaps_of_the_loss_are_skipped_where_the_config_says_so(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_loss_spikes_are_skipped_if_configured(tmp_path: Path, corpus: Path) -> None:
     skipping = {"enabled": True, "window": 4, "sigmas": 3.0}
     training = begin(tmp_path / "run", corpus, steps=4, skip_step=skipping, **QUIET)
     leap = iter([1.0, 1.0, 9.0, 1.0])

@@ -1,4 +1,4 @@
-"""A11: loss scaling as GradScaler's, steps that are not taken, and their state in checkpoints."""
+"""Loss scaling like GradScaler's, skipped steps, and their state in checkpoints."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def optimizer_of(name: str, model) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=name == "fused")
 
 
-def backward(model, updates: UpdateStep, seed: int = 0, dtype=torch.float32) -> torch.Tensor:
+def backward(model, update_step: UpdateStep, seed: int = 0, dtype=torch.float32) -> torch.Tensor:
     tokens = torch.randint(0, 512, (2, 33), generator=torch.Generator().manual_seed(seed))
     model.zero_grad()
     with torch.autocast("cpu", dtype=torch.float16, enabled=dtype == torch.float16):
         hidden = model(tokens[:, :-1])
     loss = cross_entropy(hidden, model.head_weight, tokens[:, 1:], operands=dtype)
-    updates.scaled(loss).backward()
+    update_step.scaled(loss).backward()
     return loss.detach()
 
 
@@ -58,12 +58,12 @@ def same(a, b) -> bool:
 
 
 @pytest.mark.parametrize("most", [0.0, 0.5, 100.0])
-def test_clipping_is_torchs(most: float) -> None:
+def test_clipping_matches_torch(most: float) -> None:
     ours, theirs = llama(), llama()
-    updates = UpdateStep(CPU)
-    backward(ours, updates)
-    backward(theirs, updates)
-    norm = updates.clip(ours.parameters(), most)
+    update_step = UpdateStep(CPU)
+    backward(ours, update_step)
+    backward(theirs, update_step)
+    norm = update_step.clip(ours.parameters(), most)
     want = torch.nn.utils.clip_grad_norm_(theirs.parameters(), most or float("inf"))
     assert torch.equal(norm, want)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
@@ -71,40 +71,40 @@ def test_clipping_is_torchs(most: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["fused", "plain", "muon", "adamw8bit"])
-def test_a_gradient_that_is_not_finite_moves_nothing(name: str) -> None:
+def test_gradient_that_is_not_finite_changes_nothing(name: str) -> None:
     model = llama()
-    optimizer, updates = optimizer_of(name, model), UpdateStep(CPU)
-    loss = backward(model, updates)
-    assert updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0)) == 0
+    optimizer, update_step = optimizer_of(name, model), UpdateStep(CPU)
+    loss = backward(model, update_step)
+    assert update_step.step(optimizer, loss, update_step.clip(model.parameters(), 1.0)) == 0
     before = snapshot(model, optimizer)
-    loss = backward(model, updates, seed=1)
+    loss = backward(model, update_step, seed=1)
     model.layers[0].mlp.up_proj.weight.grad[3, 5] = float("nan")
-    assert updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0)) == 1
+    assert update_step.step(optimizer, loss, update_step.clip(model.parameters(), 1.0)) == 1
     assert same(before, snapshot(model, optimizer))
-    loss = backward(model, updates, seed=2)
-    assert updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0)) == 0
+    loss = backward(model, update_step, seed=2)
+    assert update_step.step(optimizer, loss, update_step.clip(model.parameters(), 1.0)) == 0
     after = snapshot(model, optimizer)
     assert not same(before, after)
     assert all(torch.isfinite(t).all() for t in after if t.is_floating_point())
-    assert int(updates.skipped) == 1
+    assert int(update_step.skipped) == 1
 
 
 @pytest.mark.parametrize("name", ["fused", "muon"])
-def test_a_step_that_is_taken_is_the_plain_step(name: str) -> None:
+def test_step_that_is_taken_matches_the_plain_step(name: str) -> None:
     guarded, plain = llama(), llama()
     one, two = optimizer_of(name, guarded), optimizer_of(name, plain)
-    updates = UpdateStep(CPU)
+    update_step = UpdateStep(CPU)
     for seed in range(2):
-        loss = backward(guarded, updates, seed)
-        updates.step(one, loss, updates.clip(guarded.parameters(), 1.0))
-        backward(plain, updates, seed)
+        loss = backward(guarded, update_step, seed)
+        update_step.step(one, loss, update_step.clip(guarded.parameters(), 1.0))
+        backward(plain, update_step, seed)
         torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
         two.step()
     for a, b in zip(guarded.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=1e-6, atol=1e-8)
 
 
-def test_the_scale_goes_as_gradscalers() -> None:
+def test_loss_scale_matches_gradscaler() -> None:
     theirs = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
     ours = LossScale(LossScaleConfig(initial=1024.0, growth_interval=3), CPU)
     weight = torch.nn.Parameter(torch.ones(()))
@@ -122,24 +122,24 @@ def test_the_scale_goes_as_gradscalers() -> None:
 def test_fp16_overflow_skips_halves_the_scale_and_recovers() -> None:
     model = llama()
     optimizer = optimizer_of("fused", model)
-    updates = UpdateStep(CPU, loss_scale=LossScaleConfig(initial=2.0**40))
+    update_step = UpdateStep(CPU, loss_scale=LossScaleConfig(initial=2.0**40))
     start = snapshot(model, optimizer)
     refused, losses = [], []
     for _ in range(60):
-        loss = backward(model, updates, dtype=torch.float16)
-        norm = updates.clip(model.parameters(), 1.0)
-        refused.append(int(updates.step(optimizer, loss, norm)))
+        loss = backward(model, update_step, dtype=torch.float16)
+        norm = update_step.clip(model.parameters(), 1.0)
+        refused.append(int(update_step.step(optimizer, loss, norm)))
         losses.append(float(loss))
         if len(refused) == 1:
             assert same(start, snapshot(model, optimizer)[: len(start)])
     count = sum(refused)
     assert refused == [1] * count + [0] * (60 - count)
     assert 0 < count < 40
-    assert float(updates.loss_scale) == 2.0 ** (40 - count)
+    assert float(update_step.loss_scale) == 2.0 ** (40 - count)
     assert losses[-1] < losses[0] - 0.5
 
 
-def test_fp16_gradients_unscaled_are_those_of_fp32() -> None:
+def test_unscaled_fp16_gradients_match_fp32() -> None:
     half, full = llama(), llama()
     scaled, plain = UpdateStep(CPU, loss_scale=LossScaleConfig()), UpdateStep(CPU)
     backward(half, scaled, dtype=torch.float16)
@@ -150,35 +150,35 @@ def test_fp16_gradients_unscaled_are_those_of_fp32() -> None:
         assert (a.grad - b.grad).norm() < 2e-2 * b.grad.norm(), name
 
 
-def judged(updates: UpdateStep, loss: float, norm: float = 1.0) -> int:
+def judged(update_step: UpdateStep, loss: float, norm: float = 1.0) -> int:
     weight = torch.nn.Parameter(torch.zeros(1))
     weight.grad = torch.zeros(1)
     optimizer = torch.optim.SGD([weight], lr=0.0)
-    return int(updates.step(optimizer, torch.tensor(loss), torch.tensor(norm)))
+    return int(update_step.step(optimizer, torch.tensor(loss), torch.tensor(norm)))
 
 
 def wavering(step: int) -> float:
     return 3.0 + 0.01 * (step % 5)
 
 
-def test_a_leap_of_loss_or_norm_is_skipped_and_an_ordinary_step_is_not() -> None:
-    updates = UpdateStep(CPU, skip_step=SkipStepConfig(enabled=True, window=16))
-    assert [judged(updates, wavering(s), 1 + 0.01 * (s % 3)) for s in range(40)] == [0] * 40
-    assert judged(updates, 3.5) == 1
-    assert judged(updates, wavering(0)) == 0
-    assert judged(updates, 3.0, 5.0) == 1
+def test_spike_of_loss_or_norm_is_skipped_and_an_ordinary_step_is_not() -> None:
+    update_step = UpdateStep(CPU, skip_step=SkipStepConfig(enabled=True, window=16))
+    assert [judged(update_step, wavering(s), 1 + 0.01 * (s % 3)) for s in range(40)] == [0] * 40
+    assert judged(update_step, 3.5) == 1
+    assert judged(update_step, wavering(0)) == 0
+    assert judged(update_step, 3.0, 5.0) == 1
 
 
-def test_nothing_is_judged_before_half_a_window_stands_nor_unless_enabled() -> None:
-    updates = UpdateStep(CPU, skip_step=SkipStepConfig(enabled=True, window=16))
-    assert [judged(updates, loss) for loss in (3.0, 3.01, 9.0, 3.0)] == [0, 0, 0, 0]
+def test_no_spike_is_found_before_half_a_window_or_unless_enabled() -> None:
+    update_step = UpdateStep(CPU, skip_step=SkipStepConfig(enabled=True, window=16))
+    assert [judged(update_step, loss) for loss in (3.0, 3.01, 9.0, 3.0)] == [0, 0, 0, 0]
     for config in (None, SkipStepConfig()):
         off = UpdateStep(CPU, skip_step=config)
         assert not off.judges_loss
         assert [judged(off, loss) for loss in (3.0,) * 20 + (100.0,)] == [0] * 21
 
 
-def test_state_restored_decides_as_the_undisturbed_run() -> None:
+def test_restored_state_skips_the_same_steps() -> None:
     def fresh() -> UpdateStep:
         return UpdateStep(
             CPU,

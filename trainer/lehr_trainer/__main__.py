@@ -74,7 +74,7 @@ def main() -> int:
 
 
 class RankProcess:
-    """One rank, from its first line of log to its exit code."""
+    """One rank's process, from its first line of log to its exit code."""
 
     def __init__(self, rank: int, path: Path, place: launch.RunPaths | None) -> None:
         self.rank, self.path, self.place = rank, path, place
@@ -103,14 +103,14 @@ class RankProcess:
         self.stop_watching()
         self.events.write(finished)
         self.events.fsync()
-        self.say(f"{finished.outcome} at step {finished.step}")
+        self.log(f"{finished.outcome} at step {finished.step}")
         if self.ranks is not None:
             self.training = None  # Its wrapped model holds on to the ranks' group.
-            self.ranks.leave(together=self.in_step_with_others)
+            self.ranks.destroy(together=self.in_step_with_others)
         return 0
 
-    def say(self, line: str) -> None:
-        """A line of progress: in the log, and on the terminal of whoever runs this alone."""
+    def log(self, line: str) -> None:
+        """Write a line of progress to the log, and to the terminal if the run was started there."""
         if self.rank != 0:
             return
         print(line, flush=True)
@@ -161,23 +161,23 @@ class RankProcess:
                     place.attempt_dir, self.rank, self._end_for_another
                 )
             timeline.mark("ranks")
-            session = RunContext(
+            context = RunContext(
                 config=config,
                 place=place,
                 ranks=self.ranks,
                 events=self.events,
                 signals=signals,
                 timeline=timeline,
-                say=self.say,
+                log=self.log,
                 known_checkpoint_seq=known_seq,
             )
-            training = self.training = assemble(session)
+            training = self.training = assemble(context)
             signals.wait_for_boundary = True
             with training.loader:
                 return training.run()
         except Interrupted:
             if self.place is not None and (others := notes(self.place.attempt_dir)):
-                # torchrun ends us because another rank failed: that is the story to tell.
+                # torchrun ends us because another rank failed: report that failure.
                 raise OtherRankFailed(others[0]) from None
             self.in_step_with_others = False
             step, now = self.events.last_step, time.time()
@@ -194,8 +194,8 @@ class RankProcess:
         if self.ranks is None and self.rank != 0:
             launch.wait_for_rank0_report()
             return 1
-        # We are ending already; torchrun's signal, when another rank was quicker, must not keep
-        # us from saying why.
+        # This process is ending already. If another rank was quicker, torchrun's signal must not
+        # keep it from reporting why.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         alone = self.ranks is None or self.ranks.world_size == 1
@@ -211,9 +211,11 @@ class RankProcess:
         return 1
 
     def _end_for_another(self, failure: Failure) -> None:
-        """From the thread that looks out for the others; this process ends after it."""
+        """Report another rank's failure; called by the thread that watches, before the process
+        ends.
+        """
         if self.training is not None:
-            self.training.saver.end()
+            self.training.checkpointer.end()
         self._report(failure)
 
     def _name_last_good(self, failure: Failure) -> Failure:
@@ -231,7 +233,7 @@ class RankProcess:
         return Failure(failure.rank, failure.cause, message)
 
     def _report(self, failure: Failure) -> None:
-        """Say it in the log, on the terminal and in the ``finished`` record."""
+        """Report the failure in the log, on the terminal and in the ``finished`` record."""
         print(f"error: {failure.message}", file=sys.stderr)
         if self.terminal is not None:
             os.write(self.terminal, f"error: {failure.message}\n".encode())
@@ -239,7 +241,7 @@ class RankProcess:
         last = Finished(
             time=now, step=step, outcome="failed", cause=failure.cause, message=failure.message
         )
-        # Where the disk is too full even for this line, the log and the exit code have to do.
+        # If the disk is too full even for this line, the log and the exit code must suffice.
         with contextlib.suppress(DiskFull):
             if failure.cause == NanLoss.cause:
                 self.events.write(Stopping(time=now, step=step, reason="nan"))

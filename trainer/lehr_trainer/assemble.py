@@ -1,7 +1,7 @@
-"""From a config to a ``Training`` that is ready for its first step.
+"""Assembly of a ``Training`` that is ready for its first step, from a config.
 
-Data, model, optimizer, the checkpoint to go on from, and the records that say so. How long each
-took stands in ``Started.startup_s``.
+Builds data, model and optimizer, resumes from a checkpoint, and writes the records about it.
+``Started.startup_s`` has the seconds of each phase.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models import build_model
 from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.attention import attention_backend
-from lehr_trainer.models.documents import reading
+from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.fp8 import convert_to_fp8
 from lehr_trainer.optim import build_optimizer
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
@@ -43,18 +43,18 @@ from lehr_trainer.train import Training
 from lehr_trainer.update_step import UpdateStep
 
 
-def assemble(session: RunContext) -> Training:
-    """Everything before the first step; the ``started`` record is written at its end."""
-    config, ranks, timeline = session.config, session.ranks, session.timeline
+def assemble(context: RunContext) -> Training:
+    """Do everything that precedes the first step; the ``started`` record is written at the end."""
+    config, ranks, timeline = context.config, context.ranks, context.timeline
     precision = Precision.choose(config.precision, ranks.device)
     environment.seed_generators(config.seed, ranks.rank)
 
-    # What can be refused is, before a corpus is prepared: that may take hours.
-    _require_shape_and_kernel(session)
+    # Refuse what can be refused before a corpus is prepared: that may take hours.
+    _require_shape_and_kernel(context)
     model = build_model(config.model, device=ranks.device, seed=config.seed)
     convert_to_fp8(model, config.precision.fp8)
     optimizer = build_optimizer(model, config.optimizer)
-    updates = UpdateStep(
+    update_step = UpdateStep(
         ranks.device,
         loss_scale=config.precision.loss_scale if precision.scales_loss else None,
         skip_step=config.skip_step,
@@ -62,11 +62,11 @@ def assemble(session: RunContext) -> Training:
     loss = build_loss(config.loss, precision.operands, ranks.device)
     timeline.mark("model")
 
-    data = _prepare_data(session)
+    data = _prepare_data(context)
     timeline.mark("data")
 
-    # Into the model as it is trained: FP8's histories belong to converted layers.
-    progress, how_it_began = take_up(session, data, model, optimizer, updates)
+    # Restored into the converted model: FP8's histories belong to its converted layers.
+    progress, how_it_began = resume(context, data, model, optimizer, update_step)
     timeline.mark("resume")
 
     loader = Loader(
@@ -85,16 +85,16 @@ def assemble(session: RunContext) -> Training:
         loader.batch(progress.step)  # Made now, so that the first step is as long as any other.
     timeline.mark("first_batch")
 
-    # The order matters: parts were replaced, now recompute, and are then compiled as they are.
-    # Wrapped last: what is wrapped already holds the weights that every rank agrees on.
+    # The order matters: layers are converted, then checkpointed, then compiled. DDP comes last: it
+    # must wrap the weights on which all ranks agree.
     recompute_activations(model, config.activation_checkpointing)
     compile_model(model, config.compile)
     accumulation = Accumulation(model, config.compile)
-    read = reading(data.eos_id if config.attention.document_masking else None)
-    rehearsal = DryRun(model, optimizer, accumulation, precision, loss, read)
-    compile_under_lock(session, rehearsal, step=progress.step)
+    make_input = make_input_fn(data.eos_id if config.attention.document_masking else None)
+    dry_run = DryRun(model, optimizer, accumulation, precision, loss, make_input)
+    compile_under_lock(context, dry_run, step=progress.step)
     wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
-    dry_run_wrapped(session, rehearsal, wrapped, step=progress.step)
+    dry_run_wrapped(context, dry_run, wrapped, step=progress.step)
     timeline.mark("compile")
 
     device_name = environment.device_name(ranks.device)
@@ -102,62 +102,62 @@ def assemble(session: RunContext) -> Training:
     training = Training(
         config=config,
         ranks=ranks,
-        events=session.events,
-        say=session.say,
+        events=context.events,
+        log=context.log,
         precision=precision,
         data=data,
         loader=loader,
-        held_out=_held_out(session, data),
+        held_out=_held_out(context, data),
         model=model,
         wrapped=wrapped,
-        read=read,
+        make_input=make_input,
         loss=loss,
         optimizer=optimizer,
-        updates=updates,
+        update_step=update_step,
         accumulation=accumulation,
         progress=progress,
-        boundary=StepControl(
-            session.place.attempt_dir / layout.ORDERS,
-            session.signals,
-            session.known_checkpoint_seq,
+        step_control=StepControl(
+            context.place.attempt_dir / layout.ORDERS,
+            context.signals,
+            context.known_checkpoint_seq,
         ),
-        saver=Checkpointer(session, data, model, optimizer, updates),
-        steplog=MetricsLogger(
+        checkpointer=Checkpointer(context, data, model, optimizer, update_step),
+        metrics_logger=MetricsLogger(
             config,
-            session.events,
+            context.events,
             ranks.device,
             peak_flops=None if peak is None else peak * ranks.world_size,
             flops_per_token=lambda step: flops_per_token(
                 config.model, config.batch.at(step, config.steps).sequence_length
             ),
-            say=session.say,
+            log=context.log,
             gradients_may_overflow=precision.scales_loss,
         ),
-        insight=DiagnosticsLogger(
+        diagnostics_logger=DiagnosticsLogger(
             config,
             model,
-            read=read,
+            make_input=make_input,
             precision=precision,
             is_rank0=ranks.is_main,
             compression_overflows=overflow_count(wrapped),
         ),
         profiler=Profiler(
             config.profile,
-            session.place.attempt_dir / layout.PROFILES,
+            context.place.attempt_dir / layout.PROFILES,
             rank=ranks.rank,
             device=ranks.device,
-            say=session.say,
+            log=context.log,
         ),
     )
-    session.events.write(_started(session, data, device_name))
+    context.events.write(_started(context, data, device_name))
     if how_it_began is not None:
-        session.events.write(how_it_began)
+        context.events.write(how_it_began)
     return training
 
 
-def _require_shape_and_kernel(session: RunContext) -> None:
-    """Raises BadConfig where the ranks cannot share the batch, or attention's kernel is not had."""
-    config, ranks = session.config, session.ranks
+def _require_shape_and_kernel(context: RunContext) -> None:
+    """Raise BadConfig if the ranks cannot share the batch, or the attention kernel is missing."""
+    config, ranks = context.config, context.ranks
     if problem := config.batch.sharing_problem(ranks.world_size):
         raise BadConfig(problem)
     try:
@@ -170,24 +170,24 @@ def _require_shape_and_kernel(session: RunContext) -> None:
         pass  # A package that is missing is only found out by switching it on.
 
 
-def _prepare_data(session: RunContext) -> PreparedData:
+def _prepare_data(context: RunContext) -> PreparedData:
     def notify(phase: str, message: str, done: float | None) -> None:
-        session.say(f"{phase}: {message}")
-        session.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
+        context.log(f"{phase}: {message}")
+        context.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
 
-    config = session.config
+    config = context.config
     return prepare_dataset(
         config.data,
         config.validation,
         config.model.vocab_size,
         layout.data_root(),
         notify,
-        started_by=session.place.run_dir.name,
+        started_by=context.place.run_dir.name,
     )
 
 
-def _held_out(session: RunContext, data: PreparedData) -> ValidationSet:
-    config, ranks = session.config, session.ranks
+def _held_out(context: RunContext, data: PreparedData) -> ValidationSet:
+    config, ranks = context.config, context.ranks
     share = config.batch.sequences // ranks.world_size
     return ValidationSet(
         data,
@@ -200,11 +200,11 @@ def _held_out(session: RunContext, data: PreparedData) -> ValidationSet:
     )
 
 
-def _started(session: RunContext, data: PreparedData, device_name: str) -> Started:
-    config, ranks = session.config, session.ranks
+def _started(context: RunContext, data: PreparedData, device_name: str) -> Started:
+    config, ranks = context.config, context.ranks
     return Started(
         time=time.time(),
-        attempt=session.place.attempt,
+        attempt=context.place.attempt,
         world_size=ranks.world_size,
         device=device_name,
         parameters=parameter_counts(config.model).total,
@@ -214,25 +214,25 @@ def _started(session: RunContext, data: PreparedData, device_name: str) -> Start
         validation_digest=data.validation_digest,
         versions=environment.versions(),
         host=environment.host(ranks.device),
-        startup_s=session.timeline.phases,
+        startup_s=context.timeline.phases,
     )
 
 
-def take_up(
-    session: RunContext,
+def resume(
+    context: RunContext,
     data: PreparedData,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    updates: UpdateStep,
+    update_step: UpdateStep,
 ) -> tuple[TrainProgress, Record | None]:
-    """Go on from the newest checkpoint that verifies, if there is one; and the record of it."""
-    place, say = session.place, session.say
-    chosen, skipped = session.ranks.on_rank0(lambda: _choose(session))
+    """Resume from the newest checkpoint that verifies, if there is one."""
+    place, log = context.place, context.log
+    chosen, skipped = context.ranks.on_rank0(lambda: _choose(context))
     if chosen is None:
         if not skipped:
             return TrainProgress(), None
         message = f"no checkpoint verifies, so training starts from step 0: {'; '.join(skipped)}"
-        say(f"warning: {message}")
+        log(f"warning: {message}")
         return TrainProgress(), Warning_(
             time=time.time(), code="no_valid_checkpoint", message=message, step=0
         )
@@ -241,8 +241,8 @@ def take_up(
         directory,
         model=model,
         optimizer=optimizer,
-        updates=updates,
-        rank=session.ranks.rank,
+        update_step=update_step,
+        rank=context.ranks.rank,
     )
     if directory.is_relative_to(place.run_dir):
         # A fork may change its data; the same run may not.
@@ -251,15 +251,15 @@ def take_up(
             validation_digest=saved["data"]["validation_digest"],
         )
         chosen = str(directory.relative_to(place.run_dir))
-    say(f"resumed at step {progress.step} from {chosen}")
+    log(f"resumed at step {progress.step} from {chosen}")
     for reason in skipped:
-        say(f"warning: skipped a newer checkpoint: {reason}")
+        log(f"warning: skipped a newer checkpoint: {reason}")
     return progress, Resumed(
         time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped
     )
 
 
-def _choose(session: RunContext) -> tuple[str | None, list[str]]:
-    place = session.place
+def _choose(context: RunContext) -> tuple[str | None, list[str]]:
+    place = context.place
     choice = choose_checkpoint(place.run_dir, place.attempt_dir, place.note)
     return (None if choice.directory is None else str(choice.directory), list(choice.skipped))

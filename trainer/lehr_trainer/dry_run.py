@@ -1,10 +1,10 @@
-"""A rehearsal on mock batches, before anything is at stake.
+"""Dry run on mock batches, before the first step.
 
-Too little memory and graphs that do not compile show here, not in the midst of a run. It does
+Too little memory and graphs that do not compile show here, not in the middle of a run. It runs
 forward and backward, beside the optimizer's state, in every shape of the training: a last tenth
 with sequences of 4,096 tokens would otherwise run out of memory after days. Runs that start
-together compile once; attention that falls back to the slow kernel is reported once, with the
-remedy. Afterwards everything is as if nothing had happened, to the bit.
+together compile once. Attention that falls back to the slow kernel is reported once, with the
+remedy. Afterwards all state is restored, bit for bit.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lehr_trainer.callbacks import Notify
 from lehr_trainer.checkpointing.state import restore_generators, save_generators
 from lehr_trainer.configs.train import GPT2Config, TrainConfig
 from lehr_trainer.contract.records import Notice, Warning_
@@ -27,7 +28,7 @@ from lehr_trainer.models.documents import InputFn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
 from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import set_lr_factor
-from lehr_trainer.runtime.compile_lock import Notify, compile_key, compile_lock
+from lehr_trainer.runtime.compile_lock import compile_key, compile_lock
 from lehr_trainer.runtime.compiling import Accumulation
 from lehr_trainer.runtime.compression import overflow_count
 from lehr_trainer.runtime.context import RunContext
@@ -39,19 +40,19 @@ BatchShape = tuple[int, int]
 
 @dataclass(frozen=True)
 class DryRun:
-    """Mock batches through a model that is to be trained."""
+    """Runs mock batches through the model that will be trained."""
 
     model: Decoder
     optimizer: torch.optim.Optimizer
     accumulation: Accumulation
     precision: Precision
     loss: Loss
-    read: InputFn
+    make_input: InputFn
 
-    def act(self, shapes: Sequence[BatchShape], wrapped: nn.Module | None = None) -> None:
-        """Forward and backward in each of ``shapes`` as in the midst of training; then undo it.
+    def run(self, shapes: Sequence[BatchShape], wrapped: nn.Module | None = None) -> None:
+        """Run forward and backward in each of ``shapes``, as in training; then undo all changes.
 
-        Through ``wrapped``, if given: gradients are then sent, and every rank has to act.
+        If ``wrapped`` is given, its gradients are reduced over ranks, so every rank must call this.
         """
         model, optimizer = self.model, self.optimizer
         generators = json.loads(save_generators())
@@ -66,9 +67,10 @@ class DryRun:
                 self.accumulation.begin_micro_step()
                 tokens = _mock(shape, model.head_weight.shape[0], device)
                 with self.precision.autocast():
-                    hidden = (wrapped or model)(*self.read(tokens))
+                    hidden = (wrapped or model)(*self.make_input(tokens))
                 torch.autograd.backward(self.loss(hidden, model.head_weight, tokens))
-                # A step's gradients are gone, or zero in their own memory, when the next begins.
+                # When the next step begins, the gradients of this one are dropped, or zeroed in
+                # place.
                 del hidden
                 self.accumulation.clear(optimizer)
         model.train(was_training)
@@ -78,53 +80,52 @@ class DryRun:
         restore_generators(generators)
 
 
-def compile_under_lock(session: RunContext, rehearsal: DryRun, *, step: int) -> None:
-    """Warn of the slow attention kernel; then compile, if the config does, once for all runs.
+def compile_under_lock(context: RunContext, dry_run: DryRun, *, step: int) -> None:
+    """Warn of the slow attention kernel; then compile once for all runs, if the config asks for it.
 
-    The model must not be wrapped yet: within the turn to compile nothing may wait for another
-    rank. ``step`` is how many were taken before.
+    The model must not be wrapped yet: under the compile lock nothing may wait for another rank.
+    ``step`` is the number of steps taken before.
     """
-    config = session.config
-    shapes = _shapes(session, step)
-    with attention_backend(config.attention, session.ranks.device):
-        _warn_of_math(session, rehearsal.precision, shapes)
+    config = context.config
+    shapes = _shapes(context, step)
+    with attention_backend(config.attention, context.ranks.device):
+        _warn_of_math(context, dry_run.precision, shapes)
         if shapes and config.compile.scope != "none":
-            with compile_lock(_key(config, rehearsal.precision, shapes), _notify(session)):
-                rehearsal.act(shapes)
+            with compile_lock(_key(config, dry_run.precision, shapes), _notify(context)):
+                dry_run.run(shapes)
 
 
-def dry_run_wrapped(
-    session: RunContext, rehearsal: DryRun, wrapped: nn.Module, *, step: int
-) -> None:
-    """Rehearse what is trained, where it was not yet: on a GPU, in several lengths, among ranks.
+def dry_run_wrapped(context: RunContext, dry_run: DryRun, wrapped: nn.Module, *, step: int) -> None:
+    """Dry-run the wrapped model where the unwrapped one did not suffice.
 
-    Among ranks always. DDP's buckets take the memory of all gradients, in the forward pass too;
-    and DDP cuts them anew after its first backward pass, by the order in which gradients came.
-    Sums over three ranks or more round by where a value lies in its bucket, so that a resumed
-    run's first step would differ from the undisturbed run's if it had the first cut.
+    That is on a GPU, with several sequence lengths, and always with several ranks. DDP's buckets
+    take the memory of all gradients, in the forward pass too. DDP also rebuilds its buckets after
+    its first backward pass, in the order in which gradients arrived. Sums over three or more ranks
+    round by a value's place in its bucket, so the first step of a resumed run would differ from
+    that of an undisturbed run if it still had the first buckets.
     """
-    config, ranks = session.config, session.ranks
-    shapes = _shapes(session, step)
-    among_ranks = wrapped is not rehearsal.model
+    config, ranks = context.config, context.ranks
+    shapes = _shapes(context, step)
+    among_ranks = wrapped is not dry_run.model
     needed = among_ranks or (
         config.compile.scope == "none" and (ranks.device.type == "cuda" or len(shapes) > 1)
     )
     if shapes and needed:
         with attention_backend(config.attention, ranks.device):
-            rehearsal.act(shapes, wrapped)
+            dry_run.run(shapes, wrapped)
 
 
-def _shapes(session: RunContext, step: int) -> list[BatchShape]:
-    config = session.config
-    return config.batch.shapes_ahead(config.steps, session.ranks.world_size, taken=step)
+def _shapes(context: RunContext, step: int) -> list[BatchShape]:
+    config = context.config
+    return config.batch.shapes_ahead(config.steps, context.ranks.world_size, taken=step)
 
 
 @contextmanager
 def _all_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """With the state that the first step will allocate; what was there before is not touched.
+    """Allocate the state that the first step will need; state that already exists is not touched.
 
-    It comes of a step at a learning rate of 0, which moves no weight, from gradients that are 1:
-    zeros could be divided by zero.
+    It is made by a step at a learning rate of 0, which changes no weight, with gradients of 1: an
+    optimizer could divide by a gradient of 0.
     """
     parameters: list[nn.Parameter] = [
         p for group in optimizer.param_groups for p in group["params"]
@@ -147,7 +148,7 @@ def _all_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 def _mock(shape: BatchShape, vocabulary: int, device: torch.device) -> Tensor:
-    """Tokens drawn from no generator."""
+    """Make tokens without using a random generator."""
     flat = torch.arange(shape[0] * shape[1], device=device) % vocabulary
     return flat.view(shape)
 
@@ -160,16 +161,16 @@ def _key(config: TrainConfig, precision: Precision, shapes: list[BatchShape]) ->
     return compile_key(shaping, shapes, str(precision.operands), str(precision.device.type))
 
 
-def _notify(session: RunContext) -> Notify:
+def _notify(context: RunContext) -> Notify:
     def notify(phase: str, message: str, done: float | None) -> None:
-        session.say(f"{phase}: {message}")
-        session.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
+        context.log(f"{phase}: {message}")
+        context.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
 
     return notify
 
 
-def _warn_of_math(session: RunContext, precision: Precision, shapes: list[BatchShape]) -> None:
-    config = session.config
+def _warn_of_math(context: RunContext, precision: Precision, shapes: list[BatchShape]) -> None:
+    config = context.config
     if config.attention.document_masking or config.attention.backend == "math":
         return
     model = config.model
@@ -187,8 +188,8 @@ def _warn_of_math(session: RunContext, precision: Precision, shapes: list[BatchS
             )
         )
         if message is not None:
-            session.say(f"warning: {message}")
-            session.events.write(
+            context.log(f"warning: {message}")
+            context.events.write(
                 Warning_(time=time.time(), code="math_attention", message=message, step=0)
             )
             return

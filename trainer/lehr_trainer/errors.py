@@ -46,7 +46,7 @@ class DiskFull(TrainerError):
 
 
 def error_of(cause: str, message: str) -> TrainerError:
-    """The error of that cause, as another rank met it."""
+    """Rebuild an error that another rank met, from its cause."""
     kinds = [TrainerError]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())

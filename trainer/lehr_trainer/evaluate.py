@@ -20,24 +20,23 @@ def evaluate(
     head_weight: Tensor,
     held_out: ValidationSet,
     *,
-    read: InputFn,
+    make_input: InputFn,
     data: PreparedData,
     ranks: Ranks,
     precision: Precision,
 ) -> dict[str, float]:
-    """Mean loss in nats over every held-out token, and in bits per byte of text.
+    """Compute the mean loss in nats over every held-out token, and in bits per byte of text.
 
-    The loss is always our own, whichever the run trains with, so that runs compare.
-
-    Bits per byte compare across tokenizers. Batches are summed in float64, so that how the
-    tokens are spread over ranks changes nothing beyond a batch's own rounding.
+    The loss is always ``chunked``, whichever the run trains with, so that runs can be compared.
+    Bits per byte compare across tokenizers. Batches are summed in float64, so that the number of
+    ranks changes nothing beyond a batch's own rounding.
     """
     total = torch.zeros(2, dtype=torch.float64, device=ranks.device)
     was_training = model.training
     model.eval()
     for inputs, targets in held_out.batches():
         with precision.autocast():
-            hidden = model(*read(inputs))
+            hidden = model(*make_input(inputs))
         mean = cross_entropy(hidden, head_weight, targets, operands=precision.operands)
         total[0] += mean.double() * targets.numel()
         total[1] += targets.numel()

@@ -1,4 +1,4 @@
-"""A trained model as a folder that ``transformers`` loads: safetensors and config.json.
+"""Export of a trained model to a folder that ``transformers`` loads: safetensors and config.json.
 
 ``python -m lehr_trainer export RUN_DIR OUT_DIR [--step N]``
 """
@@ -46,14 +46,14 @@ def export(run_dir: Path, out_dir: Path, step: int | None = None) -> Path:
 def write_model(
     model: LlamaConfig | GPT2Config, tensors: Mapping[str, Tensor], out_dir: Path
 ) -> None:
-    """The weights and the config under the names that ``transformers`` knows."""
+    """Convert the weights and the config to the names that ``transformers`` uses."""
     from safetensors.torch import save_file
 
     strange = [name for name in tensors if name.startswith(("embed_tokens.norm", "wte.norm"))]
     if strange:
         raise BadConfig(
             "a model with model.stable_embedding has a LayerNorm after its embedding, which "
-            "transformers' models have no place for; it cannot be exported"
+            "transformers' models lack; it cannot be exported"
         )
     if isinstance(model, LlamaConfig):
         named, described = _llama(model, tensors)
@@ -87,7 +87,7 @@ def _llama(
         "hidden_act": "silu",
         "max_position_embeddings": model.max_sequence_length,
         "rms_norm_eps": model.norm_eps,
-        # transformers 5 reads the one, earlier releases the other.
+        # transformers 5 reads the first key, earlier releases read the second.
         "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
         "rope_theta": model.rope_theta,
         "attention_bias": model.attention_bias,
@@ -99,7 +99,7 @@ def _llama(
 
 
 def _choose(run_dir: Path, step: int | None) -> tuple[Path, checkpoint.Manifest]:
-    """The checkpoint to take, the newest attempt's first where a step was saved twice."""
+    """Choose the checkpoint; where two attempts saved a step, the newer one's."""
     found = [
         directory
         for attempt in reversed(layout.attempts(run_dir))
@@ -107,10 +107,10 @@ def _choose(run_dir: Path, step: int | None) -> tuple[Path, checkpoint.Manifest]
     ]
     found.sort(key=lambda directory: layout.checkpoint_step(directory) or 0, reverse=True)
     if step is not None:
-        there = sorted({layout.checkpoint_step(d) or 0 for d in found})
+        saved_steps = sorted({layout.checkpoint_step(d) or 0 for d in found})
         found = [d for d in found if layout.checkpoint_step(d) == step]
         if not found:
-            steps = ", ".join(map(str, there)) or "none"
+            steps = ", ".join(map(str, saved_steps)) or "none"
             raise BadCheckpoint(f"{run_dir} has no checkpoint of step {step}; there are: {steps}")
     damaged: list[str] = []
     for directory in found:
@@ -122,7 +122,7 @@ def _choose(run_dir: Path, step: int | None) -> tuple[Path, checkpoint.Manifest]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m lehr_trainer export",
         description="Write a trained model as a folder that transformers loads.",

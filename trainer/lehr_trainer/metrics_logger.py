@@ -1,8 +1,8 @@
-"""A step's figures, from tensors on the device to a ``metrics`` record.
+"""Logger of a step's figures: from tensors on the device to a ``metrics`` record.
 
-On a GPU the loss of a step is not known when the next one is launched; asking for it would stop
-the device until the host has caught up. So its figures are copied aside without waiting and
-read one logged step later, or before whatever has to wait anyway.
+On a GPU the loss of a step is not known when the next step is launched; reading it would stop the
+device until the host has caught up. So figures are copied to host memory without waiting, and read
+one logged step later, or before anything that has to wait anyway.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lehr_trainer.callbacks import LogFn
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Metrics
 from lehr_trainer.errors import NanLoss
 from lehr_trainer.runtime.environment import memory_values
 from lehr_trainer.runtime.event_stream import EventStream
 
-_SAY_EVERY_S = 1.0
+_LOG_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,11 @@ class _Pending:
     ready: torch.cuda.Event | None
     data_wait_s: float
     extra: tuple[str, ...]
-    """Names of the values that follow those two."""
+    """Names of the values that follow loss and gradient norm."""
 
 
 class MetricsLogger:
-    """Writes ``metrics`` records and progress lines; raises when the loss is not finite."""
+    """Writes ``metrics`` records and progress lines; raises if the loss is not finite."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class MetricsLogger:
         *,
         peak_flops: float | None,
         flops_per_token: Callable[[int], float],
-        say: Callable[[str], None],
+        log: LogFn,
         gradients_may_overflow: bool = False,
     ) -> None:
         """Start the clock.
@@ -60,20 +61,20 @@ class MetricsLogger:
             peak_flops: the dense peak of all ranks' devices, if known.
             flops_per_token: the model's in a step, the first of which is 0: a sequence-length
                 schedule changes it.
-            say: prints a line of progress.
+            log: prints a line of progress.
             gradients_may_overflow: fp16's do now and then; such a step is skipped, no more.
         """
         self._may_overflow = gradients_may_overflow
-        self._config, self._events, self._device, self._say = config, events, device, say
+        self._config, self._events, self._device, self._log = config, events, device, log
         self._peak, self._flops_per_token = peak_flops, flops_per_token
         self._pending: _Pending | None = None
         self._latest: tuple[int, Tensor] | None = None
         self._settled_step = 0
         self._settled_at = time.perf_counter()
-        self._said_at = 0.0
+        self._logged_at = 0.0
 
     def start_at(self, step: int) -> None:
-        """The clock starts now, with ``step`` steps taken."""
+        """Start the clock, with ``step`` steps taken."""
         self._settled_step, self._settled_at = step, time.perf_counter()
 
     def due(self, step: int) -> bool:
@@ -89,7 +90,7 @@ class MetricsLogger:
         waited_s: float,
         extra: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Take a step's figures, all ranks the same; writes those of the step before.
+        """Record a step's figures, the same on all ranks, and write those of the step before.
 
         Args:
             step: steps taken, this one included.
@@ -121,7 +122,7 @@ class MetricsLogger:
             self.settle()
 
     def settle(self) -> None:
-        """Write what is still pending, waiting for the device if need be.
+        """Write the pending figures, waiting for the device if necessary.
 
         Raises:
             NanLoss: the last step's loss or gradient is not finite.
@@ -137,7 +138,7 @@ class MetricsLogger:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """For what is no training step: its time counts for none."""
+        """Exclude the time spent within from step times."""
         self.settle()
         began = time.perf_counter()
         try:
@@ -178,10 +179,10 @@ class MetricsLogger:
                 values=values,
             )
         )
-        if now - self._said_at >= _SAY_EVERY_S or pending.step == self._config.steps:
-            self._said_at = now
+        if now - self._logged_at >= _LOG_EVERY_S or pending.step == self._config.steps:
+            self._logged_at = now
             mfu = f"  mfu {values['mfu']:.1%}" if "mfu" in values else ""
-            self._say(
+            self._log(
                 f"step {pending.step}/{self._config.steps}  loss {loss:.4f}  lr {pending.lr:.3g}  "
                 f"grad norm {grad_norm:.3f}  {values['tokens_per_s']:,.0f} tokens/s{mfu}"
             )
@@ -189,7 +190,7 @@ class MetricsLogger:
             self._stop_on(pending.step, loss, grad_norm)
 
     def _mean_flops(self, first: int, end: int) -> float:
-        """Of a token of the steps from ``first`` on, as those lasted whose time was taken."""
+        """Average the FLOPs of a token over the steps that were timed together."""
         return sum(map(self._flops_per_token, range(first, end))) / (end - first)
 
     def _is_lost(self, loss: float, grad_norm: float) -> bool:

@@ -1,6 +1,6 @@
-"""What a training process does first: it ends with its launcher, and it holds its GPUs.
+"""First actions of a training process: it ends with its launcher, and it locks its GPUs.
 
-Standard library only, so that little time passes before the kernel knows of it.
+Uses the standard library only, so that little time passes before they take effect.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """End this process when its launcher ends: torchrun's ranks otherwise hold their GPUs.
+    """End this process when its launcher ends; otherwise torchrun's ranks would keep their GPUs.
 
-    The kernel sends the signal when the parent's thread ends, so it has to be set before
-    anything slow, and the parent looked at again afterwards: it may have gone in between.
+    The kernel sends the signal when the parent's thread ends. So it must be set before anything
+    slow, and the parent checked again afterwards: it may have ended in between.
     """
     if not sys.platform.startswith("linux") or "TORCHELASTIC_RUN_ID" not in os.environ:
         return
@@ -34,11 +34,11 @@ def die_with_parent() -> None:
 
 
 def hold_gpus() -> None:
-    """Hold the lock of each GPU that this process may use, for as long as it lives.
+    """Hold the lock of each GPU that this process may use, as long as it lives.
 
-    Whether a GPU is free is asked of these locks, so a rank that outlived its launcher still
-    counts. The launcher names the files; each rank opens them itself, since torchrun closes what
-    it inherits. Children that are forked hold them, too.
+    These locks show whether a GPU is free, so a rank that outlived its launcher still counts. The
+    launcher names the files; each rank opens them itself, since torchrun closes inherited files.
+    Forked children hold the locks too.
     """
     for path in filter(None, os.environ.get("LEHR_GPU_LOCKS", "").split(os.pathsep)):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)

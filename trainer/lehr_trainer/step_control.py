@@ -1,7 +1,7 @@
-"""Between two steps: what the platform and the signals want, agreed by all ranks.
+"""Decisions between two steps: what the platform and signals demand, agreed by all ranks.
 
-Rank 0 reads the orders; any rank may get a signal. Ranks that acted each on what it saw would
-wait for each other for ever, so one small exchange over the CPU settles it.
+Rank 0 reads the orders; any rank may receive a signal. If each rank acted on its own, they would
+wait for each other forever; one small exchange over the CPU prevents that.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from lehr_trainer.runtime.distributed import Ranks
 
 
 class Interrupted(BaseException):
-    """A signal before the first step: there is nothing to save."""
+    """Raised by a signal before the first step: there is nothing to save."""
 
 
 class StopSignal:
-    """SIGTERM and SIGINT. Once ``wait_for_boundary`` is set, they only leave word."""
+    """Handler of SIGTERM and SIGINT. With ``wait_for_boundary`` set, a signal is only recorded."""
 
     def __init__(self) -> None:
         self.received = False
@@ -43,17 +43,17 @@ class StopReason:
 
 @dataclass(frozen=True)
 class StepDecision:
-    """The same on every rank."""
+    """What to do between two steps; the same on every rank."""
 
     checkpoint: bool = False
     stop: StopReason | None = None
     save_failed: bool = False
-    """In the background, since the last boundary."""
+    """A save in the background has failed since the last decision."""
 
 
 class StepControl:
     def __init__(self, orders_path: Path, signals: StopSignal, known_checkpoint_seq: int) -> None:
-        """Begin to watch.
+        """Watch the orders and the signals.
 
         Args:
             orders_path: the attempt's ``orders.json``.
@@ -68,9 +68,9 @@ class StepControl:
         self._orders = Orders()
 
     def agree(self, ranks: Ranks, *, save_failed: bool = False) -> StepDecision:
-        """What to do now, as all ranks see it; ``save_failed`` is what this one knows."""
+        """Decide what to do now, the same on all ranks; ``save_failed`` is this rank's state."""
         orders = self._read() if ranks.is_main else Orders()
-        signalled, pausing, stopping, seq, failed = ranks.largest(
+        signalled, pausing, stopping, seq, failed = ranks.all_reduce_max(
             [
                 int(self._signals.received),
                 int(orders.desired == "pause"),
@@ -80,7 +80,7 @@ class StepControl:
             ]
         )
         if stopping:
-            # Before a failed save: who wants nothing kept does not mind it.
+            # This comes before a failed save: a run that is to be discarded needs no save.
             return StepDecision(stop=StopReason(orders.reason or "cancel", save=False))
         if failed:
             return StepDecision(save_failed=True)
@@ -91,7 +91,7 @@ class StepControl:
         return StepDecision(checkpoint=ordered)
 
     def _read(self) -> Orders:
-        """Parsed only when the file changed; looking costs a microsecond."""
+        """Read the orders; the file is parsed only if it changed (a look costs a microsecond)."""
         try:
             found = self._path.stat()
         except OSError:

@@ -7,13 +7,13 @@ the first step is in assemble.py. Each technique lives in the module that it is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from lehr_trainer.callbacks import LogFn
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
@@ -37,7 +37,7 @@ from lehr_trainer.update_step import UpdateStep
 
 
 class MicroBatches(Protocol):
-    """Where a step gets its batches: the loader, or what a benchmark puts in its place."""
+    """Source of a step's batches: the loader, or a benchmark's replacement for it."""
 
     def micro_steps(self, step: int, /) -> int: ...
 
@@ -53,12 +53,12 @@ class TrainStep:
     precision: Precision
     model: Decoder
     wrapped: nn.Module
-    """The model, its gradients shared with other ranks if there are any."""
-    read: InputFn
-    """From a batch's tokens to what the model is called with: documents too, if they are masked."""
+    """The model; with several ranks it is wrapped in DDP, which averages gradients."""
+    make_input: InputFn
+    """Turns tokens into the model's arguments: with document masking, documents are added."""
     loss: Loss
     optimizer: torch.optim.Optimizer
-    updates: UpdateStep
+    update_step: UpdateStep
     accumulation: Accumulation
     profiler: Profiler
 
@@ -78,7 +78,7 @@ class TrainStep:
                 # Ranks and micro-batches have equally many tokens, so means of means are right:
                 # over micro-batches here, over ranks by DDP.
                 with phase("backward"):
-                    torch.autograd.backward(self.updates.scaled(part / micro_steps))
+                    torch.autograd.backward(self.update_step.scaled(part / micro_steps))
             loss += part.detach() / micro_steps
         return self.ranks.mean(loss), (inputs, targets)
 
@@ -87,15 +87,15 @@ class TrainStep:
 
         The weights stay as they are if gradients are not finite, or at a spike to be skipped.
         """
-        grad_norm = self.updates.clip(self.model.parameters(), self.config.grad_clip)
-        self.updates.step(self.optimizer, loss, grad_norm)
+        grad_norm = self.update_step.clip(self.model.parameters(), self.config.grad_clip)
+        self.update_step.step(self.optimizer, loss, grad_norm)
         self.accumulation.clear(self.optimizer)
         return grad_norm
 
     def loss_of(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of a batch. The model computes in autocast; the loss is outside of it."""
         with self.precision.autocast():
-            hidden = model(*self.read(inputs))
+            hidden = model(*self.make_input(inputs))
         return self.loss(hidden, self.model.head_weight, targets)
 
     def unwrapped_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -108,30 +108,30 @@ class Training(TrainStep):
     """A step, and everything else that the loop holds."""
 
     events: EventStream
-    say: Callable[[str], None]
+    log: LogFn
     data: PreparedData
     loader: Loader
     held_out: ValidationSet
     progress: TrainProgress
-    boundary: StepControl
-    saver: Checkpointer
-    steplog: MetricsLogger
-    insight: DiagnosticsLogger
+    step_control: StepControl
+    checkpointer: Checkpointer
+    metrics_logger: MetricsLogger
+    diagnostics_logger: DiagnosticsLogger
 
     def run(self) -> Finished:
         """Train, with the attention kernel that the config names."""
         with attention_backend(self.config.attention, self.ranks.device):
             try:
-                return self.go()
+                return self._train_loop()
             finally:
                 self.profiler.close()
-                self.saver.end()
+                self.checkpointer.end()
 
-    def go(self) -> Finished:
-        """Step after step; between two of them: log, evaluate, save, obey."""
+    def _train_loop(self) -> Finished:
+        """Take step after step; between two steps: evaluate, save, obey orders."""
         config, progress = self.config, self.progress
         self.wrapped.train()
-        self.steplog.start_at(progress.step)
+        self.metrics_logger.start_at(progress.step)
         while progress.step < config.steps:
             self.take_step()
             step, last = progress.step, progress.step == config.steps
@@ -139,18 +139,18 @@ class Training(TrainStep):
             val_loss = self.evaluate() if last or every(config.validation.every, step) else None
             is_best = progress.is_new_best(val_loss)
             self.write_sample()
-            verdict = self.boundary.agree(self.ranks, save_failed=self.saver.attend())
-            if verdict.save_failed:
-                self.saver.wait()  # Raises what it met.
+            decision = self.step_control.agree(self.ranks, save_failed=self.checkpointer.poll())
+            if decision.save_failed:
+                self.checkpointer.wait()  # Raises what it met.
 
-            # After the last step a run is complete, whatever was wanted of it meanwhile.
-            if verdict.stop is not None and not last:
-                return self.stop(verdict.stop, val_loss, is_best=is_best)
-            reason = self.reason_to_save(is_best=is_best, ordered=verdict.checkpoint)
+            # After the last step a run is complete, even if a stop was requested meanwhile.
+            if decision.stop is not None and not last:
+                return self.stop(decision.stop, val_loss, is_best=is_best)
+            reason = self.reason_to_save(is_best=is_best, ordered=decision.checkpoint)
             if reason is not None:
                 self.save(reason, val_loss, final=last)
-        self.saver.wait()
-        self.steplog.settle()
+        self.checkpointer.wait()
+        self.metrics_logger.settle()
         return Finished(time=time.time(), step=progress.step, outcome="completed")
 
     def take_step(self) -> None:
@@ -162,23 +162,26 @@ class Training(TrainStep):
 
         loss, batch = self.backward(step, self.loader)
         with self.profiler.phase("update"):
-            self.insight.before_update(step + 1, self.updates)
+            self.diagnostics_logger.before_update(step + 1, self.update_step)
             grad_norm = self.update(loss)
 
         step += 1
         self.progress.step, self.progress.tokens = step, step * config.tokens_per_step
-        more = self.insight.after_update(step, self.updates, batch, self.unwrapped_loss)
+        extra = self.diagnostics_logger.after_update(
+            step, self.update_step, batch, self.unwrapped_loss
+        )
         waited_s = self.loader.waited_s - waited_before
-        self.steplog.note(step, loss, grad_norm, config.optimizer.lr * factor, waited_s, more)
+        lr = config.optimizer.lr * factor
+        self.metrics_logger.note(step, loss, grad_norm, lr, waited_s, extra)
         self.profiler.step()
 
     def evaluate(self) -> float:
-        with self.steplog.paused():
+        with self.metrics_logger.paused():
             values = evaluate(
                 self.model,
                 self.model.head_weight,
                 self.held_out,
-                read=self.read,
+                make_input=self.make_input,
                 data=self.data,
                 ranks=self.ranks,
                 precision=self.precision,
@@ -193,20 +196,20 @@ class Training(TrainStep):
             )
         )
         val_loss = values["val/loss"]
-        self.say(f"step {self.progress.step}  val/loss {val_loss:.4f}")
+        self.log(f"step {self.progress.step}  val/loss {val_loss:.4f}")
         return val_loss
 
     def write_sample(self) -> None:
         if every(self.config.diagnostics.sample.every, self.progress.step):
-            with self.steplog.paused():
-                written = self.insight.write_sample(self.progress.step)
+            with self.metrics_logger.paused():
+                written = self.diagnostics_logger.write_sample(self.progress.step)
             if written is not None:
                 self.events.write(written)
 
     # --- saving and stopping -----------------------------------------------------------------
 
     def reason_to_save(self, *, is_best: bool, ordered: bool = False) -> str | None:
-        """As in the ``checkpoint`` record; None where nothing asks for one."""
+        """Return the reason for the ``checkpoint`` record; None if nothing asks for a save."""
         policy, step = self.config.checkpoint, self.progress.step
         if step == self.config.steps and policy.save_last:
             return "last"
@@ -217,18 +220,18 @@ class Training(TrainStep):
         return "order" if ordered else None
 
     def save(self, reason: str, val_loss: float | None, *, final: bool = False) -> None:
-        with self.steplog.paused():
-            self.saver.save(self.progress, reason, val_loss, final=final)
+        with self.metrics_logger.paused():
+            self.checkpointer.save(self.progress, reason, val_loss, final=final)
 
     def stop(self, stop: StopReason, val_loss: float | None, *, is_best: bool) -> Finished:
         step = self.progress.step
         self.events.write(Stopping(time=time.time(), step=step, reason=stop.reason))
-        self.say(f"stopping at step {step}: {stop.reason}")
+        self.log(f"stopping at step {step}: {stop.reason}")
         if stop.save:
             reason = self.reason_to_save(is_best=is_best) or "stop"
             self.save(reason, val_loss, final=True)
-            self.saver.wait()
+            self.checkpointer.wait()
         else:
-            self.saver.discard_pending_save()
-        self.steplog.settle()
+            self.checkpointer.discard_pending_save()
+        self.metrics_logger.settle()
         return Finished(time=time.time(), step=step, outcome="stopped", cause=stop.reason)

@@ -1,11 +1,11 @@
-"""From gradients to an update: unscale, clip, judge, step - without waiting for the device.
+"""The update from gradients: unscale, clip, check, step - without waiting for the device.
 
-Whether a step is taken is a number on the device. Optimizers that can take it
-there (fused AdamW, our Muon) skip without the host's knowing; for the others
-the host has to ask, which costs one synchronisation a step.
+Whether to skip a step is decided by a number on the device. Optimizers that can read it there
+(fused AdamW, Lehr's Muon) skip without the host; for the others the host must read it, which costs
+one synchronisation a step.
 
-A step is not taken when a gradient is not finite (always: one such update ruins
-every weight), and, if asked for, when loss or gradient norm leap.
+A step is skipped if a gradient is not finite (always: one such update ruins every weight) and, if
+the config asks for it, if loss or gradient norm spike.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
 
 
 class UpdateStep:
-    """Order in a step: ``scaled(loss).backward()``, ``clip``, ``step``."""
+    """Makes an update; call ``scaled(loss).backward()``, ``clip``, ``step`` in this order."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class UpdateStep:
         loss_scale: LossScaleConfig | None = None,
         skip_step: SkipStepConfig | None = None,
     ) -> None:
-        """Begin with no history.
+        """Start without history.
 
         Args:
             device: where the parameters are.
@@ -39,7 +39,7 @@ class UpdateStep:
         spikes = skip_step is not None and skip_step.enabled
         self._spikes = Spikes(skip_step, device) if spikes and skip_step is not None else None
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)
-        """Updates not taken so far; on the device."""
+        """Number of skipped updates so far; on the device."""
 
     @property
     def loss_scale(self) -> Tensor | None:
@@ -47,7 +47,7 @@ class UpdateStep:
 
     @property
     def judges_loss(self) -> bool:
-        """Whether ``step`` wants the loss to be the mean over ranks, so that all agree."""
+        """Whether ``step`` needs the loss averaged over ranks, so that all decide alike."""
         return self._spikes is not None
 
     def scaled(self, loss: Tensor) -> Tensor:
@@ -55,9 +55,9 @@ class UpdateStep:
 
     @torch.no_grad()
     def clip(self, parameters: Iterable[Tensor], most: float) -> Tensor:
-        """Unscale gradients and bound their global norm; returns it as it was, unscaled.
+        """Unscale gradients and clip their global norm; returns the unscaled norm before clipping.
 
-        ``most`` 0 bounds nothing. What is not finite stays so, and ``step`` will see it.
+        ``most`` 0 does not clip. Values that are not finite stay so, for ``step`` to see.
         """
         gradients = [p.grad for p in parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
@@ -66,7 +66,8 @@ class UpdateStep:
             norm = norm / self._scaling.scale
             factor = 1 / self._scaling.scale
         if most > 0:
-            # As torch.nn.utils.clip_grad_norm_ has it; multiplying by 1 spares a synchronisation.
+            # The formula of torch.nn.utils.clip_grad_norm_; multiplying by 1 avoids a
+            # synchronisation.
             clipped = torch.clamp(most / (norm + 1e-6), max=1.0)
             factor = clipped if factor is None else clipped * factor
         if factor is not None:
@@ -75,26 +76,27 @@ class UpdateStep:
 
     @torch.no_grad()
     def step(self, optimizer: torch.optim.Optimizer, loss: Tensor, grad_norm: Tensor) -> Tensor:
-        """Take the step unless it would do harm; returns 1.0 where it was not taken, else 0.0."""
+        """Take the step unless it would do harm; returns 1.0 if it was skipped, else 0.0."""
         overflow = ~torch.isfinite(grad_norm)
-        refused = overflow
+        skip = overflow
         if self._spikes is not None:
-            refused = refused | self._spikes.judge(loss, grad_norm)
-        refused = refused.float()
+            skip = skip | self._spikes.judge(loss, grad_norm)
+        skip = skip.float()
         if getattr(optimizer, "_step_supports_amp_scaling", False):
-            # What GradScaler hands to fused optimizers: they leave weights and state as they are.
-            optimizer.found_inf = refused  # type: ignore[attr-defined]
+            # As GradScaler does for fused optimizers, which then leave weights and state as they
+            # are.
+            optimizer.found_inf = skip  # type: ignore[attr-defined]
             optimizer.step()
             del optimizer.found_inf  # type: ignore[attr-defined]
-        elif not refused.item():
+        elif not skip.item():
             optimizer.step()
         if self._scaling is not None:
             self._scaling.update(overflow)
-        self.skipped += refused.long()
-        return refused
+        self.skipped += skip.long()
+        return skip
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint has to hold so that a resumed run decides alike."""
+        """Return what a checkpoint must hold so that a resumed run skips the same steps."""
         state = {"skipped": self.skipped}
         for part in (self._scaling, self._spikes):
             if part is not None:
@@ -102,7 +104,7 @@ class UpdateStep:
         return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take up saved state; what was saved of a part that is now off is passed over."""
+        """Load saved state; state of a part that is now switched off is ignored."""
         for name, own in self.state().items():
             if name in state:
                 own.copy_(state[name])
@@ -120,7 +122,7 @@ class LossScale:
         self._calm.add_(1)
         grows = self._calm >= self._interval
         doubled = self.scale * 2
-        # Growing to infinity would never be undone.
+        # A scale of infinity would never come down again.
         grown = torch.where(grows & torch.isfinite(doubled), doubled, self.scale)
         self.scale.copy_(torch.where(overflow, self.scale * 0.5, grown))
         self._calm.mul_((~(overflow | grows)).long())
@@ -130,7 +132,7 @@ class LossScale:
 
 
 class Spikes:
-    """A leap is a value far above the mean of the last ones; the window is state."""
+    """Detector of spikes: values far above the mean of a window of past values."""
 
     def __init__(self, config: SkipStepConfig, device: torch.device) -> None:
         self._config = config
@@ -138,7 +140,7 @@ class Spikes:
         self._seen = torch.zeros((), dtype=torch.int64, device=device)
 
     def judge(self, loss: Tensor, grad_norm: Tensor) -> Tensor:
-        """Whether either leaps; both then count among the last ones, unless they are not finite."""
+        """Return whether either value is a spike; finite values then enter the window."""
         values = torch.stack([loss.float(), grad_norm.float()])
         count = torch.clamp(self._seen, max=self._config.window)
         held = torch.arange(self._config.window, device=values.device) < count
@@ -151,7 +153,7 @@ class Spikes:
         kept = torch.where(finite, values, self._window.index_select(0, place))
         self._window.index_copy_(0, place, kept)
         self._seen.add_(finite.long())
-        # Half a window must stand before it can say what is usual.
+        # With less than half a window there is no usual value to compare with.
         return leaps & (count >= self._config.window // 2)
 
     def state(self) -> dict[str, Tensor]:

@@ -18,9 +18,9 @@ from lehr.errors import PlanRefused
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import (
-    ParameterCounts,
     flops_per_token,
     parameter_counts,
 )

@@ -14,9 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lehr_trainer.configs.train import Config
-
-PositiveInt = Annotated[int, Field(ge=1)]
+from lehr_trainer.configs.train import Config, PositiveInt
 
 
 class Range(Config):

@@ -35,8 +35,6 @@ TITLES: dict[StageName, str] = {
 _TINY_SEQUENCES, _TINY_LENGTH = 8, 256
 _TINY_VALIDATION = 16_384
 _TINY_WIDTH = 64
-_ON_ANY_CPU = frozenset({"chunked", "standard", "in_autocast", "bf16_softmax"})
-"""Losses that need neither a GPU nor a further package."""
 _NOT_SET = {
     "kind": "it is the type of the spec",
     "name": "a stage's run is named after the rollout",
@@ -275,12 +273,12 @@ def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
         "train.attention.backend": "auto",
         "train.validation.tokens": min(train.validation.tokens, _TINY_VALIDATION),
     }
-    if train.optimizer.name != "muon" and train.model.hidden_size > _TINY_WIDTH:
-        # AdamW's best rate goes as 1 / width (muP, arXiv:2203.03466): one that is far too high, or
-        # too low to learn from, is so here too.
+    if train.optimizer.lr_scales_with_width and train.model.hidden_size > _TINY_WIDTH:
+        # With its width the rate keeps its effect: one that is far too high, or too low to learn
+        # from, is so here too.
         scale = train.model.hidden_size / _TINY_WIDTH
         changes["train.optimizer.lr"] = float(f"{train.optimizer.lr * scale:.3g}")
-    if train.loss.name not in _ON_ANY_CPU:
+    if not train.loss.runs_on_any_cpu:
         changes["train.loss"] = {}
     return changes
 

@@ -39,8 +39,7 @@ NOT_HERE = {
     "test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declared",
     "doctor": "tests/platform/cli/test_offline.py::test_the_doctor_names_what_it_found",
     "schema": "tests/platform/cli/test_offline.py::test_schemas_are_json",
-    "bench": "tests/trainer/process/test_experiments.py::"
-    "test_a_tables_rows_stand_on_the_terminal_with_units",
+    "bench": "tests/trainer/process/test_experiments.py::test_table_is_printed_with_units",
     "checkpoints save": "tests/platform/cli/test_verbs.py::"
     "test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so",
     "checkpoints verify": f"{_UPLOAD}::"

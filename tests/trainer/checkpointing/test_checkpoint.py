@@ -1,4 +1,4 @@
-"""A21: a checkpoint is whole or not there, says when it is damaged, and runs nobody's code."""
+"""Checkpoints are complete or absent, damage is found, and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def attempt(run_dir: Path, number: int) -> Path:
 # --- writing and reading ---------------------------------------------------------------------
 
 
-def test_what_is_written_is_read_back_bit_for_bit(tmp_path: Path) -> None:
+def test_tensors_are_read_back_bitwise(tmp_path: Path) -> None:
     target = save(tmp_path)
     manifest = verify(target)
     for kind, named in TENSORS.items():
@@ -80,7 +80,7 @@ def test_what_is_written_is_read_back_bit_for_bit(tmp_path: Path) -> None:
     assert checkpoint.read_document(target, "state") == {"step": 1}
 
 
-def test_its_files_are_safetensors_for_everybody(tmp_path: Path) -> None:
+def test_files_are_valid_safetensors(tmp_path: Path) -> None:
     target = save(tmp_path)
     theirs = safetensors.torch.load_file(target / "model.safetensors")
     assert torch.equal(theirs["strided"], TENSORS["model"]["strided"])
@@ -144,7 +144,7 @@ def save_and_die(folder: Path, calls: int) -> int:
         os._exit(1)
 
 
-def test_killed_anywhere_in_a_save_the_folder_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_save_killed_anywhere_leaves_a_complete_folder_or_none(tmp_path: Path) -> None:
     outcomes = []
     for calls in range(50):
         folder = attempt(tmp_path / f"run-{calls}", 1)
@@ -190,7 +190,7 @@ def test_a_missing_file_is_found(tmp_path: Path) -> None:
 
 
 class Planted:
-    """Unpickling it leaves a file behind."""
+    """A class whose unpickling leaves a file behind."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -266,7 +266,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_said_and_leaves_earlier_checkpoints_whole(small_disk: Path) -> None:
+def test_full_disk_is_reported_and_leaves_earlier_checkpoints_intact(small_disk: Path) -> None:
     earlier = save(small_disk, 1)
     with pytest.raises(DiskFull, match="no space left for checkpoint step-00000002"):
         write_checkpoint(
@@ -306,7 +306,7 @@ def test_the_last_the_best_and_every_mth_are_kept() -> None:
     assert kept_steps(CheckpointConfig(keep_every=30), every) == [20, 30, 50, 60]
 
 
-def test_pruning_takes_whole_folders_and_earlier_attempts_leftovers(tmp_path: Path) -> None:
+def test_pruning_removes_whole_folders_and_leftovers_of_earlier_attempts(tmp_path: Path) -> None:
     first, second = attempt(tmp_path, 1), attempt(tmp_path, 2)
     for step in (1, 2):
         save(first, step)
@@ -329,7 +329,7 @@ def test_a_replaced_attempt_prunes_nothing(tmp_path: Path) -> None:
     assert len(layout.checkpoints(first)) == 3
 
 
-def test_resuming_takes_the_newest_that_verifies_and_says_what_it_passed_over(
+def test_resuming_uses_the_newest_that_verifies_and_lists_skipped_ones(
     tmp_path: Path,
 ) -> None:
     first, second, third = (attempt(tmp_path, n) for n in (1, 2, 3))
@@ -341,7 +341,7 @@ def test_resuming_takes_the_newest_that_verifies_and_says_what_it_passed_over(
     assert choice.skipped[0].startswith("attempt-2/checkpoints/step-00000007/state.json has")
 
 
-def test_a_pinned_checkpoint_is_taken_though_newer_ones_exist(tmp_path: Path) -> None:
+def test_pinned_checkpoint_is_used_although_newer_ones_exist(tmp_path: Path) -> None:
     first, second = attempt(tmp_path, 1), attempt(tmp_path, 2)
     pinned, _ = save(first, 5), save(first, 6)
     note = LaunchNote(resume="pinned", resume_from="attempt-1/checkpoints/step-00000005")
@@ -368,7 +368,7 @@ def test_a_checkpoint_of_another_run_can_be_pinned(tmp_path: Path) -> None:
     assert choose_checkpoint(tmp_path / "mine", mine, note).directory == other
 
 
-def test_never_starts_anew(tmp_path: Path) -> None:
+def test_resume_never_starts_at_step_0(tmp_path: Path) -> None:
     save(attempt(tmp_path, 1), 5)
     note = LaunchNote(resume="never")
     assert choose_checkpoint(tmp_path, attempt(tmp_path, 2), note).directory is None
@@ -410,7 +410,7 @@ def save_state(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Opti
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_restored_optimizer_takes_the_same_next_steps(tmp_path: Path, fused: bool) -> None:
+def test_restored_optimizer_takes_the_same_next_steps(tmp_path: Path, fused: bool) -> None:
     config = LlamaConfig.model_validate(MODEL_PRESETS["tiny"].values)
     model, optimizer = trained(config, fused=fused)
     target = save_state(tmp_path, model, optimizer)
@@ -430,7 +430,7 @@ def test_a_restored_optimizer_takes_the_same_next_steps(tmp_path: Path, fused: b
         assert torch.equal(value, state.optimizer_tensors(again, again_optimizer)[key]), key
 
 
-def test_every_random_generator_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_every_random_generator_is_restored(tmp_path: Path) -> None:
     config = LlamaConfig.model_validate(MODEL_PRESETS["tiny"].values)
     model, optimizer = trained(config, fused=True)
 
@@ -447,17 +447,17 @@ def test_every_random_generator_goes_on_where_it_was(tmp_path: Path) -> None:
     assert draw() == want
 
 
-def test_a_checkpoint_of_another_model_says_what_differs(tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_names_the_difference(tmp_path: Path) -> None:
     values = MODEL_PRESETS["tiny"].values
     model, optimizer = trained(LlamaConfig.model_validate(values), fused=True)
     target = save_state(tmp_path, model, optimizer)
     wider = LlamaConfig.model_validate({**values, "intermediate_size": 256})
     other = build_model(wider, device="cpu", seed=0)
     with pytest.raises(
-        BadCheckpoint, match=r"is of another model: its .*gate_proj.weight has shape"
+        BadCheckpoint, match=r"belongs to another model: its .*gate_proj.weight has shape"
     ):
         state.restore(target, model=other, optimizer=build_optimizer(other, AdamWConfig()), rank=0)
     deeper = LlamaConfig.model_validate({**values, "num_hidden_layers": 5})
     other = build_model(deeper, device="cpu", seed=0)
-    with pytest.raises(BadCheckpoint, match=r"it lacks layers\.4\..* and 6 more"):
+    with pytest.raises(BadCheckpoint, match=r"missing tensors: layers\.4\..* and 6 more;"):
         state.restore(target, model=other, optimizer=build_optimizer(other, AdamWConfig()), rank=0)

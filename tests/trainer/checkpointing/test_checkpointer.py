@@ -1,4 +1,4 @@
-"""Saves beside the steps: what they hold, when they are told, and what becomes of their errors."""
+"""Background saves: what they hold, when they are recorded, and where their errors are raised."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TIMEOUT_S = 60.0
 
 
 class Run:
-    """What a saver needs of a training, and steps that change all state."""
+    """The parts of a training that a checkpointer needs, and steps that change all state."""
 
     def __init__(
         self, folder: Path, optimizer: dict[str, Any] | None = None, **policy: Any
@@ -51,18 +51,18 @@ class Run:
         self.said: list[str] = []
         data: Any = SimpleNamespace(digest="d", validation_digest="v")
         none: Any = None
-        session = RunContext(
+        context = RunContext(
             config=config,
             place=RunPaths(folder, self.attempt, LaunchNote(), standalone=True),
             ranks=Ranks(rank=0, world_size=1, device=CPU),
             events=EventStream(self.attempt / layout.EVENTS),
             signals=none,
             timeline=none,
-            say=self.said.append,
+            log=self.said.append,
         )
         self.model = build_model(config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, config.optimizer)
-        self.saver = Checkpointer(session, data, self.model, self.optimizer, UpdateStep(CPU))
+        self.checkpointer = Checkpointer(context, data, self.model, self.optimizer, UpdateStep(CPU))
         self.config, self.steps = config, 0
 
     def step(self) -> None:
@@ -74,7 +74,7 @@ class Run:
 
     def save(self, val_loss: float | None = None, *, final: bool = False) -> None:
         progress = TrainProgress(step=self.steps, tokens=self.steps)
-        self.saver.save(progress, "interval", val_loss, final=final)
+        self.checkpointer.save(progress, "interval", val_loss, final=final)
 
     def records(self, kind: str = "checkpoint") -> list[dict[str, Any]]:
         lines = (self.attempt / layout.EVENTS).read_text().splitlines()
@@ -95,7 +95,7 @@ class Run:
 
 
 class Gate:
-    """Stands before ``write_checkpoint``: nothing is written until it opens."""
+    """A gate in front of ``write_checkpoint``: nothing is written until it opens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -122,7 +122,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     [{"name": "adamw"}, {"name": "muon"}, {"name": "adamw8bit", "library": "bitsandbytes"}],
     ids=lambda one: one["name"],
 )
-def test_what_is_written_is_the_state_when_it_was_asked_for_to_the_byte(
+def test_checkpoint_holds_the_state_at_the_call_of_save(
     optimizer: dict[str, Any], tmp_path: Path, gate: Gate
 ) -> None:
     if optimizer["name"] == "adamw8bit":
@@ -131,21 +131,21 @@ def test_what_is_written_is_the_state_when_it_was_asked_for_to_the_byte(
     blocking = Run(tmp_path / "blocking", optimizer, asynchronous=False)
     for run in (beside, blocking):
         run.step()
-        run.saver.attend()
+        run.checkpointer.poll()
         run.step()
     beside.save()
     assert gate.reached.wait(TIMEOUT_S)
     beside.step()  # Everything changes before a byte is written.
     beside.step()
     gate.opened.set()
-    beside.saver.wait()
+    beside.checkpointer.wait()
     blocking.save()
     assert beside.digests(2) == blocking.digests(2)
     assert beside.state(2) == blocking.state(2)
     verify(beside.folder(2))
 
 
-def test_the_record_comes_when_the_checkpoint_is_whole_and_says_who_waited(
+def test_record_follows_the_complete_checkpoint_and_has_the_wait(
     tmp_path: Path, gate: Gate
 ) -> None:
     run = Run(tmp_path)
@@ -155,14 +155,14 @@ def test_the_record_comes_when_the_checkpoint_is_whole_and_says_who_waited(
     assert run.records() == []
     assert not run.folder(1).exists()
     gate.opened.set()
-    run.saver.wait()
+    run.checkpointer.wait()
     (record,) = run.records()
     assert verify(run.folder(1)).step == record["step"] == 1
     assert 0 < record["blocked_s"] < record["seconds"]
     assert record["waited_s"] <= record["blocked_s"]
 
 
-def test_while_saves_block_the_loop_waits_for_all_of_each(tmp_path: Path) -> None:
+def test_blocking_saves_make_the_loop_wait(tmp_path: Path) -> None:
     run = Run(tmp_path, asynchronous=False)
     run.step()
     run.save()
@@ -183,16 +183,16 @@ def test_a_second_save_waits_for_the_first(
     monkeypatch.setattr(
         saving, "time", SimpleNamespace(perf_counter=lambda: clock.now, time=time.time)
     )
-    wait = run.saver._background.wait
+    wait = run.checkpointer._background.wait
 
     def wait_seven_seconds() -> None:
-        if run.saver.saving:
+        if run.checkpointer.saving:
             gate.opened.set()
             wait()
             clock.now += 7
         assert [record["step"] for record in run.records()] == [1]
 
-    monkeypatch.setattr(run.saver._background, "wait", wait_seven_seconds)
+    monkeypatch.setattr(run.checkpointer._background, "wait", wait_seven_seconds)
     run.save()
     wait()
     first, after = run.records()
@@ -211,12 +211,12 @@ def test_the_final_save_waits_for_both(tmp_path: Path, gate: Gate) -> None:
     assert run.records()[1]["blocked_s"] == run.records()[1]["seconds"]
 
 
-def test_the_last_the_best_and_every_mth_are_kept_all_the_same(tmp_path: Path) -> None:
+def test_background_saves_keep_the_last_the_best_and_every_mth(tmp_path: Path) -> None:
     run = Run(tmp_path, keep_last=2, keep_best=True, keep_every=4)
     for val_loss in (3.0, 2.0, 2.5, None, 2.2, 2.6, None):
         run.step()
         run.save(val_loss)
-    run.saver.wait()
+    run.checkpointer.wait()
     kept = [layout.checkpoint_step(path) for path in layout.checkpoints(run.attempt)]
     assert kept == [2, 4, 6, 7]
     assert [record["step"] for record in run.records("checkpoint_removed")] == [1, 3, 5]
@@ -225,27 +225,27 @@ def test_the_last_the_best_and_every_mth_are_kept_all_the_same(tmp_path: Path) -
 # --- errors ----------------------------------------------------------------------------------
 
 
-def test_an_error_is_raised_once_at_the_next_boundary_and_earlier_checkpoints_stay(
+def test_error_is_raised_once_after_the_next_step_and_earlier_checkpoints_stay(
     tmp_path: Path, gate: Gate
 ) -> None:
     run = Run(tmp_path)
     gate.opened.set()
     run.step()
     run.save()
-    run.saver.wait()
+    run.checkpointer.wait()
     gate.error = DiskFull("no space left for checkpoint step-00000002")
     run.step()
     run.save()
     with pytest.raises(DiskFull, match="step-00000002"):
-        _boundaries(run.saver.attend, run.saver.wait)
-    assert not run.saver.attend(), "it has been told"
-    run.saver.wait()
+        _boundaries(run.checkpointer.poll, run.checkpointer.wait)
+    assert not run.checkpointer.poll(), "it has been told"
+    run.checkpointer.wait()
     verify(run.folder(1))
     assert [record["step"] for record in run.records()] == [1]
 
 
 def _boundaries(attend: Callable[[], bool], wait: Callable[[], None]) -> None:
-    """What the loop does between steps, until something has failed."""
+    """Do what the loop does between steps, until a save has failed."""
     ended = threading.Event()
     for _ in range(int(TIMEOUT_S * 100)):
         if attend():
@@ -264,23 +264,23 @@ def test_the_next_save_raises_the_error_of_the_one_before(tmp_path: Path, gate: 
         run.save()
 
 
-def test_a_run_that_fails_of_something_else_lets_the_save_end_and_says_how(
+def test_failing_run_lets_the_save_finish_and_reports_its_end(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path)
     run.step()
     run.save()
     monkeypatch.setattr(saving, "WAIT_WHEN_FAILING_S", 0.05)
-    run.saver.end()
+    run.checkpointer.end()
     assert "not done within 0.05 s" in run.said[-1]
     gate.opened.set()
     monkeypatch.setattr(saving, "WAIT_WHEN_FAILING_S", TIMEOUT_S)
-    run.saver.end()
+    run.checkpointer.end()
     assert [record["step"] for record in run.records()] == [1]
     gate.error = DiskFull("full")
     run.step()
     run.save()
-    run.saver.end()
+    run.checkpointer.end()
     assert run.said[-1] == "warning: the save in progress failed: full"
 
 
@@ -296,13 +296,13 @@ def test_ranks_agree_that_a_save_failed() -> None:
 # --- memory ----------------------------------------------------------------------------------
 
 
-def test_without_room_for_a_copy_saves_block_and_a_warning_says_why(
+def test_saves_block_with_a_warning_if_memory_is_too_small_for_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "free_memory", lambda: 100_000)
     run = Run(tmp_path)
     run.step()
-    run.saver.attend()
+    run.checkpointer.poll()
     run.save()
     assert run.folder(1).exists(), "it is whole when save returns"
     run.step()
@@ -317,16 +317,16 @@ def test_without_room_for_a_copy_saves_block_and_a_warning_says_why(
     assert all(r["blocked_s"] == r["seconds"] for r in run.records())
 
 
-def test_the_copy_takes_what_the_plan_says(tmp_path: Path) -> None:
+def test_copy_takes_the_planned_memory(tmp_path: Path) -> None:
     run = Run(tmp_path, {"name": "adamw"})
     run.step()
-    run.saver.attend()
-    run.saver.wait()
+    run.checkpointer.poll()
+    run.checkpointer.wait()
     planned = training_memory(run.config).checkpoint_copy
-    assert run.saver.copy_bytes == pytest.approx(planned, rel=0.02)
+    assert run.checkpointer.copy_bytes == pytest.approx(planned, rel=0.02)
 
 
-def test_a_copy_is_taken_into_the_same_memory_each_time() -> None:
+def test_every_copy_uses_the_same_memory() -> None:
     copy = HostCopy(CPU)
     tensors = {
         "model": {"a": torch.randn(3, 5).t(), "b": torch.tensor(2), "none": torch.empty(0, 4)},

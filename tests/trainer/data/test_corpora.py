@@ -1,4 +1,4 @@
-"""Corpora: the same documents whatever they are packed in, and clear words when they are not there."""
+"""Corpora: the same documents from every format, and clear errors for missing ones."""
 
 import gzip
 import os
@@ -180,7 +180,7 @@ def test_preparing_the_standard_library_loads_nothing_that_it_does_not_use(tmp_p
     ("line", "says"),
     [
         ("{broken", r"line 2 is not JSON"),
-        ('["a"]', r"line 2 is no JSON object"),
+        ('["a"]', r"line 2 is not a JSON object"),
         ('{"txt": "a"}', r"line 2 has no field 'text'; it has txt; .*text_field to txt"),
         ('{"text": 3}', r"line 2: field 'text' holds int, not text"),
     ],
@@ -203,7 +203,7 @@ def test_text_that_is_not_utf8_is_named(tmp_path):
 def test_a_damaged_or_foreign_parquet_file_is_named(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1 nothing of the kind")
-    with pytest.raises(BadData, match=r"a.parquet is no Parquet file"):
+    with pytest.raises(BadData, match=r"a.parquet is not a Parquet file"):
         everything(files("parquet", path))
     pq.write_table(pa.table({"content": ["a"], "n": [1]}), path)
     with pytest.raises(BadData, match=r"no field 'text'; it has content, n"):
@@ -216,7 +216,7 @@ def test_a_damaged_or_foreign_parquet_file_is_named(tmp_path):
 
 
 def test_a_hub_dataset_streams_shard_by_shard(tmp_path):
-    """A folder of Parquet files stands in for a repository: `datasets` treats both alike."""
+    """A folder of Parquet files replaces a hub repository: `datasets` treats both alike."""
     for shard in range(3):
         part = TEXTS[shard * 10 : shard * 10 + 10]
         pq.write_table(
@@ -230,7 +230,7 @@ def test_a_hub_dataset_streams_shard_by_shard(tmp_path):
         list(HubReader(HubCorpus(id=str(tmp_path), text_field="txt")).documents(0, 0))
 
 
-def test_an_unreachable_hub_is_said_with_what_to_do():
+def test_unreachable_hub_is_an_error_with_a_remedy():
     code = (
         "from pathlib import Path; from lehr_trainer.errors import DataUnreachable;"
         "from lehr_trainer.configs.train import HubCorpus; from lehr_trainer.data.corpora import open_corpus\n"
@@ -265,7 +265,7 @@ def test_a_dataset_that_does_not_exist_is_not_called_unreachable():
     )
 
 
-def test_a_tokenizer_that_does_not_fit_is_refused_before_anything_is_read():
+def test_tokenizer_that_does_not_fit_is_refused_before_reading():
     data = DataConfig(corpus=StdlibCorpus(), tokenizer="tekken")
     check_data(data, 131_072)
     with pytest.raises(BadConfig, match=r"'tekken' has 131,072 tokens.*vocab_size is 512"):

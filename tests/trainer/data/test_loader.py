@@ -1,4 +1,4 @@
-"""Batches: a pure function of the step, the same on any number of ranks and however loaded."""
+"""Batches: a pure function of the step, the same for any number of ranks and way of loading."""
 
 import time
 
@@ -22,7 +22,7 @@ SHAPE = BatchConfig(sequences=12, sequence_length=16)
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """Several shards, so that batches are gathered from more than one."""
+    """A corpus of several shards, so that batches are gathered from more than one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "SHARD_TOKENS", 3000)
         patch.setattr(prepare, "_BATCH_BYTES", 700)
@@ -36,7 +36,7 @@ def load(prepared, batch=SHAPE, **options):
 
 
 def step_rows(prepared, step, world_size, batch=SHAPE, **options):
-    """All inputs and targets of a step, over ranks and micro-steps."""
+    """Collect all inputs and targets of a step, over ranks and micro-steps."""
     parts = []
     for rank in range(world_size):
         with load(prepared, batch, rank=rank, world_size=world_size, **options) as loader:
@@ -45,7 +45,7 @@ def step_rows(prepared, step, world_size, batch=SHAPE, **options):
 
 
 def naive_rows(prepared, step, batch=SHAPE, seed=5):
-    """The same by the definition: one sequence at a time, from the shards as they lie on disk."""
+    """Compute the same by the definition: one sequence at a time, from the shards on disk."""
     length = batch.sequence_length
     blocks = []
     for shard in read_manifest(prepared.directory).train:
@@ -59,7 +59,7 @@ def naive_rows(prepared, step, batch=SHAPE, seed=5):
 
 
 @pytest.mark.parametrize("step", [0, 1, 77, 10_000])
-def test_a_batch_is_what_the_definition_says(prepared, step):
+def test_batch_matches_its_definition(prepared, step):
     rows = naive_rows(prepared, step)
     inputs, targets = step_rows(prepared, step, 1)
     assert torch.equal(inputs, rows[:, :-1])
@@ -106,7 +106,7 @@ def test_an_epoch_visits_every_block_once(prepared):
     assert np.array_equal(np.sort(seen.numpy().ravel()), np.sort(tokens))
 
 
-def test_a_resumed_loader_goes_on_with_what_the_first_would_have_given(prepared):
+def test_resumed_loader_gives_the_batches_of_an_undisturbed_one(prepared):
     with load(prepared, workers=2) as first:
         undisturbed = [first.batch(step)[0] for step in range(20)]
     with load(prepared, workers=2) as resumed:
@@ -116,7 +116,7 @@ def test_a_resumed_loader_goes_on_with_what_the_first_would_have_given(prepared)
 
 @settings(max_examples=examples(20), deadline=None)
 @given(places=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=25))
-def test_batches_may_be_asked_for_in_any_order(prepared, places):
+def test_batches_may_be_requested_in_any_order(prepared, places):
     shape = SHAPE.model_copy(update={"micro_batch": 4})
     with load(prepared, shape, workers=3, prefetch=2) as ahead, load(prepared, shape) as plain:
         for step, micro in places:
@@ -127,7 +127,7 @@ def test_another_seed_gives_other_batches(prepared):
     assert not torch.equal(step_rows(prepared, 0, 1)[0], step_rows(prepared, 0, 1, seed=6)[0])
 
 
-def test_workers_make_batches_before_they_are_asked_for(prepared, monkeypatch):
+def test_workers_make_batches_ahead(prepared, monkeypatch):
     made = []
     monkeypatch.setattr(Loader, "_make", remembering(Loader._make, made))
     with load(prepared, workers=2, prefetch=3) as loader:
@@ -181,7 +181,7 @@ def test_sequences_grow_at_their_share_of_the_steps_and_tokens_stay(prepared):
 
 
 def test_a_step_covers_the_same_tokens_at_either_length(prepared):
-    """So a change of length neither repeats nor skips anything."""
+    """A change of length neither repeats nor skips anything."""
     long = BatchConfig(sequences=6, sequence_length=32)
     for step in (0, 5, 89):
         short, _ = step_rows(prepared, step, 1, STAGED, steps=100)

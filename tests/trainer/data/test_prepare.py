@@ -1,4 +1,4 @@
-"""Preparation: the same shards every time, nothing held out is trained on, damage is noticed."""
+"""Preparation: the same shards every time, no training on held-out text, damage is found."""
 
 import json
 import os
@@ -22,7 +22,7 @@ EOS = 256
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    """Several shards and batches, as a large corpus has."""
+    """Settings that make several shards and batches, as a large corpus has."""
     monkeypatch.setattr(prepare, "SHARD_TOKENS", 4000)
     monkeypatch.setattr(prepare, "_BATCH_BYTES", 700)
 
@@ -32,7 +32,7 @@ def tokens_of(prepared, name):
 
 
 def texts_of(prepared, split):
-    """The documents of "train" or "validation", decoded from the shards."""
+    """Decode the documents of "train" or "validation" from the shards."""
     names = (
         [shard.name for shard in read_manifest(prepared.directory).train]
         if split == "train"
@@ -69,7 +69,7 @@ def test_the_shards_do_not_depend_on_the_number_of_cores(tmp_path, monkeypatch, 
     assert prepare_texts(tmp_path / "other", documents(300)).digest == usual.digest
 
 
-def test_what_is_prepared_is_not_prepared_again(tmp_path):
+def test_prepared_data_is_not_prepared_again(tmp_path):
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
     told = []
     for _ in range(2):
@@ -89,7 +89,7 @@ def test_what_is_prepared_is_not_prepared_again(tmp_path):
         {"texts": documents(100, seed=1)},
     ],
 )
-def test_another_corpus_or_split_is_prepared_apart(tmp_path, change):
+def test_another_corpus_or_split_gets_its_own_folder(tmp_path, change):
     first = prepare_texts(tmp_path, documents(100))
     options = {"texts": documents(100), **change}
     second = prepare_texts(tmp_path, options.pop("texts"), **options)
@@ -123,21 +123,21 @@ def test_no_held_out_document_is_ever_trained_on(tmp_path):
 
 @settings(max_examples=examples(25), deadline=None)
 @given(share=st.floats(0.001, 0.499))
-def test_about_the_asked_share_is_held_out(share):
+def test_about_the_configured_share_is_held_out(share):
     hashes = [document_hash(str(number).encode()) for number in range(2000)]
     kept = sum(is_held_out(one, share) for one in hashes)
     assert abs(kept / 2000 - share) < 5 * (share * (1 - share) / 2000) ** 0.5
 
 
 @pytest.mark.parametrize("limit", [1, 2, 777, 4000, 4001, 9999])
-def test_max_tokens_is_kept_to_the_token(tmp_path, limit):
+def test_max_tokens_is_exact(tmp_path, limit):
     prepared = prepare_texts(tmp_path, ["seed", *documents(400)], max_tokens=limit, share=0.4)
     assert prepared.tokens == limit
     assert tokens_of(prepared, read_manifest(prepared.directory).train[-1].name)[-1] == EOS
 
 
-def test_progress_is_told_with_speed_and_share(tmp_path, monkeypatch):
-    monkeypatch.setattr("lehr_trainer.data.progress._TELL_EVERY_S", 0.0)
+def test_progress_is_reported_with_speed_and_share(tmp_path, monkeypatch):
+    monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(200)))
     told = []
     prepare_dataset(
@@ -151,9 +151,9 @@ def test_progress_is_told_with_speed_and_share(tmp_path, monkeypatch):
     assert {phase for phase, _, _ in told} == {"data"}
 
 
-def test_an_interrupted_preparation_goes_on_where_it_was(tmp_path, monkeypatch):
-    """Stopped by its own progress report after each shard in turn, it ends with the same bytes."""
-    monkeypatch.setattr("lehr_trainer.data.progress._TELL_EVERY_S", 0.0)
+def test_interrupted_preparation_resumes_where_it_stopped(tmp_path, monkeypatch):
+    """A preparation that is stopped after each shard in turn ends with the same bytes."""
+    monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
     texts = documents(400)
     (tmp_path / "whole").mkdir()
     whole = prepare_texts(tmp_path / "whole", texts)
@@ -166,8 +166,8 @@ def test_an_interrupted_preparation_goes_on_where_it_was(tmp_path, monkeypatch):
     reused = []
 
     def stop_later(phase, message, done):
-        if "goes on after" in message:
-            reused.append(int(message.split()[3]))
+        if "resuming after" in message:
+            reused.append(int(message.split()[2]))
         finished = len(list((tmp_path / "r").glob("*.partial/train-*.bin")))
         if finished > len(stops):
             stops.append(finished)
@@ -188,9 +188,9 @@ def test_an_interrupted_preparation_goes_on_where_it_was(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("after", [9, 13, 20])
-def test_what_was_written_after_the_last_shard_is_written_again(tmp_path, monkeypatch, after):
-    """Stopped in the middle of shards, with held-out documents already appended."""
-    monkeypatch.setattr("lehr_trainer.data.progress._TELL_EVERY_S", 0.0)
+def test_data_after_the_last_finished_shard_is_written_again(tmp_path, monkeypatch, after):
+    """A preparation that is stopped inside shards, with held-out documents already appended."""
+    monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
     texts = documents(400)
     (tmp_path / "whole").mkdir()
     whole = prepare_texts(tmp_path / "whole", texts)
@@ -220,7 +220,7 @@ def test_what_was_written_after_the_last_shard_is_written_again(tmp_path, monkey
 
 
 def test_a_damaged_leftover_is_not_reused(tmp_path, monkeypatch):
-    monkeypatch.setattr("lehr_trainer.data.progress._TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
     texts = documents(300)
     (tmp_path / "whole").mkdir()
     whole = prepare_texts(tmp_path / "whole", texts)
@@ -263,7 +263,7 @@ def truncate(path):
         (lambda path: path.unlink(), "cannot be read"),
     ],
 )
-def test_a_damaged_shard_is_named_with_the_cure(tmp_path, name, harm, says):
+def test_damaged_shard_is_named_with_the_remedy(tmp_path, name, harm, says):
     prepared = prepare_texts(tmp_path, documents(300))
     harm(prepared.directory / name)
     with pytest.raises(BadData, match=says) as caught:
@@ -340,8 +340,8 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path):
         prepare_dataset(data, ValidationConfig(), 512, tmp_path / "file" / "root", silent)
 
 
-def test_a_full_disk_is_said_as_such(tmp_path):
-    """/dev/full answers every write as a full disk does."""
+def test_full_disk_is_reported_as_such(tmp_path):
+    """/dev/full fails every write as a full disk does."""
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
     (tmp_path / "r").mkdir()
     whole = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "whole", silent)
@@ -362,7 +362,7 @@ def test_a_full_disk_is_said_as_such(tmp_path):
     for name in ("validation.bin", "validation.documents"):
         (partial / name).touch()
     (partial / "train-00000.bin.tmp").symlink_to("/dev/full")
-    with pytest.raises(DiskFull, match="no room for the token shards"):
+    with pytest.raises(DiskFull, match="no space left for the token shards"):
         prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
 
 
@@ -389,5 +389,5 @@ def test_lone_surrogates_become_question_marks(tmp_path):
         (1_234_500_000, "1,234.5M tokens"),
     ],
 )
-def test_few_tokens_are_told_in_thousands(tokens, text):
+def test_few_tokens_are_shown_in_thousands(tokens, text):
     assert amount(tokens) == text

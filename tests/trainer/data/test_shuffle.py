@@ -25,7 +25,7 @@ def test_each_epoch_visits_every_block_exactly_once(size, seed, epoch):
     epoch=epochs,
     shares=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=40),
 )
-def test_a_blocks_place_does_not_depend_on_what_else_is_asked(size, seed, epoch, shares):
+def test_place_of_a_block_does_not_depend_on_other_requests(size, seed, epoch, shares):
     indices = np.array([int(share * size) for share in shares], dtype=np.int64)
     together = shuffled(seed, epoch, size, indices)
     alone = [int(shuffled(seed, epoch, size, indices[i : i + 1])[0]) for i in range(len(shares))]
@@ -61,7 +61,7 @@ def test_the_order_is_well_mixed():
 
 
 def test_the_order_never_changes_between_versions():
-    """A run that resumes under a newer version must see the data that it would have seen."""
+    """A run that resumes under a newer version must get the same data."""
     assert shuffled(0, 0, 1000, np.arange(8)).tolist() == GOLDEN
     assert shuffled(42, 3, 2_000_003, np.array([0, 1, 2_000_002])).tolist() == GOLDEN_LARGE
 
@@ -77,7 +77,7 @@ GOLDEN_LARGE = [1194737, 708329, 797971]
     count=st.integers(1, 6000),
     seed=seeds,
 )
-def test_a_stretch_of_the_stream_is_the_epochs_end_to_end(blocks, first, count, seed):
+def test_stream_is_the_epochs_end_to_end(blocks, first, count, seed):
     stream = SampleOrder(seed, blocks)
     found = stream.blocks(first, first + count - 1)
     assert found.size == count

@@ -1,4 +1,4 @@
-"""Tokenizers by name: what goes in comes out, and what does not exist is said."""
+"""Tokenizers by name: text round-trips, and unknown names are errors."""
 
 import json
 
@@ -23,7 +23,7 @@ def tekken() -> TekkenTokenizer:
 
 @pytest.fixture
 def json_path(tmp_path):
-    """A byte-level BPE trained on the spot: real, small, and no download."""
+    """A byte-level BPE, trained here: real, small, and no download."""
     from tokenizers import ByteLevelBPETokenizer
 
     trained = ByteLevelBPETokenizer()
@@ -37,14 +37,14 @@ def json_path(tmp_path):
 
 @settings(deadline=None)
 @given(text)
-def test_byte_gives_back_any_text(sample):
+def test_byte_tokenizer_round_trips_any_text(sample):
     byte = load_tokenizer("byte")
     tokens = byte.encode(sample)
     assert byte.decode([*tokens.tolist(), byte.eos_id]) == sample
     assert all(token < 256 for token in tokens.tolist())
 
 
-def test_tekken_gives_back_any_text(tekken):
+def test_tekken_round_trips_any_text(tekken):
     @settings(deadline=None)
     @given(text)
     def holds(sample):
@@ -81,7 +81,7 @@ def test_tekken_takes_texts_of_any_length(tekken, unit):
     assert tekken.decode(tokens) == sample
 
 
-def test_a_tokenizers_json_gives_back_text_and_knows_its_end(json_path):
+def test_tokenizers_json_round_trips_text_and_has_an_end_token(json_path):
     tokenizer = load_tokenizer(str(json_path))
     tokens = tokenizer.encode(SAMPLE)
     assert tokenizer.decode([*tokens.tolist(), tokenizer.eos_id]) == SAMPLE

@@ -56,7 +56,7 @@ def test_the_order_is_fixed(prepared):
     assert once[0][0].dtype == torch.int64
 
 
-def test_the_digest_tells_what_is_scored(tmp_path, prepared):
+def test_digest_depends_on_the_scored_tokens(tmp_path, prepared):
     texts = documents(300)
     same = prepare_texts(tmp_path, texts, share=0.2)
     assert same.validation_digest == prepared.validation_digest
@@ -76,7 +76,7 @@ def test_a_changed_set_is_an_error(prepared):
 
 
 def test_bytes_per_token_counts_the_scored_text(tmp_path):
-    """Bytes are one a token but for the end of each document, which has none."""
+    """A token has one byte, but the end of a document has none."""
     texts = documents(200)
     whole = prepare_texts(tmp_path, texts, share=0.2)
     held_out = np.fromfile(whole.directory / "validation.bin", dtype=whole.dtype)

@@ -1,4 +1,4 @@
-"""A25: activation memory by module against known sizes, and the math kernel found."""
+"""Activation memory by module against known sizes, and detection of the math kernel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_linear_keeps_its_input_and_a_relu_its_output() -> None:
     assert table.kept_bytes == 32 * 24 * 4
 
 
-def test_flash_and_math_are_told_apart_and_math_shows_its_scores() -> None:
+def test_flash_and_math_are_distinguished_and_math_shows_its_scores() -> None:
     scores = 3 * 4 * 64 * 64 * 4
     flash, math = table_of(llama(), "flash"), table_of(llama(), "math")
     name = "layers.0.self_attn"
@@ -60,7 +60,7 @@ def test_flash_and_math_are_told_apart_and_math_shows_its_scores() -> None:
     assert "math kernel" in math.warnings[0]
 
 
-def test_what_is_recomputed_is_not_kept() -> None:
+def test_recomputed_activations_are_not_kept() -> None:
     plain, less = llama(), llama()
     recompute_activations(less, ActivationCheckpointingConfig(policy="swiglu"))
     kept = {row.path: row.kept_bytes for row in table_of(plain).rows}

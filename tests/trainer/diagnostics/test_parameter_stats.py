@@ -1,4 +1,4 @@
-"""A22: each metric against a direct computation, and none of them disturbs the training."""
+"""Each metric against a direct computation; none of them changes the training."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_norms_and_ratios_of_parts_are_those_computed_directly(kind: str, tied: 
         assert values[f"params/{name}/update_ratio"].item() == pytest.approx(ratio.item(), rel=1e-4)
 
 
-def test_gradient_norms_are_told_without_the_loss_scale() -> None:
+def test_gradient_norms_exclude_the_loss_scale() -> None:
     plain, scaled = build(), build()
     inputs, targets = batch()
     found = []
@@ -101,7 +101,7 @@ def test_quality_is_the_fp32_loss_and_accuracy_on_the_first_tokens() -> None:
     )
 
 
-def test_a_loss_that_lies_shows_beside_the_raw_one() -> None:
+def test_wrong_loss_differs_from_the_raw_one() -> None:
     model = build()
     inputs, targets = batch()
 
@@ -122,7 +122,7 @@ def test_quality_uses_no_fp8() -> None:
     assert quality(plain, inputs, targets, tokens=64) == quality(fp8, inputs, targets, tokens=64)
 
 
-def test_a_long_vocabulary_is_looked_at_in_pieces_and_sums_up_the_same() -> None:
+def test_large_vocabulary_is_processed_in_chunks_with_the_same_result() -> None:
     model = build()
     inputs = torch.randint(0, 512, (3, 200), generator=torch.Generator().manual_seed(1))
     values = quality(model, inputs, inputs, tokens=600)  # 600 rows: three pieces
@@ -160,7 +160,7 @@ def test_a_sample_repeats_for_its_seed() -> None:
     assert write(1) != write(2)
 
 
-def test_looking_disturbs_neither_modes_nor_gradients_nor_random_numbers() -> None:
+def test_diagnostics_change_no_modes_gradients_or_random_numbers() -> None:
     model = build()
     inputs, targets = batch()
     cross_entropy(model(inputs), model.head_weight, targets).backward()
@@ -178,6 +178,6 @@ def test_looking_disturbs_neither_modes_nor_gradients_nor_random_numbers() -> No
     assert all(torch.equal(a, p.grad) for a, p in zip(gradients, model.parameters(), strict=True))
 
 
-def test_the_prompt_is_p2s() -> None:
+def test_default_prompt_is_the_published_one() -> None:
     assert SampleConfig().prompt == "The meaning of life is "
     assert SampleConfig().tokens == 50

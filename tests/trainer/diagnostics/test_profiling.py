@@ -1,4 +1,4 @@
-"""A23: a trace that opens and names the phases, and a summary that adds up."""
+"""A trace that opens and names the phases, and a summary that adds up."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def train(profiler: Profiler, steps: int) -> None:
         profiler.step()
 
 
-def test_the_trace_opens_names_the_phases_and_holds_the_active_steps_alone(tmp_path: Path) -> None:
+def test_trace_names_the_phases_and_holds_only_active_steps(tmp_path: Path) -> None:
     said: list[str] = []
     folder = tmp_path / "profiles"
-    profiler = Profiler(ProfileConfig(tool="torch"), folder, rank=0, device=CPU, say=said.append)
+    profiler = Profiler(ProfileConfig(tool="torch"), folder, rank=0, device=CPU, log=said.append)
     train(profiler, 12)
     profiler.close()
     trace = json.loads(gzip.decompress((folder / "trace-rank-0.json.gz").read_bytes()))
@@ -53,7 +53,7 @@ def test_the_trace_opens_names_the_phases_and_holds_the_active_steps_alone(tmp_p
 
 
 def test_a_run_shorter_than_the_profile_still_ends_cleanly(tmp_path: Path) -> None:
-    profiler = Profiler(ProfileConfig(tool="torch"), tmp_path, rank=0, device=CPU, say=print)
+    profiler = Profiler(ProfileConfig(tool="torch"), tmp_path, rank=0, device=CPU, log=print)
     train(profiler, 2)
     profiler.close()
     profiler.close()
@@ -61,15 +61,15 @@ def test_a_run_shorter_than_the_profile_still_ends_cleanly(tmp_path: Path) -> No
 
 def test_no_profile_writes_nothing_and_phases_are_free(tmp_path: Path) -> None:
     folder = tmp_path / "profiles"
-    profiler = Profiler(ProfileConfig(), folder, rank=0, device=CPU, say=print)
+    profiler = Profiler(ProfileConfig(), folder, rank=0, device=CPU, log=print)
     train(profiler, 10)
     profiler.close()
     assert not folder.exists()
 
 
-def test_nsys_on_a_cpu_says_that_it_sees_nothing(tmp_path: Path) -> None:
+def test_nsys_on_a_cpu_warns_that_nothing_is_captured(tmp_path: Path) -> None:
     said: list[str] = []
-    profiler = Profiler(ProfileConfig(tool="nsys"), tmp_path, rank=0, device=CPU, say=said.append)
+    profiler = Profiler(ProfileConfig(tool="nsys"), tmp_path, rank=0, device=CPU, log=said.append)
     train(profiler, 8)
     assert "looks at CUDA only" in said[0]
 
@@ -80,17 +80,17 @@ def test_the_nsys_command_captures_the_steady_steps() -> None:
     assert command.endswith("torchrun -m lehr_trainer 'a run'")
 
 
-def test_a_run_that_nsys_did_not_start_says_how_to_start_it(tmp_path, monkeypatch) -> None:
+def test_run_outside_nsys_prints_the_command_for_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     folder = tmp_path / "run" / "attempt-1" / "profiles"
     told: list[str] = []
-    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, say=told.append)
+    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, log=told.append)
     command = told[-1].partition("itself: ")[2]
     assert command == nsys_command(training_command(tmp_path / "run"), folder / "nsys")
     assert command.endswith(f"--nproc-per-node 2 -m lehr_trainer {tmp_path / 'run'}")
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
     told.clear()
-    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, say=told.append)
+    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, log=told.append)
     assert not any("itself" in line for line in told)
 
 
@@ -132,7 +132,7 @@ def test_shares_are_those_of_a_trace_made_by_hand() -> None:
         ("Memset (Device)", "copy"),
     ],
 )
-def test_kernels_are_told_by_their_names(name: str, kind: str) -> None:
+def test_kernels_are_classified_by_their_names(name: str, kind: str) -> None:
     assert kind_of({"name": name, "cat": "kernel"}) == kind
 
 

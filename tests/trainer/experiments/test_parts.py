@@ -1,4 +1,4 @@
-"""What the experiments' tables are made of: rows that fail, searches, verdicts, explanations."""
+"""Parts of the experiments: rows that fail, searches, verdicts, explanations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TINY = SIZES["tiny"]
 
 
 @pytest.mark.timeout(600)
-def test_a_row_that_fails_says_why_and_stops_no_other() -> None:
+def test_failing_row_has_its_error_and_stops_no_other() -> None:
     cases = [
         Case("good", "training", config(TINY, "cpu")),
         Case("bad", "training", config(TINY, "cpu", attention={"backend": "cudnn"})),
@@ -25,7 +25,7 @@ def test_a_row_that_fails_says_why_and_stops_no_other() -> None:
     ]
     told: list[str] = []
     good, bad, skipped, worse = measure(
-        cases, turns=2, steps=1, together=True, say=told.append, timeout_s=300
+        cases, turns=2, steps=1, together=True, log=told.append, timeout_s=300
     )
     assert good.error == ""
     assert len(good.seconds) == 2
@@ -63,7 +63,7 @@ def test_each_row_of_the_gpu_bench_is_a_valid_and_different_training() -> None:
     }
 
 
-def test_the_targets_are_judged_by_what_was_measured_alone() -> None:
+def test_targets_are_judged_by_measured_figures_only() -> None:
     figures = {
         "target/bf16, a": {"step": 1.0, "rate": 60e3, "mfu": 50.0, "reserved": 60.0},
         "target/bf16, b": {"step": 1.0, "rate": 90e3, "mfu": 75.0, "reserved": 80.0},

@@ -1,4 +1,4 @@
-"""A12: the chunked cross entropy beyond its value: chunks, what comes from above, memory."""
+"""The chunked cross entropy beyond its value: chunks, incoming gradients, memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from lehr_trainer.losses.chunked import cross_entropy
 
 ROWS, WIDTH, VOCABULARY = 96, 37, 700
-"""A width that is no number of rows of a chunk."""
+"""A width that is not a number of rows of a chunk."""
 
 
 def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -51,8 +51,9 @@ def test_any_chunking_gives_the_float64_value_and_gradients(
 
 
 @pytest.mark.parametrize("hidden_kind", [torch.float32, torch.float16])
-def test_in_fp16_rare_words_and_sure_rows_keep_their_gradients(hidden_kind: torch.dtype) -> None:
-    """Against float64, with the loss scaled as fp16 training does; 4,096 words, most improbable."""
+def test_fp16_keeps_gradients_of_rare_words_and_confident_rows(hidden_kind: torch.dtype) -> None:
+    """Compare with float64, the loss scaled as in fp16 training; most of 4,096 words are
+    improbable."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(24, 64, generator=generator).half()
     weight = (torch.randn(4096, 64, generator=generator) * 0.5).half().float().requires_grad_()
@@ -76,7 +77,7 @@ def test_in_fp16_rare_words_and_sure_rows_keep_their_gradients(hidden_kind: torc
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25, -3.0, 0.0])
-def test_gradients_follow_whatever_comes_from_above(scale: float) -> None:
+def test_gradients_scale_with_the_incoming_gradient(scale: float) -> None:
     hidden, weight, targets = operands()
     ours = torch.autograd.grad(
         cross_entropy(hidden, weight, targets) * scale + 1.0, (hidden, weight)
@@ -89,7 +90,7 @@ def test_gradients_follow_whatever_comes_from_above(scale: float) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["hidden", "weight", "neither"])
-def test_only_the_gradients_that_are_wanted_are_made(wanted: str) -> None:
+def test_only_requested_gradients_are_computed(wanted: str) -> None:
     hidden, weight, targets = operands()
     hidden.requires_grad_(wanted == "hidden")
     weight.requires_grad_(wanted == "weight")
@@ -121,7 +122,7 @@ def test_a_second_backward_is_refused_rather_than_wrong() -> None:
 
 
 class MostRows(TorchDispatchMode):
-    """Watches every operation; knows the most rows that a tensor with a column a word had."""
+    """Watches every operation, and records the most rows of logits in one tensor."""
 
     def __init__(self) -> None:
         super().__init__()

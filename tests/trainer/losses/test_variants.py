@@ -1,4 +1,4 @@
-"""A12, A13: every cross entropy against float64, in its value and in both gradients."""
+"""Every cross entropy against float64: its value and both gradients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXACT = ["chunked", "standard", pytest.param("torch_chunked", marks=newer_torch)
 
 
 def operands(dtype: torch.dtype = torch.float32):
-    """States and a head of an initialised model's size, representable in ``dtype``."""
+    """Make states and a head of an initialised model's size, representable in ``dtype``."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(4, ROWS // 4, WIDTH, generator=generator).to(dtype).float()
     weight = (torch.randn(WORDS, WIDTH, generator=generator) * 0.4).to(dtype).float()
@@ -74,8 +74,8 @@ def test_a_scaled_loss_scales_its_gradients(name: str) -> None:
         assert torch.allclose(whole * 0.25, quarter, rtol=1e-5, atol=1e-9)
 
 
-def test_the_study_variants_show_what_each_rounds() -> None:
-    """Autocast rounds the logits alone; a bf16 softmax loses the value itself."""
+def test_known_bad_variants_show_their_rounding() -> None:
+    """Autocast rounds only the logits; a bf16 softmax rounds the value itself."""
     hidden, weight, targets = operands(torch.bfloat16)
     want, _ = in_float64(hidden, weight, targets)
     printed = build_loss(LossConfig(name="in_autocast"), torch.bfloat16, CPU)
@@ -117,13 +117,13 @@ def test_torch_chunked_holds_less_than_all_logits() -> None:
 
 
 @pytest.mark.parametrize("name", ["liger", "cce", "cce_fp32", "cce_kahan"])
-def test_a_kernel_of_another_package_is_refused_without_a_gpu(name: str) -> None:
+def test_kernels_of_other_packages_are_refused_without_a_gpu(name: str) -> None:
     with pytest.raises(BadConfig, match=f"loss.name: {name} needs a CUDA GPU"):
         build_loss(LossConfig(name=name), torch.bfloat16, CPU)
 
 
 @pytest.mark.parametrize("name", ["liger", "cce"])
-def test_a_missing_package_is_named_with_its_cure(name: str, monkeypatch) -> None:
+def test_missing_package_is_named_with_the_remedy(name: str, monkeypatch) -> None:
     for module in ("liger_kernel", "cut_cross_entropy"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BadConfig, match=r"pip install 'lehr\[gpu\]'"):
@@ -135,12 +135,12 @@ def test_cut_cross_entropy_refuses_fp32_which_it_cannot_differentiate() -> None:
         build_loss(LossConfig(name="cce_kahan"), torch.float32, torch.device("cuda"))
 
 
-def test_a_loss_that_is_not_known_is_refused() -> None:
+def test_unknown_loss_is_refused() -> None:
     with pytest.raises(ValidationError, match="chunked"):
         LossConfig(name="fused")
 
 
-def test_an_older_torch_is_named_by_the_loss_that_needs_a_newer(monkeypatch) -> None:
+def test_loss_that_needs_a_newer_torch_names_the_version(monkeypatch) -> None:
     """torch 2.11 and 2.12 have no ``LinearCrossEntropyOptions``."""
     monkeypatch.delattr(torch.nn, "LinearCrossEntropyOptions", raising=False)
     with pytest.raises(BadConfig, match=r"torch_chunked needs torch 2\.13") as refused:

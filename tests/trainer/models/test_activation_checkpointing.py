@@ -1,4 +1,4 @@
-"""A16: checkpointing changes no gradient, keeps less, and runs the chosen part again."""
+"""Checkpointing changes no gradient, keeps less, and runs the chosen part again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build(kind: str = "llama") -> torch.nn.Module:
 
 
 def count_forwards(model) -> Counter[str]:
-    """How often each module's own forward ran, by path; counts from now on."""
+    """Count how often each module's own forward runs from now on, by path."""
     calls: Counter[str] = Counter()
 
     def counted(name, forward):
@@ -48,7 +48,7 @@ def count_forwards(model) -> Counter[str]:
 
 
 def step(model):
-    """Loss, and the bytes that autograd kept."""
+    """Return the loss, and the bytes that autograd kept."""
     kept: dict[int, int] = {}
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
@@ -69,7 +69,7 @@ def step(model):
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_loss_and_gradients_are_bitwise_those_without(policy: str, kind: str) -> None:
+def test_loss_and_gradients_match_no_checkpointing_bitwise(policy: str, kind: str) -> None:
     plain, less = build(kind), build(kind)
     recompute_activations(less, ActivationCheckpointingConfig(policy=policy))
     assert step(plain)[0] == step(less)[0]
@@ -78,7 +78,7 @@ def test_loss_and_gradients_are_bitwise_those_without(policy: str, kind: str) ->
     assert list(plain.state_dict()) == list(less.state_dict())
 
 
-def test_each_policy_keeps_less_than_none_in_the_order_of_p2() -> None:
+def test_policies_keep_less_than_none_in_the_published_order() -> None:
     sizes = {}
     for policy in ["none", *POLICIES]:
         model = build()
@@ -90,7 +90,7 @@ def test_each_policy_keeps_less_than_none_in_the_order_of_p2() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_chosen_part_and_no_other_runs_twice(policy: str) -> None:
+def test_only_the_chosen_part_runs_twice(policy: str) -> None:
     model = build()
     calls = count_forwards(model)
     recompute_activations(model, ActivationCheckpointingConfig(policy=policy))
@@ -111,13 +111,13 @@ def test_the_chosen_part_and_no_other_runs_twice(policy: str) -> None:
     assert set(calls.values()) == {1, 2}
 
 
-def test_every_second_layer_is_half_of_them() -> None:
+def test_every_second_layer_keeps_half() -> None:
     model = build()
     chosen = recompute_activations(model, ActivationCheckpointingConfig(policy="block", every=2))
     assert [m is model.layers[i] for m, i in zip(chosen, (0, 2), strict=True)] == [True, True]
 
 
-def test_none_touches_nothing_and_no_grad_does_not_checkpoint() -> None:
+def test_policy_none_changes_nothing_and_no_grad_does_not_checkpoint() -> None:
     model = build()
     assert recompute_activations(model, ActivationCheckpointingConfig()) == []
     recompute_activations(model, ActivationCheckpointingConfig(policy="block"))

@@ -1,4 +1,4 @@
-"""A14: attention kernels agree, documents stay apart, and what a machine lacks is said."""
+"""Attention kernels agree, documents are masked, and missing hardware is an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def operands(kv_heads: int = 2, dtype: torch.dtype = torch.float32):
 
 
 def reference(query, key, value, mask=None):
-    """Attention as its formula says, in float64."""
+    """Compute attention by its formula, in float64."""
     query, key, value = (t.double() for t in (query, key, value))
     repeat = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1)
@@ -74,7 +74,7 @@ def test_the_choice_ends_with_its_context() -> None:
 
 
 @pytest.mark.parametrize("backend", ["efficient", "cudnn", "fa3", "fa4"])
-def test_a_kernel_that_needs_a_gpu_says_so_on_cpu(backend: str) -> None:
+def test_kernel_that_needs_a_gpu_is_refused_on_cpu(backend: str) -> None:
     with (
         pytest.raises(BadConfig, match=f"attention.backend: {backend} needs a CUDA GPU; on cpu"),
         attention_backend(AttentionConfig(backend=backend), CPU),
@@ -110,7 +110,7 @@ def some_ids() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("backend", ["auto", "math"])
-def test_masked_attention_equals_each_document_alone(backend: str) -> None:
+def test_masked_attention_matches_each_document_alone(backend: str) -> None:
     ids = some_ids()
     inputs = operands()
     with attention_backend(AttentionConfig(backend=backend, document_masking=True), CPU):
@@ -141,7 +141,7 @@ def test_flex_attention_sees_the_same_mask() -> None:
         (torch.bfloat16, 64, False, "attention.backend: auto"),
     ],
 )
-def test_the_math_fallback_names_its_cost_and_its_cure(dtype, head_size, dense, cure) -> None:
+def test_math_fallback_names_its_cost_and_the_remedy(dtype, head_size, dense, cure) -> None:
     call = AttentionCall(torch.device("cuda"), dtype, 64, 32, 8, 2048, head_size, dense_mask=dense)
     message = attention.fallback_message(call, ["Expected bf16"])
     assert cure in message

@@ -1,4 +1,4 @@
-"""A19: FP8 converts the blocks' linears and nothing else, trains, and is off in evaluation."""
+"""FP8 converts only the blocks' linears, trains, and is off in evaluation."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_converted_linear_is_the_product_of_operands_rounded_to_e4m3(recipe, r
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_it_trains(recipe: str) -> None:
+def test_fp8_model_trains(recipe: str) -> None:
     model = llama()
     convert_to_fp8(model, Fp8Config(recipe=recipe, emulate=True))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -110,7 +110,7 @@ def test_evaluation_is_bitwise_that_of_the_unconverted_model(recipe: str) -> Non
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES, "te_delayed"])
-def test_a_machine_without_fp8_is_told_so(recipe: str) -> None:
+def test_machine_without_fp8_is_refused(recipe: str) -> None:
     with pytest.raises(BadConfig, match=f"precision.fp8.recipe: {recipe} needs a GPU with FP8"):
         convert_to_fp8(llama(), Fp8Config(recipe=recipe))
 

@@ -1,7 +1,7 @@
-"""Histories of delayed scaling go through checkpoints, without a pickle.
+"""Histories of delayed scaling survive checkpoints, without a pickle.
 
-Held for what Lehr does with them, beside a stand-in that keeps them where Transformer Engine does.
-That Transformer Engine does so is held on a GPU, by tests/gpu/test_kernels.py.
+Lehr's part is tested with a substitute that keeps histories where Transformer Engine does.
+tests/gpu/test_kernels.py checks on a GPU that Transformer Engine keeps them there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def steps(training: Training, count: int) -> None:
     training.wrapped.train()
-    training.steplog.start_at(training.progress.step)
+    training.metrics_logger.start_at(training.progress.step)
     for _ in range(count):
         training.take_step()
 
@@ -53,7 +53,7 @@ def different(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> l
     return [name for name in one if not torch.equal(one[name], other[name])]
 
 
-def test_a_resumed_run_goes_on_with_the_histories_it_had(tmp_path: Path, config: dict) -> None:
+def test_resumed_run_keeps_its_fp8_histories(tmp_path: Path, config: dict) -> None:
     (tmp_path / "run").mkdir()
     first = assembled(tmp_path / "run", config)
     with first.loader:
@@ -77,10 +77,10 @@ def test_a_resumed_run_goes_on_with_the_histories_it_had(tmp_path: Path, config:
     assert different(dict(second.model.named_parameters()), dict(first.model.named_parameters())) == []  # fmt: skip
 
 
-def test_without_its_histories_it_would_be_another_run(
+def test_run_without_its_fp8_histories_differs(
     tmp_path: Path, config: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the test above would miss if FP8's rounding did not depend on them."""
+    """The test above would show nothing if FP8's rounding did not depend on the histories."""
     (tmp_path / "run").mkdir()
     first = assembled(tmp_path / "run", config)
     with first.loader:
@@ -94,9 +94,7 @@ def test_without_its_histories_it_would_be_another_run(
     assert different(dict(second.model.named_parameters()), dict(first.model.named_parameters()))
 
 
-def test_a_rehearsal_and_a_look_at_the_loss_leave_no_trace_in_them(
-    tmp_path: Path, config: dict
-) -> None:
+def test_dry_run_and_diagnostics_do_not_change_fp8_histories(tmp_path: Path, config: dict) -> None:
     lengths = {"sequences": 4, "sequence_length": 64, "stages": [{"after": 0.9, "sequence_length": 128}]}  # fmt: skip
     (tmp_path / "run").mkdir()
     looking = {"quality_every": 1, "parts_every": 0, "sample": {"every": 0}}

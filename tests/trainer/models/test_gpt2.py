@@ -1,4 +1,4 @@
-"""A2: this GPT-2 is transformers' GPT-2, in its logits and in every gradient."""
+"""This GPT-2 matches transformers' GPT-2, in its logits and in every gradient."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def relative(got: torch.Tensor, want: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_logits_and_all_gradients_equal_those_of_transformers(tied: bool) -> None:
+def test_logits_and_gradients_match_transformers(tied: bool) -> None:
     ours, theirs = pair(tied)
     tokens = torch.randint(0, 300, (2, 64), generator=torch.Generator().manual_seed(1))
     logits = ours(tokens) @ ours.head_weight.T
@@ -64,7 +64,7 @@ def test_logits_and_all_gradients_equal_those_of_transformers(tied: bool) -> Non
         assert (got[name] - gradient).norm() < 2e-5 * gradient.norm() + floor, name
 
 
-def test_weights_survive_the_way_to_transformers_and_back() -> None:
+def test_weights_survive_conversion_to_transformers_and_back() -> None:
     ours, theirs = pair(tied=True)
     back = GPT2(ours.config)
     back.load_state_dict(from_transformers(theirs.state_dict(), tied=True))
@@ -84,7 +84,7 @@ def test_the_presets_have_the_published_number_of_parameters(values, parameters)
     assert counted == parameter_counts(config).total == parameters
 
 
-def test_flops_a_token_are_those_of_the_counted_matrix_multiplications() -> None:
+def test_flops_per_token_match_counted_matrix_products() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     config = GPT2Config(**SMALL)
@@ -100,7 +100,7 @@ def test_flops_a_token_are_those_of_the_counted_matrix_multiplications() -> None
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_first_loss_is_that_of_the_initial_logits_variance(tied: bool) -> None:
+def test_first_loss_follows_from_the_variance_of_initial_logits(tied: bool) -> None:
     config = GPT2Config(**{**GPT2_TINY, "tie_embeddings": tied})
     model = GPT2(config)
     initialise(model, seed=0)

@@ -1,4 +1,4 @@
-"""This Llama is transformers' Llama, has the 1.2B run's size, and starts where it should."""
+"""This Llama matches transformers' Llama, and the published run's size and first loss."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def gap(got: torch.Tensor, want: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_logits_and_every_gradient_equal_transformers(shape: str) -> None:
+def test_logits_and_every_gradient_match_transformers(shape: str) -> None:
     config = LlamaConfig.model_validate(SHAPES[shape])
     model, other = build_model(config, device="cpu", seed=1), theirs(config)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def test_documents_packed_with_a_mask_equal_documents_alone() -> None:
     assert gap(packed[:, 20:], model(second)) < 1e-5
 
 
-def test_p1s_model_has_its_published_number_of_parameters() -> None:
+def test_published_llama_has_its_published_number_of_parameters() -> None:
     config = LlamaConfig.model_validate(MODEL_PRESETS["llama-1b"].values)
     with torch.device("meta"):
         model = Llama(config)
@@ -135,7 +135,7 @@ def test_counted_parameters_are_those_of_the_model(shape: str) -> None:
     assert counts.layers == in_layers - 2 * config.num_hidden_layers * config.hidden_size
 
 
-def test_flops_of_p1s_model_are_8_25_billion_a_token() -> None:
+def test_flops_of_the_published_llama_are_8_25_billion_a_token() -> None:
     config = LlamaConfig.model_validate(MODEL_PRESETS["llama-1b"].values)
     assert flops_per_token(config, 2048) == pytest.approx(8.25e9, rel=1e-3)
 
@@ -169,7 +169,7 @@ def test_the_first_loss_is_ln_vocab_plus_half_the_logits_variance(tied: bool) ->
     assert loss == pytest.approx(math.log(2048) + variance / 2, abs=0.1)
 
 
-def test_initial_spreads_are_p1s() -> None:
+def test_initial_standard_deviations_match_the_published_run() -> None:
     config = LlamaConfig.model_validate({**SMALL, "hidden_size": 256, "intermediate_size": 1024})
     model = build_model(config, device="cpu", seed=0)
     residual = 256**-0.5 / (2 * config.num_hidden_layers) ** 0.5
@@ -201,7 +201,7 @@ def test_a_seed_gives_the_same_weights_and_another_seed_others() -> None:
         assert a.ndim == 1 or not torch.equal(a, c), name
 
 
-def test_under_autocast_the_norm_computes_in_fp32_and_hands_on_bf16() -> None:
+def test_norm_under_autocast_computes_in_fp32_and_returns_bf16() -> None:
     model = build_model(LlamaConfig.model_validate(SMALL), device="cpu", seed=0)
     x = torch.randn(4, 64) * 1e4
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Who is decayed, and what a step does."""
+"""AdamW: which parameters are decayed, and what a step does."""
 
 from __future__ import annotations
 

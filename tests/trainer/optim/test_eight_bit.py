@@ -1,4 +1,4 @@
-"""A17: 8-bit AdamW follows AdamW closely, keeps 8-bit state, and its state survives as tensors."""
+"""8-bit AdamW stays close to AdamW, keeps 8-bit state, and its state survives as tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBRARIES = ["bitsandbytes", "torchao"]
 
 @pytest.fixture(autouse=True)
 def _eager():
-    """torchao compiles its step: a quarter minute a shape here, and the same numbers eagerly."""
+    """torchao compiles its step, 15 s for each shape here; the numbers are the same eagerly."""
     with torch.compiler.set_stance("force_eager"):
         yield
 
@@ -81,8 +81,8 @@ def test_moments_of_matrices_take_a_byte_each(library: str) -> None:
     assert not any(v.dtype == torch.uint8 for v in table.values())
 
 
-def test_a_dead_models_exceptions_do_not_reach_a_new_one() -> None:
-    """The library goes by id(), which a new parameter may take up."""
+def test_exceptions_of_a_deleted_model_do_not_reach_a_new_one() -> None:
+    """The library identifies parameters by id(), which a new parameter may get again."""
     import bitsandbytes
 
     model = llama()
@@ -139,14 +139,14 @@ def test_the_schedule_reaches_the_step(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_missing_library_is_one_clear_error(library: str, monkeypatch) -> None:
+def test_missing_library_is_a_clear_error(library: str, monkeypatch) -> None:
     module = "bitsandbytes" if library == "bitsandbytes" else "torchao.optim"
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BadConfig, match=f"optimizer.library: {library} .*pip install {library}"):
         build_eight_bit(llama(), EightBitAdamWConfig(library=library))
 
 
-def test_a_stable_embedding_is_that_of_bitsandbytes() -> None:
+def test_stable_embedding_matches_bitsandbytes() -> None:
     from bitsandbytes.nn import StableEmbedding as Theirs
 
     ours = StableEmbedding(50, 16)

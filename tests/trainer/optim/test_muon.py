@@ -1,4 +1,4 @@
-"""A17: Muon against torch's own, AdamW groups against torch's own, and who is in which group."""
+"""Muon and its AdamW groups against torch's own, and the group of each parameter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def backward(model, seed: int = 0) -> None:
 
 @pytest.mark.parametrize("adjust_lr", ["original", "match_rms_adamw"])
 @pytest.mark.parametrize("nesterov", [True, False])
-def test_three_steps_equal_torchs_muon_and_adamw(adjust_lr: str, nesterov: bool) -> None:
+def test_three_steps_match_torch_muon_and_adamw(adjust_lr: str, nesterov: bool) -> None:
     ours = llama(tied=False)
     theirs = copy.deepcopy(ours)
     config = MuonConfig(
@@ -77,7 +77,7 @@ def test_three_steps_equal_torchs_muon_and_adamw(adjust_lr: str, nesterov: bool)
         assert (got - want).norm() <= bound * moved.norm(), name
 
 
-def test_a_bound_on_the_batch_changes_nothing() -> None:
+def test_batch_size_of_orthogonalisation_does_not_change_updates() -> None:
     whole, split = llama(), llama()
     for model, batch_mb in ((whole, 256), (split, 1)):
         optimizer = build_muon(model, MuonConfig(batch_mb=batch_mb))
@@ -126,7 +126,7 @@ def test_each_parameter_is_in_exactly_one_group(kind: str, tied: bool) -> None:
     assert all(p.ndim == 1 for p in groups["vector"])
 
 
-def test_a_tied_head_cannot_have_a_rate_of_its_own() -> None:
+def test_tied_head_with_its_own_rate_is_refused() -> None:
     config = MuonConfig(embedding_lr=1e-3, head_lr=2e-3)
     with pytest.raises(
         ValueError, match=r"head_lr 0\.002 differs .* one weight, which has one rate"

@@ -1,4 +1,4 @@
-"""A18: schedules in closed form, and restarts of one from another's checkpoint."""
+"""Schedules in closed form, and restarts under another schedule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_cosine_is_its_formula() -> None:
     assert lr_factor(schedule, 110, 110) == pytest.approx(0.1)
 
 
-def test_wsd_rises_stays_and_falls() -> None:
+def test_wsd_warms_up_stays_and_decays() -> None:
     schedule = ScheduleConfig(name="wsd", warmup_steps=10, decay_steps=20, min_lr_ratio=0.0)
     assert {lr_factor(schedule, s, 100) for s in range(10, 81)} == {1.0}
     assert [lr_factor(schedule, s, 100) for s in (81, 90, 99, 100)] == pytest.approx(
@@ -65,7 +65,7 @@ def test_a_restart_runs_the_new_schedule_over_the_steps_that_remain() -> None:
     ]
 
 
-def test_a_restart_can_warm_up_from_where_the_old_schedule_was() -> None:
+def test_restart_can_warm_up_from_the_old_rate() -> None:
     old = ScheduleConfig(warmup_steps=0)
     left_at = lr_factor(old, 200, 200)
     new = ScheduleConfig(name="wsd", warmup_steps=10, warmup_from=left_at, starts_after=200)
@@ -91,6 +91,6 @@ def test_a_schedule_that_does_not_fit_is_refused(values, message) -> None:
         ScheduleConfig(**values).check_fits(10)
 
 
-def test_two_ways_to_say_one_thing_are_refused() -> None:
+def test_steps_and_ratio_together_are_refused() -> None:
     with pytest.raises(ValidationError, match="decay_steps or decay_ratio"):
         ScheduleConfig(name="wsd", decay_steps=1, decay_ratio=0.1)

@@ -1,22 +1,24 @@
-"""The plan of memory against what autograd keeps, and the table of GPUs."""
+"""The memory plan against what autograd keeps, and the table of GPUs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from lehr_trainer.configs.loss import LOSSES, LossConfig, LossName
+from lehr_trainer.configs.optimizer import BaseOptimizerConfig, OptimizerConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.sizes import HeadSize
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models import build_model
 from lehr_trainer.planning.hardware import GPUS, find_gpu, peak_flops
 from lehr_trainer.planning.memory import activation_bytes_per_token, training_memory
-from lehr_trainer.planning.memory_parts import loss_bytes
 
 
 def config(model: str, sequences: int, length: int, **changes: object) -> TrainConfig:
@@ -32,7 +34,7 @@ def config(model: str, sequences: int, length: int, **changes: object) -> TrainC
 
 
 def kept_bytes(model: torch.nn.Module, tokens: torch.Tensor, *, half: bool) -> int:
-    """Bytes of distinct storages that autograd keeps, parameters and their copies apart."""
+    """Count the bytes that autograd keeps, each storage once, without parameters and their copies."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     shapes = {tuple(p.shape) for p in model.parameters()}
     shapes |= {tuple(reversed(shape)) for shape in shapes}
@@ -69,7 +71,7 @@ def test_planned_activations_are_those_that_autograd_keeps(half: bool, kv_heads:
 
 
 def most_held(act: Callable[[], None]) -> int:
-    """Bytes that ``act`` allocates at most at a time, by the allocator's own account."""
+    """Measure the most bytes that ``act`` holds at once, by the allocator's account."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         act()
     assert seen.profiler is not None
@@ -88,13 +90,12 @@ def most_held(act: Callable[[], None]) -> int:
     ],
     ids=str,
 )
-def test_the_planned_loss_is_what_it_holds_at_its_largest(loss: dict[str, Any], half: bool) -> None:
-    """Where a CPU computes as a GPU does: its 16-bit products make fp32 copies besides."""
+def test_planned_loss_bytes_match_the_measured_peak(loss: dict[str, Any], half: bool) -> None:
+    """Only cases in which a CPU computes as a GPU does: its 16-bit products make fp32 copies."""
     words, width, tokens = 4096, 64, 512
     changes = {"loss": loss, "precision": {"compute": "bf16" if half else "fp32"}, "device": "cpu"}
     asked = config("tiny", 8, 64, **changes)
-    model = asked.model.model_copy(update={"vocab_size": words, "hidden_size": width})
-    planned = loss_bytes(asked.model_copy(update={"model": model}), tokens, half=half)
+    planned = asked.loss.loss_bytes(HeadSize(tokens, width, words, half))
 
     operands = torch.bfloat16 if half else torch.float32
     loss_of = build_loss(asked.loss, operands, torch.device("cpu"))
@@ -107,13 +108,13 @@ def test_the_planned_loss_is_what_it_holds_at_its_largest(loss: dict[str, Any], 
     assert measured == pytest.approx(planned, rel=0.05)
 
 
-def test_the_optimizer_step_peaks_where_it_was_measured() -> None:
+def test_planned_optimizer_step_matches_the_published_peak() -> None:
     plan = training_memory(config("llama-1b", 16, 2048, device="cpu"))
     assert plan.optimizer_step == pytest.approx(19.87e9, rel=1e-3)
     assert plan.weights + plan.optimizer == pytest.approx(14.90e9, rel=1e-3)
 
 
-def test_fp32_activations_are_within_a_tenth_of_p1s_6_2_gb() -> None:
+def test_fp32_activations_are_within_a_tenth_of_the_published_6_2_gb() -> None:
     plan = training_memory(config("llama-1b", 1, 2048, device="cpu"))
     assert plan.activations == pytest.approx(6.2e9, rel=0.1)
 
@@ -132,6 +133,32 @@ def test_smaller_micro_batches_and_more_ranks_take_less() -> None:
     assert spread.keeps_gradients
     assert not whole.keeps_gradients
     assert max(whole.stages.values()) == whole.peak
+
+
+# --- a formula for every technique ------------------------------------------------------------
+
+
+def test_each_optimizer_has_its_own_memory_formulas() -> None:
+    union, *_ = get_args(OptimizerConfig)
+    for optimizer in get_args(union):
+        assert issubclass(optimizer, BaseOptimizerConfig)
+        # Not inherited: an optimizer that extends another one states its own.
+        assert {"state_bytes", "update_workspace_bytes"} <= vars(optimizer).keys(), optimizer
+
+
+def test_an_optimizer_without_formulas_cannot_be_made() -> None:
+    class Lion(BaseOptimizerConfig):
+        lr: float = 1e-4
+
+    with pytest.raises(TypeError, match="state_bytes"):
+        Lion()
+
+
+def test_each_loss_has_a_memory_formula() -> None:
+    assert LOSSES.keys() == set(get_args(LossName))
+    head = HeadSize(tokens=2048, hidden=64, vocabulary=4096, half=True)
+    for name in LOSSES:
+        assert LossConfig(name=name).loss_bytes(head) > head.operand_bytes
 
 
 # --- GPUs ------------------------------------------------------------------------------------
@@ -174,7 +201,7 @@ def test_an_unknown_device_has_no_peak_and_so_no_mfu(name: str) -> None:
     assert peak_flops(name, "bf16") is None
 
 
-def test_no_arithmetic_that_a_gpu_lacks() -> None:
+def test_unsupported_arithmetic_has_no_peak() -> None:
     assert peak_flops("Tesla V100-SXM2-16GB", "bf16") is None
     assert peak_flops("NVIDIA A100-SXM4-80GB", "fp8") is None
 

@@ -49,7 +49,7 @@ def build(kind: str = "llama"):
 
 
 def train(model, config: CompileConfig, *, micro_batch: int, steps: int = 3):
-    """Losses and the last step's gradients."""
+    """Return the losses and the last step's gradients."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     accumulation = Accumulation(model, config)
     generator = torch.Generator().manual_seed(0)
@@ -87,7 +87,7 @@ def close(got, want) -> None:
     ],
     ids=lambda c: c.scope,
 )
-def test_compiled_losses_are_the_eager_ones_and_accumulation_is_one_large_batch(config) -> None:
+def test_compiled_losses_match_eager_ones_and_accumulation_matches_a_large_batch(config) -> None:
     eager = train(build(), CompileConfig(), micro_batch=4)
     model = build()
     names = list(model.state_dict())
@@ -118,7 +118,7 @@ def test_all_blocks_share_one_graph() -> None:
     assert len(graphs) == 1
 
 
-def test_without_cuda_graphs_gradients_are_dropped_as_ever() -> None:
+def test_without_cuda_graphs_gradients_are_dropped() -> None:
     model = build()
     accumulation = Accumulation(model, CompileConfig(scope="block"))
     assert all(p.grad is None for p in model.parameters())
@@ -128,7 +128,7 @@ def test_without_cuda_graphs_gradients_are_dropped_as_ever() -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_one_compiles_while_seven_wait_and_say_so(tmp_path: Path) -> None:
+def test_one_process_compiles_while_seven_wait_and_report_it(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, str(SCRIPT), str(tmp_path), str(index), "7"],
@@ -150,7 +150,7 @@ def test_one_compiles_while_seven_wait_and_say_so(tmp_path: Path) -> None:
     assert any(f"process {holder} compiles" in m for o in waiting for m in o["said"])
 
 
-def test_once_compiled_nobody_waits_and_a_failure_leaves_the_turn_to_the_next(
+def test_after_compiling_nobody_waits_and_a_failure_releases_the_lock(
     tmp_path: Path,
 ) -> None:
     def quiet(*_: object) -> None:
@@ -165,6 +165,6 @@ def test_once_compiled_nobody_waits_and_a_failure_leaves_the_turn_to_the_next(
     assert turns == [True, False]
 
 
-def test_a_key_tells_what_shapes_the_graph() -> None:
+def test_compile_key_depends_on_what_shapes_the_graph() -> None:
     assert compile_key({"hidden": 8}, [4, 32]) == compile_key({"hidden": 8}, [4, 32])
     assert compile_key({"hidden": 8}, [4, 32]) != compile_key({"hidden": 8}, [8, 32])

@@ -1,4 +1,4 @@
-"""A20: gradients in 16 bits between two real ranks, at the size of a 1B model's."""
+"""Gradients in 16 bits between two real ranks, at the size of a 1B model's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def found(tmp_path_factory):
     return both[0]
 
 
-def test_scaled_fp16_keeps_digits_that_torchs_own_hook_loses(found) -> None:
+def test_scaled_fp16_keeps_digits_that_torch_hook_loses(found) -> None:
     assert found["fp16"] == {"error": pytest.approx(0, abs=5e-4), "overflows": 0}
     assert found["torchs_fp16"] > 10 * found["fp16"]["error"]
 
@@ -51,7 +51,7 @@ def test_bf16_keeps_the_range_and_loses_digits(found, values: str) -> None:
     assert found[values]["overflows"] == 0
 
 
-def test_an_overflow_of_fp16_is_counted_and_spoils_no_other_value(found) -> None:
+def test_fp16_overflow_is_counted_and_changes_no_other_value(found) -> None:
     assert found["fp16_overflow"]["overflows"] == 1
     assert found["fp16_overflow"]["error"] < 5e-4
 
@@ -63,11 +63,13 @@ def test_buckets_are_sent_before_backward_ends(found, compression: str) -> None:
     assert seen["before_the_end"] >= seen["sent"] - 1
 
 
-def test_one_large_bucket_can_not_be_sent_early(found) -> None:
+def test_one_large_bucket_is_not_sent_early(found) -> None:
     assert found["overlap"]["one_bucket"]["before_the_end"] < found["overlap"]["none"]["sent"] - 1
 
 
 def test_a_static_graph_refuses_accumulation() -> None:
     ParallelConfig(static_graph=True).check_accumulation(1)
-    with pytest.raises(ValueError, match=r"static_graph does not go with .* \(4 micro-batches"):
+    with pytest.raises(
+        ValueError, match=r"static_graph cannot be combined with .* \(4 micro-batches"
+    ):
         ParallelConfig(static_graph=True).check_accumulation(4)

@@ -1,4 +1,4 @@
-"""What the platform relies on, held for the real trainer and for the fake one alike."""
+"""The contract that the platform relies on, for the real trainer and the fake one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lehr_trainer.contract.records import record_adapter
 
 FAKE = TESTING / "trainers" / "fake.py"
 MANY = 100_000
-"""More steps than anybody waits for."""
+"""More steps than any test waits for."""
 
 Launch = Callable[..., AbstractContextManager[Trainer]]
 
@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def attempt(tmp_path: Path, corpus: Path) -> Path:
-    """An attempt's folder as the platform makes it."""
+    """Make an attempt's folder as the platform does."""
     run = make_run(
         tmp_path / "run",
         corpus,
@@ -86,7 +86,7 @@ def held(path: Path) -> bool:
     return False
 
 
-def test_it_holds_the_lock_of_each_of_its_gpus_until_it_dies(
+def test_trainer_holds_its_gpu_locks_until_it_ends(
     launch: Launch, attempt: Path, tmp_path: Path
 ) -> None:
     locks = [tmp_path / "gpu-0.lock", tmp_path / "gpu-1.lock"]
@@ -102,7 +102,7 @@ def test_it_holds_the_lock_of_each_of_its_gpus_until_it_dies(
         assert not any(map(held, locks))
 
 
-def test_it_does_not_begin_on_a_gpu_that_somebody_else_has(
+def test_trainer_does_not_start_on_a_locked_gpu(
     launch: Launch, attempt: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "gpu-0.lock"
@@ -118,7 +118,7 @@ def test_it_does_not_begin_on_a_gpu_that_somebody_else_has(
 @pytest.mark.parametrize(
     ("desired", "reason", "saves"), [("pause", "pause", ["stop"]), ("stop", "cancel", [])]
 )
-def test_it_obeys_its_orders(
+def test_trainer_obeys_orders(
     launch: Launch, attempt: Path, desired: str, reason: str, saves: list[str]
 ) -> None:
     with launch(attempt) as process:
@@ -131,7 +131,7 @@ def test_it_obeys_its_orders(
     check_end(attempt, reason, saves)
 
 
-def test_sigterm_saves_and_ends_it(launch: Launch, attempt: Path) -> None:
+def test_sigterm_saves_and_ends_the_trainer(launch: Launch, attempt: Path) -> None:
     with launch(attempt) as process:
         reached(attempt, 1)
         process.send_signal(signal.SIGTERM)

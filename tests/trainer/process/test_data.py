@@ -1,4 +1,4 @@
-"""Many processes that need one corpus: one prepares it, and none is lost when it dies."""
+"""Many processes that need one corpus: one prepares it, and another takes over if it dies."""
 
 import json
 import os
@@ -69,7 +69,7 @@ run()
 
 
 class Preparer:
-    """A real process that prepares the corpus in ``folder``; its words go to a file."""
+    """A real process that prepares the corpus in ``folder``; its output goes to a file."""
 
     def __init__(self, folder: Path, number: int, script: str = "run()") -> None:
         self.path = folder / f"preparer-{number}.log"
@@ -115,7 +115,9 @@ def undisturbed(tmp_path, monkeypatch):
     return prepare_texts(tmp_path / "undisturbed", documents(400))
 
 
-def test_of_three_trials_one_prepares_and_the_others_wait_and_say_so(start, tmp_path, undisturbed):
+def test_one_of_three_trials_prepares_and_the_others_wait_and_report_it(
+    start, tmp_path, undisturbed
+):
     first = start(HOLDS_WHEN_WRITTEN)
     until(lambda: first.messages("go"), within_s=120, what="the first to hold the lock")
     rest = [start() for _ in range(2)]
@@ -132,7 +134,7 @@ def test_of_three_trials_one_prepares_and_the_others_wait_and_say_so(start, tmp_
     assert len(list((tmp_path / "root").glob("*/manifest.json"))) == 1
 
 
-def test_three_at_once_without_any_order_agree(start, undisturbed):
+def test_three_concurrent_preparations_agree(start, undisturbed):
     everyone = [start() for _ in range(3)]
     assert {one.result()["digest"] for one in everyone} == {undisturbed.digest}
     assert sum(len(one.messages("prepared")) for one in everyone) == 1
@@ -148,10 +150,10 @@ def test_a_waiter_takes_over_when_the_holder_is_killed(start, undisturbed):
         "digest": undisturbed.digest,
         "validation": undisturbed.validation_digest,
     }
-    assert waiter.messages("goes on after 3 finished shards")
+    assert waiter.messages("resuming after 3 finished shards")
 
 
-def test_a_killed_prepare_is_resumed_not_repeated(start, tmp_path, undisturbed):
+def test_killed_preparation_is_resumed_not_repeated(start, tmp_path, undisturbed):
     killed = start(HOLDS_AFTER_THREE_SHARDS)
     until(lambda: killed.messages("never"), within_s=120, what="three finished shards")
     os.kill(killed.process.pid, signal.SIGKILL)
@@ -161,7 +163,7 @@ def test_a_killed_prepare_is_resumed_not_repeated(start, tmp_path, undisturbed):
     assert len(before) == 3
     again = start()
     assert again.result()["digest"] == undisturbed.digest
-    assert again.messages("goes on after 3 finished shards")
+    assert again.messages("resuming after 3 finished shards")
     (made,) = (path.parent for path in (tmp_path / "root").glob("*/manifest.json"))
     assert {name: (made / name).stat().st_ino for name in before} == before
     assert not list((tmp_path / "root").glob("*.partial"))
@@ -196,7 +198,7 @@ def config(tmp_path):
     return path
 
 
-def test_the_command_prepares_a_config_and_says_where(tmp_path, config):
+def test_command_prepares_a_config_and_prints_the_folder(tmp_path, config):
     done = command(config, LEHR_DATA=str(tmp_path / "data"))
     assert done.returncode == 0, done.stderr
     assert "training tokens" in done.stdout
@@ -204,7 +206,7 @@ def test_the_command_prepares_a_config_and_says_where(tmp_path, config):
     assert "data: 100% prepared" in done.stderr
 
 
-def test_the_command_takes_a_run_spec_too_and_speaks_in_records(tmp_path, config):
+def test_command_accepts_a_run_spec_and_prints_records(tmp_path, config):
     spec = tmp_path / "run.yaml"
     spec.write_text(yaml.safe_dump({"name": "x", "train": yaml.safe_load(config.read_text())}))
     done = command(spec, "--root", tmp_path / "data", "--notices")
@@ -229,7 +231,7 @@ def test_the_command_takes_a_run_spec_too_and_speaks_in_records(tmp_path, config
         ),
     ],
 )
-def test_the_command_says_what_is_wrong_in_one_line(tmp_path, config, harm, says):
+def test_command_reports_an_error_in_one_line(tmp_path, config, harm, says):
     harm(config)
     done = command(config, "--root", tmp_path / "data")
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""`lehr bench`: the logs' tables, at the size of a test."""
+"""`lehr bench`: the published tables, at the size of a test."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def figures(found: dict[str, Any], key: str) -> dict[str, float]:
 
 
 @pytest.mark.nightly
-def test_the_ladder_climbs_at_equal_tokens_and_says_what_does_not_apply(lehr) -> None:
+def test_ladder_keeps_tokens_equal_and_notes_what_does_not_apply(lehr) -> None:
     found = table(lehr("ladder", *TINY, "--eager", "--json"))
     losses = figures(found, "loss")
     assert len(losses) >= 8
@@ -81,7 +81,7 @@ def test_every_loss_is_judged_against_float64(lehr) -> None:
     assert figures(found, "weight_error")["torch_chunked"] < 5
 
 
-def test_a_tables_rows_stand_on_the_terminal_with_units(lehr) -> None:
+def test_table_is_printed_with_units(lehr) -> None:
     done = lehr("loader", *TINY)
     assert done.returncode == 0, done.stderr
     assert "batch (ms)" in done.stdout
@@ -90,7 +90,7 @@ def test_a_tables_rows_stand_on_the_terminal_with_units(lehr) -> None:
     assert "setting up" in done.stderr
 
 
-def test_the_gpu_bench_goes_on_where_it_stopped(lehr, tmp_path) -> None:
+def test_gpu_bench_resumes_where_it_stopped(lehr, tmp_path) -> None:
     out = ("--out", str(tmp_path), "--only", "attention", "--eager", "--json")
     nothing = table(lehr("gpu", *TINY, *out, "--budget-s", "0"))
     assert {row["note"] for row in nothing["rows"][1:]} == {"not measured yet"}
@@ -117,7 +117,7 @@ def test_the_gpu_bench_goes_on_where_it_stopped(lehr, tmp_path) -> None:
         (("gpu", *TINY, "--only", "fp9"), "there is no section 'fp9'. Did you mean fp8?"),
     ],
 )
-def test_what_does_not_exist_is_named_with_the_nearest_that_does(args, said) -> None:
+def test_unknown_name_gets_the_nearest_valid_one(args, said) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = run("lehr_trainer", "bench", *args, environment=environment)
     assert done.returncode == 2
@@ -125,7 +125,7 @@ def test_what_does_not_exist_is_named_with_the_nearest_that_does(args, said) -> 
     assert "Traceback" not in done.stderr
 
 
-def test_what_the_trainer_refuses_is_the_commands_error(lehr) -> None:
+def test_error_of_the_trainer_is_the_error_of_lehr_bench(lehr) -> None:
     done = lehr("ladder", "--size", "smal")
     assert done.returncode == 2
     assert "there is no size 'smal'. Did you mean small?" in done.stderr
@@ -134,7 +134,7 @@ def test_what_the_trainer_refuses_is_the_commands_error(lehr) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["compile", "checkpointing", "precision", "optimizers", "batch"])
-def test_the_other_tables_fill_too(lehr, name: str) -> None:
+def test_other_tables_have_figures(lehr, name: str) -> None:
     options = ("--memory-gb", "0.01") if name == "batch" else ()
     found = table(lehr(name, *TINY, *options, "--json"))
     assert len(figures(found, "step")) >= 2

@@ -1,4 +1,4 @@
-"""Forked processes are as real as those that are typed: they end, fail and are killed alike."""
+"""Forked processes behave like those started from a command line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def forked(**options: Any) -> Iterator[Forked]:
         process.close()
 
 
-def test_a_fork_has_the_output_the_environment_and_the_exit_code_of_its_own() -> None:
+def test_fork_has_its_own_output_environment_and_exit_code() -> None:
     code = (
         "import atexit, os, sys\n"
         "atexit.register(lambda: print('at the end'))\n"
@@ -59,7 +59,7 @@ def test_a_fork_has_the_output_the_environment_and_the_exit_code_of_its_own() ->
     assert errors == "wrong\n"
 
 
-def test_a_fork_that_is_killed_says_by_which_signal() -> None:
+def test_killed_fork_reports_the_signal() -> None:
     with forked(code=SLEEP) as process:
         assert process.poll() is None
         with pytest.raises(subprocess.TimeoutExpired):
@@ -68,7 +68,7 @@ def test_a_fork_that_is_killed_says_by_which_signal() -> None:
         assert process.wait(30) == -signal.SIGTERM
 
 
-def test_what_is_read_at_imports_cannot_be_changed_in_a_fork() -> None:
+def test_variables_read_at_import_are_refused_in_a_fork() -> None:
     with pytest.raises(ValueError, match="OMP_NUM_THREADS is read at imports"):
         fork(None, environment={**ENVIRONMENT, "OMP_NUM_THREADS": "2"})
 
@@ -123,8 +123,8 @@ def test_nothing_is_left_when_the_tests_are_killed() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_what_was_typed_is_found_by_its_mark_in_any_session(tmp_path: Path) -> None:
-    """As torchrun's ranks are, once it is gone."""
+def test_command_line_process_is_found_by_its_mark_in_any_session(tmp_path: Path) -> None:
+    """Start processes whose launcher is gone, like torchrun's ranks after it died."""
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     marked, other = (
         subprocess.Popen(sleeping, env={**os.environ, "MARK": mark}, start_new_session=True)

@@ -37,19 +37,19 @@ from lehr_trainer.data import prepare_dataset
 from lehr_trainer.runtime.launch import read_config
 
 MANY = 100_000
-"""More steps than anybody waits for."""
+"""More steps than any test waits for."""
 
 UNSAVED = {
     "steps": MANY,
     "checkpoint": {"every": 0},
     "validation": {"tokens": 512, "share": 0.1, "every": 0},
 }
-"""A run that saves only when it is told to."""
+"""Settings of a run that saves only when ordered to."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared once, shared by these runs."""
+    """Folder of prepared data, shared by these runs."""
     return tmp_path_factory.mktemp("prepared")
 
 
@@ -64,7 +64,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Pa
 # --- a run -----------------------------------------------------------------------------------
 
 
-def test_a_run_writes_its_whole_story(undisturbed: Path) -> None:
+def test_a_run_writes_all_its_records(undisturbed: Path) -> None:
     story = records(undisturbed)
     for record in story:
         record_adapter.validate_python(record)
@@ -95,7 +95,7 @@ def test_a_run_writes_its_whole_story(undisturbed: Path) -> None:
     assert "completed at step 12" in layout.rank_log(undisturbed, 0).read_text()
 
 
-def test_checkpoints_are_told_and_kept_as_the_policy_says(undisturbed: Path) -> None:
+def test_checkpoints_are_recorded_and_kept_by_the_policy(undisturbed: Path) -> None:
     saved = {record["step"]: record for record in records(undisturbed, "checkpoint")}
     assert {step: record["reason"] for step, record in saved.items()} == {
         5: "interval",
@@ -117,7 +117,7 @@ def test_checkpoints_are_told_and_kept_as_the_policy_says(undisturbed: Path) -> 
 def test_two_runs_of_one_config_are_bitwise_the_same(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
-    """One is a fork, the other was typed: what holds for forks holds for what people start."""
+    """Compare a forked run with one from the command line, so that results of forks hold for both."""
     run = make_run(tmp_path / "again", corpus)
     train_to_end(run, data=data, command_line=True)
     assert losses(run / "attempt-1") == losses(undisturbed)
@@ -125,7 +125,7 @@ def test_two_runs_of_one_config_are_bitwise_the_same(
     assert digests(run / "attempt-1") == digests(undisturbed)
 
 
-def test_accumulation_is_one_large_batch(
+def test_accumulation_matches_one_large_batch(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
@@ -138,13 +138,13 @@ def test_accumulation_is_one_large_batch(
 
 
 def same_gradient_norms(one: Path, other: Path) -> None:
-    """AdamW and clipping forgive a wrong scale of the gradients; their norm shows it."""
+    """AdamW and clipping hide a wrong scale of the gradients; their norm shows it."""
     got, want = (series("train/grad_norm", attempt) for attempt in (one, other))
     assert got == pytest.approx(want, rel=1e-3)
 
 
 @pytest.mark.parametrize("micro_batch", [None, 1])
-def test_two_ranks_are_one_rank_with_the_whole_batch(
+def test_two_ranks_match_one_rank_with_the_whole_batch(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path, micro_batch: int | None
 ) -> None:
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": micro_batch}
@@ -163,7 +163,7 @@ def test_two_ranks_are_one_rank_with_the_whole_batch(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_killed_and_resumed_it_ends_bitwise_as_if_undisturbed(
+def test_killed_and_resumed_run_ends_bitwise_like_an_undisturbed_one(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path, ranks: int
 ) -> None:
     want = undisturbed
@@ -191,7 +191,7 @@ def test_killed_and_resumed_it_ends_bitwise_as_if_undisturbed(
     assert digests(run / "attempt-2") == digests(want)
 
 
-def test_killed_while_it_saves_beside_the_steps_it_goes_on_from_the_one_before(
+def test_run_killed_during_a_background_save_resumes_from_the_checkpoint_before(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     run = make_run(tmp_path / "run", corpus)
@@ -207,7 +207,7 @@ def test_killed_while_it_saves_beside_the_steps_it_goes_on_from_the_one_before(
     assert digests(run / "attempt-2") == digests(undisturbed)
 
 
-def test_it_resumes_with_another_number_of_ranks(
+def test_run_resumes_with_another_number_of_ranks(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     run = make_run(tmp_path / "run", corpus)
@@ -221,7 +221,7 @@ def test_it_resumes_with_another_number_of_ranks(
     assert got == pytest.approx(losses(undisturbed), abs=5e-5)
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over_and_said(
+def test_damaged_newest_checkpoint_is_skipped_and_reported(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     run = make_run(tmp_path / "run", corpus, steps=10)
@@ -293,9 +293,7 @@ def test_sigterm_before_the_first_step_ends_at_once(
     assert (finished["outcome"], finished["cause"], finished["step"]) == ("stopped", "signal", 0)
 
 
-def test_a_run_that_is_complete_already_completes_again(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
+def test_complete_run_completes_again(tmp_path: Path, corpus: Path, data: Path) -> None:
     run = make_run(tmp_path / "run", corpus, steps=2)
     train_to_end(run, data=data)
     train_to_end(run, data=data)
@@ -317,8 +315,10 @@ def test_sigterm_to_one_of_two_ranks_saves_and_ends_both(
     assert [r["reason"] for r in records(attempt, "checkpoint")] == ["stop"]
 
 
-def test_ranks_part_before_their_interpreters_end(tmp_path: Path, corpus: Path, data: Path) -> None:
-    """gloo's threads free tensors, whose memory is Python's; without Python that is SIGABRT."""
+def test_ranks_leave_the_group_before_their_interpreters_end(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    """gloo's threads free tensors, whose memory is Python's; after Python's end that is SIGABRT."""
     tell = (
         "import atexit, os, pathlib\n"
         "def tell():\n"
@@ -361,7 +361,7 @@ def _alive(pid: int) -> bool:
 
 
 def platform_attempt(run: Path, **orders: object) -> Path:
-    """An attempt's folder as the platform makes it."""
+    """Make an attempt's folder as the platform does."""
     attempt = run / "attempt-1"
     attempt.mkdir()
     (attempt / layout.LAUNCH).write_text(json.dumps({"run_id": "r", "attempt": 1}))
@@ -409,7 +409,7 @@ def test_stop_does_not_save(tmp_path: Path, corpus: Path, data: Path) -> None:
     assert records(attempt, "stopping")[0]["reason"] == "prune"
 
 
-def test_a_cancel_is_a_cancel_though_the_save_under_way_fails(
+def test_cancel_wins_over_a_failed_save_in_progress(
     tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     run = make_run(tmp_path / "run", corpus, steps=MANY, checkpoint={"every": 5})
@@ -503,7 +503,7 @@ def test_a_full_disk_fails_the_run_with_that_reason(
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_misspelt_field_is_named_with_its_neighbour(
+def test_misspelt_field_is_named_with_the_nearest_one(
     tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     run = make_run(tmp_path / "run", corpus, optimizer={"learning_rate": 1e-3})
@@ -526,9 +526,7 @@ def test_an_attempt_is_not_used_twice(undisturbed: Path, data: Path) -> None:
     assert records(undisturbed, "finished")[0]["outcome"] == "completed"
 
 
-def test_cuda_where_there_is_none_is_said_before_any_work(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
+def test_missing_cuda_is_reported_before_any_work(tmp_path: Path, corpus: Path, data: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -537,7 +535,7 @@ def test_cuda_where_there_is_none_is_said_before_any_work(
     assert "torch sees no CUDA GPU here" in fails(run, data)
 
 
-def test_a_batch_that_ranks_cannot_share_is_said(tmp_path: Path, corpus: Path, data: Path) -> None:
+def test_batch_that_ranks_cannot_share_is_refused(tmp_path: Path, corpus: Path, data: Path) -> None:
     run = make_run(tmp_path / "run", corpus, batch={"sequences": 3, "sequence_length": 64})
     with training(run, ranks=2, data=data) as process:
         code, _ = finish(process)
@@ -547,7 +545,7 @@ def test_a_batch_that_ranks_cannot_share_is_said(tmp_path: Path, corpus: Path, d
     assert "3 sequences a step cannot be shared by 2 ranks" in finished["message"]
 
 
-def test_a_rank_that_fails_alone_ends_the_others_and_gives_the_cause(
+def test_failure_of_one_rank_ends_the_others_and_is_the_reported_cause(
     tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     run = make_run(tmp_path / "run", corpus, steps=MANY)

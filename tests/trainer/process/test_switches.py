@@ -1,6 +1,6 @@
-"""Each technique, switched on in the YAML file alone, trains; and the default stays as it was.
+"""Each technique trains when it is switched on in the YAML file, and the default does not change.
 
-That a switch which changes no loss is connected at all is held by tests/trainer/test_assemble.py.
+tests/trainer/test_assemble.py checks that switches which change no loss have an effect at all.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ NEEDS = {"emulated FP8": "torchao"}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared once, shared by these runs."""
+    """Folder of prepared data, shared by these runs."""
     return tmp_path_factory.mktemp("prepared")
 
 
@@ -111,7 +111,7 @@ def trained(
 
 
 @pytest.mark.parametrize("switch", SAME)
-def test_a_switch_of_how_it_is_computed_changes_no_loss(
+def test_switches_of_how_to_compute_change_no_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     attempt = trained(tmp_path, corpus, data, **SAME[switch])
@@ -119,7 +119,7 @@ def test_a_switch_of_how_it_is_computed_changes_no_loss(
 
 
 @pytest.mark.parametrize("switch", OTHER)
-def test_a_switch_of_what_is_trained_makes_another_training(
+def test_switches_of_what_to_train_change_the_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     if switch in NEEDS and importlib.util.find_spec(NEEDS[switch]) is None:
@@ -145,13 +145,11 @@ RESUMED = {
 
 
 EAGER = 'import torch\ntorch.compiler.set_stance("force_eager")\n'
-"""torchao compiles its step, which takes long; the numbers are the same without."""
+"""torchao compiles its step, which is slow; the numbers are the same without."""
 
 
 @pytest.mark.parametrize("switch", RESUMED)
-def test_a_killed_run_goes_on_bitwise(
-    switch: str, tmp_path: Path, corpus: Path, data: Path
-) -> None:
+def test_killed_run_resumes_bitwise(switch: str, tmp_path: Path, corpus: Path, data: Path) -> None:
     if switch in {"bitsandbytes", "torchao"} and importlib.util.find_spec(switch) is None:
         pytest.skip(f"{switch} is not installed")
     eager = EAGER if switch == "torchao" else ""
@@ -186,9 +184,7 @@ def judgements(attempt: Path) -> dict[str, torch.Tensor]:
     return read_tensors(newest, read_manifest(newest), "updates")
 
 
-def test_an_fp16_scale_that_is_too_high_comes_down(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
+def test_too_high_fp16_scale_is_lowered(tmp_path: Path, corpus: Path, data: Path) -> None:
     scale = {"compute": "fp16", "loss_scale": {"initial": 2.0**30}}
     attempt = trained(tmp_path, corpus, data, steps=30, precision=scale)
     skipped = series("train/skipped_steps", attempt)
@@ -201,7 +197,7 @@ def test_an_fp16_scale_that_is_too_high_comes_down(
 # --- what a run tells, and what it is looked at with -----------------------------------------
 
 
-def test_diagnostics_come_at_their_intervals_and_change_nothing(
+def test_diagnostics_are_logged_at_their_intervals_and_change_nothing(
     tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     watched = {
@@ -238,7 +234,7 @@ def test_a_profile_of_some_steps_is_written(
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_a_deterministic_run_computes_with_what_is_deterministic(
+def test_deterministic_run_uses_deterministic_algorithms(
     deterministic: bool, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     found = tmp_path / "found.json"
@@ -269,13 +265,13 @@ atexit.register(tell)
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) -> Path:
-    """Whose gradients are sent as they are."""
+    """An attempt without compression."""
     folder = tmp_path_factory.mktemp("two-ranks")
     return trained(folder, corpus, data, ranks=2, parallel={"static_graph": True})
 
 
 @pytest.mark.parametrize("compression", ["bf16", "fp16"])
-def test_ranks_that_compress_gradients_round_them_and_train_alike(
+def test_ranks_that_compress_gradients_train_alike(
     compression: str, tmp_path: Path, two_ranks: Path, corpus: Path, data: Path
 ) -> None:
     how = {"compression": compression, "static_graph": True}
@@ -293,11 +289,11 @@ def test_a_static_graph_with_accumulation_is_refused(
     with training(run, data=data) as process:
         code, said = finish(process)
     assert code == 1
-    assert "parallel.static_graph does not go with gradient accumulation" in said
+    assert "parallel.static_graph cannot be combined with gradient accumulation" in said
     assert records(run / "attempt-1", "finished")[0]["cause"] == "bad_config"
 
 
-def test_what_was_trained_is_exported_from_the_command_line(plain: Path, tmp_path: Path) -> None:
+def test_command_line_exports_a_trained_model(plain: Path, tmp_path: Path) -> None:
     done = run_forked("lehr_trainer", "export", plain.parent, tmp_path, environment=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}

@@ -1,4 +1,4 @@
-"""A20: what fp16 compression loses is counted, and told as a metric."""
+"""Values lost to fp16 compression are counted and logged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.models import build_model
-from lehr_trainer.models.documents import reading
+from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.runtime.compression import compress_gradients, overflow_count
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.update_step import UpdateStep
@@ -38,7 +38,7 @@ def test_values_that_overflow_fp16_are_counted_over_steps(alone) -> None:
 
 
 @pytest.mark.parametrize(("step", "told"), [(1, False), (2, True)])
-def test_the_count_is_a_metric_of_the_steps_that_are_logged(step: int, told: bool) -> None:
+def test_overflow_count_is_logged_at_logged_steps(step: int, told: bool) -> None:
     config = TrainConfig.model_validate(
         {
             "model": "tiny",
@@ -51,16 +51,16 @@ def test_the_count_is_a_metric_of_the_steps_that_are_logged(step: int, told: boo
     cpu = torch.device("cpu")
     model = build_model(LlamaConfig(**MODEL_PRESETS["tiny"].values), device=cpu, seed=0)
     count = torch.tensor(7)
-    insight = DiagnosticsLogger(
+    diagnostics_logger = DiagnosticsLogger(
         config,
         model,
-        read=reading(None),
+        make_input=make_input_fn(None),
         precision=Precision.choose(config.precision, cpu),
         is_rank0=True,
         compression_overflows=count,
     )
     tokens = torch.zeros(1, 8, dtype=torch.int64)
-    values = insight.after_update(
+    values = diagnostics_logger.after_update(
         step, UpdateStep(cpu), (tokens, tokens), lambda *_: torch.zeros(())
     )
     assert ("train/compression_overflows" in values) is told

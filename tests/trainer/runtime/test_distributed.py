@@ -1,4 +1,4 @@
-"""A20: what is sent when, and what ranks tell each other, in a group of one process."""
+"""Communication of ranks, in a process group of one."""
 
 # No postponed annotations: DDP looks at those of a hook.
 
@@ -18,7 +18,7 @@ from lehr_trainer.runtime.distributed import Ranks
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[Ranks]:
-    """Alone, and yet with a process group, so that the ways of many ranks are taken."""
+    """A single process with a process group, so that the code for many ranks runs."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield Ranks(0, 1, torch.device("cpu"), dist.new_group(backend="gloo"))
@@ -54,19 +54,19 @@ def test_accumulating_micro_batches_send_nothing_and_the_last_sends_all(ranks: R
         assert step == 0 or len(sent) > 2, "1 MB buckets go one after another"
 
 
-def test_alone_a_model_is_not_wrapped() -> None:
+def test_single_process_does_not_wrap_the_model() -> None:
     model = torch.nn.Linear(2, 2)
     alone = Ranks(0, 1, torch.device("cpu"))
     assert alone.wrap_ddp(model, ParallelConfig()) is model
 
 
-def test_words_survive_the_way(ranks: Ranks) -> None:
+def test_text_of_every_rank_is_gathered_unchanged(ranks: Ranks) -> None:
     assert ranks.on_rank0(lambda: {"a": [1, None, "π"]}) == {"a": [1, None, "π"]}
     assert ranks.gather_text("π ≠ 3") == ["π ≠ 3"]
-    assert ranks.largest([3, -1]) == [3, -1]
+    assert ranks.all_reduce_max([3, -1]) == [3, -1]
 
 
-def test_an_error_of_rank_0_is_raised_as_itself(ranks: Ranks) -> None:
+def test_error_of_rank_0_is_raised_on_every_rank(ranks: Ranks) -> None:
     def fail() -> None:
         raise DiskFull("no space left")
 
@@ -74,38 +74,38 @@ def test_an_error_of_rank_0_is_raised_as_itself(ranks: Ranks) -> None:
         ranks.on_rank0(fail)
 
 
-def test_leaving_waits_for_the_others_and_lets_the_group_go(
+def test_destroy_waits_for_other_ranks_and_releases_the_group(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(dist, "barrier", lambda group: asked.append(group is ranks.words))
-    ranks.leave()
+    monkeypatch.setattr(dist, "barrier", lambda group: asked.append(group is ranks.cpu_group))
+    ranks.destroy()
     assert asked == [True]
-    assert ranks.words is None
+    assert ranks.cpu_group is None
     assert not dist.is_initialized()
 
 
-def test_a_rank_that_is_gone_already_does_not_spoil_what_is_done(
+def test_rank_that_has_ended_does_not_make_destroy_fail(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def gone(**_: object) -> None:
         raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
 
     monkeypatch.setattr(dist, "barrier", gone)
-    ranks.leave()
+    ranks.destroy()
     assert "another rank had already ended" in capsys.readouterr().err
     assert not dist.is_initialized()
 
 
-def test_ranks_that_a_signal_struck_apart_do_not_wait_for_each_other(
+def test_interrupted_ranks_do_not_wait_for_each_other(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dist, "barrier", lambda **_: pytest.fail("it would wait for ever"))
-    ranks.leave(together=False)
+    ranks.destroy(together=False)
     assert not dist.is_initialized()
 
 
-def test_a_device_that_is_not_there_is_a_bad_config(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_device_is_a_bad_config(monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     monkeypatch.delenv("WORLD_SIZE", raising=False)

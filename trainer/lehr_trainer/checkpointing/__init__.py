@@ -1,1 +1,1 @@
-"""Saving, loading, retaining and resuming from checkpoints."""
+"""Checkpoints: saving, loading, retention and resuming."""

@@ -1,4 +1,4 @@
-"""One piece of work beside the training loop, at most one at a time; its error is kept for it."""
+"""One task at a time beside the training loop; its error is kept until somebody asks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 
 
 class Background:
-    """A thread, not a process: hashing and writing let go of the interpreter lock."""
+    """Runs tasks on a thread, not a process: hashing and writing release the interpreter lock."""
 
     def __init__(self, device: torch.device) -> None:
-        """No thread yet; the first piece of work starts it.
+        """Prepare; the thread starts with the first task.
 
         Args:
             device: this rank's.
@@ -23,7 +23,7 @@ class Background:
 
     @property
     def failed(self) -> bool:
-        """Whether the work has ended in an error that nobody was told of."""
+        """Whether the task has failed and its error has not been raised yet."""
         work = self._work
         return work is not None and work.done() and work.exception() is not None
 
@@ -32,7 +32,7 @@ class Background:
         return self._work is not None and not self._work.done()
 
     def start(self, act: Callable[[], object]) -> None:
-        """Do ``act``, once what was under way has ended.
+        """Start ``act`` once the previous task has ended.
 
         Raises:
             Exception: the one in which that ended.
@@ -43,7 +43,7 @@ class Background:
         self._work = self._pool.submit(act)
 
     def wait(self) -> None:
-        """Until nothing is under way.
+        """Wait for the task to end.
 
         Raises:
             Exception: the one in which it ended; it is told once.
@@ -53,7 +53,7 @@ class Background:
             work.result()
 
     def end_within(self, seconds: float) -> BaseException | str | None:
-        """For a process that ends anyway: wait, but not for ever.
+        """Wait for the task, but not forever: for a process that ends anyway.
 
         Returns:
             What is wrong with what was under way, if anything is.
@@ -67,5 +67,5 @@ class Background:
 
     def _enter_thread(self) -> None:
         if self._device.type == "cuda":
-            # Pinning memory would otherwise open a context on GPU 0 from every rank.
+            # Otherwise pinning memory would open a context on GPU 0 from every rank.
             torch.cuda.set_device(self._device)

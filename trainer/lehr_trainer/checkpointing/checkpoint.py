@@ -1,8 +1,8 @@
-"""A checkpoint is a folder that is whole or not there: tensors in safetensors, all else JSON.
+"""A checkpoint: a folder that is either complete or absent, safetensors and JSON only.
 
-Writing: ``step-N.tmp/``; each file written, hashed and fsynced; ``manifest.json`` (size and
-SHA-256 of each file) last; rename; fsync of the parent. Nothing is ever overwritten, and
-nothing that is read is unpickled, so a planted pickle is bytes that do not parse.
+It is written as ``step-N.tmp/``: each file is written, hashed and fsynced; ``manifest.json`` (size
+and SHA-256 of each file) comes last; then rename, and fsync of the parent. Nothing is ever
+overwritten. Nothing is unpickled when read, so a planted pickle is only bytes that do not parse.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 FILE_BYTES = 2 * 10**9
-"""Tensors of one kind are spread over files of about this size, written side by side."""
+"""Tensors of one kind are spread over files of about this size, written in parallel."""
 
 _WRITERS = 8
 
@@ -66,7 +66,7 @@ class Written:
     directory: Path
     manifest: Manifest
     digest: str
-    """SHA-256 of manifest.json, and so of everything that it lists."""
+    """SHA-256 of manifest.json, and thereby of every file in it."""
 
 
 # --- writing -------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _write_tensors(
         for index, part in enumerate(parts, start=1):
             place = f"-{index:05d}-of-{len(parts):05d}" if len(parts) > 1 else ""
             files[f"{kind}{place}.safetensors"] = part
-    # Hashing and writing let go of the interpreter lock.
+    # Hashing and writing release the interpreter lock.
     with ThreadPoolExecutor(max_workers=_WRITERS) as pool:
         entries = pool.map(
             lambda name: _write_safetensors(directory / name, files[name]), list(files)
@@ -143,8 +143,8 @@ def _write_tensors(
 def _parts(named: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     parts: list[dict[str, Tensor]] = [{}]
     size = 0
-    # In one order whatever made the state, so that equal states have equal digests (a resumed
-    # optimizer holds its tensors in another order); wide types first, as safetensors aligns them.
+    # A fixed order, so that equal states have equal digests (a resumed optimizer holds its tensors
+    # in another order); wide types first, as safetensors aligns them.
     for name, tensor in sorted(named.items(), key=lambda item: (-item[1].element_size(), item[0])):
         if parts[-1] and size + tensor.nbytes > FILE_BYTES:
             parts.append({})
@@ -155,10 +155,10 @@ def _parts(named: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
 
 
 def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
-    """The safetensors format, written by hand.
+    """Write the safetensors format by hand.
 
-    That way the digest is of what was meant, not of what came back from a disk; no second copy
-    of everything is held; and a full disk is an ``OSError`` with its number.
+    The library offers none of this: the digest is of the data in memory, not of data read back from
+    a disk; no second copy of everything is held; and a full disk is an ``OSError`` with its number.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -190,7 +190,7 @@ def _write_bytes(path: Path, content: bytes) -> FileEntry:
 
 
 class _HashedFile:
-    """A new file, hashed as it is written and on the disk when it is closed."""
+    """A new file that is hashed as it is written, and fsynced when it is closed."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb", buffering=0)
@@ -221,7 +221,7 @@ class _HashedFile:
 
 
 def verify(directory: Path) -> Manifest:
-    """Check that every file is what the manifest says and parses as what it should be.
+    """Check that every file matches the manifest and parses.
 
     Raises:
         BadCheckpoint: the first thing that is wrong.
@@ -259,7 +259,7 @@ def _verify_file(path: Path, entry: FileEntry) -> None:
 
 
 def open_tensors(path: Path) -> Any:
-    """An open safetensors file.
+    """Open a safetensors file.
 
     Raises:
         BadCheckpoint: it is something else, such as a pickle.
@@ -278,7 +278,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_tensors(directory: Path, manifest: Manifest, kind: str) -> dict[str, Tensor]:
-    """All tensors of one kind, mapped from disk rather than read."""
+    """Map all tensors of one kind from disk, without reading them."""
     tensors: dict[str, Tensor] = {}
     for name in manifest.files:
         if name == f"{kind}.safetensors" or name.startswith(f"{kind}-"):

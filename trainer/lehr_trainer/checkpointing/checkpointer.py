@@ -1,8 +1,8 @@
-"""Saving a run: every rank takes part, rank 0 writes, says so, and removes what is not kept.
+"""Saving of a run: every rank takes part; rank 0 writes, records it, and applies retention.
 
-Weights and optimizer are the same on all ranks, so rank 0 alone writes them. In the background,
-unless told otherwise: then the loop waits only for a copy of the state to be taken. What is
-written is the same, by the same code, either way.
+Weights and optimizer are the same on all ranks, so rank 0 alone writes them. By default it writes
+in the background: the loop waits only until the state is copied. The same code writes the same
+files either way.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.update_step import UpdateStep
 
 WAIT_WHEN_FAILING_S = 15.0
-"""How long a process that fails waits for a save under way: torchrun kills it after 30 s."""
+"""Longest that a failing process waits for a save in progress: torchrun kills it after 30 s."""
 
 
 @dataclass(frozen=True)
 class _Save:
-    """All there is to one save, but for the tensors."""
+    """Everything about one save except the tensors."""
 
     manifest: checkpoint.Manifest
     state: dict[str, Any]
@@ -50,46 +50,48 @@ class _Save:
 class Checkpointer:
     def __init__(
         self,
-        session: RunContext,
+        context: RunContext,
         data: PreparedData,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        updates: UpdateStep,
+        update_step: UpdateStep,
     ) -> None:
-        self._session, self._data = session, data
-        self._model, self._optimizer, self._updates = model, optimizer, updates
-        self._policy = session.config.checkpoint
+        self._context, self._data = context, data
+        self._model, self._optimizer, self._update_step = model, optimizer, update_step
+        self._policy = context.config.checkpoint
         self._asynchronous = self._policy.asynchronous
-        self._background = Background(session.ranks.device)
-        self._copy = HostCopy(session.ranks.device)
-        self._attended = False
+        self._background = Background(context.ranks.device)
+        self._copy = HostCopy(context.ranks.device)
+        self._reserved = False
 
     # --- for the loop ------------------------------------------------------------------------
 
-    def attend(self) -> bool:
-        """Between two steps: whether a save has failed in the background (known to rank 0 alone).
+    def poll(self) -> bool:
+        """Return whether a save has failed in the background (only rank 0 knows).
 
-        After the first step, when all state exists, the memory for its copies is made ready.
+        The loop calls this after each step. After the first one, when all state exists, memory for
+        its copy is reserved.
         """
-        if not self._attended:
-            self._attended = True
-            if self._asynchronous and self._will_save and self._session.ranks.is_main:
-                wanted = layout_of(self._tensors())
-                self._background.start(lambda: self._make_room(wanted))
+        if not self._reserved:
+            self._reserved = True
+            if self._asynchronous and self._will_save and self._context.ranks.is_main:
+                copy_layout = layout_of(self._tensors())
+                self._background.start(lambda: self._make_room(copy_layout))
         return self._background.failed
 
     def save(
         self, progress: TrainProgress, reason: str, val_loss: float | None, *, final: bool = False
     ) -> None:
-        """Save the run as it is now. Every rank has to call it.
+        """Save the run as it is now. Every rank must call it.
 
-        Returns when the checkpoint is complete if saves are not asynchronous or this is the
-        ``final`` one; else once the state is copied, which waits for a save under way.
+        A blocking save, or a ``final`` one, returns when the checkpoint is complete. An
+        asynchronous save returns once the state is copied, after waiting for an earlier save in
+        progress.
 
         Raises:
             DiskFull: on every rank, for this save or the one before.
         """
-        began, ranks = time.perf_counter(), self._session.ranks
+        began, ranks = time.perf_counter(), self._context.ranks
         generators = ranks.gather_text(state.save_generators())
         ranks.on_rank0(
             lambda: self._save(progress, reason, val_loss, generators, began, final=final)
@@ -101,7 +103,7 @@ class Checkpointer:
         Raises:
             DiskFull: on every rank, where that save met it.
         """
-        self._session.ranks.on_rank0(self._background.wait)
+        self._context.ranks.on_rank0(self._background.wait)
 
     def discard_pending_save(self) -> None:
         """Wait for the save in progress, if any. Every rank must call it.
@@ -111,25 +113,25 @@ class Checkpointer:
         try:
             self.wait()
         except DiskFull as error:
-            self._session.say(f"warning: {error}")
-            self._session.events.write(
+            self._context.log(f"warning: {error}")
+            self._context.events.write(
                 Warning_(time=time.time(), code="save_failed", message=str(error))
             )
 
     def end(self) -> None:
-        """For a process that is failing of something else: a save under way may come to its end."""
+        """Wait a limited time for the save in progress; the process fails for another reason."""
         problem = self._background.end_within(WAIT_WHEN_FAILING_S)
         if problem is not None:
-            self._session.say(f"warning: the save in progress failed: {problem}")
+            self._context.log(f"warning: the save in progress failed: {problem}")
 
     @property
     def saving(self) -> bool:
-        """Whether a save is under way in the background (known to rank 0 alone)."""
+        """Whether a save is in progress in the background (only rank 0 knows)."""
         return self._background.busy
 
     @property
     def copy_bytes(self) -> int:
-        """Of host memory that the state's copy takes; 0 before there is one."""
+        """Bytes of host memory that the copy of the state takes; 0 before there is one."""
         return self._copy.nbytes
 
     # --- rank 0 ------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ class Checkpointer:
     @property
     def _will_save(self) -> bool:
         policy = self._policy
-        return policy.every > 0 or (policy.keep_best and self._session.config.validation.every > 0)
+        return policy.every > 0 or (policy.keep_best and self._context.config.validation.every > 0)
 
     def _save(
         self,
@@ -156,7 +158,7 @@ class Checkpointer:
                 step=progress.step, tokens=progress.tokens, val_loss=val_loss, reason=reason
             ),
             state.describe(
-                progress, self._session.config, self._data, environment.versions(), generators
+                progress, self._context.config, self._data, environment.versions(), generators
             ),
             began,
             waited_s=time.perf_counter() - before,
@@ -170,36 +172,36 @@ class Checkpointer:
         self._background.start(lambda: self._complete(save, copied, blocked_s))
 
     def _tensors(self) -> Tensors:
-        return state.all_tensors(self._model, self._optimizer, self._updates)
+        return state.all_tensors(self._model, self._optimizer, self._update_step)
 
-    def _make_room(self, wanted: Layout) -> bool:
-        """Whether there is room for a copy; where there is none, saves block from now on."""
+    def _make_room(self, copy_layout: Layout) -> bool:
+        """Reserve memory for a copy; returns False if there is too little, and then saves block."""
         try:
-            self._copy.reserve(wanted)
+            self._copy.reserve(copy_layout)
         except TooLittleMemory as error:
             self._asynchronous = False
             message = (
                 f"{error}, so the loop waits for each save until it is written; "
                 "checkpoint.asynchronous: false does the same without this warning"
             )
-            self._session.say(f"warning: {message}")
-            self._session.events.write(
+            self._context.log(f"warning: {message}")
+            self._context.events.write(
                 Warning_(time=time.time(), code="saves_block", message=message)
             )
             return False
         return True
 
     def _complete(self, save: _Save, tensors: Tensors, blocked_s: float | None = None) -> None:
-        """Write it and say so; then what need not be kept any longer goes.
+        """Write the checkpoint, record it, and remove checkpoints that are no longer kept.
 
         Args:
             save: what it is of.
             tensors: its state, which nobody may change meanwhile.
             blocked_s: how long the loop waited for it; None while it waits.
         """
-        run_dir = self._session.place.run_dir
+        run_dir = self._context.place.run_dir
         written = checkpoint.write_checkpoint(
-            layout.checkpoint_dir(self._session.place.attempt_dir, save.manifest.step),
+            layout.checkpoint_dir(self._context.place.attempt_dir, save.manifest.step),
             tensors=tensors,
             documents={"state": save.state},
             manifest=save.manifest,
@@ -207,7 +209,7 @@ class Checkpointer:
         seconds = time.perf_counter() - save.began
         manifest = written.manifest
         path = str(written.directory.relative_to(run_dir))
-        self._session.events.write(
+        self._context.events.write(
             Checkpoint(
                 time=time.time(),
                 step=manifest.step,
@@ -221,18 +223,18 @@ class Checkpointer:
                 waited_s=save.waited_s,
             )
         )
-        self._session.events.fsync()
+        self._context.events.fsync()
         beside = "" if blocked_s is None else f"; training waited {blocked_s:.2f} s"
-        self._session.say(
+        self._context.log(
             f"step {manifest.step}  saved {path} ({manifest.reason}, {seconds:.2f} s{beside})"
         )
         self._prune()
 
     def _prune(self) -> None:
-        place = self._session.place
+        place = self._context.place
         spare = read_orders(place.attempt_dir / layout.ORDERS).keep
         for gone in retention.prune(place.run_dir, place.attempt, self._policy, spare=spare):
-            self._session.events.write(
+            self._context.events.write(
                 CheckpointRemoved(
                     time=time.time(),
                     step=gone.step,

@@ -1,4 +1,4 @@
-"""Which checkpoint an attempt goes on from: the newest that verifies, and what was passed over."""
+"""Choice of the checkpoint to resume from: the newest that verifies; skipped ones are listed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ResumeChoice:
 
 
 def choose_checkpoint(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> ResumeChoice:
-    """The first candidate that verifies.
+    """Choose the first candidate that verifies.
 
     Raises:
         BadCheckpoint: one was pinned, and neither it nor an older one verifies.
@@ -42,7 +42,7 @@ def choose_checkpoint(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> Res
 
 
 def _candidates(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> list[Path]:
-    """Newest first: by attempt, then by step."""
+    """List checkpoints, newest first: by attempt, then by step."""
     if note.resume == "never" or (note.resume == "pinned" and note.resume_from is None):
         return []
     this = layout.attempt_number(attempt_dir) or 0

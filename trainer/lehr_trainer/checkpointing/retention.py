@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, and how the others go."""
+"""Retention: which checkpoints are kept, and how the others are removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Held:
 
 
 def held_checkpoints(run_dir: Path, attempt: int) -> list[Held]:
-    """Those of ``attempt`` and of earlier ones, oldest first: by attempt, then by step."""
+    """List checkpoints of ``attempt`` and earlier ones, oldest first: by attempt, then by step."""
     held = []
     for folder in layout.attempts(run_dir):
         if (layout.attempt_number(folder) or 0) > attempt:
@@ -38,7 +38,7 @@ def held_checkpoints(run_dir: Path, attempt: int) -> list[Held]:
 
 
 def superfluous(held: Sequence[Held], policy: CheckpointConfig) -> list[Held]:
-    """What the policy does not keep of ``held`` (oldest first)."""
+    """Select the checkpoints of ``held`` (oldest first) that the policy does not keep."""
     kept = set(held[-policy.keep_last :])
     scored = [one for one in held if one.val_loss is not None]
     if policy.keep_best and scored:
@@ -51,12 +51,10 @@ def superfluous(held: Sequence[Held], policy: CheckpointConfig) -> list[Held]:
 def prune(
     run_dir: Path, attempt: int, policy: CheckpointConfig, *, spare: Collection[str] = ()
 ) -> list[Held]:
-    """Remove what the policy does not keep; returns what went.
+    """Remove the checkpoints that the policy does not keep; returns them.
 
-    ``spare`` are folders, relative to the run directory, that stay all the same.
-
-    Nothing goes when a later attempt exists: this one has been replaced, and the later one may
-    be reading any of these.
+    ``spare`` are folders, relative to the run directory, that are kept in any case. Nothing is
+    removed if a later attempt exists: it has replaced this one, and may be reading any of these.
     """
     newest = max((layout.attempt_number(p) or 0 for p in layout.attempts(run_dir)), default=0)
     if newest > attempt:
@@ -65,7 +63,7 @@ def prune(
     held = held_checkpoints(run_dir, attempt)
     gone = [one for one in superfluous(held, policy) if one.path not in spared]
     for one in gone:
-        # Without its manifest it is no checkpoint any more, so a crash leaves none that is half.
+        # Without a manifest it is no longer a checkpoint, so a crash leaves no half-removed one.
         (one.path / layout.MANIFEST).unlink()
         shutil.rmtree(one.path)
     _remove_leftovers(run_dir, attempt)
@@ -73,7 +71,7 @@ def prune(
 
 
 def _remove_leftovers(run_dir: Path, attempt: int) -> None:
-    """What earlier attempts were writing or removing when they died."""
+    """List the folders that earlier attempts were writing or removing when they died."""
     for folder in layout.attempts(run_dir):
         if (layout.attempt_number(folder) or 0) >= attempt:
             return

@@ -1,11 +1,11 @@
-"""A copy of a run's state in host memory: taken between two steps, written while they go on.
+"""Copy of a run's state in host memory: taken between two steps, written during the next ones.
 
-One block of memory, laid out once and used for every save: pages that are already there take a
-copy ten times faster than fresh ones, and a GPU copies into them by itself where they are pinned.
+One block of memory is laid out once and used for every save: copying into pages that exist is ten
+times faster than into fresh ones, and a GPU copies into pinned pages by itself.
 
-``torch.distributed.checkpoint.async_save`` has a stager of its own. It makes a deep copy, of whole
-storages (of a small view, too), in fresh memory the first time, and fails on torchao's 8-bit
-states. Here the state has been taken apart into plain tensors before, and copying them is all.
+``torch.distributed.checkpoint.async_save`` has its own stager. It makes a deep copy of whole
+storages (even for a small view), in fresh memory the first time, and fails on torchao's 8-bit
+states. Here the state has been taken apart into plain tensors before, so copying them is enough.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch import Tensor
 from lehr_trainer.data.tokens import free_memory
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
-"""For each kind (``model``, ``optimizer``) its tensors by name."""
+"""Tensors by name, for each kind (``model``, ``optimizer``)."""
 
 Layout = tuple[tuple[str, str, torch.dtype, torch.Size, int], ...]
 """Kind, name, type, shape and bytes of each tensor."""
 
 _ALIGNMENT = 64
 _MOST_OF_FREE = 0.9
-"""Share of the free memory that the copy may take: batches and page cache want some too."""
+"""Share of free memory that the copy may take: batches and the page cache need some too."""
 
 
 class TooLittleMemory(Exception):
@@ -48,10 +48,10 @@ def layout_of(tensors: Tensors) -> Layout:
 
 
 class HostCopy:
-    """Room for one copy. Not for two threads at a time."""
+    """Memory for one copy. Not thread-safe."""
 
     def __init__(self, device: torch.device) -> None:
-        """Without room yet.
+        """Create it without memory; ``reserve`` allocates it.
 
         Args:
             device: where the state is.
@@ -66,7 +66,7 @@ class HostCopy:
         return self._block.nbytes
 
     def reserve(self, layout: Layout) -> None:
-        """Have room for tensors of this layout; nothing happens where there is.
+        """Allocate memory for tensors of this layout, unless that has been done.
 
         Raises:
             TooLittleMemory: there is not enough that is free.
@@ -106,9 +106,9 @@ class HostCopy:
         return self._views
 
     def _settle(self) -> None:
-        """Let the system hand the pages out now rather than in the midst of a copy."""
+        """Touch every page, so that the system provides it now rather than during a copy."""
         if self._device.type == "cuda" and self._block.nbytes:
-            # Registered, not allocated as pinned: that would round up to a power of two.
+            # Registered, not allocated as pinned memory: that would round up to a power of two.
             runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             place, size = self._block.data_ptr(), self._block.nbytes
             torch.cuda.check_error(int(runtime.cudaHostRegister(place, size, 0)))

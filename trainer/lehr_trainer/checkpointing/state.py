@@ -1,7 +1,7 @@
-"""What a checkpoint holds of a run, and how a run takes it up again.
+"""State that a checkpoint holds of a run, and its restoration.
 
 It has model, optimizer, schedule, data, every random generator, step, best loss, config and
-versions. Schedule and data need no state beyond the step, since both are functions of it.
+versions. Schedule and data are functions of the step, so they need no state of their own.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from lehr_trainer.update_step import UpdateStep
 
 @dataclass
 class TrainProgress:
-    """How far a run has come."""
+    """Progress of a run."""
 
     step: int = 0
-    """Optimizer steps taken; also the whole state of the data order."""
+    """Optimizer steps taken; this is also the whole state of the data order."""
     tokens: int = 0
     best_val_loss: float | None = None
 
     def is_new_best(self, val_loss: float | None) -> bool:
-        """Whether it is the lowest so far, which is remembered; None where nothing was measured."""
+        """Return whether this is the lowest loss so far, and remember it; False for None."""
         best = self.best_val_loss
         is_best = val_loss is not None and (best is None or val_loss < best)
         if is_best:
@@ -51,7 +51,7 @@ def describe(
     versions: dict[str, str],
     generators: list[str],
 ) -> dict[str, Any]:
-    """The JSON part of a checkpoint; ``generators`` are those of each rank."""
+    """Make the JSON part of a checkpoint; ``generators`` has one state for each rank."""
     return {
         "format": 1,
         "step": progress.step,
@@ -75,7 +75,7 @@ def restore(
     *,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    updates: UpdateStep | None = None,
+    update_step: UpdateStep | None = None,
     rank: int,
 ) -> tuple[TrainProgress, dict[str, Any]]:
     """Put a verified checkpoint's state into ``model``, ``optimizer`` and the generators.
@@ -84,7 +84,7 @@ def restore(
         How far it had come, and its JSON part.
 
     Raises:
-        BadCheckpoint: it is of another model or optimizer.
+        BadCheckpoint: it belongs to another model or optimizer.
     """
     manifest = checkpoint.read_manifest(directory)
     document = checkpoint.read_document(directory, "state")
@@ -94,8 +94,8 @@ def restore(
     )
     if "fp8.safetensors" in manifest.files:
         load_fp8_state(model, checkpoint.read_tensors(directory, manifest, "fp8"))
-    if updates is not None and "updates.safetensors" in manifest.files:
-        updates.load(checkpoint.read_tensors(directory, manifest, "updates"))
+    if update_step is not None and "updates.safetensors" in manifest.files:
+        update_step.load(checkpoint.read_tensors(directory, manifest, "updates"))
     try:
         progress = TrainProgress(
             step=int(document["step"]),
@@ -103,7 +103,7 @@ def restore(
             best_val_loss=document["best_val_loss"],
         )
         generators = document["generators"]
-        # A rank that was not there when it was saved keeps the generators that its seed gave it.
+        # A rank that did not exist at the save keeps the generators made from its seed.
         if rank < len(generators):
             restore_generators(generators[rank])
     except (KeyError, TypeError, ValueError) as error:
@@ -112,20 +112,20 @@ def restore(
 
 
 def all_tensors(
-    model: nn.Module, optimizer: torch.optim.Optimizer, updates: UpdateStep
+    model: nn.Module, optimizer: torch.optim.Optimizer, update_step: UpdateStep
 ) -> dict[str, dict[str, Tensor]]:
-    """Every tensor that a checkpoint holds, by kind and name; not copied."""
+    """Collect every tensor that a checkpoint holds, by kind and name; not copied."""
     tensors = {
         "model": model_tensors(model),
         "optimizer": optimizer_tensors(model, optimizer),
-        "updates": updates.state(),
+        "updates": update_step.state(),
     }
     fp8 = fp8_state(model)
     return {**tensors, "fp8": fp8} if fp8 else tensors
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Weights and buffers by name, without what a library may add: Transformer Engine's pickles."""
+    """Collect weights and buffers by name, without Transformer Engine's pickled extras."""
     return {
         name: value
         for name, value in model.state_dict().items()
@@ -139,7 +139,7 @@ def _load_model(directory: Path, model: nn.Module, saved: dict[str, Tensor]) -> 
     for name, own in state.items():
         if own.shape != saved[name].shape:
             raise BadCheckpoint(
-                f"{directory} is of another model: its {name} has shape "
+                f"{directory} belongs to another model: its {name} has shape "
                 f"{tuple(saved[name].shape)}, this model's has {tuple(own.shape)}"
             )
         own.copy_(saved[name])
@@ -149,10 +149,10 @@ def _load_model(directory: Path, model: nn.Module, saved: dict[str, Tensor]) -> 
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state, by ``<parameter>/<what>``: independent of group order."""
+    """Name the optimizer's tensors ``<parameter>/<key>``: independent of group order."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
-        # Sorted: a state that was loaded holds them in another order, but files should be equal.
+        # Sorted, because a loaded state holds them in another order, but files should be equal.
         for what, value in sorted(flat_state(optimizer.state.get(parameter, {})).items()):
             tensors[f"{name}/{what}"] = value
     return tensors
@@ -164,9 +164,9 @@ def _load_optimizer(
     optimizer: torch.optim.Optimizer,
     saved: dict[str, Tensor],
 ) -> None:
-    """Through ``load_state_dict``, which knows where each kind of state has to live.
+    """Load through ``load_state_dict``, which knows where each kind of state belongs.
 
-    Group options such as the learning rate stay as the config says them.
+    Group options such as the learning rate stay as the config sets them.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     own = optimizer.state_dict()
@@ -186,7 +186,7 @@ def _require_same_names(directory: Path, kind: str, own: set[str], saved: set[st
     missing, unknown = sorted(own - saved), sorted(saved - own)
     raise BadCheckpoint(
         f"{directory} does not fit this run's {kind}: "
-        f"it lacks {_some(missing)} and has {_some(unknown)} besides"
+        f"missing tensors: {_some(missing)}; unexpected: {_some(unknown)}"
     )
 
 
@@ -199,11 +199,11 @@ def _some(names: list[str]) -> str:
 
 
 def save_generators() -> str:
-    """Every random generator of this process, as JSON."""
+    """Save every random generator of this process, as JSON."""
     version, numbers, gauss = random.getstate()
     legacy: Any = np.random.get_state()  # noqa: NPY002 - a checkpoint keeps numpy's global generator
     kind, keys, position, has_gauss, cached = legacy
-    # This rank's device only: asking the others would open a context on each of them.
+    # This rank's device only: reading the others would open a context on each of them.
     cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []
     return json.dumps(
         {

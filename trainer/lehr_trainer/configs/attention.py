@@ -1,4 +1,4 @@
-"""Which attention kernel runs, and whether packed documents see each other."""
+"""Attention: which kernel runs, and whether packed documents see each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AttentionConfig(Config):
     """auto: PyTorch's own choice. flash, efficient, cudnn, math: that SDPA kernel and no other.
     fa3, fa4: FlashAttention 3 or 4, from their own packages, in place of PyTorch's flash kernel."""
     document_masking: bool = False
-    """A token sees only its own document of a packed sequence."""
+    """Let a token see only its own document of a packed sequence."""
 
     @field_validator("backend", mode="before")
     @classmethod

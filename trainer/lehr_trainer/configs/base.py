@@ -1,4 +1,4 @@
-"""What every part of the config is made of."""
+"""Base class, types and helpers of every part of the config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Config(BaseModel):
-    """Frozen, and strict about names: a misspelt field is an error, never ignored."""
+    """A frozen model with strict names: a misspelt field is an error, never ignored."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
@@ -21,7 +21,7 @@ class Config(BaseModel):
 
 
 def tagged(tag: str, default: str) -> Callable[[Any], Any]:
-    """For a union told apart by ``tag``: one that is not given is ``default``."""
+    """Make a validator for a union told apart by ``tag``; a missing tag means ``default``."""
 
     def with_tag(raw: Any) -> Any:
         return {tag: default, **raw} if isinstance(raw, dict) else raw
@@ -30,7 +30,7 @@ def tagged(tag: str, default: str) -> Callable[[Any], Any]:
 
 
 def must_name(tag: str) -> Callable[[dict[str, Any]], None]:
-    """For the JSON schema of a union's other members, so that exactly one matches."""
+    """Make a schema change that requires ``tag``, so that exactly one member of a union matches."""
 
     def require(schema: dict[str, Any]) -> None:
         schema["required"] = [tag, *schema.get("required", [])]

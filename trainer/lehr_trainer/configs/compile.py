@@ -1,4 +1,4 @@
-"""torch.compile: what is compiled and how hard it tries."""
+"""torch.compile: what is compiled, and with which mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CompileConfig(Config):
     )
     """reduce-overhead and max-autotune replay CUDA graphs: fewer launches, more memory."""
     fullgraph: bool = False
-    """A break in the graph is an error, not a slower run."""
+    """Treat a break in the graph as an error, not as a slower run."""
 
     @property
     def cuda_graphs(self) -> bool:

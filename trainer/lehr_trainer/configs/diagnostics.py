@@ -10,28 +10,28 @@ from lehr_trainer.configs.base import Config, NonNegativeInt, PositiveInt
 
 
 class SampleConfig(Config):
-    """A text that the model writes, to be read by people."""
+    """A text that the model writes, for people to read."""
 
     every: NonNegativeInt = 500
     """Steps between samples; 0 writes none."""
     prompt: Annotated[str, Field(min_length=1)] = "The meaning of life is "
-    """What each sample goes on from."""
+    """Text that each sample continues."""
     tokens: PositiveInt = 50
-    """How many are sampled."""
+    """Tokens of a sample."""
     temperature: Annotated[float, Field(ge=0)] = 0.8
-    """0 takes the likeliest token each time. The generator is the sample's own, so that writing
-    one changes nothing in the training."""
+    """0 takes the likeliest token each time. A sample has its own random generator, so it changes
+    nothing in the training."""
 
 
 class DiagnosticsConfig(Config):
     log_every: PositiveInt = 1
     """Steps between metrics records."""
     stop_on_nan: bool = True
-    """A loss that is not finite ends the run, naming the last good checkpoint."""
+    """End the run at a loss that is not finite; the error names the last good checkpoint."""
     parts_every: NonNegativeInt = 50
     """Steps between norms, gradient norms and update ratios of the model's parts; 0 for none."""
     quality_every: NonNegativeInt = 100
     """Steps between top1_acc and raw_ce_fp32; 0 for none."""
     quality_tokens: PositiveInt = 2048
-    """How many tokens of the batch those look at (whole sequences, at least one)."""
+    """Tokens of the batch that top1_acc and raw_ce_fp32 use (whole sequences, at least one)."""
     sample: SampleConfig = SampleConfig()

@@ -17,4 +17,4 @@ class Fp8Config(Config):
     """tensorwise, rowwise: torchao, one scale a tensor (fastest) or a row (finer).
     te_delayed: Transformer Engine, scales from past maxima."""
     emulate: bool = False
-    """Compute torchao's recipes without FP8 hardware, slowly: to rehearse on a CPU."""
+    """Compute torchao's recipes without FP8 hardware, slowly: for tests on a CPU."""

@@ -1,10 +1,13 @@
-"""Which cross entropy a run trains with."""
+"""The losses: which there are, and the memory that they take."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 from lehr_trainer.configs.base import Config, PositiveInt
+from lehr_trainer.configs.sizes import BF16, FP32, HeadSize
 
 LossName = Literal[
     "chunked",
@@ -30,3 +33,71 @@ class LossConfig(Config):
     bf16_softmax reproduce known-bad numerics for comparison; do not train with them."""
     chunk_mb: PositiveInt = 1024
     """Bound on the fp32 logits that exist at once (MiB); for chunked."""
+
+    def loss_bytes(self, head: HeadSize) -> int:
+        """Count the most bytes that the head and its cross entropy hold, forward or backward."""
+        return LOSSES[self.name].loss_bytes(self, head)
+
+    @property
+    def runs_on_any_cpu(self) -> bool:
+        return LOSSES[self.name].runs_on_any_cpu
+
+
+@dataclass(frozen=True)
+class LossTraits:
+    """What the planner and the platform must know of a loss, besides its settings."""
+
+    loss_bytes: Callable[[LossConfig, HeadSize], int]
+    runs_on_any_cpu: bool = False
+    """It needs neither a GPU nor a further package."""
+    native_bf16: bool = False
+    """Its products are computed in bf16 on a CPU too, which may have to emulate them."""
+
+
+def _chunked_bytes(config: LossConfig, head: HeadSize) -> int:
+    rows = min(head.tokens, max(1, config.chunk_mb * 2**20 // (FP32 * head.vocabulary)))
+    # Logits and their log-softmax in fp32; the gradient once more in 16 bits.
+    chunk = rows * head.vocabulary * (2 * FP32 + (BF16 if head.half else 0))
+    return chunk + head.gradient_bytes + (BF16 * head.weights if head.half else 0)
+
+
+def _standard_bytes(_config: LossConfig, head: HeadSize) -> int:
+    """Count log-softmax, its gradient and the logits' gradient, all in fp32."""
+    return 3 * FP32 * head.logits + head.operand_bytes
+
+
+def _row_chunks_bytes(_config: LossConfig, head: HeadSize) -> int:
+    # Rows are cut so that a chunk's logits weigh about as much as the hidden states.
+    chunk = 2 * FP32 * head.tokens * head.hidden
+    return chunk + head.gradient_bytes + head.operand_bytes
+
+
+def _cut_bytes(_config: LossConfig, head: HeadSize) -> int:
+    return head.gradient_bytes + head.operand_bytes
+
+
+def _cut_kahan_bytes(_config: LossConfig, head: HeadSize) -> int:
+    """Count each gradient twice: Kahan sums keep a second tensor for what rounding lost."""
+    return 2 * head.gradient_bytes + head.operand_bytes
+
+
+def _in_autocast_bytes(_config: LossConfig, head: HeadSize) -> int:
+    """Count like ``standard``, with bf16 logits that the softmax widens as it reads them."""
+    return (2 * FP32 + (BF16 if head.half else FP32)) * head.logits + head.operand_bytes
+
+
+def _bf16_softmax_bytes(_config: LossConfig, head: HeadSize) -> int:
+    return 4 * BF16 * head.logits + head.operand_bytes
+
+
+LOSSES: dict[LossName, LossTraits] = {
+    "chunked": LossTraits(_chunked_bytes, runs_on_any_cpu=True),
+    "standard": LossTraits(_standard_bytes, runs_on_any_cpu=True),
+    "torch_chunked": LossTraits(_row_chunks_bytes),
+    "liger": LossTraits(_row_chunks_bytes),
+    "cce": LossTraits(_cut_bytes),
+    "cce_fp32": LossTraits(_cut_bytes),
+    "cce_kahan": LossTraits(_cut_kahan_bytes),
+    "in_autocast": LossTraits(_in_autocast_bytes, runs_on_any_cpu=True, native_bf16=True),
+    "bf16_softmax": LossTraits(_bf16_softmax_bytes, runs_on_any_cpu=True, native_bf16=True),
+}

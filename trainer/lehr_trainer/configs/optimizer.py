@@ -1,18 +1,35 @@
-"""The optimizers, and what they cannot do."""
+"""The optimizers: their settings, and the memory that they take."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from lehr_trainer.configs.base import Config, PositiveInt, must_name, tagged
+from lehr_trainer.configs.sizes import FP32, ParameterCounts
 
 Rate = Annotated[float, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class AdamWConfig(Config):
+class BaseOptimizerConfig(Config, ABC):
+    """What the planner needs to know of every optimizer."""
+
+    lr_scales_with_width: ClassVar[bool] = True
+    """Whether the best learning rate goes as 1 / width (muP, arXiv:2203.03466)."""
+
+    @abstractmethod
+    def state_bytes(self, counts: ParameterCounts) -> int:
+        """Count the bytes of state that the optimizer keeps between two steps."""
+
+    @abstractmethod
+    def update_workspace_bytes(self, counts: ParameterCounts) -> int:
+        """Count the most bytes that the update itself allocates, besides gradients and state."""
+
+
+class AdamWConfig(BaseOptimizerConfig):
     """AdamW (Loshchilov and Hutter 2019), moments in fp32."""
 
     name: Literal["adamw"] = "adamw"
@@ -27,8 +44,16 @@ class AdamWConfig(Config):
     fused: bool = True
     """One kernel for all parameters, where the device has it."""
 
+    def state_bytes(self, counts: ParameterCounts) -> int:
+        """Count both moments in fp32."""
+        return 2 * FP32 * counts.total
 
-class EightBitAdamWConfig(Config):
+    def update_workspace_bytes(self, counts: ParameterCounts) -> int:
+        """Count the square roots of all second moments at once; the fused kernel needs none."""
+        return 0 if self.fused else FP32 * counts.total
+
+
+class EightBitAdamWConfig(BaseOptimizerConfig):
     """AdamW whose two moments are kept in 8 bits, quantised by blocks (Dettmers et al. 2021).
 
     Embeddings keep theirs in 32 bits, as the paper found necessary;
@@ -39,7 +64,7 @@ class EightBitAdamWConfig(Config):
 
     name: Literal["adamw8bit"] = "adamw8bit"
     library: Literal["bitsandbytes", "torchao"] = "bitsandbytes"
-    """Whose kernels."""
+    """The library whose kernels are used."""
     lr: Rate = 3e-4
     """Peak learning rate."""
     betas: tuple[Beta, Beta] = (0.9, 0.95)
@@ -49,8 +74,17 @@ class EightBitAdamWConfig(Config):
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     """On matrices only; norms, biases and embeddings are not decayed."""
 
+    def state_bytes(self, counts: ParameterCounts) -> int:
+        """Count both moments: 8 bits and a scale per block; fp32 for embedding and norms."""
+        small = counts.layers + counts.head
+        return 2 * FP32 * counts.total - 2 * (FP32 - 1) * small + small // 32
 
-class MuonConfig(Config):
+    def update_workspace_bytes(self, counts: ParameterCounts) -> int:  # noqa: ARG002 - the face of all optimizers
+        """Count nothing: the kernel decodes moments as it goes."""
+        return 0
+
+
+class MuonConfig(BaseOptimizerConfig):
     """Muon for the matrices of the blocks, AdamW for embedding, head, norms and biases.
 
     Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal
@@ -58,6 +92,8 @@ class MuonConfig(Config):
     """
 
     model_config = ConfigDict(json_schema_extra=must_name("name"))
+
+    lr_scales_with_width: ClassVar[bool] = False
 
     name: Literal["muon"] = "muon"
     lr: Rate = 0.02
@@ -74,25 +110,33 @@ class MuonConfig(Config):
     match_rms_adamw is Moonshot's 0.2 sqrt(max(rows, columns)), under which ``lr`` means what it
     means to AdamW (arXiv:2502.16982)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
-    """On the matrices only."""
+    """Decays the matrices only."""
     embedding_lr: Rate = 3e-4
-    """Of the embeddings, positions included; of the head too when it is tied."""
+    """Peak rate of the embeddings, positions included; of the head too when it is tied."""
     head_lr: Rate | None = None
-    """Of an untied head; embedding_lr if not given. A tied head is the embedding: then it is an
-    error to give another."""
+    """Peak rate of an untied head; embedding_lr if not given. A tied head is the embedding, so
+    another rate is an error."""
     norm_lr: Rate | None = None
-    """Of norms and biases; embedding_lr if not given."""
+    """Peak rate of norms and biases; embedding_lr if not given."""
     betas: tuple[Beta, Beta] = (0.9, 0.95)
-    """Of the AdamW groups."""
+    """Decay of both moments' averages in the AdamW groups."""
     eps: Rate = 1e-8
     """Added to the denominator of the update."""
     fused: bool = True
-    """AdamW as one kernel."""
+    """Run AdamW as one kernel."""
     batch_mb: PositiveInt = 256
     """Matrices of one shape are orthogonalised together, up to this many MiB of bf16."""
 
+    def state_bytes(self, counts: ParameterCounts) -> int:
+        """Count one fp32 momentum for the blocks' matrices, both moments for other parameters."""
+        return 2 * FP32 * counts.total - FP32 * counts.layers
+
+    def update_workspace_bytes(self, counts: ParameterCounts) -> int:  # noqa: ARG002 - the face of all optimizers
+        """Count a batch of matrices: momenta stacked in fp32, and three 16-bit stages of them."""
+        return 5 * self.batch_mb * 2**20
+
     def check_tied(self, *, tie_embeddings: bool) -> None:
-        """One weight cannot have two learning rates.
+        """Check that tied weights, which are one weight, have one learning rate.
 
         Raises:
             ValueError: embedding and head are tied, yet their rates differ.

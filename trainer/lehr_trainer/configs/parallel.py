@@ -25,9 +25,10 @@ class ParallelConfig(Config):
     accumulation, which it does not know."""
 
     def check_accumulation(self, micro_steps: int) -> None:
-        """Raises ValueError where ``static_graph`` meets accumulation."""
+        """Raise ValueError if ``static_graph`` is combined with accumulation."""
         if self.static_graph and micro_steps > 1:
             raise ValueError(
-                f"parallel.static_graph does not go with gradient accumulation ({micro_steps} "
-                "micro-batches a step): set it to false, or batch.micro_batch to a rank's share"
+                "parallel.static_graph cannot be combined with gradient accumulation "
+                f"({micro_steps} micro-batches a step): set it to false, or batch.micro_batch to a "
+                "rank's share"
             )

@@ -62,7 +62,7 @@ MODEL_PRESETS: dict[str, ModelPreset] = {
 
 
 def expand_model_preset(raw: Any) -> Any:
-    """The model's values with its preset, if it names one, written out.
+    """Replace a model's preset, if it names one, by the preset's values.
 
     Raises:
         UnknownPreset: no preset has that name.

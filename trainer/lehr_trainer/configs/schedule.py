@@ -1,4 +1,4 @@
-"""How the learning rate goes over a run: cosine, constant, or warmup-stable-decay."""
+"""Learning-rate schedule of a run: cosine, constant, or warmup-stable-decay."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from lehr_trainer.configs.base import Config, Fraction, NonNegativeInt
 
 
 class ScheduleConfig(Config):
-    """LR at step s (the first is 1), as a factor of the peak.
+    """Learning rate at step s (the first is 1), as a factor of the peak.
 
-    To go on from a checkpoint under another schedule, fork the run with
-    ``starts_after`` at the checkpoint's step: the new schedule, its warmup
-    included, spans the steps that remain.
+    To resume from a checkpoint under another schedule, fork the run with ``starts_after`` at the
+    checkpoint's step: the new schedule, its warmup included, spans the remaining steps.
     """
 
     name: Literal["cosine", "constant", "wsd"] = "cosine"
@@ -46,19 +45,19 @@ class ScheduleConfig(Config):
         return self
 
     def warmup(self, steps: int) -> int:
-        """Warmup steps for a schedule of ``steps`` steps."""
+        """Count the warmup steps of a schedule of ``steps`` steps."""
         if self.warmup_steps is not None:
             return self.warmup_steps
         return round(steps * (0.02 if self.warmup_ratio is None else self.warmup_ratio))
 
     def decay(self, steps: int) -> int:
-        """Steps of wsd's decay for a schedule of ``steps`` steps."""
+        """Count the steps of wsd's decay in a schedule of ``steps`` steps."""
         if self.decay_steps is not None:
             return self.decay_steps
         return round(steps * (0.1 if self.decay_ratio is None else self.decay_ratio))
 
     def check_fits(self, steps: int) -> None:
-        """Raises ValueError where warmup, decay or the start leave no room in ``steps``."""
+        """Raise ValueError if warmup, decay and start do not fit into ``steps``."""
         if self.starts_after >= steps:
             raise ValueError(
                 f"schedule.starts_after {self.starts_after} is not before the run's last step, "

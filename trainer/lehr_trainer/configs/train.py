@@ -1,8 +1,8 @@
-"""What a training run is: the resolved config, pure Pydantic, no torch.
+"""The config of a training run, complete and resolved: pure Pydantic, no torch.
 
-The platform validates a spec with these classes on a machine without torch;
-the trainer builds itself from them. ``TrainConfig`` dumped to YAML is enough
-to repeat a run. Every field has a unit in its name or its description.
+The platform validates a spec with these classes on a machine without torch; the trainer builds
+itself from them. ``TrainConfig`` dumped to YAML is enough to repeat a run. Every field has a unit
+in its name or its description.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class BatchConfig(Config):
         return max([self.sequence_length, *(stage.sequence_length for stage in self.stages)])
 
     def sharing_problem(self, world_size: int) -> str | None:
-        """Why ``world_size`` ranks cannot take equal parts of every step; None if they can."""
+        """Explain why ``world_size`` ranks cannot share every step equally; None if they can."""
         for stage in (None, *self.stages):
             shape = self if stage is None else self._with_length(stage.sequence_length)
             if shape.sequences % world_size:
@@ -197,7 +197,7 @@ class BatchConfig(Config):
         return None
 
     def at(self, step: int, steps: int) -> BatchConfig:
-        """The shape of a step (0 is the first of ``steps``); tokens per step stay the same.
+        """Return the shape of a step (the first is 0); tokens per step never change.
 
         A micro-batch keeps its tokens too, as far as whole sequences allow.
         """
@@ -210,8 +210,9 @@ class BatchConfig(Config):
     def shapes_ahead(
         self, steps: int, world_size: int = 1, *, taken: int = 0
     ) -> list[tuple[int, int]]:
-        """Shapes [B, T] of a rank's forward passes in the steps after ``taken``, each once, in
-        the order in which training meets them.
+        """List the shapes [B, T] of a rank's forward passes in the steps after ``taken``.
+
+        Each is listed once, in the order in which training meets them.
         """
         starts = [round(stage.after * steps) for stage in self.stages]
         shapes: list[tuple[int, int]] = []
@@ -223,7 +224,7 @@ class BatchConfig(Config):
         return shapes
 
     def most_micro_steps(self, steps: int, world_size: int = 1) -> int:
-        """Forward passes of a rank in the step that has most of them."""
+        """Count a rank's forward passes in the step that has most of them."""
         share = self.tokens_per_step // world_size
         return max(share // (b * t) for b, t in self.shapes_ahead(steps, world_size))
 
@@ -252,7 +253,7 @@ class PrecisionConfig(Config):
     tf32: bool = True
     """Let fp32 matmuls run as TF32 where the GPU can."""
     loss_scale: LossScaleConfig = LossScaleConfig()
-    """Of fp16 alone."""
+    """Loss scaling; used with fp16 only."""
     fp8: Fp8Config = Fp8Config()
 
 
@@ -260,17 +261,17 @@ class CheckpointConfig(Config):
     every: NonNegativeInt = 2500
     """Steps between checkpoints; 0 saves only at the end and when stopped."""
     keep_last: Annotated[int, Field(ge=2)] = 2
-    """How many of the newest stay on disk; two, since the newest may be damaged."""
+    """Number of newest checkpoints that stay on disk; two, since the newest may be damaged."""
     keep_best: bool = True
     """Also keep the one with the lowest val/loss."""
     keep_every: NonNegativeInt = 0
-    """Also keep each checkpoint whose step is a multiple of this; 0 keeps none more."""
+    """Also keep each checkpoint whose step is a multiple of this; 0 keeps no others."""
     save_last: bool = True
     """Save after the last step."""
     asynchronous: bool = True
-    """Training waits only until rank 0 has copied the state to host memory; that is written
-    beside the next steps. The copy takes as much memory as a checkpoint has bytes. False waits
-    until the checkpoint is whole."""
+    """Make training wait only until rank 0 has copied the state to host memory; the copy is written
+    during the next steps. It takes as much memory as a checkpoint has bytes. False waits until the
+    checkpoint is complete."""
 
 
 class TrainConfig(Config):
@@ -283,9 +284,9 @@ class TrainConfig(Config):
     steps: PositiveInt
     """Optimizer steps."""
     seed: NonNegativeInt = 0
-    """Of initialisation and data order."""
+    """Seed of initialisation and data order."""
     optimizer: OptimizerConfig = AdamWConfig()
-    """By ``name``: adamw, adamw8bit or muon; adamw if not given."""
+    """Chosen by its ``name``; adamw if not given."""
     schedule: ScheduleConfig = ScheduleConfig()
     loss: LossConfig = LossConfig()
     grad_clip: Annotated[float, Field(ge=0)] = 1.0
@@ -301,7 +302,7 @@ class TrainConfig(Config):
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     profile: ProfileConfig = ProfileConfig()
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto takes CUDA where there is one."""
+    """auto uses CUDA if there is a GPU."""
     deterministic: bool = False
     """Deterministic kernels: bitwise the same run every time, somewhat slower."""
     threads: PositiveInt | None = None

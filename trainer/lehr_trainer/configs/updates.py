@@ -1,4 +1,4 @@
-"""Which gradients become an update: loss scaling for fp16, and steps that are skipped."""
+"""Loss scaling for fp16, and skipped steps."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from lehr_trainer.configs.base import Config, PositiveInt
 
 
 class LossScaleConfig(Config):
-    """fp16 alone: the loss is scaled up so that small gradients do not vanish (Micikevicius et
-    al. 2017); a step whose gradients overflow is skipped and the scale halved.
+    """Loss scaling for fp16: the loss is scaled up so that small gradients do not vanish
+    (Micikevicius et al. 2017). A step whose gradients overflow is skipped, and the scale is halved.
     """
 
     initial: Annotated[float, Field(gt=0)] = 65_536.0
-    """Where the scale begins."""
+    """First value of the scale."""
     growth_interval: PositiveInt = 2000
     """Steps without overflow after which the scale doubles."""
 
 
 class SkipStepConfig(Config):
-    """Skips the update where loss or gradient norm leaps far above the last steps' (as OLMo does).
+    """Skips updates whose loss or gradient norm is far above that of the last steps (as in OLMo).
 
     Off by default: in a sweep it would hide that a learning rate is too high.
     """
@@ -29,6 +29,6 @@ class SkipStepConfig(Config):
     enabled: bool = False
     """Leave out updates whose loss or gradient norm is an outlier."""
     window: Annotated[int, Field(ge=2)] = 128
-    """How many of the last steps' values are looked back on."""
+    """Number of past steps to compare with."""
     sigmas: Annotated[float, Field(gt=0)] = 6.0
-    """A leap is more than so many standard deviations above their mean."""
+    """A spike is more than this many standard deviations above their mean."""

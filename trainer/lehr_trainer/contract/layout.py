@@ -40,13 +40,13 @@ def attempt_dir(run_dir: Path, attempt: int) -> Path:
 
 
 def attempt_number(path: Path) -> int | None:
-    """3 for ``.../attempt-3``; None for anything else."""
+    """Return 3 for ``.../attempt-3``; None for anything else."""
     match = _ATTEMPT.fullmatch(path.name)
     return int(match.group(1)) if match else None
 
 
 def attempts(run_dir: Path) -> list[Path]:
-    """The attempt folders of a run, oldest first."""
+    """List the attempt folders of a run, oldest first."""
     found = [p for p in run_dir.glob("attempt-*") if p.is_dir() and attempt_number(p)]
     return sorted(found, key=lambda p: attempt_number(p) or 0)
 
@@ -60,13 +60,13 @@ def checkpoint_dir(attempt: Path, step: int) -> Path:
 
 
 def checkpoint_step(path: Path) -> int | None:
-    """2500 for ``.../step-00002500``; None for anything else, such as ``.tmp``."""
+    """Return 2500 for ``.../step-00002500``; None for anything else, such as ``.tmp``."""
     match = _STEP.fullmatch(path.name)
     return int(match.group(1)) if match else None
 
 
 def checkpoint_at(path: str) -> tuple[int, int] | None:
-    """Attempt and step of a checkpoint's path, relative to the run directory.
+    """Parse attempt and step from a checkpoint's path, relative to the run directory.
 
     ``(1, 2500)`` for ``attempt-1/checkpoints/step-00002500``; None for anything else.
     """
@@ -78,7 +78,7 @@ def checkpoint_at(path: str) -> tuple[int, int] | None:
 
 
 def checkpoints(attempt: Path) -> list[Path]:
-    """Finished checkpoints of one attempt (those with a manifest), oldest first."""
+    """List the finished checkpoints of one attempt (those with a manifest), oldest first."""
     found = [
         p
         for p in (attempt / CHECKPOINTS).glob("step-*")
@@ -88,7 +88,7 @@ def checkpoints(attempt: Path) -> list[Path]:
 
 
 def data_root() -> Path:
-    """Where prepared token shards lie: ``LEHR_DATA``, else ``data`` in the platform's home."""
+    """Return the folder of prepared token shards: ``LEHR_DATA``, else ``data`` in Lehr's home."""
     if root := os.environ.get("LEHR_DATA"):
         return Path(root)
     return Path(os.environ.get("LEHR_HOME", "~/.lehr")).expanduser() / "data"

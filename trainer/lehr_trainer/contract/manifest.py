@@ -37,7 +37,7 @@ class Manifest(BaseModel):
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest, its file names checked to be plain names.
+    """Read the manifest, and check that its file names are plain names.
 
     Raises:
         BadCheckpoint: it is missing or not a manifest.
@@ -53,7 +53,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def parse_manifest(content: bytes, where: str) -> Manifest:
-    """The same from a manifest's bytes; ``where`` is what a complaint calls it.
+    """Parse a manifest's bytes; ``where`` names it in errors.
 
     Raises:
         BadCheckpoint: they are not a manifest.

@@ -1,7 +1,7 @@
-"""What the platform wants of an attempt, and what the launcher tells it.
+"""Orders from the platform to an attempt, and the launcher's note.
 
-Orders are level-triggered: the file holds the request, not a queue of commands.
-It is replaced atomically, so a reader sees the old or the new request, whole.
+Orders are level-triggered: the file holds the request, not a queue of commands. It is replaced
+atomically, so a reader sees either the old or the new request, complete.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Orders(BaseModel):
-    """``desired``: what the attempt should be doing.
+    """What the attempt should be doing.
 
-    run: train on. pause: save, then exit. stop: exit without saving (cancel,
-    prune). ``checkpoint_seq``: save once whenever this number grows. ``keep``: checkpoints that
-    retention must leave, though its policy would not: a run that waits is to begin from them.
+    ``desired``: run: train on. pause: save, then exit. stop: exit without saving (cancel, prune).
+    ``checkpoint_seq``: save once whenever this number grows. ``keep``: checkpoints that retention
+    must not remove, whatever its policy: a waiting run will resume from them.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -45,7 +45,7 @@ class LaunchNote(BaseModel):
 
 
 def read_orders(path: Path) -> Orders:
-    """The orders in ``path``; the default (run) when there is none yet or it is unreadable."""
+    """Read the orders in ``path``; the default (run) if the file is missing or unreadable."""
     try:
         return Orders.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -52,7 +52,7 @@ class Started(Record):
 
 
 class Resumed(Record):
-    """Training goes on after ``step`` steps; earlier attempts' points past it are superseded."""
+    """Training resumes after ``step`` steps; earlier attempts' points beyond it are superseded."""
 
     kind: Literal["resumed"] = "resumed"
     step: Count
@@ -122,7 +122,7 @@ class Warning_(Record):  # noqa: N801 - Warning is a builtin
 
 
 class Notice(Record):
-    """Something worth telling while nothing moves: data is prepared, a kernel compiles."""
+    """Progress of work before or between steps: data is prepared, a kernel compiles."""
 
     kind: Literal["notice"] = "notice"
     phase: str

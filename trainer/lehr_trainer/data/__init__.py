@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lehr_trainer.callbacks import Notify
     from lehr_trainer.data.checks import check_corpus, check_data
     from lehr_trainer.data.loader import Loader
     from lehr_trainer.data.prepare import prepare_dataset
-    from lehr_trainer.data.progress import Notify
     from lehr_trainer.data.token_dataset import PreparedData
     from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
     from lehr_trainer.data.tokens import TrainTokens

@@ -1,4 +1,4 @@
-"""``python -m lehr_trainer.data prepare CONFIG.yaml``: token shards before any GPU is taken."""
+"""``python -m lehr_trainer.data prepare CONFIG.yaml``: prepare token shards without a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lehr_trainer.errors import BadConfig, TrainerError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prepare and say where the shards lie; 1 on bad input, with one line that says why."""
+    """Prepare and print the shards' folder; returns 1 on bad input, after a line that says why."""
     parser = argparse.ArgumentParser(prog="python -m lehr_trainer.data", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="prepare")
     verb = verbs.add_parser("prepare", help="make (or check) the token shards of a config")
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped; what is finished is reused next time", file=sys.stderr)
         return 130
-    # Standard output is for records alone when a program reads it.
+    # If a program reads standard output, it must hold records only.
     print(
         f"{prepared.tokens:,} training tokens of {prepared.documents:,} documents, "
         f"digest {prepared.digest[:12]}\n"

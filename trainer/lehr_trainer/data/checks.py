@@ -1,6 +1,6 @@
-"""What can be found wrong with a data config at submission: no text is read, no network used.
+"""Checks of a data config at submission: no text is read, no network is used.
 
-Nothing heavy is imported, so that the platform can ask this of every spec.
+Nothing heavy is imported, so that the platform can check every spec.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SUFFIXES = {
     "jsonl": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst"),
     "parquet": (".parquet", ".pq"),
 }
-"""What a folder is searched for; a file that is named outright may end in anything."""
+"""Endings that a folder is searched for; a file that is named itself may have any ending."""
 
 
 def check_data(data: DataConfig, vocab_size: int) -> None:
-    """Find out what would otherwise only fail on the node.
+    """Check what would otherwise only fail on the node.
 
     Raises:
         BadData: a corpus path or the tokenizer does not exist; the nearest one is named.
@@ -36,7 +36,7 @@ def check_data(data: DataConfig, vocab_size: int) -> None:
 
 
 def check_corpus(corpus: Corpus) -> None:
-    """The corpus part of :func:`check_data`.
+    """Check the corpus part of a data config; see :func:`check_data`.
 
     Raises:
         BadData: a path does not exist or holds nothing to read; the nearest one is named.
@@ -51,7 +51,7 @@ def check_corpus(corpus: Corpus) -> None:
 
 
 def resolve_files(corpus: FilesCorpus) -> list[Path]:
-    """The files of a corpus: folders are searched, globs expanded; sorted within each path.
+    """List the files of a corpus: folders searched, globs expanded, sorted within each path.
 
     Raises:
         BadData: a path matches nothing.
@@ -79,10 +79,10 @@ def resolve_files(corpus: FilesCorpus) -> list[Path]:
 
 
 def _nearest(path: Path) -> str:
-    """The deepest part that exists and the likeliest name in it, as the end of a sentence."""
-    wanted = path.absolute()
-    parent = wanted.parent
-    missing = wanted.name
+    """Describe the deepest existing folder and the nearest name in it, as the end of a sentence."""
+    absolute = path.absolute()
+    parent = absolute.parent
+    missing = absolute.name
     while not parent.exists():
         parent, missing = parent.parent, parent.name
     try:
@@ -96,7 +96,7 @@ def _nearest(path: Path) -> str:
 
 
 def check_tokenizer(name: str) -> Path | None:
-    """The JSON file that ``name`` means, if it means one; None for a built-in or a hub id.
+    """Return the JSON file that ``name`` refers to; None for a built-in tokenizer or a hub id.
 
     Raises:
         BadData: it can be neither.
@@ -119,7 +119,7 @@ def check_tokenizer(name: str) -> Path | None:
 
 
 def check_vocabulary(tokenizer: str, needed: int, vocab_size: int) -> None:
-    """Refuse a tokenizer that can make tokens which the model has no embedding for.
+    """Refuse a tokenizer that can make tokens beyond the model's embedding.
 
     Raises:
         BadConfig: it names both sizes.
@@ -127,6 +127,6 @@ def check_vocabulary(tokenizer: str, needed: int, vocab_size: int) -> None:
     if needed > vocab_size:
         raise BadConfig(
             f"data.tokenizer {tokenizer!r} has {needed:,} tokens, but model.vocab_size is "
-            f"{vocab_size:,}; set model.vocab_size to at least {needed} or take a smaller "
+            f"{vocab_size:,}; set model.vocab_size to at least {needed} or use a smaller "
             "tokenizer (byte has 257)"
         )

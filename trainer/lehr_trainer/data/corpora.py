@@ -1,7 +1,7 @@
-"""Where text comes from: each corpus as numbered sources of documents, in a fixed order.
+"""Corpora: each is a list of numbered sources of documents, in a fixed order.
 
-A source (a file, a group of small files, a shard of a hub dataset) can be read from any
-document on, so that preparation resumes where it was interrupted.
+A source (a file, a group of small files, a shard of a hub dataset) can be read from any document
+on, so that preparation resumes where it was interrupted.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from lehr_trainer.data.checks import resolve_files
 
 
 class CorpusReader(ABC):
-    """A corpus, opened. Reading the same source twice gives the same documents."""
+    """An open corpus. Reading the same source twice gives the same documents."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What decides the text: equal identities may share prepared shards."""
+        """Return what determines the text: equal identities may share prepared shards."""
 
     def description(self) -> dict[str, Any]:
-        """What the manifest says about where the text came from."""
+        """Describe for the manifest where the text came from."""
         return self.identity()
 
     @abstractmethod
     def sources(self) -> int:
-        """How many sources there are."""
+        """Return the number of sources."""
 
     @abstractmethod
     def documents(self, source: int, skip: int) -> Iterator[str]:
-        """The documents of one source after the first ``skip``.
+        """Yield the documents of one source after the first ``skip``.
 
         Raises:
             BadData: something in it cannot be read as text.
         """
 
     def size(self, source: int) -> int | None:
-        """Bytes of a source, for progress; None where it is not known beforehand."""
+        """Return the bytes of a source, for progress; None if not known beforehand."""
         del source
         return None
 
 
 def open_corpus(corpus: Corpus) -> CorpusReader:
-    """Find what the config names.
+    """Open the corpus that the config names.
 
     Raises:
         BadData: a path does not exist or holds nothing to read.
@@ -65,5 +65,5 @@ def open_corpus(corpus: Corpus) -> CorpusReader:
 
 
 def identity_digest(identity: dict[str, Any]) -> str:
-    """A key for ``identity``, the same in every process."""
+    """Return a key for ``identity``, the same in every process."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

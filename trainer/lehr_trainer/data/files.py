@@ -19,7 +19,8 @@ from lehr_trainer.data.corpora import CorpusReader
 from lehr_trainer.errors import BadData
 
 _FILES_A_SOURCE = 512
-"""Of text files that are a document each: opening a stream costs more than a small file."""
+"""Most bytes of small text files that form one source: opening a stream costs more than a small
+file."""
 
 _LARGEST_DOCUMENT = 256 * 2**20
 
@@ -83,7 +84,7 @@ class FilesReader(CorpusReader):
                 raise BadData(f"{path}, line {number} is not JSON: {error}") from None
             if not isinstance(record, dict):
                 raise BadData(
-                    f"{path}, line {number} is no JSON object but {line.strip()[:40]!r}; "
+                    f"{path}, line {number} is not a JSON object but {line.strip()[:40]!r}; "
                     'a line holds one document, such as {"text": "..."}'
                 )
             if field not in record:
@@ -104,7 +105,7 @@ class FilesReader(CorpusReader):
         try:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError) as error:
-            raise BadData(f"{path} is no Parquet file: {_first_line(error)}") from None
+            raise BadData(f"{path} is not a Parquet file: {_first_line(error)}") from None
         if field not in schema.names:
             raise BadData(f"{path} {_no_field(field, schema.names)}")
         kind = schema.field(field).type
@@ -124,14 +125,14 @@ def _no_field(field: str, names: list[str]) -> str:
 def _rows(
     files: list[Path], skip: int, *, builder: str = "text", field: str = "text", **options: Any
 ) -> Iterator[str]:
-    """The column ``field`` of the files, row by row, after the first ``skip`` rows."""
+    """Yield the column ``field`` of the files, row by row, after the first ``skip`` rows."""
     import datasets
 
     datasets.disable_progress_bars()
     try:
         stream = datasets.load_dataset(
             builder,
-            # As a URL, since a plain path is taken for a glob pattern.
+            # As a URL, since a plain path would be taken for a glob pattern.
             data_files=[_literal(path) for path in files],
             split="train",
             streaming=True,
@@ -147,7 +148,7 @@ def _rows(
 
 
 def column(stream: Any, field: str) -> Iterator[str]:
-    """One text column of a streamed dataset, a batch of rows at a time."""
+    """Yield one text column of a streamed dataset, a batch of rows at a time."""
     for table in stream.with_format("arrow").iter(batch_size=256):
         for text in table[field].to_pylist():
             yield text or ""

@@ -17,14 +17,14 @@ from lehr_trainer.errors import BadData, DataUnreachable
 
 
 class HubReader(CorpusReader):
-    """A dataset, streamed: nothing but the shard being read is fetched. A source is a shard."""
+    """A streamed dataset: only the shard being read is fetched. A source is a shard."""
 
     def __init__(self, corpus: HubCorpus) -> None:
         self._corpus = corpus
 
     def identity(self) -> dict[str, Any]:
-        # Known without the network, so that what is prepared can be used without it. A
-        # branch may move on: pin `revision` to a commit to tell its states apart.
+        # Known without the network, so that prepared data can be used without it. A branch may
+        # move: pin `revision` to a commit to tell its states apart.
         return self._corpus.model_dump(mode="json")
 
     def sources(self) -> int:
@@ -42,37 +42,37 @@ class HubReader(CorpusReader):
         import datasets
 
         datasets.disable_progress_bars()
-        wanted = self._corpus
+        corpus = self._corpus
         try:
             stream = datasets.load_dataset(
-                wanted.id,
-                name=wanted.name,
-                split=wanted.split,
-                revision=wanted.revision,
+                corpus.id,
+                name=corpus.name,
+                split=corpus.split,
+                revision=corpus.revision,
                 streaming=True,
             )
         except Exception as error:  # noqa: BLE001 - many libraries raise here
             raise self._explained(error) from None
         names = stream.column_names
         if names is not None:
-            if wanted.text_field not in names:
-                near = difflib.get_close_matches(wanted.text_field, names, n=1)
+            if corpus.text_field not in names:
+                near = difflib.get_close_matches(corpus.text_field, names, n=1)
                 raise BadData(
-                    f"{wanted.id} has no field {wanted.text_field!r}; it has {', '.join(names)}; "
+                    f"{corpus.id} has no field {corpus.text_field!r}; it has {', '.join(names)}; "
                     "set data.corpus.text_field" + (f" to {near[0]}" if near else "")
                 )
-            stream = stream.select_columns([wanted.text_field])
+            stream = stream.select_columns([corpus.text_field])
         return stream
 
     def _explained(self, error: Exception) -> Exception:
-        """What went wrong, as an error that says what to do; ours are passed on as they are."""
+        """Turn any error into one that states a remedy; the trainer's own errors pass through."""
         if isinstance(error, BadData):
             return error
         return explain_hub_error(error, f"dataset {self._corpus.id}", "data.corpus.id")
 
 
 def explain_hub_error(error: Exception, what: str, field: str) -> BadData:
-    """Unreachable (try again, it resumes) or wrong (mend the config)."""
+    """Tell a hub that is unreachable (retry; it resumes) from a wrong config."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     names = {kind.__name__ for kind in type(error).__mro__}
     wrong = {"DatasetNotFoundError", "RepositoryNotFoundError", "GatedRepoError", "ValueError"}
@@ -89,7 +89,7 @@ def explain_hub_error(error: Exception, what: str, field: str) -> BadData:
 
 
 def fetch_tokenizer(name: str) -> Path:
-    """``tokenizer.json`` of a hub repository, and its config beside it, in the hub's cache.
+    """Fetch ``tokenizer.json`` of a hub repository, and its config, into the hub's cache.
 
     Raises:
         DataUnreachable: it is not in the cache and the hub cannot be reached.
@@ -102,7 +102,7 @@ def fetch_tokenizer(name: str) -> Path:
         path = Path(hf_hub_download(name, "tokenizer.json"))
     except Exception as error:  # noqa: BLE001 - many libraries raise here
         raise explain_hub_error(error, f"tokenizer {name}", "data.tokenizer") from None
-    # Not every tokenizer has one; the usual names of the last token are tried then.
+    # Not every tokenizer has a config; then the usual names of the last token are tried.
     with contextlib.suppress(EntryNotFoundError):
         hf_hub_download(name, "tokenizer_config.json")
     return path

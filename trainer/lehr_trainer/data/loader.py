@@ -31,11 +31,11 @@ Place = tuple[int, int]
 
 
 class Loader:
-    """Makes a rank's batches, a few of them ahead of time on ``workers`` threads.
+    """Makes a rank's batches, some of them ahead of time on ``workers`` threads.
 
-    Threads, not processes: the gather lets go of the interpreter lock, takes a tenth of a
-    millisecond, and needs no copy between processes. ``workers=0`` makes each batch when it
-    is asked for. Batches may be asked for in any order; in order is what is prefetched.
+    Threads, not processes: the gather releases the interpreter lock, takes a tenth of a
+    millisecond, and needs no copy between processes. ``workers=0`` makes each batch when it is
+    requested. Batches may be requested in any order; they are prefetched in order.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Loader:
         if problem := batch.sharing_problem(world_size):
             raise BadConfig(problem)
         if batch.stages and steps is None:
-            raise BadConfig("batch.stages are shares of all steps: say how many there are")
+            raise BadConfig("batch.stages are shares of all steps: the number of steps is missing")
         self._batch, self._steps = batch, steps or 1
         self._block = batch.longest_sequence
         self._rank, self._world_size = rank, world_size
@@ -84,15 +84,15 @@ class Loader:
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
         self._ready: deque[tuple[Place, Future[Tensor]]] = deque()
         self.waited_s = 0.0
-        """Seconds in all that ``batch`` kept its caller waiting."""
+        """Total seconds that callers of ``batch`` have waited."""
 
     def micro_steps(self, step: int = 0) -> int:
-        """Forward passes of this rank in that step."""
+        """Count this rank's forward passes in that step."""
         shape = self._batch.at(step, self._steps)
         return shape.sequences // self._world_size // self._micro_batch(shape)
 
     def batch(self, step: int, micro_step: int = 0) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, int64 [B, T], after ``step`` steps have been taken (0 is the first).
+        """Return inputs and targets, int64 [B, T], of step ``step`` (the first is 0).
 
         Targets are the inputs shifted by one token.
         """
@@ -126,7 +126,7 @@ class Loader:
         return shape.micro_batch or shape.sequences // self._world_size
 
     def _sequences(self, place: Place, shape: BatchConfig) -> NDArray[np.int64]:
-        """This rank's sequences of a micro-step, counted from the start of training."""
+        """Return this rank's sequences of a micro-step, counted from the start of training."""
         step, micro_step = place
         share = shape.sequences // self._world_size
         micro_batch = self._micro_batch(shape)
@@ -134,7 +134,7 @@ class Loader:
         return np.arange(first, first + micro_batch, dtype=np.int64)
 
     def _make(self, place: Place) -> Tensor:
-        """The batch, in host memory (pinned for CUDA): [2, B, T], inputs and targets."""
+        """Make the batch in host memory (pinned for CUDA): [2, B, T], inputs and targets."""
         shape = self._batch.at(place[0], self._steps)
         length = shape.sequence_length
         positions, offsets = np.divmod(self._sequences(place, shape) * length, self._block)

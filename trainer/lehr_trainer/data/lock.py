@@ -1,4 +1,4 @@
-"""One process prepares a corpus; the others wait, and can say for whom and how long."""
+"""A lock under which one process prepares a corpus; the others wait and show its progress."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lehr_trainer.data.progress import PHASE, Notify
+from lehr_trainer.callbacks import Notify
+from lehr_trainer.data.progress import PHASE
 from lehr_trainer.errors import BadData
 
 _POLL_S = 0.1
-_TELL_EVERY_S = 2.0
+_WRITE_EVERY_S = 2.0
 
 
 class PreparationLock:
-    """An exclusive ``flock`` whose file says who holds it and how far they are.
+    """An exclusive ``flock`` on a file that names its holder and the holder's progress.
 
-    The kernel lets go when the holder dies, so a waiter takes over what was left behind.
+    The kernel releases it when the holder dies, so a waiter takes over.
     """
 
     def __init__(self, path: Path, file: int, started_by: str) -> None:
@@ -30,16 +31,16 @@ class PreparationLock:
         self._started_by = started_by
 
     def tell(self, done: float | None) -> None:
-        """Write down how far we are, for those who wait."""
-        said = {"pid": os.getpid(), "host": socket.gethostname(), "done": done}
-        text = json.dumps({**said, "started_by": self._started_by}).encode()
+        """Write progress to the lock file, for those who wait."""
+        content = {"pid": os.getpid(), "host": socket.gethostname(), "done": done}
+        text = json.dumps({**content, "started_by": self._started_by}).encode()
         os.pwrite(self._file, text, 0)
         os.ftruncate(self._file, len(text))
 
 
 @contextlib.contextmanager
 def preparation_lock(path: Path, notify: Notify, *, started_by: str) -> Iterator[PreparationLock]:
-    """Hold the lock at ``path``; whoever had to wait looks first whether the work is done.
+    """Hold the lock at ``path``; a process that waited must check whether the work is done.
 
     Raises:
         BadData: the lock file cannot be made (a folder that may not be written).
@@ -53,10 +54,10 @@ def preparation_lock(path: Path, notify: Notify, *, started_by: str) -> Iterator
             "to a folder that can be"
         ) from None
     try:
-        told = -_TELL_EVERY_S
+        written_at = -_WRITE_EVERY_S
         while not _try(file):
-            if time.monotonic() - told >= _TELL_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - written_at >= _WRITE_EVERY_S:
+                written_at = time.monotonic()
                 notify(PHASE, *_holder(path))
             time.sleep(_POLL_S)
         lock = PreparationLock(path, file, started_by)
@@ -75,10 +76,10 @@ def _try(file: int) -> bool:
 
 
 def _holder(path: Path) -> tuple[str, float | None]:
-    """``waits for pid 123 (run abc), which prepares the data: 43 %`` and 0.43."""
+    """Return ``waits for pid 123 (run abc), which prepares the data: 43 %`` and 0.43."""
     try:
-        said = json.loads(path.read_bytes())
-        pid, host, by, done = (said[key] for key in ("pid", "host", "started_by", "done"))
+        content = json.loads(path.read_bytes())
+        pid, host, by, done = (content[key] for key in ("pid", "host", "started_by", "done"))
     except (OSError, ValueError, KeyError, TypeError):
         return "waits for another process, which prepares the data", None
     where = "" if host == socket.gethostname() else f" on {host}"

@@ -1,8 +1,8 @@
-"""Corpus to token shards, once: read, tokenize on all cores, hold out, write, publish.
+"""Preparation of token shards: read, tokenize on all cores, hold out, write, publish.
 
-Reading is one stream in a fixed order; batches of documents are tokenized by a pool of
-threads (the tokenizers are native code that lets go of the interpreter lock) and written in
-the order of reading. So the shards do not depend on the number of cores.
+One stream reads in a fixed order. A pool of threads tokenizes batches of documents (tokenizers are
+native code that releases the interpreter lock), and they are written in the order of reading. So
+the shards do not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Literal
 
 import numpy as np
 
+from lehr_trainer.callbacks import Notify
 from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.lock import PreparationLock, preparation_lock
-from lehr_trainer.data.progress import PHASE, Meter, Notify
+from lehr_trainer.data.progress import PHASE, Meter
 from lehr_trainer.data.shards import (
     STATE,
     CorpusPosition,
@@ -45,7 +46,7 @@ from lehr_trainer.files import fsync_folder
 __all__ = ["Notify", "prepare_dataset"]
 
 SHARD_TOKENS = 2**26
-"""128 MiB of uint16; a preparation that is interrupted loses at most this much."""
+"""128 MiB of uint16; an interrupted preparation loses at most this much."""
 _BATCH_BYTES = 2**20
 """Text that one thread tokenizes at a time."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -61,7 +62,7 @@ def prepare_dataset(
     started_by: str = "",
     hash_everything: bool = False,
 ) -> PreparedData:
-    """The token shards of a corpus, made if they are not there yet.
+    """Return the token shards of a corpus; prepare them if they do not exist yet.
 
     May be called by any number of processes at once: one prepares, the others wait.
 
@@ -100,7 +101,7 @@ def prepare_dataset(
 def cache_key(
     corpus: CorpusReader, tokenizer: Tokenizer, data: DataConfig, validation: ValidationConfig
 ) -> str:
-    """Name of the folder that holds exactly this corpus, tokenized and split like this."""
+    """Name the folder for exactly this corpus, tokenizer and split."""
     identity = {
         "format": 1,
         "corpus": corpus.identity(),
@@ -113,7 +114,7 @@ def cache_key(
 
 @dataclass
 class _Preparation:
-    """One run of the work, by the process that holds the lock."""
+    """One preparation, by the process that holds the lock."""
 
     corpus: CorpusReader
     tokenizer: Tokenizer
@@ -151,15 +152,15 @@ class _Preparation:
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise DiskFull(
-                    f"no room for the token shards in {building}: {error.strerror}; free some "
-                    "space or set LEHR_DATA to another disk, what is finished is reused"
+                    f"no space left for the token shards in {building}: {error.strerror}; "
+                    "free some space or set LEHR_DATA to another disk, what is finished is reused"
                 ) from None
             raise
 
     def _write(self, writer: ShardWriter) -> None:
         meter = Meter(self.corpus, self.data.max_tokens, self.notify, self.lock.tell)
         if writer.reused:
-            self.notify(PHASE, f"goes on after {writer.reused} finished shards", None)
+            self.notify(PHASE, f"resuming after {writer.reused} finished shards", None)
         limit = self.data.max_tokens
         left = None if limit is None else limit - writer.train_tokens
         for batch, then in self._tokenized(writer.position) if left != 0 else ():
@@ -172,7 +173,7 @@ class _Preparation:
         meter.summary(writer.train_tokens, writer.validation_tokens)
 
     def _tokenized(self, start: CorpusPosition) -> Iterator[tuple[TokenBatch, CorpusPosition]]:
-        """Batches in reading order, tokenized by all cores a little ahead of the writer."""
+        """Yield batches in reading order, tokenized by all cores a little ahead of the writer."""
         cores = len(os.sched_getaffinity(0))
         pending: deque[tuple[Future[TokenBatch], CorpusPosition]] = deque()
         with ThreadPoolExecutor(cores, "tokenize") as pool:
@@ -190,7 +191,7 @@ class _Preparation:
                     future.cancel()
 
     def _batches(self, start: CorpusPosition) -> Iterator[tuple[list[str], CorpusPosition]]:
-        """About a mebibyte of documents of one source each, and where reading then stands."""
+        """Yield about a mebibyte of documents of one source, and the position after them."""
         for source in range(start.source, self.corpus.sources()):
             read = start.document if source == start.source else 0
             texts: list[str] = []
@@ -202,7 +203,7 @@ class _Preparation:
                     read += len(texts)
                     yield texts, CorpusPosition(source, read)
                     texts, size = [], 0
-            # Also when empty: reading stands at the next source now.
+            # Also when empty: the next source begins here.
             yield texts, CorpusPosition(source + 1, 0)
 
     def _tokenize(self, texts: list[str]) -> TokenBatch:
@@ -252,7 +253,7 @@ class _Preparation:
             file.flush()
             os.fsync(file.fileno())
         fsync_folder(building)
-        if self.directory.exists():  # Without a manifest, or it would have been used.
+        if self.directory.exists():  # It has no manifest; otherwise it would have been used.
             shutil.rmtree(self.directory)
         building.rename(self.directory)
         fsync_folder(self.directory.parent)
@@ -260,17 +261,17 @@ class _Preparation:
 
 
 def document_hash(text: bytes) -> bytes:
-    """Equal for texts that are the same but for white space around them."""
+    """Hash a text; texts that differ only in surrounding white space have equal hashes."""
     return hashlib.sha256(text.strip()).digest()[:16]
 
 
 def is_held_out(name: bytes, share: float) -> bool:
-    """By hash alone, so a copy of a held-out document is never trained on."""
+    """Decide by the hash alone, so a copy of a held-out document is never trained on."""
     return int.from_bytes(name[:8], "big") < share * 2**64
 
 
 def _encodable(text: str) -> str:
-    """JSON may hold lone surrogates, which are no characters: they become question marks."""
+    """Replace lone surrogates, which JSON may hold, by question marks."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -279,7 +280,7 @@ def _encodable(text: str) -> str:
 
 
 def _cut(batch: TokenBatch, tokens: int, eos: int) -> TokenBatch:
-    """The first training tokens of a batch, ended properly."""
+    """Cut a batch after its first training tokens, and end the last document properly."""
     train = batch.train[:tokens].copy()
     train[-1] = eos
     documents = int(np.count_nonzero(train == eos))

@@ -1,4 +1,4 @@
-"""Writing token shards: whole or not at all, resumable, each with its digest."""
+"""Writer of token shards: complete or absent, resumable, each with its digest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lehr_trainer.data.token_dataset import (
 from lehr_trainer.data.tokenizers import TokenArray
 
 STATE = "state.json"
-"""Where reading stands, until the folder is published."""
+"""Progress of reading, until the folder is published."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TokenBatch:
     """Documents that were read and tokenized together."""
 
     documents: int
-    """How many were read, empty ones included: what a resumed reader skips."""
+    """Number of documents read, empty ones included: what a resumed reader skips."""
     train: TokenArray
     train_documents: int
     held_out: list[HeldOutShard]
@@ -63,7 +63,7 @@ class _Progress:
 
 
 class _OpenShard:
-    """A training shard under a temporary name, until it is whole."""
+    """A training shard under a temporary name, until it is complete."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self._path = path
@@ -108,9 +108,9 @@ class _OpenShard:
 class ShardWriter:
     """Appends batches to the shards of a folder that is not published yet.
 
-    When a shard is full it is synced, and so is a note of where reading stands: whoever
-    finds the folder goes on from there. Shards end between batches, so an interrupted
-    preparation writes the same bytes as an undisturbed one.
+    When a shard is full, it is synced, and so is a record of the position reached: a later process
+    resumes from there. Shards end between batches, so an interrupted preparation writes the same
+    bytes as an undisturbed one.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class ShardWriter:
 
     @property
     def position(self) -> CorpusPosition:
-        """Where reading has to go on."""
+        """Position from which reading must resume."""
         return self._at
 
     @property
     def reused(self) -> int:
-        """Shards found finished."""
+        """Number of finished shards that were found."""
         return len(self._done.train)
 
     @property
@@ -152,7 +152,7 @@ class ShardWriter:
         return self._done.duplicates
 
     def append(self, batch: TokenBatch, then: CorpusPosition) -> None:
-        """Write a batch; reading goes on at ``then``."""
+        """Write a batch; ``then`` is the position after it."""
         self._shard.write(batch.train, batch.train_documents)
         for document in batch.held_out:
             if document.hash in self._held_out:
@@ -170,7 +170,7 @@ class ShardWriter:
             self._shard = self._next_shard()
 
     def finish(self) -> tuple[list[Shard], Shard, str]:
-        """Close everything; the shards, the held-out set, and the digest of its documents."""
+        """Finish the shards and the held-out set, and compute the digest of its documents."""
         if self._shard.tokens:
             self._close_shard()
         else:
@@ -190,7 +190,7 @@ class ShardWriter:
         return self._done.train, validation, sha256_file(self._folder / VALIDATION_DOCUMENTS)
 
     def close(self) -> None:
-        """Close the files; what was not finished is written again next time."""
+        """Close the files; unfinished shards are written again next time."""
         for file in (self._shard, self._validation, self._records):
             file.close()
 
@@ -223,7 +223,7 @@ class ShardWriter:
         temporary.replace(self._folder / STATE)
 
     def _resume(self) -> _Progress:
-        """The progress on record if its files are as it says; otherwise a fresh start."""
+        """Load the recorded progress if its files match it; otherwise start afresh."""
         try:
             state = json.loads((self._folder / STATE).read_bytes())
             progress = _Progress(
@@ -248,7 +248,7 @@ class ShardWriter:
         self._cut(VALIDATION_DOCUMENTS, progress.validation_documents * DOCUMENT_RECORD.itemsize)
 
     def _cut(self, name: str, size: int) -> None:
-        """Drop what was appended after the last note."""
+        """Drop what was appended after the last record of progress."""
         path = self._folder / name
         if path.stat().st_size < size:
             raise ValueError(name)

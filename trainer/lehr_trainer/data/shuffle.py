@@ -22,7 +22,7 @@ _ROUNDS = 8
 
 
 def shuffled(seed: int, epoch: int, size: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which of ``size`` blocks stand at ``indices`` of this epoch's order.
+    """Return which of ``size`` blocks are at ``indices`` of this epoch's order.
 
     Over all indices from 0 to size - 1 each block appears exactly once.
     """
@@ -39,10 +39,10 @@ def shuffled(seed: int, epoch: int, size: int, indices: NDArray[np.int64]) -> ND
 
 
 class SampleOrder:
-    """All epochs' orders laid end to end: which block stands at a position, however far on.
+    """All epochs' orders as one sequence: returns the block at any position.
 
-    A stretch of the order is computed at once and kept, since a few thousand blocks cost
-    little more than one.
+    A range of the order is computed at once and kept, since a few thousand blocks cost little more
+    than one.
     """
 
     def __init__(self, seed: int, blocks: int) -> None:
@@ -53,7 +53,7 @@ class SampleOrder:
         self._lock = threading.Lock()
 
     def blocks(self, first: int, last: int) -> NDArray[np.int64]:
-        """The blocks at positions ``first`` to ``last``, both included."""
+        """Return the blocks at positions ``first`` to ``last``, both included."""
         numbers = range(first // self._stretch, last // self._stretch + 1)
         stretches = [self._get(number) for number in numbers]
         together = stretches[0] if len(stretches) == 1 else np.concatenate(stretches)
@@ -82,7 +82,7 @@ class SampleOrder:
 def _encipher(
     points: NDArray[np.uint64], width: int, height: int, keys: tuple[np.uint64, ...]
 ) -> NDArray[np.uint64]:
-    """A bijection of the rectangle: each round adds a hash of one coordinate to the other."""
+    """Permute the rectangle: each round adds a hash of one coordinate to the other."""
     across, down = np.divmod(points, np.uint64(height))
     for number, key in enumerate(keys):
         if number % 2 == 0:
@@ -94,7 +94,7 @@ def _encipher(
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer (Steele, Lea, Flood, 2014); it wraps around on purpose."""
+    """Apply SplitMix64's finalizer (Steele, Lea, Flood, 2014); it wraps around on purpose."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: NDArray[np.uint64] = values ^ (values >> np.uint64(31))

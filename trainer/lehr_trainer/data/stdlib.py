@@ -22,15 +22,15 @@ _SKIPPED_FOLDERS = frozenset(
     {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 )
 _SKIPPED_PREFIXES = ("_sysconfigdata", "config-")
-"""Written by each build, so they differ between machines of one version."""
+"""Modules that each build writes, so they differ between machines of one version."""
 
 
 _PART_CHARACTERS = 16_384
-"""Documents are held out whole: with whole modules, 1 % would be a handful."""
+"""Documents are held out whole: if each were a whole module, 1 % would be a handful."""
 
 
 class StdlibReader(CorpusReader):
-    """One source: the modules by path, long ones in parts, then the docstrings of built-in ones."""
+    """One source: the modules by path, long ones split, then the docstrings of built-in ones."""
 
     @cached_property
     def _documents(self) -> list[str]:
@@ -40,7 +40,7 @@ class StdlibReader(CorpusReader):
             try:
                 text = path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
-                # A few sources declare an older encoding, which the compiler honours.
+                # A few modules declare an older encoding, which the compiler honours.
                 text = path.read_text(encoding="latin-1")
             texts += _parts(text)
         if not texts:
@@ -73,7 +73,7 @@ class StdlibReader(CorpusReader):
 
 
 def _parts(text: str) -> list[str]:
-    """A module, cut between top-level definitions (two blank lines) where it is long."""
+    """Split a long module between top-level definitions (two blank lines)."""
     parts: list[str] = []
     size = _PART_CHARACTERS
     for piece in text.split("\n\n\n"):
@@ -107,14 +107,14 @@ def _builtin_modules() -> list[str]:
 
 
 def _docstrings(module: str) -> str:
-    """The documented names of a built-in module, as text."""
+    """Write the documented names of a built-in module as text."""
     parts = []
     loaded = importlib.import_module(module)
     for name, member in sorted(vars(loaded).items()):
         if not (inspect.isbuiltin(member) or inspect.isclass(member)):
             continue
         if module == "builtins" and member.__module__ != module:
-            continue  # What a debugger or a shell has put there.
+            continue  # Added there by a debugger or a shell.
         if doc := inspect.getdoc(member):
             parts.append(f"{module}.{name}\n\n{doc}\n")
         if inspect.isclass(member):

@@ -49,13 +49,13 @@ class Shard(BaseModel):
 
 
 class DatasetManifest(BaseModel):
-    """Holds neither time nor host, so that preparing twice gives the same bytes."""
+    """Holds neither time nor host name, so that preparing twice gives the same bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal[1] = 1
     corpus: dict[str, Any]
-    """What was read: kind and identity, for people."""
+    """Kind and identity of the corpus, for people."""
     tokenizer: str
     dtype: Literal["uint16", "uint32"]
     vocab_size: int
@@ -64,11 +64,11 @@ class DatasetManifest(BaseModel):
     validation: Shard
     validation_documents_sha256: str
     duplicates_removed: int
-    """Held-out documents that came again; none of them is trained on."""
+    """Repeats of held-out documents; none of them is trained on."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the tokens are: the same for the same text, wherever it lay."""
+        """SHA-256 of the tokens: the same for the same text, wherever it was stored."""
         content = self.model_dump(mode="json", exclude={"corpus"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -83,22 +83,22 @@ class PreparedData:
     """Training tokens, the end of each document included."""
     documents: int
     validation_tokens: int
-    """How many held-out tokens an evaluation scores at most."""
+    """Most held-out tokens that an evaluation scores."""
     validation_digest: str
-    """Of the tokens that are scored: equal digests make val/loss comparable."""
+    """Digest of the scored tokens: equal digests make val/loss comparable."""
     bytes_per_token: float
     """UTF-8 bytes per scored validation token: nats / ln 2 / this = bits per byte."""
     dtype: Literal["uint16", "uint32"]
     vocab_size: int
-    """The tokenizer's; every token is smaller."""
+    """Size of the tokenizer's vocabulary; every token is smaller."""
     eos_id: int
-    """Ends each document, so it also tells where documents meet."""
+    """Token that ends each document, and so marks where documents meet."""
     tokenizer: str
 
     def require_same(
         self, *, digest: str | None = None, validation_digest: str | None = None
     ) -> None:
-        """Refuse to go on with other data than a checkpoint was trained or scored on.
+        """Refuse other data than a checkpoint was trained or scored on.
 
         Raises:
             BadData: a digest was given and it differs.
@@ -120,7 +120,7 @@ class PreparedData:
 def open_prepared(
     directory: Path, validation_tokens: int, vocab_size: int, *, hash_everything: bool = False
 ) -> PreparedData:
-    """Read the manifest of a prepared corpus and check that the shards are what it says.
+    """Read the manifest of a prepared corpus and check that the shards match it.
 
     Raises:
         BadData: a file is missing, truncated or damaged.
@@ -130,7 +130,7 @@ def open_prepared(
     check_vocabulary(manifest.tokenizer, manifest.vocab_size, vocab_size)
     _verify(directory, manifest, hash_everything=hash_everything)
     held_out = np.fromfile(directory / VALIDATION, dtype=manifest.dtype)
-    # The last scored token is a target only, so one more than is scored has to be there.
+    # The last scored token is a target only, so one more token is needed.
     scored = min(validation_tokens, held_out.size - 1)
     seen = held_out[: scored + 1]
     return PreparedData(
@@ -163,7 +163,7 @@ def _short(error: Exception) -> str:
 
 
 def _cure(directory: Path) -> str:
-    return f"delete {directory} and the data is prepared anew"
+    return f"delete {directory} and the data will be prepared again"
 
 
 def _verify(directory: Path, manifest: DatasetManifest, *, hash_everything: bool) -> None:
@@ -195,8 +195,8 @@ def _verify(directory: Path, manifest: DatasetManifest, *, hash_everything: bool
             )
         stamps[name] = [found.st_size, found.st_mtime_ns]
 
-    # Reading tens of gigabytes at each start would be waste: what has been checked once is
-    # checked again when its size or time changed (or by `prepare --verify`).
+    # Reading tens of gigabytes at each start would be a waste: a verified file is verified again
+    # only when its size or time changed (or by `prepare --verify`).
     known = {} if hash_everything else _read_stamps(directory)
     small = sum(sizes.values()) <= _ALWAYS_HASHED_BYTES
     doubtful = [name for name in sizes if small or known.get(name) != stamps[name]]
@@ -222,7 +222,7 @@ def _read_stamps(directory: Path) -> dict[str, list[int]]:
 
 
 def write_stamps(directory: Path, stamps: dict[str, list[int]]) -> None:
-    """Remember what was verified; where the folder is read-only, it is verified each time."""
+    """Record what was verified; a read-only folder is verified each time."""
     with contextlib.suppress(OSError):
         write_atomically(directory / _VERIFIED, json.dumps(stamps))
 
@@ -233,10 +233,10 @@ def sha256_file(path: Path) -> str:
 
 
 def _bytes_per_token(directory: Path, tokens: int) -> float:
-    """UTF-8 bytes per token over the first ``tokens`` held-out tokens."""
+    """Compute UTF-8 bytes per token over the first ``tokens`` held-out tokens."""
     documents = np.fromfile(directory / VALIDATION_DOCUMENTS, dtype=DOCUMENT_RECORD)
     ends = np.cumsum(documents["tokens"])
     sizes = np.concatenate([[0], np.cumsum(documents["bytes"])])
-    # Inside the last document that is scored, bytes are taken to be spread evenly.
+    # Inside the last scored document, bytes are assumed to be spread evenly.
     covered = float(np.interp(tokens, np.concatenate([[0], ends]), sizes))
     return covered / tokens

@@ -1,4 +1,4 @@
-"""Text to tokens and back, by name: byte, tekken, a tokenizers JSON, or a hub id."""
+"""Tokenizers by name: byte, tekken, a tokenizers JSON, or a hub id."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from lehr_trainer.errors import BadData
 TokenArray = NDArray[Any]
 
 _END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
-"""What tokenizers call the end of a document, when no tokenizer_config.json says."""
+"""Usual names of the end-of-document token, if there is no tokenizer_config.json."""
 
 _PIECE_CHARACTERS = 400_000
-"""tekken's pattern overflows tiktoken's stack at a million blanks in a row: measured, a panic."""
+"""tekken's pattern overflows tiktoken's stack (a panic) at a million blanks in a row."""
 
 
 class Tokenizer(ABC):
-    """Safe to use from several threads; encoding lets go of the interpreter lock."""
+    """Interface of a tokenizer: thread-safe; encoding releases the interpreter lock."""
 
     name: str
     vocab_size: int
-    """Every token is smaller."""
+    """Size of the vocabulary; every token is smaller."""
     eos_id: int
-    """Ends a document."""
+    """Token that ends a document."""
 
     @abstractmethod
     def encode(self, text: str) -> TokenArray:
-        """The tokens of ``text``, no special ones among them."""
+        """Return the tokens of ``text``, without special tokens."""
 
     def encode_all(self, texts: Sequence[str]) -> list[TokenArray]:
-        """The tokens of each text."""
+        """Return the tokens of each text."""
         return [self.encode(text) for text in texts]
 
     @abstractmethod
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of ``tokens``; ends of documents vanish, broken UTF-8 shows as U+FFFD."""
+        """Return the text of ``tokens`` without document ends; broken UTF-8 becomes U+FFFD."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What decides the tokens, as part of the cache key."""
+        """Return what determines the tokens, as part of the cache key."""
 
 
 class ByteTokenizer(Tokenizer):
@@ -74,9 +74,9 @@ class ByteTokenizer(Tokenizer):
 class TekkenTokenizer(Tokenizer):
     """Mistral's tekken, 131,072 tokens, from the file that mistral-common ships.
 
-    Its own class takes three quarters of a second to load and hands out lists; the file is
-    plain data for tiktoken, which it uses too (a test holds both equal). Special tokens come
-    first: 1,000 of them, the end of a document being 2.
+    Its own class takes three quarters of a second to load and returns lists; the file is plain data
+    for tiktoken, which that class uses too (a test compares both). Special tokens come first: 1,000
+    of them, of which 2 is the end of a document.
     """
 
     name = "tekken"
@@ -86,7 +86,7 @@ class TekkenTokenizer(Tokenizer):
     def __init__(self) -> None:
         from importlib.util import find_spec
 
-        # Found, not imported: the package pulls in audio and image handling.
+        # Located, not imported: the package imports audio and image handling.
         spec = find_spec("mistral_common")
         if spec is None or not spec.submodule_search_locations:
             raise BadData("data.tokenizer tekken needs mistral-common: pip install 'lehr[trainer]'")
@@ -105,8 +105,8 @@ class TekkenTokenizer(Tokenizer):
         self.vocab_size = int(config["default_vocab_size"])
         self._pattern = str(config["pattern"])
         self._vocab = read["vocab"][: self.vocab_size - self._specials]
-        # tiktoken's way through a list is faster (48 against 70 ms a MB), but a fifth of it
-        # holds the interpreter lock, so that more than eight threads gain by the other.
+        # tiktoken's own batch method is faster (48 against 70 ms a MB), but holds the interpreter
+        # lock for a fifth of the time, so that this way is faster with more than eight threads.
         self._many_cores = len(os.sched_getaffinity(0)) > 8
 
     @cached_property
@@ -161,9 +161,9 @@ class JsonTokenizer(Tokenizer):
         config = path.with_name("tokenizer_config.json")
         names = list(_END_OF_TEXT)
         if config.is_file():
-            said = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
-            said = said.get("content") if isinstance(said, dict) else said
-            names = [said, *names] if said else names
+            eos_token = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
+            eos_token = eos_token.get("content") if isinstance(eos_token, dict) else eos_token
+            names = [eos_token, *names] if eos_token else names
         for name in names:
             if (token := self._fast.token_to_id(name)) is not None:
                 return int(token)
@@ -186,12 +186,12 @@ class JsonTokenizer(Tokenizer):
         return text
 
     def identity(self) -> dict[str, Any]:
-        # Not the name: the same file elsewhere gives the same tokens.
+        # Without the name: the same file elsewhere gives the same tokens.
         return {"name": "json", "sha256": self._sha256, "eos": self.eos_id}
 
 
 def _pieces(text: str) -> list[str]:
-    """A very long text in parts that end with a line where they can."""
+    """Split a very long text, at line ends where possible."""
     pieces = []
     start = 0
     while start < len(text):
@@ -205,7 +205,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer that ``data.tokenizer`` names.
+    """Load the tokenizer that ``data.tokenizer`` names.
 
     Raises:
         BadData: there is none of that name, or it cannot be had.

@@ -1,4 +1,4 @@
-"""Reading windows of tokens out of shards, many at once, from disk or from memory."""
+"""Windows of tokens, read from shards many at once, from disk or from memory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Tokens = NDArray[Any]
 
 @dataclass(frozen=True)
 class TrainTokens:
-    """The training tokens of a corpus, one array a shard, cut into blocks.
+    """The training tokens of a corpus: one array per shard, cut into blocks.
 
-    A block is ``block`` tokens to predict from, and the one after them. Blocks do not cross
-    shards, so a shard's last few tokens (fewer than a block) are left out.
+    A block is ``block`` tokens to predict from, and the one after them. Blocks do not cross shards,
+    so a shard's last few tokens (fewer than a block) are left out.
     """
 
     shards: tuple[Tokens, ...]
@@ -35,10 +35,10 @@ class TrainTokens:
     vocab_size: int
     block: int
     first_block: NDArray[np.int64]
-    """Of each shard, and at the end the number of all blocks."""
+    """Number of the first block of each shard; the last entry counts all blocks."""
     loading: Literal["memmap", "preload"]
     _views: dict[tuple[int, int], Tokens] = field(default_factory=dict, repr=False)
-    """All windows of a shard, by length: views, which cost time to make but no memory."""
+    """All windows of a shard, by length: views, which take time to make but no memory."""
 
     @classmethod
     def open(cls, prepared: PreparedData, loading: Loading, block: int) -> TrainTokens:
@@ -74,9 +74,9 @@ class TrainTokens:
         return int(self.first_block[-1])
 
     def windows(self, blocks: NDArray[np.int64], offsets: NDArray[np.int64], length: int) -> Tokens:
-        """``length + 1`` tokens from each block, starting ``offsets`` tokens into it.
+        """Read ``length + 1`` tokens from each block, from ``offsets`` tokens into it.
 
-        One gather for each shard that is touched; no Python work per sequence.
+        One gather for each shard involved; no Python work per sequence.
         """
         if len(self.shards) == 1:
             return self._gather(0, blocks * self.block + offsets, length)
@@ -95,7 +95,7 @@ class TrainTokens:
         rows: Tokens = self._views[key][starts]
         largest = int(rows.max())
         if largest >= self.vocab_size:
-            # On a GPU this would be a device-side assertion that names nothing.
+            # On a GPU this would be a device-side assertion without a name.
             raise BadData(
                 f"{self.names[shard]} holds token {largest}, outside the vocabulary of "
                 f"{self.vocab_size}; delete {Path(self.names[shard]).parent} and the data is "
@@ -105,7 +105,7 @@ class TrainTokens:
 
 
 def choose_loading(loading: Loading, size: int) -> Literal["memmap", "preload"]:
-    """auto: into memory if all ranks of this machine can do so with half of what is free."""
+    """Resolve auto: memory, if the ranks of this machine then use at most half of what is free."""
     if loading != "auto":
         return loading
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -113,14 +113,14 @@ def choose_loading(loading: Loading, size: int) -> Literal["memmap", "preload"]:
 
 
 def free_memory() -> int:
-    """Bytes that this process may still take, by the machine and by its container's limit."""
+    """Return the bytes that this process may still use, within machine and container."""
     free = int(psutil.virtual_memory().available)
     group = Path("/sys/fs/cgroup")
     try:
         limit = (group / "memory.max").read_text(encoding="ascii").strip()
         used = int((group / "memory.current").read_text(encoding="ascii"))
         counts = (group / "memory.stat").read_text(encoding="ascii").split()
-        # Page cache that nobody looks at counts as used, and is given back when asked for.
+        # Unused page cache counts as used, and is released on demand.
         used -= int(counts[counts.index("inactive_file") + 1])
     except (OSError, ValueError):
         return free
@@ -131,7 +131,7 @@ def _map(path: Path, dtype: str) -> Tokens:
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(mapped) > free_memory() and hasattr(mmap, "MADV_RANDOM"):
-        # Too large to stay in the page cache: reading ahead would fetch what is never used.
+        # Too large for the page cache: reading ahead would fetch unused data.
         mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype=dtype)
 

@@ -14,10 +14,10 @@ from lehr_trainer.errors import BadData
 
 
 class ValidationSet:
-    """Sequences that lie end to end over the first held-out tokens, each token scored once.
+    """Sequences end to end over the first held-out tokens; each token is scored once.
 
-    A rank takes every ``world_size``-th sequence. Sum the losses and the counts over all
-    ranks, then divide: batches may differ in size.
+    A rank takes every ``world_size``-th sequence. Sum the losses and the counts over all ranks,
+    then divide: batches may differ in size.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class ValidationSet:
         device: torch.device | str = "cpu",
     ) -> None:
         self.sequences = min(tokens, prepared.validation_tokens) // sequence_length
-        """Over all ranks."""
+        """Number of sequences, over all ranks."""
         self.tokens = self.sequences * sequence_length
-        """Scored over all ranks."""
+        """Number of scored tokens, over all ranks."""
         self.digest = prepared.validation_digest
         if self.sequences == 0:
             raise BadData(
@@ -51,7 +51,7 @@ class ValidationSet:
         self._device = torch.device(device)
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's inputs and targets, int64 [B, T]; the last batch may have fewer rows."""
+        """Yield this rank's inputs and targets, int64 [B, T]; the last batch may be smaller."""
         for first in range(0, len(self._rows), self._micro_batch):
             rows = self._rows[first : first + self._micro_batch].astype(np.int64)
             both = torch.from_numpy(np.stack([rows[:, :-1], rows[:, 1:]])).to(self._device)

@@ -1,7 +1,7 @@
-"""What a run tells about itself beside its loss, at the config's intervals.
+"""Logger of further metrics and samples, at the config's intervals.
 
-Formulas are in diagnostics.py; here is when, and for whom. All of it stays on the device until
-the step log fetches it, but for the sample, which people read.
+The formulas are in parameter_stats.py. Values stay on the device until the metrics logger fetches
+them, except for the sample, which is text.
 """
 
 from __future__ import annotations
@@ -30,59 +30,59 @@ def every(interval: int, step: int) -> bool:
 
 
 class DiagnosticsLogger:
-    """Rank 0's view of its model; other ranks hold the same weights and stay silent."""
+    """Rank 0's diagnostics; other ranks hold the same weights and log nothing."""
 
     def __init__(
         self,
         config: TrainConfig,
         model: nn.Module,
         *,
-        read: InputFn,
+        make_input: InputFn,
         precision: Precision,
         is_rank0: bool,
         compression_overflows: Tensor | None = None,
     ) -> None:
-        self._config, self._model, self._read = config, model, read
-        self._precision, self._speaks = precision, is_rank0
+        self._config, self._model, self._make_input = config, model, make_input
+        self._precision, self._is_rank0 = precision, is_rank0
         self._parts = ParameterStats(model)
         self._watching = False
         self._overflows = compression_overflows
 
-    def before_update(self, step: int, updates: UpdateStep) -> None:
-        """Between backward and clipping of ``step`` (the first is 1)."""
-        self._watching = self._speaks and every(self._config.diagnostics.parts_every, step)
+    def before_update(self, step: int, update_step: UpdateStep) -> None:
+        """Prepare diagnostics between backward and clipping of ``step`` (the first is 1)."""
+        self._watching = self._is_rank0 and every(self._config.diagnostics.parts_every, step)
         if self._watching:
-            self._parts.before_update(updates.loss_scale)
+            self._parts.before_update(update_step.loss_scale)
 
     def after_update(
-        self, step: int, updates: UpdateStep, batch: Batch, unwrapped_loss: OwnLoss
+        self, step: int, update_step: UpdateStep, batch: Batch, unwrapped_loss: OwnLoss
     ) -> dict[str, Tensor]:
-        """The step's further metrics, as 0-d tensors on the device."""
+        """Return the step's further metrics, as 0-d tensors on the device."""
         policy = self._config.diagnostics
         values: dict[str, Tensor] = {}
-        if self._config.skip_step.enabled or updates.loss_scale is not None:
-            # A copy: the count goes on while the step log has not yet read it.
-            values["train/skipped_steps"] = updates.skipped.clone()
-        if updates.loss_scale is not None:
-            values["train/loss_scale"] = updates.loss_scale.clone()
+        if self._config.skip_step.enabled or update_step.loss_scale is not None:
+            # A copy: the count may change before the metrics logger reads it.
+            values["train/skipped_steps"] = update_step.skipped.clone()
+        if update_step.loss_scale is not None:
+            values["train/loss_scale"] = update_step.loss_scale.clone()
         if self._overflows is not None and every(policy.log_every, step):
             values["train/compression_overflows"] = self._overflows.clone()
         if self._watching:
             values |= self._parts.after_update()
-        if self._speaks and every(policy.quality_every, step):
+        if self._is_rank0 and every(policy.quality_every, step):
             values |= quality(
                 self._model,
                 *batch,
                 tokens=policy.quality_tokens,
                 unwrapped_loss=self._at_no_cost(unwrapped_loss),
-                read=self._read,
+                make_input=self._make_input,
             )
         return values
 
     def _at_no_cost(self, unwrapped_loss: OwnLoss) -> OwnLoss:
-        """Eagerly: a few sequences now and then are not worth a graph of their own shape.
+        """Make a loss that runs eagerly: a few sequences now and then do not justify a graph.
 
-        And beside FP8's histories, which would otherwise hold what was only looked at.
+        It leaves FP8's histories as they are; otherwise diagnostics would change the training.
         """
 
         def run(inputs: Tensor, targets: Tensor) -> Tensor:
@@ -92,9 +92,9 @@ class DiagnosticsLogger:
         return run
 
     def write_sample(self, step: int) -> Sample | None:
-        """A text by the model, if one is due."""
+        """Sample a text from the model if one is due."""
         policy = self._config.diagnostics.sample
-        if not self._speaks or not every(policy.every, step):
+        if not self._is_rank0 or not every(policy.every, step):
             return None
         tokenizer = load_tokenizer(self._config.data.tokenizer)
         with self._precision.autocast():
@@ -108,7 +108,7 @@ class DiagnosticsLogger:
                     self._config.model.max_sequence_length, self._config.batch.longest_sequence
                 ),
             )
-        # A vocabulary may be larger than its tokenizer's: such tokens mean nothing.
+        # A model's vocabulary may be larger than its tokenizer's: such tokens have no text.
         known = [token for token in tokens.tolist() if token < tokenizer.vocab_size]
         return Sample(
             time=time.time(), step=step, prompt=policy.prompt, text=tokenizer.decode(known)

@@ -21,7 +21,7 @@ from lehr_trainer.models.attention import AttentionCall, chosen_kernel, fallback
 
 @dataclass(frozen=True)
 class ModuleMemory:
-    """One module, without those inside it."""
+    """One module, without its submodules."""
 
     path: str
     kind: str
@@ -29,7 +29,7 @@ class ModuleMemory:
     kept_bytes: int
     """Storage that autograd keeps for backward; each storage counts where it was first kept."""
     attention_kernel: str | None = None
-    """flash, efficient, cudnn, math or flex, if attention runs here."""
+    """flash, efficient, cudnn, math or flex, if attention runs in this module."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class MemoryTable:
         return sum(row.kept_bytes for row in self.rows)
 
     def lines(self) -> Iterator[str]:
-        """The table as text, largest modules told apart from what they hold."""
+        """Format the table; a module's own bytes are listed apart from those of its children."""
         width = max((len(row.path) for row in self.rows), default=0)
         yield f"{'module':<{width}}  {'kind':<16}  {'kept MB':>10}  attention"
         for row in self.rows:
@@ -55,7 +55,7 @@ class MemoryTable:
 
 
 def memory_by_layer(model: nn.Module, forward: Callable[[], Any]) -> MemoryTable:
-    """Runs ``forward`` (with gradients on) and tells what it keeps, by module of ``model``.
+    """Run ``forward`` with gradients on, and measure what each module of ``model`` keeps.
 
     Args:
         model: whose modules are told apart; not compiled, since a graph has none.
@@ -76,7 +76,7 @@ class _Watch:
         for path, module in model.named_modules():
             name = path or "(model)"
             self._rows[name] = ModuleMemory(name, type(module).__name__, 0)
-        # Weights are there anyway; so are buffers.
+        # Weights and buffers exist anyway.
         held = [*model.parameters(), *model.buffers()]
         self._seen = {tensor.untyped_storage()._cdata for tensor in held}  # noqa: SLF001 - an id
         self._alive: list[Tensor] = []
@@ -129,7 +129,7 @@ def _as_it_is(tensor: Tensor) -> Tensor:
 
 
 class _AttentionWatch(TorchFunctionMode):
-    """Sees each call of attention, with its real operands, and asks which kernel takes it."""
+    """Intercepts each call of attention, with its real operands, and finds the kernel for it."""
 
     def __init__(self, tell: Callable[[str, AttentionCall | None], None]) -> None:
         super().__init__()

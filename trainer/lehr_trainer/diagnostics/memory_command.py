@@ -1,6 +1,6 @@
-"""``lehr_trainer memory RUN_DIR``: what a config keeps for backward, by module.
+"""``lehr_trainer memory RUN_DIR``: the bytes that a config keeps for backward, by module.
 
-Nothing is trained, no data is needed, and the run is left as it is.
+Nothing is trained, no data is needed, and the run is not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m lehr_trainer memory",
         description="What each module keeps for backward, and which attention kernel runs there: "
@@ -51,12 +51,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def table_of(config: TrainConfig, shape: tuple[int, int]) -> MemoryTable:
-    """One forward pass and loss of a [B, T] micro-batch, as the config has them but for compile.
+    """Measure one forward pass and loss of a [B, T] micro-batch, as in the config, not compiled.
 
     Raises:
         BadConfig: this machine cannot run it.
     """
-    # Torch only once the config is known to be good.
+    # Import torch only when the config is known to be good.
     import torch
 
     from lehr_trainer.data.tokenizers import load_tokenizer
@@ -65,7 +65,7 @@ def table_of(config: TrainConfig, shape: tuple[int, int]) -> MemoryTable:
     from lehr_trainer.models import build_model
     from lehr_trainer.models.activation_checkpointing import recompute_activations
     from lehr_trainer.models.attention import attention_backend
-    from lehr_trainer.models.documents import reading
+    from lehr_trainer.models.documents import make_input_fn
     from lehr_trainer.models.fp8 import convert_to_fp8
     from lehr_trainer.runtime.distributed import Ranks
     from lehr_trainer.runtime.precision import Precision
@@ -73,7 +73,7 @@ def table_of(config: TrainConfig, shape: tuple[int, int]) -> MemoryTable:
     device = Ranks.join(config.device).device
     precision = Precision.choose(config.precision, device)
     masked = config.attention.document_masking
-    read = reading(load_tokenizer(config.data.tokenizer).eos_id if masked else None)
+    make_input = make_input_fn(load_tokenizer(config.data.tokenizer).eos_id if masked else None)
     loss = build_loss(config.loss, precision.operands, device)
     model = build_model(config.model, device=device, seed=config.seed).train()
     convert_to_fp8(model, config.precision.fp8)
@@ -83,7 +83,7 @@ def table_of(config: TrainConfig, shape: tuple[int, int]) -> MemoryTable:
 
     def forward() -> None:
         with precision.autocast():
-            hidden = model(*read(tokens))
+            hidden = model(*make_input(tokens))
         loss(hidden, model.head_weight, tokens)
 
     with attention_backend(config.attention, device):

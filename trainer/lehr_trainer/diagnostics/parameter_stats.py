@@ -1,8 +1,7 @@
-"""Diagnostic metrics: parts of the model, the cross entropy in fp32, a sample of text.
+"""Diagnostic metrics: statistics of the model's parts, cross entropy in fp32, a text sample.
 
-Everything stays on the device as 0-d tensors, for the step log to fetch when
-it likes; nothing here waits. All of it leaves the training as it was: no
-gradient, no random number, no module's mode is changed.
+Everything stays on the device as 0-d tensors until the metrics logger fetches it; nothing here
+waits. None of it changes the training: no gradient, no random number, no module's mode.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lehr_trainer.models.documents import InputFn, reading
+from lehr_trainer.models.documents import InputFn, make_input_fn
 from lehr_trainer.models.module_map import blocks, token_embedding
 
 _LOGIT_ROWS = 256
@@ -24,7 +23,7 @@ _LOGIT_ROWS = 256
 class ParameterStats:
     """Norm, gradient norm and update ratio of embedding, head, first and last layer.
 
-    A tied head is the embedding and is not told twice.
+    A tied head is the embedding and is not listed twice.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -43,10 +42,10 @@ class ParameterStats:
 
     @torch.no_grad()
     def before_update(self, loss_scale: Tensor | None = None) -> None:
-        """Between backward and clipping: gradient norms, unscaled, and a copy of the weights.
+        """Record unscaled gradient norms and copy the weights, between backward and clipping.
 
-        The copy lasts until ``after_update``, when no activation exists: it adds
-        nothing to the step's peak memory.
+        The copy lasts until ``after_update``, when no activation exists: it adds nothing to the
+        step's peak memory.
         """
         for part, weights in self._parts.items():
             norm = _norm([w.grad for w in weights if w.grad is not None])
@@ -57,7 +56,7 @@ class ParameterStats:
 
     @torch.no_grad()
     def after_update(self) -> dict[str, Tensor]:
-        """After the optimizer's step: ``params/<part>/{norm,grad_norm,update_ratio}``."""
+        """Return ``params/<part>/{norm,grad_norm,update_ratio}``, after the optimizer's step."""
         values, self._values = self._values, {}
         before, self._before = self._before, {}
         for part, weights in self._parts.items():
@@ -82,13 +81,12 @@ def quality(
     *,
     tokens: int,
     unwrapped_loss: Callable[[Tensor, Tensor], Tensor] | None = None,
-    read: InputFn = reading(None),  # noqa: B008 - a constant
+    make_input: InputFn = make_input_fn(None),  # noqa: B008 - a constant
 ) -> dict[str, Tensor]:
-    """``top1_acc`` and ``raw_ce_fp32`` on the first sequences of a batch, wholly in fp32.
+    """Compute ``top1_acc`` and ``raw_ce_fp32`` on the first sequences of a batch, all in fp32.
 
-    fp32 weights and inputs, no autocast, no TF32, no FP8, no compiled graph:
-    what the loss should be. Where the training's own loss on the same tokens,
-    ``loss_same_tokens``, goes another way, it lies.
+    fp32 weights and inputs, no autocast, no TF32, no FP8, no compiled graph: the correct loss. If
+    the training's own loss on the same tokens, ``loss_same_tokens``, differs, that one is wrong.
 
     Args:
         model: the model itself, not wrapped.
@@ -96,7 +94,7 @@ def quality(
         targets_BT: the same batch's.
         tokens: how many tokens to look at.
         unwrapped_loss: the training's forward and loss, ``(inputs, targets) -> loss``.
-        read: what the model is called with.
+        make_input: what the model is called with.
     """
     count = max(1, tokens // inputs_BT.shape[1])
     inputs, targets = inputs_BT[:count], targets_BT[:count]
@@ -104,17 +102,17 @@ def quality(
     with _plain(model), _exact_products(), torch.autocast(inputs.device.type, enabled=False):
         head = model.head_weight
         assert isinstance(head, Tensor)
-        hidden = model(*read(inputs)).float().flatten(0, 1)
+        hidden = model(*make_input(inputs)).float().flatten(0, 1)
         flat = targets.flatten()
         total = torch.zeros((), device=inputs.device)
-        right = torch.zeros((), device=inputs.device)
+        correct = torch.zeros((), device=inputs.device)
         for begin in range(0, flat.numel(), _LOGIT_ROWS):
-            wanted = flat[begin : begin + _LOGIT_ROWS]
+            chunk_targets = flat[begin : begin + _LOGIT_ROWS]
             logits = F.linear(hidden[begin : begin + _LOGIT_ROWS], head.float())
-            total += F.cross_entropy(logits, wanted, reduction="sum")
-            right += (logits.argmax(-1) == wanted).sum()
+            total += F.cross_entropy(logits, chunk_targets, reduction="sum")
+            correct += (logits.argmax(-1) == chunk_targets).sum()
         values["raw_ce_fp32"] = total / flat.numel()
-        values["top1_acc"] = right / flat.numel()
+        values["top1_acc"] = correct / flat.numel()
     if unwrapped_loss is not None:
         values["loss_same_tokens"] = unwrapped_loss(inputs, targets).detach().float()
     return values
@@ -130,7 +128,7 @@ def sample(
     seed: int,
     longest: int,
 ) -> Tensor:
-    """``tokens`` tokens that the model writes after ``prompt``, as a tensor on its device.
+    """Sample ``tokens`` tokens after ``prompt``, as a tensor on the model's device.
 
     Args:
         model: the model itself, not wrapped; in autocast if the caller opened it.
@@ -159,7 +157,7 @@ def sample(
 
 @contextmanager
 def _plain(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode (so no FP8), run eagerly: a shape met once is not worth compiling."""
+    """Switch to evaluation mode (so no FP8) without compiling, for a shape that occurs once."""
     was_training = model.training
     model.eval()
     try:

@@ -10,38 +10,37 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 
+from lehr_trainer.callbacks import LogFn
 from lehr_trainer.configs.profile import ProfileConfig
 from lehr_trainer.diagnostics.trace_summary import summarise
 
-LogFn = Callable[[str], None]
-
 _UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
-"""Nsight Systems sets it for what it starts."""
+"""Environment variable that Nsight Systems sets for its processes."""
 
 
 class Profiler:
-    """Order: ``phase(...)`` around parts of a step, ``step()`` after each, ``close()``."""
+    """Records steps: ``phase(...)`` around parts of a step, ``step()`` after each, ``close()``."""
 
     def __init__(
-        self, config: ProfileConfig, folder: Path, *, rank: int, device: torch.device, say: LogFn
+        self, config: ProfileConfig, folder: Path, *, rank: int, device: torch.device, log: LogFn
     ) -> None:
-        """Start looking if the config asks for it.
+        """Start a profile if the config asks for it.
 
         Args:
             config: which tool, and which steps.
             folder: the attempt's ``profiles``; made when there is something to write.
             rank: its trace is named after it.
             device: cpu or a CUDA device.
-            say: prints what was written.
+            log: prints what was written.
         """
         self._config, self._folder, self._rank = config, folder, rank
-        self._device, self._say = device, say
+        self._device, self._log = device, log
         self._steps = 0
         self._torch: torch.profiler.profile | None = None
         self._capturing = False
@@ -51,13 +50,13 @@ class Profiler:
             self._start_nsys()
 
     def phase(self, name: str) -> AbstractContextManager[object]:
-        """Names what runs within, in the trace."""
+        """Name what runs within, in the trace."""
         if self._torch is not None:
             return torch.profiler.record_function(name)
         return _nvtx(name) if self._capturing else nullcontext()
 
     def step(self) -> None:
-        """A step has ended."""
+        """Record the end of a step."""
         self._steps += 1
         if self._torch is not None:
             self._torch.step()
@@ -68,7 +67,7 @@ class Profiler:
             self._capture_if_due()
 
     def close(self) -> None:
-        """Ends a profile that is still open; a run may be shorter than it."""
+        """End a profile that is still open, because the run was shorter than it."""
         profile, self._torch = self._torch, None
         if profile is not None:
             profile.stop()
@@ -105,19 +104,19 @@ class Profiler:
         (self._folder / f"summary-rank-{self._rank}.json").write_text(
             json.dumps(summary.as_dict(), indent=1)
         )
-        self._say(f"profile: {path} (open it in https://ui.perfetto.dev)")
-        self._say(f"profile: {summary.sentence()}")
+        self._log(f"profile: {path} (open it in https://ui.perfetto.dev)")
+        self._log(f"profile: {summary.sentence()}")
 
     # --- nsys --------------------------------------------------------------------------------
 
     def _start_nsys(self) -> None:
         if self._device.type != "cuda":
-            self._say("profile.tool: nsys looks at CUDA only; on this machine nothing is captured")
+            self._log("profile.tool: nsys looks at CUDA only; on this machine nothing is captured")
         if _UNDER_NSYS not in os.environ:
-            # Nsight has to start the ranks: a run that was not started by it can only say how.
+            # Nsight must start the ranks; a run that it did not start can only print the command.
             run_dir = self._folder.parent.parent
             command = nsys_command(training_command(run_dir), self._folder / "nsys")
-            self._say(f"profile.tool: nsys captures a run that it starts itself: {command}")
+            self._log(f"profile.tool: nsys captures a run that it starts itself: {command}")
         if self._device.type == "cuda":
             self._capture_if_due()
 
@@ -140,7 +139,7 @@ def _nvtx(name: str) -> Iterator[None]:
 
 
 def training_command(run_dir: Path) -> list[str]:
-    """How to start the run with as many ranks on this machine as it has now."""
+    """Build the command that starts the run with as many ranks on this machine as it has now."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if ranks == 1:
         return [sys.executable, "-m", "lehr_trainer", str(run_dir)]
@@ -149,7 +148,7 @@ def training_command(run_dir: Path) -> list[str]:
 
 
 def nsys_command(training: Sequence[str], output: Path) -> str:
-    """The command that runs ``training`` under Nsight Systems and keeps the steady steps alone.
+    """Build the command that runs ``training`` under Nsight Systems and keeps only steady steps.
 
     Percentages over a whole process include start-up and compilation and are
     misleading (docs/reference-runs.md). Kernels inside CUDA graphs are shown one by one.

@@ -1,8 +1,7 @@
-"""Where the time of steady steps goes, from a Chrome trace: pure, no torch.
+"""Summary of where steady steps spend their time, from a Chrome trace: pure, no torch.
 
-Each instant of the profiled steps belongs
-to one class: a matrix product if one runs, else another kernel, else a copy,
-else communication (which then hides behind nothing: it is exposed), else idle.
+Each instant of the profiled steps belongs to one class: a matrix product if one runs, else another
+kernel, else a copy, else communication (which is then exposed), else idle.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _CLASSES = ("matmul", "other", "copy", "communication")
-"""In order: an instant in which several run belongs to the first."""
+"""Classes by priority: an instant in which several run belongs to the first."""
 
 _GPU_EVENTS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _STEP = re.compile(r"ProfilerStep#\d+")
@@ -57,7 +56,7 @@ class Summary:
 
 
 def summarise(events: Iterable[Mapping[str, Any]]) -> Summary:
-    """The summary of a trace's ``traceEvents``; without a profiled step, of all its time."""
+    """Summarise a trace's ``traceEvents``: its profiled steps, or all of it if there is none."""
     spans = [e for e in events if e.get("ph") == "X" and "ts" in e]
     on_gpu = [e for e in spans if e.get("cat") in _GPU_EVENTS]
     work = on_gpu or [e for e in spans if e.get("cat") == "cpu_op"]
@@ -84,7 +83,7 @@ def summarise(events: Iterable[Mapping[str, Any]]) -> Summary:
 
 
 def kind_of(event: Mapping[str, Any]) -> str:
-    """matmul, other, copy or communication."""
+    """Classify an event: matmul, other, copy or communication."""
     name = str(event.get("name", ""))
     if _COMMUNICATION.search(name):
         return "communication"
@@ -94,7 +93,7 @@ def kind_of(event: Mapping[str, Any]) -> str:
 
 
 def _shares(work: Iterable[Mapping[str, Any]], begin: float, end: float) -> dict[str, float]:
-    """How long each class had the say between ``begin`` and ``end``: a sweep over all ends."""
+    """Add up the time of each class between ``begin`` and ``end``: a sweep over all event ends."""
     edges: list[tuple[float, int, str]] = []
     for event in work:
         start = max(begin, float(event["ts"]))

@@ -1,7 +1,7 @@
 """The experiments of docs/reference-runs.md as commands that repeat their tables.
 
-``python -m lehr_trainer bench NAME``, or ``lehr bench NAME``. A table is made of rows; each row
-is measured by a process of its own (worker.py), all of them led by turns.py. This file and
+``python -m lehr_trainer bench NAME``, or ``lehr bench NAME``. A table is made of rows; each row is
+measured in a process of its own (worker.py), and runner.py controls these processes. This file and
 ``sizes`` are pure: names can be checked on a machine without torch.
 """
 
@@ -18,4 +18,4 @@ EXPERIMENTS: dict[str, str] = {
     "batch": "batch size against memory, and the largest batch that fits",
     "gpu": "the published 1.2B configurations and Lehr's targets in one go; resumes",
 }
-"""What each is about, by name."""
+"""Subject of each experiment, by name."""

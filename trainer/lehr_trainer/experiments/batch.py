@@ -55,7 +55,7 @@ def run(plan: BenchPlan) -> Table:
 
 
 def largest_that_fits(fits: Callable[[int], bool]) -> int:
-    """Largest count for which ``fits`` holds, within an eighth; 0 if none does."""
+    """Find the largest count for which ``fits`` holds, within an eighth; 0 if none does."""
     good, bad = 0, 1
     while bad <= _MOST and fits(bad):
         good, bad = bad, bad * 2

@@ -24,11 +24,11 @@ from lehr_trainer.diagnostics.diagnostics_logger import Batch
 from lehr_trainer.train import MicroBatches
 
 Make = Callable[[int], Any]
-"""From a step to its batch."""
+"""Makes the batch of a step."""
 
 
 def prepared_text(config: TrainConfig, root: Path | None = None) -> PreparedData:
-    """The config's corpus as shards; at once when it has been prepared before."""
+    """Return the config's corpus as shards; prepare it if that has not been done before."""
     return prepare_dataset(
         config.data,
         config.validation,
@@ -61,12 +61,12 @@ def stacked(tokens: NDArray[Any], starts: Callable[[int], NDArray[np.int64]], le
 
 
 class Windows:
-    """Where the loader's sequences begin in the only shard of a small corpus."""
+    """Start positions of the loader's sequences, in the only shard of a small corpus."""
 
     def __init__(self, prepared: PreparedData, batch: BatchConfig, seed: int) -> None:
         data = TrainTokens.open(prepared, "memmap", batch.sequence_length)
         if len(data.shards) != 1:
-            raise ValueError(f"this comparison wants one shard; there are {len(data.shards)}")
+            raise ValueError(f"this comparison needs one shard; there are {len(data.shards)}")
         self.mapped: NDArray[Any] = np.memmap(data.names[0], dtype=prepared.dtype, mode="r")
         self.path = Path(data.names[0])
         self._order = SampleOrder(seed, data.blocks)
@@ -82,7 +82,7 @@ class Windows:
 
 
 def maker(kind: str, prepared: PreparedData, batch: BatchConfig, seed: int) -> Make:
-    """``kind`` is one of ``naive_memmap``, ``naive_preload``, ``stack``: one tensor [B, T + 1]."""
+    """Build ``naive_memmap``, ``naive_preload`` or ``stack``; each makes one tensor [B, T + 1]."""
     windows = Windows(prepared, batch, seed)
     tokens = windows.mapped if kind == "naive_memmap" else windows.in_memory()
     make = stacked if kind == "stack" else naive

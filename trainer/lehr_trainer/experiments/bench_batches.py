@@ -1,4 +1,4 @@
-"""Making batches and nothing else: tokens a second, and how long a training waits for one."""
+"""Benchmark of batch making alone: tokens a second, and the wait for a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WAITS = 40
 
 
 class BatchesSubject:
-    """``extra.threads`` is the loader's; 0 makes each batch when it is asked for."""
+    """Makes batches; ``extra.threads`` is the loader's, 0 makes each batch when requested."""
 
     def __init__(self, case: Case) -> None:
         config = TrainConfig.model_validate(case.config)
@@ -43,7 +43,7 @@ class BatchesSubject:
             self._taken += 1
 
     def facts(self, _asked: dict[str, Any]) -> dict[str, Any]:
-        """The wait beside matrix products that keep one core busy for a while a step."""
+        """Measure the wait for a batch while matrix products keep one core busy between batches."""
         weights = torch.randn(512, 512)
         waits = []
         for _ in range(_WAITS):

@@ -1,4 +1,4 @@
-"""One cross entropy over the head: against float64, and its time and memory."""
+"""Benchmark of one cross entropy: its error against float64, time and memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JUDGED_ROWS = 2048
 
 
 class LossSubject:
-    """Rows of hidden states, a head and targets, drawn alike for every loss."""
+    """Rows of hidden states, a head and targets, the same for every loss."""
 
     def __init__(self, case: Case) -> None:
         config = TrainConfig.model_validate(case.config)
@@ -33,7 +33,7 @@ class LossSubject:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=draw, device=self.device)
 
-        # Values that the operands' dtype holds exactly: what is judged is the loss, not rounding.
+        # Values that the operands' dtype holds exactly, so that the loss is judged, not rounding.
         self.weight = 0.02 * normal(model.vocab_size, model.hidden_size)
         self.hidden = normal(rows, model.hidden_size)
         for tensor in (self.weight, self.hidden):
@@ -54,21 +54,20 @@ class LossSubject:
         return found | self._errors()
 
     def _errors(self) -> dict[str, float]:
-        """Of the value, in nats; of both gradients, by norm, relative."""
+        """Compute the error of the value, in nats, and of both gradients, by norm, relative."""
         count = min(_JUDGED_ROWS, self.hidden.shape[0])
         hidden = self.hidden.detach()[:count].clone().requires_grad_()
         targets = self.targets[:count]
         wide = [t.detach().double().requires_grad_() for t in (hidden, self.weight)]
-        want = F.cross_entropy(wide[0] @ wide[1].T, targets)
-        wanted = torch.autograd.grad(want, wide)
+        exact = F.cross_entropy(wide[0] @ wide[1].T, targets)
+        exact_grads = torch.autograd.grad(exact, wide)
         loss = self.loss(hidden, self.weight, targets)
-        got = torch.autograd.grad(loss, (hidden, self.weight))
-        errors = [
-            float((g.double() - w).norm() / w.norm()) for g, w in zip(got, wanted, strict=True)
-        ]
+        grads = torch.autograd.grad(loss, (hidden, self.weight))
+        pairs = zip(grads, exact_grads, strict=True)
+        errors = [float((g.double() - w).norm() / w.norm()) for g, w in pairs]
         return {
             "loss": float(loss),
-            "value_error": abs(float(loss) - float(want)),
+            "value_error": abs(float(loss) - float(exact)),
             "hidden_error": errors[0],
             "weight_error": errors[1],
         }

@@ -18,7 +18,7 @@ from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models import build_model
 from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.attention import attention_backend
-from lehr_trainer.models.documents import reading
+from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.fp8 import convert_to_fp8
 from lehr_trainer.optim import build_optimizer
 from lehr_trainer.runtime.compiling import Accumulation, compile_model
@@ -41,7 +41,7 @@ class TrainingSubject:
         self._batches = step_batches(case.batches, config, self.device)
         model = build_model(config.model, device=self.device, seed=config.seed)
         optimizer = build_optimizer(model, config.optimizer)
-        updates = UpdateStep(
+        update_step = UpdateStep(
             self.device,
             loss_scale=config.precision.loss_scale if precision.scales_loss else None,
             skip_step=config.skip_step,
@@ -56,12 +56,12 @@ class TrainingSubject:
             precision=precision,
             model=model,
             wrapped=model,
-            read=reading(None),
+            make_input=make_input_fn(None),
             loss=loss,
             optimizer=optimizer,
-            updates=updates,
+            update_step=update_step,
             accumulation=Accumulation(model, config.compile),
-            profiler=Profiler(config.profile, Path(), rank=0, device=self.device, say=print),
+            profiler=Profiler(config.profile, Path(), rank=0, device=self.device, log=print),
         )
         model.train()
         self._open = ExitStack()
@@ -78,7 +78,7 @@ class TrainingSubject:
         self.losses.append(loss)
 
     def facts(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The losses so far; then memory and, if asked for, kernels, each in a further step."""
+        """Return the losses so far, then memory and, if requested, kernels of further steps."""
         losses = torch.stack(self.losses).tolist()
         found: dict[str, Any] = {"losses": losses, "state_bytes": self._state_bytes()}
         found |= memory.measure(self._take_step, self._held(), self.device)
@@ -107,7 +107,7 @@ class TrainingSubject:
 
 
 def _name_generated_kernels() -> None:
-    """So that a profile shows each kernel that inductor wrote for the CPU."""
+    """Let a profile show each kernel that inductor wrote for the CPU."""
     from torch._inductor import config as inductor
 
     inductor.cpp.enable_kernel_profile = True

@@ -1,4 +1,4 @@
-"""What one process measures, as plain data: a row of a table before it has figures."""
+"""Plain data of what one process measures: a row of a table before it has figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.experiments.sizes import Size
 
 Batches = Literal["random", "naive_memmap", "naive_preload", "stack", "loader"]
-"""Where a training gets its batches: drawn on the device, or one of batches.py's ways."""
+"""Source of a training's batches: drawn on the device, or a way of batch_makers.py."""
 CaseKind = Literal["training", "loss", "batches"]
 
 
@@ -21,19 +21,19 @@ class Case:
     """A whole ``TrainConfig`` as JSON."""
     batches: Batches = "random"
     extra: dict[str, Any] = field(default_factory=dict)
-    """For the kind of worker alone."""
+    """Further settings for this kind of worker."""
     note: str = ""
     slow: bool = False
-    """Takes a single step, in the first turn only: it is emulated here, at seconds a step."""
+    """Take a single step, in the first turn only: it is emulated here, at seconds a step."""
     skip: str = ""
-    """Why it cannot be measured here; then no process is started."""
+    """Reason why it cannot be measured here; then no process is started."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def config(size: Size, device: str, **changes: Any) -> dict[str, Any]:
-    """A training of that size with no technique switched on, but for ``changes``.
+    """Make the config of a training of that size, with no technique but those in ``changes``.
 
     Raises:
         pydantic.ValidationError: they do not go together.

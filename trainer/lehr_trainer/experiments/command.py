@@ -15,7 +15,7 @@ from lehr_trainer.experiments import EXPERIMENTS
 from lehr_trainer.experiments.sizes import SIZES, Size
 
 _MODULES = {"compile": "compiling", "loader": "loading"}
-"""Where the module cannot have the experiment's name, which is a keyword-like or taken one."""
+"""Modules whose name differs from the experiment's, which is taken or nearly a keyword."""
 
 
 def main(arguments: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     plan = BenchPlan(
         size=size,
         device=device,
-        say=_speaker(given.name, quiet=given.quiet),
+        log=_make_log(given.name, quiet=given.quiet),
         timeout_s=given.timeout_s,
         eager=given.eager,
         memory_gb=given.memory_gb,
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _size_and_device(given: argparse.Namespace) -> tuple[Size, str]:
-    """What is asked for.
+    """Parse the command line.
 
     Raises:
         BadConfig: there is no such thing, or not on this machine.
@@ -104,15 +104,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def chosen_device(wanted: str) -> str:
-    _known(wanted, ("auto", "cpu", "cuda"), "device")
-    if wanted == "cpu":
+def chosen_device(requested: str) -> str:
+    _known(requested, ("auto", "cpu", "cuda"), "device")
+    if requested == "cpu":
         return "cpu"
     import torch
 
     if torch.cuda.is_available():
         return "cuda"
-    if wanted == "cuda":
+    if requested == "cuda":
         raise BadConfig("--device cuda, but torch sees no CUDA GPU here; use auto or cpu")
     return "cpu"
 
@@ -143,9 +143,9 @@ def _positive(text: str) -> int:
     return number
 
 
-def _speaker(name: str, *, quiet: bool) -> Callable[[str], None]:
-    def say(line: str) -> None:
+def _make_log(name: str, *, quiet: bool) -> Callable[[str], None]:
+    def log(line: str) -> None:
         if not quiet:
             print(f"{name}: {line}", file=sys.stderr, flush=True)
 
-    return say
+    return log

@@ -1,7 +1,7 @@
-"""The whole GPU bench by one command: resumes, survives what fails, ends within a budget.
+"""The whole GPU bench in one command: it resumes, survives failed rows, and keeps a budget.
 
-Each row's result is a file of its own in the folder, so that a further call measures only what
-is still missing. The table goes to ``results.md`` there, to be pasted into docs/benchmarks.md.
+Each row's result is a file of its own in the folder, so that a further call measures only missing
+rows. The table goes to ``results.md`` there, for docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(plan: BenchPlan) -> Table:
         raise BadConfig(
             f"there is no section {unknown[0]!r}.{hint} There are: {', '.join(SECTIONS)}"
         )
-    wanted = [
+    selected_rows = [
         row
         for row in rows(plan.size, plan.device, eager=plan.eager)
         if not plan.only or row.section in plan.only
@@ -44,31 +44,31 @@ def run(plan: BenchPlan) -> Table:
     machine = plan.machine()
     began = time.monotonic()
     left = done = 0
-    for row in wanted:
+    for row in selected_rows:
         if _read(folder, row, machine) is not None:
             continue
         time_left = math.inf
         if plan.budget_s is not None:
             time_left = plan.budget_s - (time.monotonic() - began)
         outcome = _measured(plan, row, time_left) if time_left > 0 else None
-        # Cut off by the budget: it is owed a slice of its own, unless this was one.
+        # Cut off by the budget: it gets another call, unless it had the whole budget already.
         cut_off = outcome is not None and outcome.error.startswith(NO_ANSWER) and done
         if outcome is None or cut_off:
             left += 1
             continue
         done += 1
         _write(folder, row, machine, outcome)
-    table = _table(plan, wanted, folder, machine, left)
+    table = _table(plan, selected_rows, folder, machine, left)
     (folder / "results.md").write_text(table.markdown() + "\n")
-    plan.say(f"results: {folder / 'results.md'}; {left} rows are left for a further call")
+    plan.log(f"results: {folder / 'results.md'}; {left} rows are left for another call")
     return table
 
 
 def _measured(plan: BenchPlan, row: GpuRow, time_left: float) -> RowOutcome:
     patience = min(plan.timeout_s, time_left)
-    plan.say(row.key)
+    plan.log(row.key)
     tokens = row.case.config["batch"]["sequences"] * row.case.config["batch"]["sequence_length"]
-    # About as many tokens for every row: a small step has more of them in a turn.
+    # About equally many tokens for every row: small steps get more of them per turn.
     steps = max(plan.size.steps, plan.size.steps * plan.size.tokens // max(1, tokens) // 2)
     size = replace(plan.size, steps=min(20, steps))
     return replace(plan, size=size, timeout_s=patience).measure([row.case])[0]
@@ -83,7 +83,7 @@ def _path(folder: Path, row: GpuRow) -> Path:
 
 
 def _read(folder: Path, row: GpuRow, machine: dict[str, Any]) -> dict[str, Any] | None:
-    """The row's result, if it is of this very configuration, device and torch."""
+    """Load the row's result, if it has this very configuration, device and torch version."""
     try:
         found: dict[str, Any] = json.loads(_path(folder, row).read_text())
     except (OSError, ValueError):
@@ -104,9 +104,9 @@ def _write(folder: Path, row: GpuRow, machine: dict[str, Any], outcome: RowOutco
         "error": outcome.error,
     }
     path = _path(folder, row)
-    whole = path.with_suffix(".tmp")
-    whole.write_text(json.dumps(content))
-    whole.replace(path)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content))
+    temporary.replace(path)
 
 
 def _identity(machine: dict[str, Any]) -> dict[str, Any]:
@@ -122,12 +122,12 @@ def _outcome(row: GpuRow, found: dict[str, Any]) -> RowOutcome:
 
 
 def _table(
-    plan: BenchPlan, wanted: list[GpuRow], folder: Path, machine: dict[str, Any], left: int
+    plan: BenchPlan, selected_rows: list[GpuRow], folder: Path, machine: dict[str, Any], left: int
 ) -> Table:
     lines: list[Row] = []
     figures: dict[str, dict[str, float | str | None]] = {}
     for section, title in SECTIONS.items():
-        members = [row for row in wanted if row.section == section]
+        members = [row for row in selected_rows if row.section == section]
         if not members:
             continue
         lines.append(Row(title, {}))
@@ -162,16 +162,16 @@ def _table(
 
 
 def verdicts(figures: dict[str, dict[str, float | str | None]], *, on_cuda: bool) -> list[str]:
-    """Whether the targets are met, from what was measured and nothing else."""
+    """Return whether the targets are met, from measured figures only."""
     if not on_cuda:
-        return ["A rehearsal on a CPU: the targets are a GPU's and are not judged."]
+        return ["A test run on a CPU: the targets are for a GPU and are not judged."]
     bf16 = {k: v for k, v in figures.items() if k.startswith("target/bf16") and v.get("step")}
     fitting = {k: v for k, v in bf16.items() if _number(v, "reserved") < TARGET_GB}
     if not fitting:
         return [f"bf16: nothing measured under {TARGET_GB:.0f} GB yet."]
     best = max(fitting, key=lambda key: _number(fitting[key], "rate"))
     reached = fitting[best].get("mfu")
-    said = [
+    sentences = [
         f"bf16, best under {TARGET_GB:.0f} GB reserved: {best.removeprefix('target/')}; MFU "
         + (
             f"{reached:.1f} % (target {TARGET_MFU:.0f} %)"
@@ -189,15 +189,15 @@ def verdicts(figures: dict[str, dict[str, float | str | None]], *, on_cuda: bool
     gains = {key: gain for key, gain in pairs.items() if gain is not None}
     if gains:
         key = max(gains, key=lambda name: gains[name])
-        said.append(
+        sentences.append(
             f"FP8 over the same in bf16, best: {gains[key]:.2f}x (target {TARGET_FP8}x), "
             + key.removeprefix("target/FP8, ")
         )
-    return said
+    return sentences
 
 
 def _number(values: dict[str, float | str | None], key: str) -> float:
-    """What is not known is no reason to call a row small or fast."""
+    """Return a figure; an unknown one never makes a row count as small or fast."""
     value = values.get(key)
     if isinstance(value, int | float):
         return float(value)

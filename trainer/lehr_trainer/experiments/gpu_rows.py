@@ -20,7 +20,7 @@ SECTIONS: dict[str, str] = {
     "attention": "Attention kernels, 8 sequences, eager",
     "batch": "Sequences in a forward pass, every block recomputed",
 }
-"""Titles by name, most wanted first: a slice of time may end before the last."""
+"""Titles by name, most important first: the budget may end before the last."""
 
 _BF16 = {"compute": "bf16", "tf32": True}
 _BLOCK = {"policy": "block"}
@@ -53,7 +53,7 @@ def rows(size: Size, device: str, *, eager: bool = False) -> Iterator[GpuRow]:
 
 
 StepShape = tuple[int, int]
-"""Sequences a step and sequences a forward pass."""
+"""Sequences per step, and sequences per forward pass."""
 
 
 def _all(whole: int) -> Iterator[tuple[str, str, StepShape, dict[str, Any]]]:
@@ -131,7 +131,7 @@ def _all(whole: int) -> Iterator[tuple[str, str, StepShape, dict[str, Any]]]:
 def _targets(
     whole: int, quarter: int, eighth: int
 ) -> Iterator[tuple[str, str, StepShape, dict[str, Any]]]:
-    """Ways to the same 64 sequences a step; each also in FP8, with nothing else changed."""
+    """Yield ways to the same 64 sequences a step; each also in FP8, otherwise unchanged."""
     ways: dict[str, tuple[int, dict[str, Any]]] = {
         f"micro-batch {eighth}, nothing recomputed": (eighth, {}),
         f"micro-batch {quarter}, swiglu recomputed": (

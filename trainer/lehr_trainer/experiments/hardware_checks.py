@@ -1,4 +1,4 @@
-"""Why a technique has no figures on this machine; an empty string where it has."""
+"""Reasons why a technique has no figures on this machine; an empty string if it has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def no_tf32(device: str) -> str:
 
 
 def no_fast_bf16(device: str) -> str:
-    """bf16 computes everywhere; where it is emulated a speed-up cannot be expected of it."""
+    """Explain that bf16 is emulated here, so that no speed-up can be expected."""
     if device == "cuda":
         return "" if torch.cuda.is_bf16_supported(including_emulation=False) else "no bf16 units"
     if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():  # noqa: SLF001

@@ -45,7 +45,7 @@ def run(plan: BenchPlan) -> Table:
 
 
 def rungs(plan: BenchPlan) -> list[Case]:
-    """Each has all that the ones before it have, as far as those apply on this machine."""
+    """List the rungs: each adds to all before it, as far as they apply on this machine."""
     device, size = plan.device, plan.size
     micro_batch = max(1, size.sequences // 4)
     sofar: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Count a step's kernels, and how often the host launches something."""
+"""Counts of a step's kernels and of the host's launches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ON_CUDA = "kernels that the device ran in one profiled step"
 
 
 def count(act: Callable[[], None], device: torch.device) -> dict[str, float]:
-    """``kernels``, and on CUDA ``launches``: calls of the host, a replayed graph being one."""
+    """Count ``kernels``, and on CUDA ``launches``: calls of the host; a replayed graph is one."""
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)

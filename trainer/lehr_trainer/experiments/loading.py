@@ -1,4 +1,4 @@
-"""Making a batch: a Python loop, ``np.stack``, and the loader; and how long a training waits."""
+"""Batch making: a Python loop, ``np.stack``, and the loader; and the wait in a training."""
 
 from __future__ import annotations
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
-from lehr_trainer.configs.loss import LossName
+from lehr_trainer.configs.loss import LOSSES
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.hardware_checks import no_fast_bf16
 from lehr_trainer.experiments.plan import BenchPlan, rows_against
 from lehr_trainer.experiments.table import Column, Row, Table
-from lehr_trainer.losses.variants import INSIDE_AUTOCAST
 
 _HEAD_ALONE = "norm of the difference from float64's gradient / the norm of that"
 
@@ -19,7 +18,7 @@ def run(plan: BenchPlan) -> Table:
     # A laptop's chunks must be smaller than its logits, or the table would show nothing.
     chunk_mb = 1024 if plan.on_cuda else max(1, 4 * size.tokens * size.model["vocab_size"] >> 23)
     cases = []
-    for name in get_args(LossName):
+    for name in LOSSES:
         loss: dict[str, Any] = {"name": name}
         if name == "chunked":
             loss["chunk_mb"] = chunk_mb
@@ -31,7 +30,7 @@ def run(plan: BenchPlan) -> Table:
             "bf16_softmax": "for comparison only: loss in bf16",
         }.get(name, "")
         values = config(size, plan.device, loss=loss, precision=precision)
-        slow = name in INSIDE_AUTOCAST and bool(no_fast_bf16(plan.device))
+        slow = LOSSES[name].native_bf16 and bool(no_fast_bf16(plan.device))
         note += "; bf16 emulated, one step" * slow
         cases.append(Case(name, "loss", values, note=note, slow=slow))
     outcomes = plan.measure(cases)

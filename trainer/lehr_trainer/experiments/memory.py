@@ -1,4 +1,4 @@
-"""How much memory a step takes: the allocator's figures on CUDA, the resident set on a CPU."""
+"""Memory of a step: the allocator's figures on CUDA, the resident set on a CPU."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def held_bytes(tensors: Iterable[Tensor]) -> int:
 def measure(
     act: Callable[[], None], held: Iterable[Tensor], device: torch.device
 ) -> dict[str, float]:
-    """Bytes that ``act`` has at most, with what is ``held`` through it.
+    """Measure the most bytes during ``act``, with those of ``held``, which exist throughout.
 
-    On CUDA the peak since the last reset counts, and ``act`` is called once more: the keys
-    are memory (peak allocated), allocated, reserved and device (all that the driver counts as
-    taken). On a CPU without /proc there are no figures.
+    On CUDA the peak since the last reset counts, and ``act`` is called once more. The keys are
+    memory (peak allocated), allocated, reserved and device (all that the driver counts as used). On
+    a CPU without /proc there are no figures.
     """
     if device.type == "cuda":
         act()
@@ -58,7 +58,7 @@ def measure(
 
 
 def _give_back() -> None:
-    """What the C library keeps of freed memory would hide how much a step takes."""
+    """Return freed memory to the system: what the C library keeps would hide a step's memory."""
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     except (OSError, AttributeError):  # another C library

@@ -1,4 +1,4 @@
-"""What an experiment is asked to do, and the machine that it does it on."""
+"""Settings of an experiment, and the machine that it runs on."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from lehr_trainer.callbacks import LogFn
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.experiments import memory
 from lehr_trainer.experiments.case import Case
-from lehr_trainer.experiments.runner import LogFn, RowOutcome, measure
+from lehr_trainer.experiments.runner import RowOutcome, measure
 from lehr_trainer.experiments.sizes import Size
 from lehr_trainer.experiments.table import Column, Row, change, ratio
 from lehr_trainer.planning.counts import flops_per_token
@@ -27,16 +28,16 @@ class BenchPlan:
     size: Size
     device: str
     """cpu or cuda."""
-    say: LogFn
+    log: LogFn
     timeout_s: float = 600.0
     eager: bool = False
-    """Leave out what compiles."""
+    """Leave out rows that compile."""
     memory_gb: float | None = None
-    """For ``batch``: what may be taken; None is the device's own, or 2 GB of a CPU's."""
+    """For ``batch``: memory that may be used; None is all of the device's, or 1 GB of a CPU's."""
     out: Path | None = None
-    """For ``gpu``: where results are kept between calls."""
+    """For ``gpu``: folder that keeps results between calls."""
     budget_s: float | None = None
-    """For ``gpu``: begins no further row when it has been at work for so long."""
+    """For ``gpu``: seconds after which no further row is started."""
     only: tuple[str, ...] = field(default=())
     """For ``gpu``: names of sections."""
 
@@ -46,7 +47,7 @@ class BenchPlan:
 
     @property
     def no_compiling(self) -> str:
-        """Why rows that compile are left out, if they are."""
+        """Explain why rows that compile are left out, if they are."""
         return "left out by --eager" if self.eager else ""
 
     def measure(self, cases: Iterable[Case], *, launches: bool = False) -> list[RowOutcome]:
@@ -55,13 +56,13 @@ class BenchPlan:
             turns=self.size.turns,
             steps=self.size.steps,
             together=not self.on_cuda,
-            say=self.say,
+            log=self.log,
             launches=launches,
             timeout_s=self.timeout_s,
         )
 
     def machine(self) -> dict[str, Any]:
-        """What the figures are of."""
+        """Describe the machine that the figures belong to."""
         facts: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
         if self.on_cuda:
             facts["gpu"] = torch.cuda.get_device_name()
@@ -74,7 +75,7 @@ class BenchPlan:
         return facts
 
     def step_columns(self) -> tuple[Column, ...]:
-        """What every experiment over trainings tells."""
+        """Return the columns that every experiment over trainings has."""
         turns = f"median of {self.size.turns} turns of {self.size.steps} steps"
         shared = (
             "rows take turns, so that other work meets all alike"
@@ -125,8 +126,9 @@ class BenchPlan:
         }
 
     def cost(self, outcome: RowOutcome) -> float | None:
-        """Seconds a step that rows are compared by: of a shared CPU the processor's, which other
-        work disturbs least; of a GPU the clock's.
+        """Return the seconds a step by which rows are compared.
+
+        On a shared CPU it is processor time, which other work disturbs least; on a GPU the clock.
         """
         return outcome.step_s if self.on_cuda else outcome.cpu_s
 
@@ -136,14 +138,14 @@ class BenchPlan:
 
     def loss_column(self, outcomes: Iterable[RowOutcome]) -> Column:
         tokens = common_steps(outcomes) * self.size.tokens
-        how = f"training loss after {tokens:,} tokens, the same for all rows"
-        return Column("loss", "loss", "nats", how, 3)
+        explanation = f"training loss after {tokens:,} tokens, the same for all rows"
+        return Column("loss", "loss", "nats", explanation, 3)
 
 
 def rows_against(
     plan: BenchPlan, outcomes: list[RowOutcome], baseline: RowOutcome, **more: str
 ) -> tuple[Row, ...]:
-    """A row each: step, loss, and time and memory against ``baseline`` in percent."""
+    """Make a row for each: step, loss, and time and memory against ``baseline`` in percent."""
     held = "reserved" if plan.on_cuda else "memory"
     base = plan.step_values(baseline)
     steps = common_steps(outcomes)
@@ -161,12 +163,12 @@ def rows_against(
 
 
 def common_steps(outcomes: Iterable[RowOutcome]) -> int:
-    """As far as every row with losses has come; emulated rows take few steps."""
+    """Return the number of steps that every row with losses has; emulated rows take few."""
     return min((len(o.fact("losses")) for o in outcomes if o.fact("losses")), default=0)
 
 
 def mfu(outcome: RowOutcome, rate: float | None) -> float | None:
-    """In percent of the dense peak; None where the device is not in the table."""
+    """Compute MFU in percent of the dense peak; None if the device is not in the table."""
     if rate is None or not torch.cuda.is_available():
         return None
     config = TrainConfig.model_validate(outcome.case.config)

@@ -31,7 +31,7 @@ def run(plan: BenchPlan) -> Table:
 
 
 def _precisions(device: str) -> list[tuple[str, dict[str, Any], str, str]]:
-    """Name, config, why not, note."""
+    """Yield name, config, reason to skip, note."""
     cuda = device == "cuda"
     slow = checks.no_fast_bf16(device)
     emulated = "" if cuda else "emulated, for its loss alone: no FP8 arithmetic here"

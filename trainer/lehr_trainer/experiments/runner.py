@@ -1,7 +1,7 @@
-"""Rows' processes, led: on a CPU all take turns, on a GPU one after the other.
+"""Control of the rows' processes: on a CPU all take turns, on a GPU they run one by one.
 
-Turns make whatever else the machine does meet all rows alike. On a GPU they could not all hold
-their memory at once; nobody shares it, so one after the other is fair.
+With turns, other work on the machine affects all rows alike. On a GPU not all could hold their
+memory at once; nobody shares the GPU, so one after the other is fair.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from lehr_trainer.callbacks import LogFn
 from lehr_trainer.experiments.case import Case
 from lehr_trainer.experiments.worker import serve
-
-LogFn = Callable[[str], None]
 
 WARM_UP_STEPS = 2
 _LEAVING_S = 10.0
@@ -24,13 +23,13 @@ NO_ANSWER = "no answer within"
 
 @dataclass
 class RowOutcome:
-    """What became of a case; ``error`` says why there are no figures."""
+    """Result of a case; ``error`` says why there are no figures."""
 
     case: Case
     error: str = ""
     setup_s: float | None = None
     seconds: list[float] = field(default_factory=list)
-    """A step, turn by turn."""
+    """Seconds a step, for each turn."""
     cpu_seconds: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -55,7 +54,7 @@ class RowOutcome:
 
 
 class BenchProcess:
-    """One worker. Errors and silence become ``RowFailed``."""
+    """One worker process. Errors and timeouts become ``RowFailed``."""
 
     def __init__(self, case: Case, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -79,7 +78,7 @@ class BenchProcess:
         return answer
 
     def end(self) -> None:
-        """It leaves by itself when the pipe closes, or is killed. Ending twice is harmless."""
+        """End the process: close its pipe, then kill it if needed. Ending twice is harmless."""
         self._pipe.close()
         self._process.join(_LEAVING_S)
         self._process.kill()
@@ -87,7 +86,7 @@ class BenchProcess:
 
 
 class RowFailed(Exception):
-    """Says why, in a line."""
+    """A row failed; the message says why in one line."""
 
 
 def measure(
@@ -96,25 +95,25 @@ def measure(
     turns: int,
     steps: int,
     together: bool,
-    say: LogFn,
+    log: LogFn,
     launches: bool = False,
     timeout_s: float = 600.0,
 ) -> list[RowOutcome]:
-    """Every case, in order; one that fails carries its error and stops nobody.
+    """Measure every case, in order; a case that fails carries its error and stops no other.
 
     Args:
         cases: those with ``skip`` start no process.
         turns: how often each works.
         steps: in a turn.
         together: whether all live at once and take turns.
-        say: told what goes on.
+        log: prints progress.
         launches: also count kernels.
         timeout_s: how long to wait for one answer.
     """
     outcomes = [RowOutcome(case, error=case.skip) for case in cases]
     alive = [outcome for outcome in outcomes if not outcome.error]
     for group in [alive] if together else [[one] for one in alive]:
-        _measure(group, turns, steps, say, launches=launches, timeout_s=timeout_s)
+        _measure(group, turns, steps, log, launches=launches, timeout_s=timeout_s)
     return outcomes
 
 
@@ -122,7 +121,7 @@ def _measure(
     group: list[RowOutcome],
     turns: int,
     steps: int,
-    say: LogFn,
+    log: LogFn,
     *,
     launches: bool,
     timeout_s: float,
@@ -136,11 +135,11 @@ def _measure(
             act(processes[outcome.case.name])
         except RowFailed as failed:
             outcome.error = str(failed)
-            say(f"{outcome.case.name}: {failed}")
+            log(f"{outcome.case.name}: {failed}")
             processes[outcome.case.name].end()
 
     def prepare(outcome: RowOutcome) -> None:
-        say(f"{outcome.case.name}: setting up")
+        log(f"{outcome.case.name}: setting up")
 
         warm_up = 1 if outcome.case.slow else WARM_UP_STEPS
 
@@ -173,7 +172,7 @@ def _measure(
         for outcome in group:
             prepare(outcome)
         for number in range(turns):
-            say(f"turn {number + 1} of {turns}")
+            log(f"turn {number + 1} of {turns}")
             for outcome in group:
                 turn(outcome)
         for outcome in group:

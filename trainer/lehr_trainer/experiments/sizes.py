@@ -17,7 +17,7 @@ class Size:
     sequences: int
     sequence_length: int
     turns: int
-    """How often each row has its turn."""
+    """Number of turns of each row."""
     steps: int
     """Optimizer steps in a turn."""
 

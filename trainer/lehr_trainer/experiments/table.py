@@ -1,4 +1,4 @@
-"""A table of results: every column says its unit and how its figures were obtained."""
+"""Table of results: every column has its unit and how its figures were obtained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Column:
     title: str
     unit: str
     how: str
-    """How the figure was obtained, for whoever doubts it."""
+    """How the figure was obtained, for readers who want to check it."""
     digits: int = 2
 
 
@@ -39,11 +39,11 @@ class Table:
 
     @property
     def used_columns(self) -> list[Column]:
-        """Those in which some row has a figure."""
+        """Return the columns in which some row has a figure."""
         return [c for c in self.columns if any(r.values.get(c.key) is not None for r in self.rows)]
 
     def trials(self) -> list[list[str]]:
-        """Head and rows as text, without columns that no row fills."""
+        """Return head and rows as text, without columns that no row fills."""
         columns, noted = self.used_columns, any(row.note for row in self.rows)
         head = ["", *(f"{c.title} ({c.unit})" if c.unit else c.title for c in columns)]
         lines = [head + ["note"] * noted]
@@ -53,7 +53,7 @@ class Table:
         return lines
 
     def text(self) -> str:
-        """For a terminal or a log."""
+        """Format for a terminal or a log."""
         lines = self.trials()
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         last = len(self.used_columns)
@@ -67,7 +67,7 @@ class Table:
         return "\n".join([self.title, "", *body, "", *self.explanations()])
 
     def markdown(self) -> str:
-        """To paste into a page."""
+        """Format as Markdown."""
         head, *rows = ([trial.replace("|", "\\|") for trial in line] for line in self.trials())
         last = len(self.used_columns)
         rule = ["---:" if 0 < i <= last else "---" for i in range(len(head))]
@@ -87,11 +87,11 @@ def shown(value: float | str | None, digits: int) -> str:
 
 
 def ratio(above: float | None, below: float | None) -> float | None:
-    """None where either is unknown."""
+    """Divide; None if either is unknown."""
     return None if above is None or not below else above / below
 
 
 def change(value: float | None, baseline: float | None) -> float | None:
-    """In percent of ``baseline``."""
+    """Return the change in percent of ``baseline``."""
     share = ratio(value, baseline)
     return None if share is None else 100 * (share - 1)

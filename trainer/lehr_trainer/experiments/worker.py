@@ -1,8 +1,8 @@
-"""One row's process: obeys orders that come through a pipe, and answers.
+"""One row's process: it obeys orders that come through a pipe, and answers.
 
-``setup`` builds and warms up, ``turn`` works for some steps and tells their time, ``facts`` tells
-everything else. Apart from that it sleeps, so that several can take turns. It ends with its
-parent: the pipe then closes.
+``setup`` builds and warms up, ``turn`` takes some steps and returns their time, ``facts`` returns
+everything else. In between it sleeps, so that several can take turns. It ends with its parent,
+since the pipe then closes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lehr_trainer.experiments.case import Case
 
 
 class Subject(Protocol):
-    """What is measured."""
+    """The object that is measured."""
 
     device: torch.device
 
@@ -61,7 +61,7 @@ class RowWorker:
         return {"seconds": time.perf_counter() - began}
 
     def turn(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Seconds a step: by the clock, and of processor time over all threads."""
+        """Return the seconds a step: by the clock, and of processor time over all threads."""
         count = int(order["steps"])
         began = time.perf_counter(), time.process_time()
         self._take(count)
@@ -80,8 +80,8 @@ class RowWorker:
 
 
 def serve(case: Case, pipe: Connection) -> None:
-    """Obey until the other end is closed."""
-    # Whatever libraries print must not stand in the table.
+    """Serve orders until the other end is closed."""
+    # Output of libraries must not mix with the table.
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     worker = RowWorker(case)

@@ -1,1 +1,1 @@
-"""Losses over chunks of the logits, and variants of them for comparison."""
+"""Losses: the cross entropy over chunks of logits, and alternatives to it."""

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lehr_trainer.planning.memory import CHUNK_BYTES
+CHUNK_BYTES = 2**30
+"""Most that the fp32 logits of one chunk take: 2,048 rows of 131,072 tokens."""
 
 _LIFT = 2.0**15
-"""What a slope is multiplied by before it is rounded to fp16. Without, most of the 131,072 words'
-probabilities are under fp16's smallest number (6e-8) and their rows' gradients off by up to 44 %.
-A slope is at most 1, so nothing overflows, and a power of two rounds nothing."""
+"""Factor of the logits' gradient before it is rounded to fp16. Without it, most of the 131,072
+words' probabilities are below fp16's smallest number (6e-8) and the gradients of their rows off by
+up to 44 %. The gradient is at most 1, so nothing overflows, and a power of two rounds nothing."""
 
 
 def cross_entropy(
@@ -29,7 +30,7 @@ def cross_entropy(
     operands: torch.dtype = torch.float32,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Tensor:
-    """Mean negative log-likelihood of ``targets`` in nats: an fp32 scalar.
+    """Compute the mean negative log-likelihood of ``targets`` in nats: an fp32 scalar.
 
     Args:
         hidden: [..., H], the model's last states.
@@ -44,10 +45,10 @@ def cross_entropy(
 
 
 class _SummedCrossEntropy(torch.autograd.Function):
-    """Sum over rows; both gradients are made beside the loss, while a chunk's logits exist.
+    """Sum of losses over rows; forward makes both gradients while a chunk's logits exist.
 
-    That spares the backward pass one product out of four against recomputing them. The
-    gradients are those of the sum, so backward has only to scale by what comes from above.
+    Recomputing them in backward would cost one more matrix product out of four. The gradients are
+    those of the sum, so backward only scales them by the incoming gradient.
     """
 
     @staticmethod
@@ -64,29 +65,29 @@ class _SummedCrossEntropy(torch.autograd.Function):
             w = weight.to(operands)
             ctx.lift = _LIFT if operands == torch.float16 else 1.0
             ctx.hidden_kind = hidden.dtype
-            # fp16's range holds this gradient only once it is scaled, which is in backward.
+            # fp16's range holds this gradient only once it is scaled, which backward does.
             wide = torch.float32 if hidden.dtype == torch.float16 else hidden.dtype
             grad_hidden = torch.empty_like(hidden, dtype=wide) if needs_hidden else None
             grad_weight = torch.zeros_like(weight) if needs_weight else None
             total = torch.zeros((), dtype=torch.float32, device=hidden.device)
             for rows in _chunks(hidden.shape[0], weight.shape[0], chunk_bytes):
                 x, target = hidden[rows].to(operands), targets[rows, None]
-                log_probs = F.log_softmax(_product(x, w.t()), dim=-1)
-                right = log_probs.gather(-1, target)
-                total -= right.sum()
+                log_probs = F.log_softmax(fp32_product(x, w.t()), dim=-1)
+                target_log_prob = log_probs.gather(-1, target)
+                total -= target_log_prob.sum()
                 if not needs_hidden and not needs_weight:
                     continue
                 # d(sum of losses)/d(logits) = softmax - onehot(target), in the logits' place.
-                slope = log_probs.exp_().scatter_(-1, target, right.exp() - 1.0)
+                grad_logits = log_probs.exp_().scatter_(-1, target, target_log_prob.exp() - 1.0)
                 if ctx.lift != 1.0:
-                    slope.mul_(ctx.lift)
-                slope = slope.to(operands)
+                    grad_logits.mul_(ctx.lift)
+                grad_logits = grad_logits.to(operands)
                 if grad_hidden is not None:
-                    grad_hidden[rows] = _product(slope, w) / ctx.lift
+                    grad_hidden[rows] = fp32_product(grad_logits, w) / ctx.lift
                 if grad_weight is not None:
-                    _add_product(grad_weight, slope.t(), x)
-                # Else they would live until the next chunk's logits exist beside them.
-                del log_probs, slope
+                    _add_product(grad_weight, grad_logits.t(), x)
+                # Otherwise they would live until the next chunk's logits exist beside them.
+                del log_probs, grad_logits
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.spent = False
         return total
@@ -94,8 +95,8 @@ class _SummedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *from_above: Tensor) -> tuple[Tensor | None, ...]:
         (scale,) = from_above
-        # Scaled in place, since a copy of the weight's gradient would be 1 GB at the moment
-        # when memory is scarcest; so it can be done once.
+        # Scaled in place, since a copy of the weight's gradient would take 1 GB just when memory is
+        # scarcest; so it can be done only once.
         if ctx.spent:
             raise RuntimeError("the head's cross entropy cannot be differentiated twice")
         ctx.spent = True
@@ -108,15 +109,15 @@ class _SummedCrossEntropy(torch.autograd.Function):
 
 
 def _chunks(rows: int, vocabulary: int, chunk_bytes: int) -> list[slice]:
-    """Equal runs of rows, as few as the bound allows."""
+    """Split rows into equal slices, as few as the bound allows."""
     most = max(1, chunk_bytes // (4 * vocabulary))
     count = -(-rows // most)
     size = -(-rows // max(1, count))
     return [slice(first, min(first + size, rows)) for first in range(0, rows, max(1, size))]
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` with fp32 sums and an fp32 result."""
+def fp32_product(a: Tensor, b: Tensor) -> Tensor:
+    """Compute ``a @ b`` with fp32 sums and an fp32 result."""
     if a.dtype == torch.float32:
         return a @ b
     if a.is_cuda:
@@ -126,7 +127,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """``total += a @ b`` in fp32."""
+    """Add ``a @ b`` to ``total`` in fp32."""
     if a.dtype == torch.float32:
         total.addmm_(a, b)
     elif a.is_cuda:

@@ -1,11 +1,9 @@
 """The other cross entropies, each with the meaning of ``losses.cross_entropy``.
 
-All take the last hidden states, the head's weight and the targets and give the
-mean negative log-likelihood in nats. ``operands`` is what the head's product
-rounds its operands to. All but the two study variants give an fp32 scalar with
-fp32 softmax and sums, and are called outside autocast.
-
-A package is imported only by the loss that needs it.
+All take the last hidden states, the head's weight and the targets, and return the mean negative
+log-likelihood in nats. ``operands`` is the type to which the head's product rounds its operands.
+All but the two known-bad variants return an fp32 scalar with fp32 softmax and sums. All are called
+outside autocast. A package is imported only by the loss that needs it.
 """
 
 from __future__ import annotations
@@ -24,17 +22,14 @@ from torch import Tensor
 
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.losses.chunked import cross_entropy, fp32_product
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
 
-INSIDE_AUTOCAST = frozenset({"in_autocast", "bf16_softmax"})
-"""Losses that the training loop must call inside autocast. They exist for comparison only."""
-
 
 def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) -> Loss:
-    """The config's loss.
+    """Build the config's loss.
 
     Raises:
         BadConfig: it cannot run on this device or in this precision, or its package is missing.
@@ -72,7 +67,7 @@ def _rows(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 def standard(
     hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.float32
 ) -> Tensor:
-    """All logits at once, in fp32: the plain formula, and the most memory."""
+    """Compute all logits at once, in fp32: the plain formula, and the most memory."""
     rows, flat = _rows(hidden, targets)
     with torch.autocast(hidden.device.type, enabled=False):
         logits: Tensor = _HeadProduct.apply(rows, weight, operands)  # type: ignore[no-untyped-call]
@@ -87,36 +82,29 @@ class _HeadProduct(torch.autograd.Function):
         ctx.kinds = hidden.dtype, weight.dtype
         x, w = hidden.to(operands), weight.to(operands)
         ctx.save_for_backward(x, w)
-        return _product(x, w.t())
+        return fp32_product(x, w.t())
 
     @staticmethod
     def backward(ctx: Any, *from_above: Tensor) -> tuple[Tensor, Tensor, None]:
         x, w = ctx.saved_tensors
-        slope = from_above[0].to(x.dtype)
+        grad_logits = from_above[0].to(x.dtype)
         hidden_kind, weight_kind = ctx.kinds
         return (
-            _product(slope, w).to(hidden_kind),
-            _product(slope.t(), x).to(weight_kind),
+            fp32_product(grad_logits, w).to(hidden_kind),
+            fp32_product(grad_logits.t(), x).to(weight_kind),
             None,
         )
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b``, fp32 sums and result; exact on CPU, where 16-bit operands are widened."""
-    if a.is_cuda and a.dtype != torch.float32:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return a.float() @ b.float()
 
 
 # --- PyTorch's own chunked loss ------------------------------------------------------------
 
 
 def torch_chunked(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """``F.linear_cross_entropy`` in chunks, always on fp32 operands.
+    """Call ``F.linear_cross_entropy`` in chunks, always on fp32 operands.
 
     With bf16 operands it returns a bf16 loss, whatever its accumulation dtype (10.69 to 11.00 by
-    chunk size, against 11.029 in float64), so it never gets any. Where it would fall back to
-    all logits at once it only warns: here that is an error.
+    chunk size, against 11.029 in float64), so it never gets any. Where it falls back to all logits
+    at once it only warns; here that is an error.
     """
     rows, flat = _rows(hidden, targets)
     with torch.autocast(hidden.device.type, enabled=False), warnings.catch_warnings():
@@ -141,7 +129,7 @@ def _torch_options() -> Any:
 
 
 def _liger_loss(device: torch.device) -> Callable[..., Tensor]:
-    """Liger's fused linear cross entropy, its gradients summed in fp32."""
+    """Load Liger's fused linear cross entropy, with gradients summed in fp32."""
     module = _package(
         "loss.name: liger", "liger_kernel.transformers.fused_linear_cross_entropy", device
     )
@@ -161,13 +149,13 @@ def _liger_loss(device: torch.device) -> Callable[..., Tensor]:
 _CUT_SUMS: dict[str, dict[str, Any]] = {
     "cce": {},
     "cce_fp32": {"accum_e_fp32": True, "accum_c_fp32": True},
-    # By default gradients under an epsilon are dropped; for pretraining the head's are kept.
+    # By default gradients below an epsilon are dropped; for pretraining the head's are kept.
     "cce_kahan": {"impl": "cce_kahan_full_c"},
 }
 
 
 def _cut_loss(name: str, device: torch.device) -> Callable[..., Tensor]:
-    """Apple's Cut Cross Entropy (arXiv:2411.09009) in one of its three accuracies."""
+    """Load Apple's Cut Cross Entropy (arXiv:2411.09009) in one of its three accuracies."""
     module = _package(f"loss.name: {name}", "cut_cross_entropy", device)
     cut, options = module.linear_cross_entropy, _CUT_SUMS[name]
     known = inspect.signature(cut).parameters
@@ -193,7 +181,7 @@ def _cut_loss(name: str, device: torch.device) -> Callable[..., Tensor]:
 
 
 def _package(field: str, module: str, device: torch.device) -> ModuleType:
-    """The module of an optional package; its kernels are Triton's, for a CUDA GPU."""
+    """Import a module of an optional package, whose Triton kernels need a CUDA GPU."""
     if device.type != "cuda":
         raise BadConfig(f"{field} needs a CUDA GPU, not {device.type}; use chunked or standard")
     try:

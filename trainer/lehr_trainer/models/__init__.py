@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def build_model(config: ModelConfig, *, device: torch.device | str, seed: int) -> Decoder:
-    """A model with its first weights, on ``device``."""
+    """Build a model with its first weights, on ``device``."""
     import torch
 
     from lehr_trainer.models.gpt2 import GPT2

@@ -1,7 +1,7 @@
 """Activation checkpointing by part. ActivationCheckpointingConfig says what each costs.
 
-A checkpointed module keeps its inputs alone and runs its forward again in
-backward. Module and parameter names stay as they were.
+A checkpointed module keeps only its inputs and runs its forward again in backward. Names of modules
+and parameters do not change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
     def run(*inputs: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*inputs)
-        # Nothing here draws random numbers, so their state need not be kept.
+        # Nothing here uses random numbers, so their state need not be kept.
         return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False)
 
     return run

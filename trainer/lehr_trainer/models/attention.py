@@ -41,7 +41,7 @@ _FLASH_PACKAGES = {
 }
 
 _switched_to = "auto"
-"""The backend of the ``attention_backend`` that is open; a plain global that compilers can read."""
+"""Backend of the open ``attention_backend``; a plain global that compilers can read."""
 
 
 def attend(
@@ -50,7 +50,7 @@ def attend(
     value_BKTD: Tensor,
     mask: Tensor | BlockMask | None = None,
 ) -> Tensor:
-    """Causal attention; H query heads share K key and value heads (K divides H).
+    """Compute causal attention; H query heads share K key and value heads (K divides H).
 
     ``mask`` is a document mask (see ``models.documents``), which is causal too.
     """
@@ -75,11 +75,11 @@ def attend(
 
 
 def _kernel_shares_heads(query: Tensor, mask: Tensor | BlockMask | None) -> bool:
-    """Whether the kernel takes fewer key and value heads as they are.
+    """Return whether the kernel takes fewer key and value heads as they are.
 
-    CPU's does, and FlexAttention, and CUDA's flash and cuDNN, which want 16-bit operands and no
-    dense mask. CUDA's efficient kernel does not, and asking it to lets SDPA fall back to the
-    math kernel, which holds all T x T scores: 22.5 GB instead of 6.2 in docs/reference-runs.md.
+    A CPU's does, and FlexAttention, and CUDA's flash and cuDNN, which need 16-bit operands and no
+    dense mask. CUDA's efficient kernel does not; with fewer heads SDPA would fall back to the math
+    kernel, which holds all T x T scores: 22.5 GB instead of 6.2 in docs/reference-runs.md.
     """
     if not query.is_cuda or (mask is not None and not isinstance(mask, Tensor)):
         return True
@@ -88,7 +88,7 @@ def _kernel_shares_heads(query: Tensor, mask: Tensor | BlockMask | None) -> bool
 
 @cache
 def _flex_attention(device_type: str) -> Any:
-    """FlexAttention is one fused kernel only when compiled; on CPU it runs eagerly."""
+    """Return FlexAttention: one fused kernel only when compiled; on a CPU it runs eagerly."""
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention, dynamic=False) if device_type == "cuda" else flex_attention
@@ -99,7 +99,7 @@ def _flex_attention(device_type: str) -> Any:
 
 @contextmanager
 def attention_backend(config: AttentionConfig, device: torch.device) -> Iterator[None]:
-    """Within it ``attend`` uses the config's kernel and no other.
+    """Make ``attend`` use the config's kernel, and no other, within this context.
 
     Raises:
         BadConfig: this machine cannot run it.
@@ -121,7 +121,8 @@ def _only(backend: str) -> Iterator[None]:
     elif backend in _FLASH_PACKAGES:
         _activate(backend)
         try:
-            # Flash alone, or PyTorch would quietly take another kernel where the package refuses.
+            # Flash alone; otherwise PyTorch would silently use another kernel if the package
+            # refuses.
             with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
                 yield
         finally:
@@ -132,7 +133,7 @@ def _only(backend: str) -> Iterator[None]:
 
 
 def require_backend(config: AttentionConfig, device: torch.device) -> None:
-    """Says at once what this machine lacks for the config's backend."""
+    """Raise at once if this machine lacks something for the config's backend."""
     name = config.backend
     field = f"attention.backend: {name}"
     if device.type != "cuda":
@@ -157,7 +158,7 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
 
 
 def _activate(name: str) -> None:
-    """Puts FlashAttention 3 or 4 in the place of PyTorch's flash kernel."""
+    """Replace PyTorch's flash kernel by FlashAttention 3 or 4."""
     _, module, cure = _FLASH_PACKAGES[name]
     field = f"attention.backend: {name}"
     activate = getattr(torch_attention, "activate_flash_attention_impl", None)
@@ -176,7 +177,7 @@ def _activate(name: str) -> None:
 
 
 def _restore() -> None:
-    """PyTorch's own flash kernel again; a torch that cannot do so keeps the other one."""
+    """Restore PyTorch's own flash kernel; a torch that cannot do so keeps the other one."""
     restore = getattr(torch_attention, "restore_flash_attention_impl", None)
     if restore is not None:
         restore()
@@ -203,7 +204,7 @@ class AttentionCall:
         return self.heads != self.kv_heads
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Operands of the call's layout: one sequence is enough to ask."""
+        """Make operands of the call's layout; one sequence is enough for a check."""
 
         def operand(heads: int) -> Tensor:
             shape = (1, self.length, heads, self.head_size)
@@ -214,12 +215,12 @@ class AttentionCall:
 
     @property
     def score_bytes(self) -> int:
-        """What the math kernel holds for one layer's scores."""
+        """Count the bytes of one layer's scores in the math kernel."""
         return self.batch * self.heads * self.length**2 * self.dtype.itemsize
 
 
 def chosen_kernel(call: AttentionCall) -> str:
-    """flash, efficient, cudnn or math: what PyTorch takes for such a call, as now switched."""
+    """Return flash, efficient, cudnn or math: PyTorch's present choice for such a call."""
     query, key, value = call.tensors()
     mask = None
     if call.dense_mask:
@@ -231,14 +232,14 @@ def chosen_kernel(call: AttentionCall) -> str:
 
 
 def math_fallback(call: AttentionCall) -> str | None:
-    """The warning, with its cure, when a CUDA call would fall to the math kernel."""
+    """Return a warning with its remedy if a CUDA call would fall back to the math kernel."""
     if call.device.type != "cuda" or chosen_kernel(call) != "math":
         return None
     return fallback_message(call, _refusals(call))
 
 
 def fallback_message(call: AttentionCall, refusals: list[str]) -> str:
-    """What falls back, what it costs, why, and what to change."""
+    """Describe which call falls back, what it costs, why, and what to change."""
     if call.dtype == torch.float32:
         cure = "set precision.compute: bf16 (flash takes bf16 and fp16 only)"
     elif call.dense_mask:
@@ -254,12 +255,12 @@ def fallback_message(call: AttentionCall, refusals: list[str]) -> str:
     gib = call.score_bytes / 2**30
     return (
         f"attention runs on the math kernel, which holds {gib:.1f} GiB of scores in each layer "
-        f"instead of none.{why} Cure: {cure}"
+        f"instead of none.{why} Remedy: {cure}"
     )
 
 
 def _refusals(call: AttentionCall) -> list[str]:
-    """Why each fused kernel refuses the call, in PyTorch's words."""
+    """Return why each fused kernel refuses the call, in PyTorch's words."""
     query, key, value = call.tensors()
     params = torch.backends.cuda.SDPAParams(query, key, value, None, 0.0, True, call.grouped)
     with warnings.catch_warnings(record=True) as caught:

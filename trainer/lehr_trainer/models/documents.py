@@ -1,7 +1,7 @@
-"""Packed documents: which token belongs to which, and what each may see.
+"""Packed documents: the document of each token, and attention masks.
 
-A packed sequence holds several documents end to end, an end-of-sequence token
-after each. Without masking a token attends to the documents before its own.
+A packed sequence holds several documents end to end, an end-of-sequence token after each. Without
+masking a token attends to the documents before its own.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 InputFn = Callable[[Tensor], tuple[Tensor, ...]]
-"""From tokens to what a model is called with."""
+"""Turns tokens into the model's arguments."""
 
 
-def reading(eos_id: int | None) -> InputFn:
-    """Tokens alone; or, given ``eos_id``, with them the document of each."""
+def make_input_fn(eos_id: int | None) -> InputFn:
+    """Make an input function: tokens alone or, given ``eos_id``, tokens and their documents."""
     if eos_id is None:
         return lambda tokens: (tokens,)
     return lambda tokens: (tokens, document_ids(tokens, eos_id))
 
 
 def document_ids(tokens_BT: Tensor, eos_id: int) -> Tensor:
-    """[B, T] int32: 0 for a sequence's first document, 1 for its second, ...
+    """Number documents, [B, T] int32: 0 for a sequence's first document, 1 for its second, ...
 
     The end-of-sequence token still belongs to the document that it ends.
     """
@@ -36,7 +36,7 @@ def document_ids(tokens_BT: Tensor, eos_id: int) -> Tensor:
 
 
 def document_positions(ids_BT: Tensor) -> Tensor:
-    """[B, T] int64: each token's place within its own document (learned positions need it)."""
+    """Return each token's place in its own document, [B, T] int64, for learned positions."""
     index_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
     starts_BT = torch.ones_like(ids_BT, dtype=torch.bool)
     starts_BT[:, 1:] = ids_BT[:, 1:] != ids_BT[:, :-1]
@@ -45,13 +45,13 @@ def document_positions(ids_BT: Tensor) -> Tensor:
 
 
 def dense_mask(ids_BT: Tensor) -> Tensor:
-    """[B, 1, T, T] bool, true where a query may see a key: causal, and the same document."""
+    """Make a mask, [B, 1, T, T] bool: a query sees earlier keys of its own document."""
     same_BTT = ids_BT[:, :, None] == ids_BT[:, None, :]
     return (same_BTT & torch.ones_like(same_BTT[0]).tril())[:, None]
 
 
 def block_mask(ids_BT: Tensor) -> BlockMask:
-    """The same mask as blocks for FlexAttention: no T x T scores, empty blocks are skipped."""
+    """Make the same mask as blocks for FlexAttention: no T x T scores, empty blocks are skipped."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     def visible(batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -64,5 +64,5 @@ def block_mask(ids_BT: Tensor) -> BlockMask:
 
 
 def document_mask(ids_BT: Tensor) -> Tensor | BlockMask:
-    """What this device's attention reads fastest: blocks on CUDA, a dense mask on CPU."""
+    """Make the mask that this device's attention reads fastest: blocks on CUDA, dense on a CPU."""
     return block_mask(ids_BT) if ids_BT.is_cuda else dense_mask(ids_BT)

@@ -23,10 +23,10 @@ from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.module_map import block_linears
 
 _BEGIN = "lehr_begin_histories"
-"""A converted module's attribute that makes its histories, which else its first pass does."""
+"""Attribute of a converted module that makes its histories; otherwise its first pass does."""
 
 _MULTIPLE = 16
-"""FP8 matrix products want both sides of a weight to be a multiple of this."""
+"""FP8 matrix products need both sides of a weight to be a multiple of this."""
 
 
 def convert_to_fp8(model: nn.Module, config: Fp8Config) -> list[str]:
@@ -54,7 +54,7 @@ def convert_to_fp8(model: nn.Module, config: Fp8Config) -> list[str]:
 
 
 def require_fp8(config: Fp8Config, device: torch.device) -> None:
-    """Says at once when the hardware has no FP8."""
+    """Raise at once if the hardware has no FP8."""
     field = f"precision.fp8.recipe: {config.recipe}"
     if config.emulate:
         if config.recipe == "te_delayed":
@@ -62,8 +62,8 @@ def require_fp8(config: Fp8Config, device: torch.device) -> None:
         return
     if device.type != "cuda":
         raise BadConfig(
-            f"{field} needs a GPU with FP8 (Ada, Hopper or later), not {device.type}; to rehearse "
-            "it slowly set precision.fp8.emulate: true (tensorwise, rowwise)"
+            f"{field} needs a GPU with FP8 (Ada, Hopper or later), not {device.type}; "
+            "for a slow test without one set precision.fp8.emulate: true (tensorwise, rowwise)"
         )
     # Ada and later have FP8 products; scales by row are Hopper's (CUTLASS) and later.
     least = (9, 0) if config.recipe == "rowwise" else (8, 9)
@@ -104,7 +104,7 @@ def _torchao(config: Fp8Config) -> Callable[[nn.Linear], nn.Module]:
 
 
 def _only_in_training(module: nn.Module) -> None:
-    """Its forward is FP8 in training mode, and a plain linear's otherwise."""
+    """Make its forward FP8 in training mode, and a plain linear's otherwise."""
     in_fp8 = module.forward
     weight, bias = module.weight, module.bias
     assert isinstance(weight, Tensor)
@@ -151,7 +151,7 @@ def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
             return out
 
         def begin_histories() -> None:
-            # Outside of its autocast it would make none.
+            # Outside of its autocast it would make no histories.
             with engine.fp8_autocast(enabled=True, fp8_recipe=recipe):
                 converted.init_fp8_metadata()
 
@@ -164,7 +164,7 @@ def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
 
 
 def fp8_state(model: nn.Module) -> dict[str, Tensor]:
-    """Delayed scaling's histories and scales, by name; empty for torchao, which keeps none."""
+    """Return delayed scaling's histories and scales, by name; empty for torchao, which has none."""
     return {
         f"{name}/{direction}/{what}": getattr(meta, what)
         for name, module in model.named_modules()
@@ -175,10 +175,10 @@ def fp8_state(model: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_fp8_state(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
-    """Put back what ``fp8_state`` gave; Transformer Engine's own form is a pickle.
+    """Restore what ``fp8_state`` returned; Transformer Engine's own form is a pickle.
 
-    A module of which nothing was saved starts anew; what was saved of one that is not in FP8 now
-    is passed over.
+    A module without saved state starts afresh; saved state of a module that is not in FP8 now is
+    ignored.
     """
     for name, module in model.named_modules():
         begin: Any = getattr(module, _BEGIN, None)
@@ -198,7 +198,7 @@ def load_fp8_state(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def unmoved_fp8_state(model: nn.Module) -> Iterator[None]:
-    """For passes in training mode that are no part of the training: a rehearsal, a look."""
+    """Keep FP8's histories unchanged in passes that do not train: a dry run, diagnostics."""
     before = {name: tensor.clone() for name, tensor in fp8_state(model).items()}
     try:
         yield

@@ -68,7 +68,7 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Tokens in, hidden states out; the head's matmul belongs to the loss."""
+    """GPT-2, from tokens to hidden states; the head's matmul belongs to the loss."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
@@ -81,12 +81,12 @@ class GPT2(nn.Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def forward(self, tokens_BT: Tensor, document_ids_BT: Tensor | None = None) -> Tensor:
-        """Hidden states [B, T, D] after the last norm; with ids, packed documents stay apart."""
+        """Compute hidden states [B, T, D] after the last norm; with ids, documents are masked."""
         length = tokens_BT.shape[1]
         if length > self.config.max_sequence_length:
             raise ValueError(
                 f"a sequence of {length} tokens is longer than the "
-                f"{self.config.max_sequence_length} positions that this GPT-2 knows"
+                f"{self.config.max_sequence_length} positions of this GPT-2"
             )
         if document_ids_BT is None:
             mask = None
@@ -102,13 +102,13 @@ class GPT2(nn.Module):
 
     @property
     def head_weight(self) -> nn.Parameter:
-        """[V, D]: turns hidden states into logits; the embedding itself when tied."""
+        """Weight of the head, [V, D]; the embedding itself when tied."""
         head: nn.Embedding | nn.Linear = self.wte if self.config.tie_embeddings else self.lm_head
         assert isinstance(head.weight, nn.Parameter)
         return head.weight
 
     def residual_projections(self) -> Iterator[nn.Linear]:
-        """The linears whose output is added to the residual stream."""
+        """List the linears whose output is added to the residual stream."""
         for block in self.h:
             assert isinstance(block, Block)
             yield block.attn.c_proj
@@ -116,16 +116,16 @@ class GPT2(nn.Module):
 
 
 def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """This model's state dict as ``transformers.GPT2LMHeadModel`` names and turns it."""
+    """Convert this state dict to ``transformers.GPT2LMHeadModel``'s names and orientation."""
     out: dict[str, Tensor] = {}
     for name, tensor in state.items():
-        turned = tensor.T.contiguous() if name.endswith(TRANSPOSED) else tensor
-        out[name if name == "lm_head.weight" else f"transformer.{name}"] = turned
+        transposed = tensor.T.contiguous() if name.endswith(TRANSPOSED) else tensor
+        out[name if name == "lm_head.weight" else f"transformer.{name}"] = transposed
     return out
 
 
 def from_transformers(state: Mapping[str, Tensor], *, tied: bool) -> dict[str, Tensor]:
-    """The way back; a tied head is no parameter of its own here."""
+    """Convert a state dict back; a tied head is no parameter of its own here."""
     out: dict[str, Tensor] = {}
     for name, tensor in state.items():
         own = name.removeprefix("transformer.")
@@ -136,7 +136,7 @@ def from_transformers(state: Mapping[str, Tensor], *, tied: bool) -> dict[str, T
 
 
 def transformers_config(config: GPT2Config) -> dict[str, object]:
-    """``config.json`` for ``transformers``: no dropout, since none was trained with."""
+    """Make ``config.json`` for ``transformers``: no dropout, since training uses none."""
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],

@@ -2,7 +2,7 @@
 
 Parameters are named as in ``transformers``' LlamaModel, so a checkpoint maps on to it by the
 prefix ``model.``. The model ends at its last norm: the head's product belongs to the loss
-(losses.py), which alone decides in what precision and in how many pieces it is made.
+(losses/chunked.py), which alone decides in what precision and in how many pieces it is made.
 
 Shapes: B sequences, T positions, H hidden, N heads, K key/value heads, D head size, V vocabulary.
 """
@@ -45,9 +45,10 @@ class Llama(nn.Module):
         tokens_BT: Tensor,
         document_ids_BT: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states [B, T, H] after the last norm; with ids, packed documents stay apart.
+        """Compute hidden states [B, T, H] after the last norm; with ids, documents are masked.
 
-        Rotary positions go on through a sequence: attention sees their differences only.
+        Rotary positions run through the whole sequence: attention depends only on their
+        differences.
         """
         length = tokens_BT.shape[1]
         rotary = self.rotary_cos[:length], self.rotary_sin[:length]
@@ -60,13 +61,13 @@ class Llama(nn.Module):
 
     @property
     def head_weight(self) -> nn.Parameter:
-        """[V, H]: turns hidden states into logits; the embedding itself when tied."""
+        """Weight of the head, [V, H]; the embedding itself when tied."""
         head = self.embed_tokens if self.config.tie_embeddings else self.lm_head
         assert isinstance(head.weight, nn.Parameter)
         return head.weight
 
     def residual_projections(self) -> Iterator[nn.Linear]:
-        """The linears whose output is added to the residual stream."""
+        """List the linears whose output is added to the residual stream."""
         for layer in self.layers:
             assert isinstance(layer, Block)
             yield layer.self_attn.o_proj
@@ -93,7 +94,7 @@ class Block(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Normalises in fp32; under autocast the result is in its dtype, cast once for all users."""
+    """RMSNorm in fp32; under autocast the result is cast once for all its users."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -156,7 +157,7 @@ class SwiGLU(nn.Module):
 
 
 def rotary_tables(config: LlamaConfig) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [longest, D] in fp32 (RoPE, arXiv:2104.09864; halves as in Llama)."""
+    """Compute cosines and sines [longest, D] in fp32 (RoPE, arXiv:2104.09864; Llama's halves)."""
     head_size = config.hidden_size // config.num_attention_heads
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
     frequencies = 1.0 / config.rope_theta**exponents
@@ -166,9 +167,9 @@ def rotary_tables(config: LlamaConfig) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x_BTND: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (i, i + D/2) by its position's angle, in fp32."""
+    """Rotate each pair (i, i + D/2) by its position's angle, in fp32."""
     cos_TD, sin_TD = rotary
     x = x_BTND.float()
     low, high = x.chunk(2, dim=-1)
-    turned = torch.cat([-high, low], dim=-1)
-    return (x * cos_TD[:, None] + turned * sin_TD[:, None]).to(x_BTND.dtype)
+    rotated = torch.cat([-high, low], dim=-1)
+    return (x * cos_TD[:, None] + rotated * sin_TD[:, None]).to(x_BTND.dtype)

@@ -1,7 +1,7 @@
-"""Where a decoder's parts are, whatever its family calls them.
+"""Map of a decoder's parts, independent of its family.
 
-Techniques that work on parts (checkpointing, compile, FP8, diagnostics) ask
-here, so that a new family is added in one place.
+Techniques that work on parts (checkpointing, compile, FP8, diagnostics) use it, so that a new
+family is added in one place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Decoder = Llama | GPT2
 
 @dataclass(frozen=True)
 class ModuleMap:
-    """Attribute names: of the model, and of each of its blocks."""
+    """Attribute names of the model's parts, and of the parts of each block."""
 
     embedding: str
     blocks: str
@@ -52,7 +52,7 @@ def module_map(model: nn.Module) -> ModuleMap:
         return _LLAMA
     if isinstance(model, GPT2):
         return _GPT2
-    raise TypeError(f"{type(model).__name__} is no model of lehr_trainer.models")
+    raise TypeError(f"{type(model).__name__} is not a model of lehr_trainer.models")
 
 
 def blocks(model: nn.Module) -> nn.ModuleList:
@@ -68,7 +68,7 @@ def token_embedding(model: nn.Module) -> nn.Embedding:
 
 
 def block_linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
-    """Each linear of the blocks, by its path in the model; neither head nor embedding."""
+    """Yield each linear of the blocks, by its path in the model; without head and embedding."""
     prefix = module_map(model).blocks
     for name, module in blocks(model).named_modules(prefix=prefix):
         if isinstance(module, nn.Linear):

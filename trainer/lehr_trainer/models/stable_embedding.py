@@ -25,9 +25,9 @@ class StableEmbedding(nn.Embedding):
 
 
 def use_stable_embedding(model: nn.Module, seed: int) -> None:
-    """Puts one in the place of the model's token embedding; call it after ``initialise``.
+    """Replace the model's token embedding by a stable one; call it after ``initialise``.
 
-    A tied head goes on reading the embedding's weight.
+    A tied head keeps using the embedding's weight.
     """
     old = token_embedding(model)
     new = StableEmbedding(old.num_embeddings, old.embedding_dim).to(old.weight.device)

@@ -1,4 +1,4 @@
-"""Optimizers, what each parameter group gets, and the learning rate at each step."""
+"""Optimizers, their parameter groups, and the learning rate at each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["build_optimizer", "lr_factor", "set_lr_factor"]
 def build_optimizer(
     model: nn.Module, config: AdamWConfig | EightBitAdamWConfig | MuonConfig
 ) -> torch.optim.Optimizer:
-    """The config's optimizer; each group has a ``name`` and a ``peak_lr``."""
+    """Build the config's optimizer; each group has a ``name`` and a ``peak_lr``."""
     match config:
         case AdamWConfig():
             return build_adamw(model, config)

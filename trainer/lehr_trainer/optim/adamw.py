@@ -9,7 +9,7 @@ from lehr_trainer.configs.optimizer import AdamWConfig
 
 
 def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:
-    """AdamW over two groups, ``decayed`` and ``kept``; each parameter is in exactly one."""
+    """Build AdamW over two groups, ``decayed`` and ``kept``; each parameter is in exactly one."""
     decayed, kept = split_parameters(model)
     groups = [
         {"name": name, "params": members, "weight_decay": decay, "peak_lr": config.lr}
@@ -28,7 +28,7 @@ def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:
 
 
 def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices of linears, which are decayed; and norms, biases and embeddings, which are not."""
+    """Split parameters: matrices of linears are decayed; norms, biases and embeddings are kept."""
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }

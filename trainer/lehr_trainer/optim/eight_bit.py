@@ -1,8 +1,7 @@
 """AdamW with 8-bit moments, from bitsandbytes or torchao.
 
-The two keep their state in forms of their own; ``flat_state`` and
-``own_state`` turn one parameter's state to plain tensors and back, so that a
-checkpoint holds tensors only.
+Each library keeps its state in its own form; ``flat_state`` and ``own_state`` convert one
+parameter's state to plain tensors and back, so that a checkpoint holds tensors only.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _AO_PARTS = ("codes", "scale", "qmap")
 
 
 def build_eight_bit(model: nn.Module, config: EightBitAdamWConfig) -> torch.optim.Optimizer:
-    """8-bit AdamW over the groups ``decayed`` and ``kept``.
+    """Build 8-bit AdamW over the groups ``decayed`` and ``kept``.
 
     Raises:
         BadConfig: the config's library is not installed.
@@ -43,7 +42,7 @@ def build_eight_bit(model: nn.Module, config: EightBitAdamWConfig) -> torch.opti
     if config.library == "bitsandbytes":
         return _bitsandbytes(groups, options, lists["embedding"])
     library = _library("torchao.optim", "torchao", config)
-    # Each group a rate of its own: a tensor, since torchao compiles its step around it.
+    # Each group has its own rate: a tensor, since torchao compiles its step around it.
     for group in groups:
         group["lr"] = torch.tensor(config.lr, dtype=torch.float32)
     optimizer: torch.optim.Optimizer = library.AdamW8bit(groups, **options)
@@ -87,7 +86,7 @@ def _library(module: str, package: str, config: EightBitAdamWConfig) -> ModuleTy
 
 
 def flat_state(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """One parameter's state as plain tensors; numbers and 8-bit tensors are taken apart."""
+    """Convert one parameter's state to plain tensors; numbers and 8-bit tensors are split up."""
     flat: dict[str, Tensor] = {}
     for name, value in state.items():
         if hasattr(value, "codes"):  # torchao's OptimState8bit, whose class need not be imported
@@ -102,7 +101,7 @@ def flat_state(state: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def own_state(flat: Mapping[str, Tensor]) -> dict[str, Any]:
-    """``flat_state`` undone."""
+    """Convert back what ``flat_state`` made."""
     state: dict[str, Any] = {}
     for key, value in flat.items():
         name, dot, part = key.rpartition(".")

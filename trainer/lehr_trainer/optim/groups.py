@@ -1,7 +1,7 @@
-"""Which parameter is what, and the one way to set learning rates.
+"""Roles of parameters, and the one way to set learning rates.
 
-Every optimizer built here keeps in each group its ``name`` and its ``peak_lr``;
-the schedule's factor then means the same to all of them.
+Every optimizer built here keeps ``name`` and ``peak_lr`` in each group; the schedule's factor then
+means the same to all of them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ ParameterRole = Literal["embedding", "head", "matrix", "vector"]
 
 
 class LanguageModel(Protocol):
-    """What the optimizers need to know of a model."""
+    """The interface that the optimizers need of a model."""
 
     @property
     def head_weight(self) -> nn.Parameter: ...
 
 
 def roles(model: nn.Module) -> dict[str, ParameterRole]:
-    """The role of each parameter by name; a tied head is the embedding.
+    """Return the role of each parameter by name; a tied head is the embedding.
 
     embedding: tables that are looked up. head: an untied head. vector: norms and
     biases. matrix: the linears of the blocks.
@@ -47,7 +47,7 @@ def roles(model: nn.Module) -> dict[str, ParameterRole]:
 
 
 def by_role(model: nn.Module) -> dict[ParameterRole, list[nn.Parameter]]:
-    """The parameters that are trained, by role; each in exactly one list."""
+    """Sort the trained parameters by role; each is in exactly one list."""
     lists: dict[ParameterRole, list[nn.Parameter]] = {
         "embedding": [],
         "head": [],
@@ -62,7 +62,7 @@ def by_role(model: nn.Module) -> dict[ParameterRole, list[nn.Parameter]]:
 
 
 def set_lr_factor(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Each group's rate becomes ``factor`` of its peak; a tensor rate is filled, not replaced."""
+    """Set each group's rate to ``factor`` of its peak; a tensor rate is filled, not replaced."""
     for group in optimizer.param_groups:
         rate = group["peak_lr"] * factor
         if isinstance(group["lr"], Tensor):

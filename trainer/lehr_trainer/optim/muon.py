@@ -24,7 +24,7 @@ _EPS = 1e-7
 
 
 def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
-    """One optimizer over the groups ``matrix``, ``embedding``, ``head`` and ``vector``."""
+    """Build one optimizer over the groups ``matrix``, ``embedding``, ``head`` and ``vector``."""
     lists = by_role(model)
     config.check_tied(tie_embeddings=not lists["head"])
     rates = {
@@ -61,10 +61,10 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
 
 
 class Muon(torch.optim.Optimizer):
-    """Groups that carry ``momentum`` step by Muon, the others by AdamW.
+    """Updates groups that have ``momentum`` by Muon, the others by AdamW.
 
-    As fused AdamW does, it obeys ``found_inf`` if that is set: where it is 1, on the
-    device, weights and state stay as they are.
+    Like fused AdamW, it obeys ``found_inf`` if that is set: where it is 1, on the device, weights
+    and state stay as they are.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]]) -> None:
@@ -87,26 +87,26 @@ class Muon(torch.optim.Optimizer):
         for parameters in _batches(group["params"], group["batch_bytes"]):
             gradients = [p.grad for p in parameters if p.grad is not None]
             momenta = [self._buffer(p) for p in parameters]
-            refused: Tensor | None = getattr(self, "found_inf", None)
-            if refused is not None:
+            found_inf: Tensor | None = getattr(self, "found_inf", None)
+            if found_inf is not None:
                 # A gradient that is not finite must not even be multiplied by 0.
-                unmoved = refused.bool()
+                unmoved = found_inf.bool()
                 gradients = [
                     torch.where(unmoved, m, g) for g, m in zip(gradients, momenta, strict=True)
                 ]
             torch._foreach_lerp_(momenta, gradients, 1 - momentum)
-            updates = momenta
+            directions = momenta
             if group["nesterov"]:
-                updates = [g.lerp(m, momentum) for g, m in zip(gradients, momenta, strict=True)]
-            turned = orthogonalise(torch.stack(updates), group["newton_schulz_steps"])
+                directions = [g.lerp(m, momentum) for g, m in zip(gradients, momenta, strict=True)]
+            update = orthogonalise(torch.stack(directions), group["newton_schulz_steps"])
             scale = lr * shape_factor(parameters[0].shape, group["adjust_lr"])
-            shrink = lr * group["weight_decay"]
-            if refused is None:
-                torch._foreach_mul_(parameters, 1 - shrink)
+            decay = lr * group["weight_decay"]
+            if found_inf is None:
+                torch._foreach_mul_(parameters, 1 - decay)
             else:
-                torch._foreach_mul_(parameters, 1 - shrink * (1 - refused))
-                turned *= 1 - refused
-            torch._foreach_add_(parameters, list(turned.to(parameters[0].dtype)), alpha=-scale)
+                torch._foreach_mul_(parameters, 1 - decay * (1 - found_inf))
+                update *= 1 - found_inf
+            torch._foreach_add_(parameters, list(update.to(parameters[0].dtype)), alpha=-scale)
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]
@@ -147,7 +147,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _batches(parameters: Iterable[nn.Parameter], most_bytes: int) -> list[list[Tensor]]:
-    """Matrices with a gradient, alike in shape, as many together as fit in the bound."""
+    """Group matrices that have a gradient by shape, as many in a batch as the bound allows."""
     alike: dict[tuple[Any, ...], list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
@@ -161,10 +161,10 @@ def _batches(parameters: Iterable[nn.Parameter], most_bytes: int) -> list[list[T
 
 
 def orthogonalise(matrices_NRC: Tensor, steps: int) -> Tensor:
-    """Each of N matrices turned towards the nearest semi-orthogonal one, in bf16.
+    """Replace each of N matrices by a matrix near its nearest semi-orthogonal one, in bf16.
 
-    A quintic Newton-Schulz iteration: it drives every singular value to about
-    1 (0.5 to 1.5, by design), and leaves the singular vectors.
+    A quintic Newton-Schulz iteration: it drives every singular value to about 1 (0.5 to 1.5, by
+    design), and keeps the singular vectors.
     """
     a, b, c = _COEFFICIENTS
     tall = matrices_NRC.shape[1] > matrices_NRC.shape[2]
@@ -180,7 +180,7 @@ def orthogonalise(matrices_NRC: Tensor, steps: int) -> Tensor:
 
 
 def shape_factor(shape: torch.Size, adjust_lr: str) -> float:
-    """How a matrix's shape enters its learning rate (see MuonConfig.adjust_lr)."""
+    """Return the factor by which a matrix's shape changes its rate (see MuonConfig.adjust_lr)."""
     rows, columns = shape
     if adjust_lr == "match_rms_adamw":
         return 0.2 * math.sqrt(max(rows, columns))

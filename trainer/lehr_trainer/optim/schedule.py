@@ -8,10 +8,10 @@ from lehr_trainer.configs.schedule import ScheduleConfig
 
 
 def lr_factor(schedule: ScheduleConfig, step: int, steps: int) -> float:
-    """Share of the peak that optimizer step ``step`` uses (the first is 1) in a run of ``steps``.
+    """Return the share of the peak at optimizer step ``step`` (the first is 1) of ``steps``.
 
-    Warmup climbs in equal parts and reaches the peak at its last step. Cosine
-    and wsd reach ``min_lr_ratio`` at the run's last step.
+    Warmup climbs in equal parts and reaches the peak at its last step. Cosine and wsd reach
+    ``min_lr_ratio`` at the run's last step.
     """
     step, steps = step - schedule.starts_after, steps - schedule.starts_after
     warmup = schedule.warmup(steps)

@@ -1,39 +1,11 @@
-"""How many parameters and FLOPs a model has, from its config alone: no torch needed."""
+"""Counts of a model's parameters and FLOPs, from its config alone: no torch needed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.train import GPT2Config, LlamaConfig, ModelConfig
-
-
-@dataclass(frozen=True)
-class ParameterCounts:
-    """Parameters by where they sit; each is counted once, a tied embedding as ``embedding``."""
-
-    embedding: int
-    """GPT-2's positions too."""
-    head: int
-    """0 when the head is tied to the embedding."""
-    attention: int
-    """Of all layers."""
-    mlp: int
-    """Of all layers."""
-    norms: int
-    """Of all layers, and the last one."""
-
-    @property
-    def total(self) -> int:
-        return self.embedding + self.head + self.attention + self.mlp + self.norms
-
-    @property
-    def non_embedding(self) -> int:
-        return self.total - self.embedding - self.head
-
-    @property
-    def layers(self) -> int:
-        """The linear layers of all blocks."""
-        return self.attention + self.mlp
 
 
 def parameter_counts(model: ModelConfig) -> ParameterCounts:
@@ -74,12 +46,12 @@ def _llama_counts(model: LlamaConfig) -> ParameterCounts:
 
 
 def flops_per_token(model: ModelConfig, sequence_length: int) -> float:
-    """FLOPs to train on one token: forward and backward, attention counted in full.
+    """Count the FLOPs to train on one token: forward and backward, with full attention.
 
-    6 for each weight that a token is multiplied with (2 forward, 4 backward), the head
-    included and the embedding look-up not; 12 x layers x hidden x length for the scores and
-    the weighted sums. Full attention is the convention of PaLM's MFU, although a causal kernel
-    does half of it. Recomputed activations do not count.
+    6 for each weight that a token is multiplied with (2 forward, 4 backward), the head included,
+    the embedding look-up not; 12 x layers x hidden x length for the scores and the weighted sums.
+    Full attention is the convention of PaLM's MFU, although a causal kernel does half of it.
+    Recomputed activations do not count.
     """
     counts = parameter_counts(model)
     multiplied = counts.non_embedding + model.vocab_size * model.hidden_size

@@ -1,4 +1,4 @@
-"""The loss that a model has before it has learnt anything. Pure: planning needs no torch."""
+"""The expected loss of an untrained model. Pure: planning needs no torch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ EMBEDDING_STD = 0.02
 
 
 def predicted_first_loss(model: ModelConfig) -> float:
-    """Mean cross entropy in nats of freshly initialised weights, whatever the text.
+    """Estimate the mean cross entropy in nats of freshly initialised weights, on any text.
 
-    The last norm leaves a vector of root mean square 1, so that logits are normal with variance
+    The last norm leaves a vector of root mean square 1, so logits are normal with variance
     ``hidden_size * std^2`` of the head's weights; for such logits the expected cross entropy is
-    ln(vocabulary) + variance / 2. The 1.2B Llama run of
-    docs/reference-runs.md started at 12.26; this gives 12.19, and ln(V) alone 11.78.
-    A tied ``stable_embedding`` over a few hundred tokens starts up to 0.4 higher: the token that is
-    read has a large logit of its own, which counts only among few.
+    ln(vocabulary) + variance / 2. The 1.2B Llama run of docs/reference-runs.md started at 12.26;
+    this gives 12.19, and ln(V) alone 11.78. A tied ``stable_embedding`` over a few hundred tokens
+    starts up to 0.4 higher: the current token has a large logit of its own, which matters only in a
+    small vocabulary.
     """
     std: float
     if not model.tie_embeddings:

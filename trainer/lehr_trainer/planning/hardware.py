@@ -1,4 +1,4 @@
-"""What GPUs can do: the one table of peaks. An unknown GPU has no entry, so no MFU is claimed.
+"""The table of GPUs and their peaks. An unknown GPU has no entry, so no MFU is claimed.
 
 Peaks are dense, with fp32 accumulation, from the vendors' data sheets. The sheets also print twice
 as much for sparse matrices; MFU against that figure is half of what it should be.
@@ -17,10 +17,10 @@ _GB = 10**9
 
 @dataclass(frozen=True)
 class GpuType:
-    """A kind of GPU, found by the words of the name that its driver gives it."""
+    """A kind of GPU, recognised by words of its driver's name."""
 
     kind: str
-    """What people call it and what a spec asks for, e.g. ``H100``."""
+    """The usual name, as used in a spec, e.g. ``H100``."""
     words: frozenset[str]
     memory_bytes: int
     peak_flops: dict[Arithmetic, float]
@@ -38,7 +38,7 @@ def _gpu(
     fp8: float | None = None,
     fp32: float,
 ) -> GpuType:
-    """A table row; peaks in TFLOP/s, ``fp16`` as ``bf16`` unless given."""
+    """Make a table row; peaks in TFLOP/s, ``fp16`` as ``bf16`` unless given."""
     peaks: dict[Arithmetic, float | None] = {
         "fp32": fp32,
         "tf32": tf32,
@@ -77,11 +77,11 @@ GPUS: tuple[GpuType, ...] = (
 )
 
 _OTHER_DEVICES = frozenset({"MIG", "LAPTOP", "TI", "SUPER", "MAX", "ADA"})
-"""Words that make another device of a known name: a slice of it, or a slower or faster kin."""
+"""Words that make a known name another device: a slice of it, or a slower or faster variant."""
 
 
 def find_gpu(device_name: str) -> GpuType | None:
-    """The table's row for a driver's name such as ``NVIDIA H100 80GB HBM3``; None if unknown."""
+    """Find the row for a driver's name such as ``NVIDIA H100 80GB HBM3``; None if unknown."""
     words = set(re.split(r"[^A-Z0-9.]+", device_name.upper()))
     if words & _OTHER_DEVICES:
         return None
@@ -90,6 +90,6 @@ def find_gpu(device_name: str) -> GpuType | None:
 
 
 def peak_flops(device_name: str, arithmetic: Arithmetic) -> float | None:
-    """Dense FLOP/s, or None where it is not known."""
+    """Return the dense FLOP/s, or None if unknown."""
     gpu = find_gpu(device_name)
     return None if gpu is None else gpu.peak_flops.get(arithmetic)

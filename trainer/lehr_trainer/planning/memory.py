@@ -1,29 +1,30 @@
-"""How much memory a run takes, stage by stage, from its config alone: no torch needed.
+"""Memory plan of a run, stage by stage, from its config alone: no torch needed.
 
-The terms are those of this trainer's own tensors, counted as autograd keeps them. Against the 1.2B
-Llama run of docs/reference-runs.md: weights, gradients and both moments are 19.87 GB, the measured
-peak of its optimizer step; [1, 2048] in fp32 keeps 6.1 GB of activations, where 6.2 were measured.
+The terms are the trainer's own tensors, counted as autograd keeps them. Against the 1.2B Llama run
+of docs/reference-runs.md: weights, gradients and both moments are 19.87 GB, the measured peak of
+its optimizer step; [1, 2048] in fp32 keeps 6.1 GB of activations, where 6.2 were measured.
+tests/trainer/test_memory_published.py checks the plan against these measurements.
+
+The formulas of an optimizer and of a loss are methods of its config, in ``lehr_trainer.configs``.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
+from lehr_trainer.configs.sizes import BF16, FP32, HeadSize, ParameterCounts
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
-from lehr_trainer.planning import memory_parts as parts
-from lehr_trainer.planning.counts import ParameterCounts, parameter_counts
+from lehr_trainer.planning.counts import parameter_counts
 
-CHUNK_BYTES = 2**30
-"""Most that the fp32 logits of one chunk of the loss take: 2,048 rows of 131,072 tokens."""
-
-_FP32, _BF16 = 4, 2
 _OVERHEAD_BYTES = 1_500_000_000
-"""CUDA context, cuBLAS workspaces and what the allocator cannot fill; a GPU's, not a CPU's."""
+"""CUDA context, cuBLAS workspaces and fragmentation; for a GPU, not for a CPU."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes on one rank's device."""
+    """Planned bytes on one rank's device."""
 
     weights: int
     gradients: int
@@ -35,32 +36,32 @@ class MemoryPlan:
     layer_workspace: int
     """Gradients that exist at once while one layer is differentiated, and what it recomputes."""
     head_gradient: int
-    """It stands before any layer is differentiated."""
+    """Gradient of the head, which exists before any layer is differentiated."""
     loss: int
-    """The head's cross entropy at its largest, by its kind."""
+    """Most bytes that the head and its cross entropy hold, by the kind of loss."""
     optimizer_workspace: int
-    """What the update holds for a moment besides gradients and state."""
+    """Most bytes that the update allocates, besides gradients and state."""
     overhead: int
     keeps_gradients: bool
     """Gradients live through the forward pass: accumulation, or buckets of DDP."""
     checkpoint_copy: int
-    """Of host memory, on rank 0 alone and so in no stage: the state's copy that asynchronous
-    saves write from. 0 where saves block."""
+    """Bytes of host memory on rank 0 (and so in no stage): the copy of the state that asynchronous
+    saves write from. 0 if saves block."""
 
     @property
     def resting(self) -> int:
-        """Between two steps."""
+        """Bytes between two steps."""
         held = self.gradients if self.keeps_gradients else 0
         return self.weights + self.optimizer + held + self.overhead
 
     @property
     def forward(self) -> int:
-        """At its end, while the loss is computed."""
+        """Bytes at the end of the forward pass, while the loss is computed."""
         return self.resting + self.weight_copies + self.activations + self.loss
 
     @property
     def backward(self) -> int:
-        """At the layer where activations left and gradients made weigh most: one of the ends."""
+        """Bytes at the layer where activations and gradients add up to most: the first or last."""
         held = 0 if self.keeps_gradients else self.gradients
         first = self.activations + self.head_gradient
         return self.resting + self.weight_copies + self.layer_workspace + max(first, held)
@@ -85,7 +86,7 @@ class MemoryPlan:
 
 
 def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
-    """The plan for one of ``world_size`` data-parallel ranks."""
+    """Plan the memory of one of ``world_size`` data-parallel ranks."""
     model, batch = config.model, config.batch
     counts = parameter_counts(model)
     share = max(1, batch.sequences // world_size)
@@ -96,50 +97,113 @@ def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
     on_cpu = config.device == "cpu"
     compute = config.precision.compute
     half = compute in {"bf16", "fp16"} or (compute == "auto" and not on_cpu)
-    optimizer = _optimizer_bytes(config, counts)
+    optimizer = config.optimizer.state_bytes(counts)
+    head = HeadSize(tokens, model.hidden_size, model.vocab_size, half)
     # The math kernel keeps the softmax of all scores.
     scores = batch.longest_sequence if config.attention.backend == "math" else 0
-    layer = parts.layer_bytes(model, half=half, length_of_scores=scores)
+    layer = layer_bytes(model, half=half, length_of_scores=scores)
     dropped = layer.dropped(config.activation_checkpointing)
     kept = activation_bytes_per_token(model, half=half, length_of_scores=scores)
-    kept -= parts.recomputing_layers(config) * dropped
+    kept -= recomputing_layers(config) * dropped
     workspace = _workspace_bytes_per_token(model, half=half) + dropped
     return MemoryPlan(
-        weights=_FP32 * counts.total,
-        gradients=_FP32 * counts.total,
+        weights=FP32 * counts.total,
+        gradients=FP32 * counts.total,
         optimizer=optimizer,
-        weight_copies=parts.weight_copies(config, counts, half=half),
+        weight_copies=weight_copies(config, counts, half=half),
         activations=tokens * kept,
         layer_workspace=tokens * workspace,
-        head_gradient=_FP32 * model.vocab_size * model.hidden_size,
-        loss=parts.loss_bytes(config, tokens, half=half),
-        optimizer_workspace=parts.optimizer_workspace(config, counts),
+        head_gradient=FP32 * model.vocab_size * model.hidden_size,
+        loss=config.loss.loss_bytes(head),
+        optimizer_workspace=config.optimizer.update_workspace_bytes(counts),
         overhead=0 if on_cpu else _OVERHEAD_BYTES,
         keeps_gradients=world_size > 1 or micro_batch < share,
-        checkpoint_copy=_FP32 * counts.total + optimizer if config.checkpoint.asynchronous else 0,
+        checkpoint_copy=FP32 * counts.total + optimizer if config.checkpoint.asynchronous else 0,
     )
 
 
-def _optimizer_bytes(config: TrainConfig, counts: ParameterCounts) -> int:
-    """Both moments in fp32, but for 8-bit AdamW's in blocks and Muon's one momentum."""
-    full = 2 * _FP32 * counts.total
-    if config.optimizer.name == "adamw8bit":
-        small = counts.layers + counts.head
-        return full - 2 * (_FP32 - 1) * small + small // 32
-    if config.optimizer.name == "muon":
-        return full - _FP32 * counts.layers
-    return full
+@dataclass(frozen=True)
+class LayerBytes:
+    """What autograd keeps of one layer for a token, with a fused norm and attention kernel."""
+
+    block_input: int
+    """The residual stream, fp32."""
+    middle: int
+    """The residual stream between attention and MLP, and both norms' results."""
+    attention: int
+    """Query, key, value, the result, and the log of each head's softmax sum (fp32)."""
+    mlp: int
+
+    @property
+    def all(self) -> int:
+        return self.block_input + self.middle + self.attention + self.mlp
+
+    def dropped(self, config: ActivationCheckpointingConfig) -> int:
+        """Count the bytes that a layer under that policy recomputes instead of keeping.
+
+        A checkpointed part keeps its input, so that of attention and MLP stays: the norm's
+        result. Norms and embedding keep next to nothing that is not another's input.
+        """
+        return {
+            "none": 0,
+            "embedding": 0,
+            "norms": 0,
+            "attention": self.attention,
+            "swiglu": self.mlp,
+            "block": self.all - self.block_input,
+        }[config.policy]
+
+
+def layer_bytes(model: ModelConfig, *, half: bool, length_of_scores: int = 0) -> LayerBytes:
+    """Count the bytes that autograd keeps of one layer for a token.
+
+    ``length_of_scores`` is the sequence's length if the kernel keeps all scores (in fp32), else 0.
+    """
+    width, hidden, heads = BF16 if half else FP32, model.hidden_size, model.num_attention_heads
+    if isinstance(model, GPT2Config):
+        kv, inner, statistics = 2 * hidden, 2 * model.mlp_size, 4 * FP32
+    else:
+        kv = 2 * model.num_key_value_heads * (hidden // heads)
+        # The SwiGLU's two products, SiLU of one, and their product.
+        inner, statistics = 4 * model.intermediate_size, 2 * FP32
+    scores = FP32 * heads * length_of_scores
+    return LayerBytes(
+        block_input=FP32 * hidden,
+        middle=FP32 * hidden + 2 * width * hidden + statistics,
+        attention=width * (2 * hidden + kv) + FP32 * heads + scores,
+        mlp=width * inner,
+    )
+
+
+def recomputing_layers(config: TrainConfig) -> int:
+    if config.activation_checkpointing.policy in {"none", "embedding"}:
+        return 0
+    return math.ceil(config.model.num_hidden_layers / config.activation_checkpointing.every)
+
+
+def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -> int:
+    """Count the 16-bit copies of the linears' weights that live until backward.
+
+    Those of a recomputed part are made again in backward; compiled code casts as it multiplies.
+    """
+    if not half or config.compile.scope != "none":
+        return 0
+    share = recomputing_layers(config) / config.model.num_hidden_layers
+    again = {"attention": counts.attention, "swiglu": counts.mlp, "block": counts.layers}
+    return round(
+        BF16 * (counts.layers - share * again.get(config.activation_checkpointing.policy, 0))
+    )
 
 
 def activation_bytes_per_token(model: ModelConfig, *, half: bool, length_of_scores: int = 0) -> int:
-    """What autograd keeps for a token, over all layers and the last norm."""
-    layer = parts.layer_bytes(model, half=half, length_of_scores=length_of_scores).all
-    return model.num_hidden_layers * layer + 2 * _FP32 * model.hidden_size
+    """Count the bytes that autograd keeps for a token, over all layers and the last norm."""
+    layer = layer_bytes(model, half=half, length_of_scores=length_of_scores).all
+    return model.num_hidden_layers * layer + 2 * FP32 * model.hidden_size
 
 
 def _workspace_bytes_per_token(model: ModelConfig, *, half: bool) -> int:
-    """The SwiGLU's: gradients of its product, SiLU and gate, besides the residual's."""
-    width = _BF16 if half else _FP32
+    """Count the gradients of the SwiGLU's product, SiLU and gate, and of the residual stream."""
+    width = BF16 if half else FP32
     if isinstance(model, GPT2Config):
-        return 2 * width * model.mlp_size + 2 * _FP32 * model.hidden_size
-    return 4 * width * model.intermediate_size + 2 * _FP32 * model.hidden_size
+        return 2 * width * model.mlp_size + 2 * FP32 * model.hidden_size
+    return 4 * width * model.intermediate_size + 2 * FP32 * model.hidden_size

@@ -1,7 +1,7 @@
-"""Runs that start together compile once: one takes its turn, the rest wait and say so.
+"""A lock under which runs that start together compile once.
 
-Eight trials of a sweep would all miss inductor's cache and all compile. This
-module imports torch only where it has to ask it something.
+Eight trials of a sweep would all miss inductor's cache and all compile. Torch is imported only
+where it is needed.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-Notify = Callable[[str, str, float | None], None]
-"""(phase, message, share done or None)."""
+from lehr_trainer.callbacks import Notify
 
 _POLL_S = 0.5
-_SAY_EVERY_S = 15.0
+_LOG_EVERY_S = 15.0
 
 
 def cache_folder() -> Path:
-    """Where inductor keeps compiled graphs, shared by all runs of a user on a machine."""
+    """Return inductor's folder of compiled graphs, shared by all runs of a user on a machine."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     return Path(cache_dir())
 
 
 def compile_key(*facts: Any) -> str:
-    """Equal for runs that compile the same graphs: from what shapes them, as JSON values."""
+    """Make a key that is equal for runs that compile the same graphs, from JSON values."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -41,12 +40,12 @@ def compile_key(*facts: Any) -> str:
 
 @contextmanager
 def compile_lock(key: str, notify: Notify, *, folder: Path | None = None) -> Iterator[bool]:
-    """Run the first forward and backward within: one process compiles, the rest find its cache.
+    """Run the first forward and backward within: one process compiles, the rest use its cache.
 
-    Trials that start together would all miss the cache and all compile. Here the
-    first takes a lock; the others wait, say so, and then compile from its cache.
-    Nothing within may wait for another rank (run the mock batch on the model that
-    is not wrapped), or two ranks would wait for each other.
+    Trials that start together would all miss the cache and all compile. Here the first takes a
+    lock; the others log that they wait, and then compile from its cache. Nothing within may wait
+    for another rank (run the mock batch on the unwrapped model), or two ranks would wait for each
+    other.
 
     Yields:
         Whether this process is the first, the one that fills the cache.
@@ -61,7 +60,7 @@ def compile_lock(key: str, notify: Notify, *, folder: Path | None = None) -> Ite
         _wait_for(lock, notify)
         first = not done.exists()
         if not first:
-            # The cache is filled: let the others in before this one reads it.
+            # The cache is filled: release the others before this process reads it.
             fcntl.flock(lock, fcntl.LOCK_UN)
             yield False
             return
@@ -77,16 +76,16 @@ def compile_lock(key: str, notify: Notify, *, folder: Path | None = None) -> Ite
 
 
 def _wait_for(lock: TextIO, notify: Notify) -> None:
-    """Take the lock; the kernel frees it if its holder dies, so nobody waits for the dead."""
-    began = said = time.monotonic()
+    """Take the lock. The kernel releases it if its holder dies, so a dead holder blocks nobody."""
+    began = logged_at = time.monotonic()
     waited = False
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             now = time.monotonic()
-            if not waited or now - said >= _SAY_EVERY_S:
-                waited, said = True, now
+            if not waited or now - logged_at >= _LOG_EVERY_S:
+                waited, logged_at = True, now
                 lock.seek(0)
                 holder = lock.read().strip() or "unknown"
                 notify(

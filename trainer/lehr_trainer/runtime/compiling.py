@@ -1,7 +1,7 @@
 """torch.compile by block: one graph, no renamed parameter, safe to accumulate over.
 
 Order: build the model, checkpointing, FP8, then ``compile_model``, then a mock
-batch under ``compile_turn.compile_turn``, then DDP. Compiled before it is wrapped, a block
+batch under ``compile_lock``, then DDP. Compiled before it is wrapped, a block
 is one graph whose gradients leave while earlier blocks still compute theirs;
 a whole model under DDP splits at every bucket (8 graphs measured).
 """
@@ -16,7 +16,7 @@ from lehr_trainer.models.module_map import blocks
 
 
 def compile_model(model: nn.Module, config: CompileConfig) -> None:
-    """Compile in place; the first forward pays for it. State dicts stay as they were."""
+    """Compile in place; the first forward pass takes the time. State dicts do not change."""
     if config.scope == "none":
         return
     parts = [model] if config.scope == "model" else list(blocks(model))
@@ -28,12 +28,11 @@ def compile_model(model: nn.Module, config: CompileConfig) -> None:
 
 
 class Accumulation:
-    """Makes gradient accumulation right under CUDA graphs.
+    """Makes gradient accumulation correct under CUDA graphs.
 
-    A replay writes its results where the last replay did. A gradient that
-    autograd merely adopted from there would change under its owner with the next
-    micro-batch; so gradients get memory of their own before the first backward,
-    and are zeroed, never dropped.
+    A replay writes its results where the last replay did. A gradient that autograd adopted from
+    there would change with the next micro-batch. So gradients get memory of their own before the
+    first backward pass, and are zeroed, never dropped.
     """
 
     def __init__(self, model: nn.Module, config: CompileConfig) -> None:
@@ -48,10 +47,10 @@ class Accumulation:
                     parameter.grad = torch.zeros_like(parameter)
 
     def begin_micro_step(self) -> None:
-        """Before each forward: what the last one put out is no longer needed."""
+        """Mark the start of a forward pass: outputs of the last one are no longer needed."""
         if self._keeps:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
     def clear(self, optimizer: torch.optim.Optimizer) -> None:
-        """After the update, in place of ``optimizer.zero_grad``."""
+        """Clear gradients after the update, in place of ``optimizer.zero_grad``."""
         optimizer.zero_grad(set_to_none=not self._keeps)

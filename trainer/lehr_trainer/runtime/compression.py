@@ -43,27 +43,27 @@ def compress_gradients(
 
 
 def overflow_count(wrapped: nn.Module) -> Tensor | None:
-    """Gradient values lost to compression so far, kept up to date on the device.
+    """Count the gradient values lost to compression so far, on the device.
 
-    None where gradients travel as they are.
+    None if gradients are not compressed.
     """
     hook: CompressedMean | None = getattr(wrapped, _HOOK, None)
     return None if hook is None else hook.overflows
 
 
 class CompressedMean:
-    """The mean over ranks, sent in ``dtype``."""
+    """Averages over ranks, and sends gradients in ``dtype``."""
 
     def __init__(self, dtype: torch.dtype, scale: float, device: torch.device) -> None:
         self.dtype = dtype
         self.scale = scale
         self.overflows = torch.zeros((), dtype=torch.int64, device=device)
-        """Gradient values that arrived as infinity or NaN so far; on the device."""
+        """Number of gradient values that arrived as infinity or NaN so far; on the device."""
 
     def reduce(self, bucket: Any) -> torch.futures.Future[Tensor]:
-        """DDP calls it with a ``GradBucket`` as soon as that is full, while backward goes on."""
+        """Reduce a ``GradBucket``; DDP calls this during backward, as soon as it is full."""
         gradients: Tensor = bucket.buffer()
-        # Divided before the sum, so that adding ranks up cannot overflow what one can hold.
+        # Divided before the sum, so that the sum over ranks cannot overflow.
         small = (gradients * (self.scale / dist.get_world_size())).to(self.dtype)
         sent = dist.all_reduce(small, async_op=True)
         assert sent is not None

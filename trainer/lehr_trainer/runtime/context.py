@@ -1,10 +1,10 @@
-"""One process of one attempt: what nearly everything in a training needs to know."""
+"""Context of one process of one attempt: what most parts of a training need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from lehr_trainer.callbacks import LogFn
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.environment import Timeline
@@ -19,10 +19,10 @@ class RunContext:
     place: RunPaths
     ranks: Ranks
     events: EventStream
-    """On ranks other than 0 it writes nowhere."""
+    """Writes nothing on ranks other than 0."""
     signals: StopSignal
     timeline: Timeline
-    say: Callable[[str], None]
-    """A line of progress, for the log and whoever watches; rank 0's only."""
+    log: LogFn
+    """Prints a line of progress, on rank 0 only."""
     known_checkpoint_seq: int = 0
-    """Of the orders that stood when the attempt began."""
+    """Sequence number in the orders when the attempt began."""

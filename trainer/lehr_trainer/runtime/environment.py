@@ -1,4 +1,4 @@
-"""What a run runs on: its name, its versions, its determinism, its memory."""
+"""Environment of a run: device name, versions, determinism, memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lehr_trainer.configs.train import TrainConfig
 
 
 def prepare_process(config: TrainConfig) -> None:
-    """Threads and determinism, before anything is computed."""
+    """Set threads and determinism, before anything is computed."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     if config.deterministic:
@@ -30,7 +30,7 @@ def prepare_process(config: TrainConfig) -> None:
 
 
 def seed_generators(seed: int, rank: int) -> None:
-    """Give each rank its own generators; first weights and data order do not use them."""
+    """Seed each rank's own generators; initial weights and data order do not use them."""
     import random
 
     random.seed(seed * 1_000_003 + rank)
@@ -70,7 +70,7 @@ def host(device: torch.device) -> dict[str, Any]:
 
 
 def memory_values(device: torch.device) -> dict[str, float]:
-    """Bytes in use; the peak is since the last call."""
+    """Return the bytes in use, and their peak since the last call."""
     if device.type != "cuda":
         return {"memory/rss_bytes": float(psutil.Process().memory_info().rss)}
     values = {
@@ -93,7 +93,7 @@ class Timeline:
         self.phases: dict[str, float] = {}
 
     def mark(self, phase: str) -> None:
-        """What passed since the last mark was ``phase``."""
+        """Record the time since the last mark as ``phase``."""
         now = self._clock()
         self.phases[phase] = round(now - self._last, 3)
         self._last = now

@@ -14,14 +14,14 @@ from lehr_trainer.contract.records import Record
 from lehr_trainer.errors import DiskFull
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What the system says when a disk, or one's share of it, is full."""
+"""Error numbers of a full disk, or an exhausted quota."""
 
 
 class EventStream:
-    """Appends records to a file; ``EventStream(None)`` is that of a rank that does not write.
+    """Appends records to a file; ``EventStream(None)`` writes nothing, for ranks other than 0.
 
-    Each record is one write of one line to an unbuffered file, so a reader sees it at once and
-    a killed process leaves at most its last line torn.
+    Each record is one write of one line to an unbuffered file, so a reader sees it at once, and a
+    killed process leaves at most its last line incomplete.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -30,10 +30,10 @@ class EventStream:
         self._torn = False
         self._lock = threading.Lock()
         self.last_step = 0
-        """The latest that a record had: a checkpoint's may come after later steps' metrics."""
+        """Highest step of any record: a checkpoint's record may come after later steps' metrics."""
 
     def write(self, record: Record) -> None:
-        """Append ``record``; from any thread.
+        """Append ``record``; may be called from any thread.
 
         Raises:
             DiskFull: there is no space for it.
@@ -44,7 +44,7 @@ class EventStream:
                 self._append(self._file, record)
 
     def _append(self, file: FileIO, record: Record) -> None:
-        # After a write that broke off, its stump gets a line of its own, which readers skip.
+        # After a failed write, the incomplete line is ended; readers skip it.
         text = b"\n" * self._torn + record.model_dump_json().encode() + b"\n"
         line = memoryview(text)
         try:
@@ -57,7 +57,7 @@ class EventStream:
             raise DiskFull(f"no space left for a record in {self.path}") from error
 
     def fsync(self) -> None:
-        """Make what was written outlast a crash of the machine."""
+        """Sync to disk, so that records outlast a crash of the machine."""
         if self._file is not None:
             os.fsync(self._file.fileno())
 

@@ -1,8 +1,8 @@
-"""How a training run ends when it fails: the cause in a word, the reason in a sentence.
+"""Failures of a training run: the cause in a word, the reason in a sentence.
 
-The rank that fails is often not rank 0, which writes the ``finished`` record and would hang in
-the next exchange of gradients until somebody kills it. So a failing rank leaves a note in the
-attempt's folder; the others look out for it, and rank 0 reports that cause as the run's.
+The rank that fails is often not rank 0, which writes the ``finished`` record and would hang in the
+next exchange of gradients until somebody kills it. So a failing rank leaves a note in the attempt's
+folder. The others watch for it, and rank 0 reports that cause as the run's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lehr_trainer.files import write_atomically
 from lehr_trainer.runtime.event_stream import NO_SPACE
 
 _LOOK_EVERY_S = 0.5
-_LET_OTHERS_SPEAK_S = 3.0
+_WAIT_FOR_NOTES_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Failure:
 
 
 class OtherRankFailed(Exception):
-    """This rank is ended because of another's failure."""
+    """This rank ends because another rank failed."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"rank {failure.rank}: {failure.message}")
@@ -82,12 +82,12 @@ def _note_path(attempt_dir: Path, rank: int) -> Path:
 
 def leave_note(attempt_dir: Path, failure: Failure) -> None:
     path = _note_path(attempt_dir, failure.rank)
-    with contextlib.suppress(OSError):  # The finished record and the log say it too.
+    with contextlib.suppress(OSError):  # The finished record and the log have it too.
         write_atomically(path, json.dumps(asdict(failure)))
 
 
 def notes(attempt_dir: Path) -> list[Failure]:
-    """Oldest first, so that what merely follows from another failure comes later."""
+    """List the notes, oldest first, so that consequences of another failure come later."""
     found: list[tuple[int, Failure]] = []
     for path in attempt_dir.glob("failure-rank-*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -96,7 +96,7 @@ def notes(attempt_dir: Path) -> list[Failure]:
 
 
 def root_cause(attempt_dir: Path, own: Failure, *, wait: bool) -> Failure:
-    """What to report: another rank's failure if ours is only that it is gone.
+    """Choose the failure to report: another rank's, if ours only says that it is gone.
 
     Args:
         attempt_dir: where the notes are.
@@ -105,7 +105,7 @@ def root_cause(attempt_dir: Path, own: Failure, *, wait: bool) -> Failure:
     """
     if own.cause != "peer_lost" or not wait:
         return own
-    deadline = time.monotonic() + _LET_OTHERS_SPEAK_S
+    deadline = time.monotonic() + _WAIT_FOR_NOTES_S
     while time.monotonic() < deadline:
         for failure in notes(attempt_dir):
             if failure.cause != "peer_lost":
@@ -132,8 +132,8 @@ def watch_others(
     def look() -> None:
         while not done.wait(_LOOK_EVERY_S):
             others = [one for one in notes(attempt_dir) if one.rank != rank]
-            # Our own main thread may be about to fail of it too, and says it better.
-            if others and not done.wait(_LET_OTHERS_SPEAK_S + 1):
+            # This process's main thread may be about to fail of it too, with a better message.
+            if others and not done.wait(_WAIT_FOR_NOTES_S + 1):
                 first = others[0]
                 report(Failure(first.rank, first.cause, f"rank {first.rank}: {first.message}"))
                 os._exit(1)

@@ -54,7 +54,7 @@ def wait_for_rank0_report() -> None:
 
 
 def find_place(path: Path, *, make_attempt: bool) -> RunPaths | None:
-    """The attempt's folder if ``path`` is one; else the next attempt of the run ``path``.
+    """Return the attempt's folder if ``path`` is one; else the next attempt of the run ``path``.
 
     Args:
         path: what the command line names.

@@ -14,7 +14,7 @@ from lehr_trainer.planning.hardware import Arithmetic
 
 @dataclass(frozen=True)
 class Precision:
-    """The decision; ``operands`` is what matrix products round their operands to."""
+    """The resolved precision; ``operands`` is the type to which matrix products round operands."""
 
     device: torch.device
     operands: torch.dtype
@@ -22,7 +22,7 @@ class Precision:
 
     @classmethod
     def choose(cls, config: PrecisionConfig, device: torch.device) -> Precision:
-        """What ``config`` means on ``device``; also sets torch's fp32 matmul switch.
+        """Resolve ``config`` for ``device``; also sets torch's fp32 matmul switch.
 
         Raises:
             BadConfig: the device cannot compute so.
@@ -52,12 +52,12 @@ class Precision:
 
     @property
     def scales_loss(self) -> bool:
-        """fp16's range is too small for gradients as they are."""
+        """Whether the loss is scaled: fp16's range is too small for gradients as they are."""
         return self.operands == torch.float16
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """Which peak of the hardware table the run's MFU is measured against."""
+        """The column of the hardware table that the run's MFU is measured against."""
         if self.operands == torch.bfloat16:
             return "bf16"
         if self.operands == torch.float16:
