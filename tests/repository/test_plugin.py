@@ -195,6 +195,28 @@ def test_what_takes_longest_comes_first(suite: pytest.Pytester) -> None:
     assert seen.read_text().split()[1::2] == ["long"] * 3 + ["new"] * 3 + ["brief"] * 3
 
 
+def test_another_order_is_the_same_for_the_same_seed(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"n{number}" for number in range(8)]
+    seen = make_witnesses(suite, **dict.fromkeys(names, ""))
+    (suite.path / "durations.json").write_text(
+        json.dumps({f"test_{name}.py": [9.0, 0] for name in names})
+    )
+
+    def order(seed: str | None) -> list[str]:
+        seen.unlink(missing_ok=True)
+        with monkeypatch.context() as patch:
+            if seed is not None:
+                patch.setenv("LEHR_TEST_ORDER", seed)
+            suite.runpytest_inprocess().assert_outcomes(passed=24)
+        return seen.read_text().split()[1::2]
+
+    assert order("1") == order("1")
+    assert order("1") != order("2")
+    assert order(None) == sorted(order("2")) != order("2")
+
+
 class Node:
     """A worker, as the scheduler sees it."""
 
