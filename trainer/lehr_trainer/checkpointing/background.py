@@ -35,7 +35,7 @@ class Background:
         """Start ``act`` once the previous task has ended.
 
         Raises:
-            Exception: the one in which that ended.
+            Exception: the error of the previous task.
         """
         self.wait()
         if self._pool is None:
@@ -46,7 +46,7 @@ class Background:
         """Wait for the task to end.
 
         Raises:
-            Exception: the one in which it ended; it is told once.
+            Exception: the task's error; it is raised once.
         """
         work, self._work = self._work, None
         if work is not None:

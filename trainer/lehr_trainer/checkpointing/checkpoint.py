@@ -85,7 +85,7 @@ def write_checkpoint(
         directory: its final name, which must not exist.
         tensors: for each kind (``model``, ``optimizer``) its tensors by name.
         documents: for each name a JSON document, written as ``<name>.json``.
-        manifest: what it says of itself; ``files`` is filled in here.
+        manifest: its description; ``files`` is filled in here.
 
     Raises:
         DiskFull: there was no space; what had been written is gone again.

@@ -195,8 +195,8 @@ class Checkpointer:
         """Write the checkpoint, record it, and remove checkpoints that are no longer kept.
 
         Args:
-            save: what it is of.
-            tensors: its state, which nobody may change meanwhile.
+            save: everything but the tensors.
+            tensors: its state, which must not change meanwhile.
             blocked_s: how long the loop waited for it; None while it waits.
         """
         run_dir = self._context.place.run_dir

@@ -1,7 +1,7 @@
 """Named model shapes, as plain values.
 
-``model: llama-1b`` stands for the whole shape;
-``model: {preset: llama-1b, num_hidden_layers: 8}`` changes a part of it.
+``model: llama-1b`` means the whole shape; ``model: {preset: llama-1b, num_hidden_layers: 8}``
+changes a part of it.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ class FilesCorpus(Config):
     text_field: str = "text"
     """The column or key that holds the document (jsonl, parquet)."""
     document: Literal["file", "paragraph", "line"] = "file"
-    """What a document of a text file is: all of it, what stands between blank lines, or a line.
-    Documents are held out whole, so a single file needs one of the latter two."""
+    """What a document of a text file is: the whole file, a paragraph between blank lines, or a
+    line. Documents are held out whole, so a single file needs one of the latter two."""
 
 
 class HubCorpus(Config):

@@ -1,4 +1,4 @@
-"""Where things lie in a run directory: the one place that spells these names.
+"""Names of folders and files in a run directory, defined only here.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The records of ``events.jsonl``: what a trainer says about itself.
+"""The records of ``events.jsonl``: what a trainer reports about itself.
 
 One JSON object a line, in order, never rewritten. ``started`` carries the
 schema version and comes before any step; only notices (data being prepared)
@@ -139,7 +139,7 @@ class Stopping(Record):
 
 
 class Finished(Record):
-    """The last record. ``outcome`` says how training ended, as the trainer saw it."""
+    """The last record: ``outcome`` is how training ended, as the trainer saw it."""
 
     kind: Literal["finished"] = "finished"
     step: Count

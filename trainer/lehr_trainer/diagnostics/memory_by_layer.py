@@ -58,7 +58,7 @@ def memory_by_layer(model: nn.Module, forward: Callable[[], Any]) -> MemoryTable
     """Run ``forward`` with gradients on, and measure what each module of ``model`` keeps.
 
     Args:
-        model: whose modules are told apart; not compiled, since a graph has none.
+        model: the model, not compiled, since a graph has no modules.
         forward: a forward pass through it, loss included if that is to be seen: what runs
             outside of ``model`` counts as ``(outside)``.
     """

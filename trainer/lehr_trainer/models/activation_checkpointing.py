@@ -1,4 +1,4 @@
-"""Activation checkpointing by part. ActivationCheckpointingConfig says what each costs.
+"""Activation checkpointing by part. ActivationCheckpointingConfig lists what each part costs.
 
 A checkpointed module keeps only its inputs and runs its forward again in backward. Names of modules
 and parameters do not change.
