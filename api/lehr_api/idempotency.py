@@ -1,9 +1,9 @@
-"""A submission that is sent twice is recorded once.
+"""Idempotency keys: a submission that is sent twice is recorded once.
 
-The client names its request with ``Idempotency-Key`` (draft-ietf-httpapi-idempotency-key-header).
-The same key with the same request gets the first answer again; a second request that arrives
-while the first is at work waits for it. The same key with another request is refused, 409.
-A request that failed is not remembered: nothing was recorded, and it may be tried again.
+The client identifies its request with ``Idempotency-Key``
+(draft-ietf-httpapi-idempotency-key-header). The same key with the same request gets the first
+answer again; a second request during the first waits for it. The same key with another request is
+rejected with 409. A failed request is not stored: nothing was recorded, and it may be retried.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Answers:
         record: Callable[[], BaseModel],
         status: int = 201,
     ) -> Response:
-        """201 (or ``status``) with what ``record`` made, or with what it made the first time.
+        """Return 201 (or ``status``) with the result of ``record``, or with its first result.
 
-        ``check`` raises when the request cannot be recorded; it is not asked about a request that
+        ``check`` raises when the request cannot be recorded. It is not called for a request that
         was recorded before, whatever has changed since.
         """
         if key is None:
@@ -47,8 +47,8 @@ class Answers:
         before = self._store.idempotent(key, digest)
         if before is None:
             check()
-            # Asked again inside: another thread may have recorded it meanwhile. The key and what
-            # it stands for are committed together, so that a crash cannot part them.
+            # Checked again inside, since another thread may have recorded it meanwhile. Key and
+            # result are committed together, so a crash cannot separate them.
             with self._store.transaction():
                 before = self._store.idempotent(key, digest)
                 if before is None:

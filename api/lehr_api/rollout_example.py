@@ -1,4 +1,4 @@
-"""What a rollout's answers look like: one that a bug between two ranks has stopped.
+"""Examples of rollout answers: a rollout stopped by a bug between two ranks.
 
 Stages and what their gates expect come from the spec itself, so they cannot drift from it.
 """

@@ -1,4 +1,4 @@
-"""What the routes work with, opened and closed with the server."""
+"""The services of the routes, opened and closed with the server."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 
 
 class Dispatching(Protocol):
-    """What the API needs of the dispatcher (``lehr.cluster.dispatcher.Dispatcher``)."""
+    """The API's view of the dispatcher (``lehr.cluster.dispatcher.Dispatcher``)."""
 
     def start(self) -> Any: ...
     def stop(self) -> Any:
-        """Stop dispatching; trainings go on."""
+        """Stop dispatching; trainings continue."""
 
     def wake(self) -> Any:
-        """Look again now: something changed."""
+        """Run the next tick now."""
 
     def cluster(self) -> ClusterView: ...
     def queue(self) -> list[QueueEntry]: ...
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """An attempt lives; the answer holds its orders."""
+        """Record a heartbeat. The answer contains the attempt's orders."""
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """An attempt's processes are gone; the answer says which bytes are still missing."""
+        """Record an exit. The answer lists the bytes that are still missing."""
 
     def silences(self) -> dict[str, Liveness]:
-        """How runs that have a living attempt are silent, by run id."""
+        """Return the liveness by run id, for runs that have a living attempt."""
 
     def exclude_node(self, name: str, reason: str) -> None: ...
     def readmit_node(self, name: str) -> None: ...
 
     def can_ever_place(self, resources: Resources) -> str | None:
-        """Why this cluster can never hold such a run; None when it may."""
+        """Return why this cluster can never hold such a run; None when it may."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ def assemble(settings: Settings, store: Store, dispatcher: Dispatching) -> Servi
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Services]:
-    """Open the store, start dispatching; in reverse at the end. Trainings are left alone."""
+    """Open the store and start dispatching; close both at the end. Trainings continue."""
     from lehr.cluster.dispatcher import Dispatcher
     from lehr.store import Store
     from lehr.wandb_mirror.controller import MirrorController
@@ -92,7 +92,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         )
         services = assemble(settings, store, dispatcher)
         services.hub.start()
-        # Ray comes up beside the API, so this returns at once.
+        # Ray starts in the background, so this returns at once.
         await to_thread.run_sync(dispatcher.start)
         mirror = MirrorController(store, services.presenter, settings.home)
         mirror.start()

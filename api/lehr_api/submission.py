@@ -1,7 +1,7 @@
-"""What is checked before anything of a submission is recorded.
+"""Checks before a submission is recorded.
 
-A submission that cannot work is refused whole, with every reason that can be known now. What can
-only be known later (a corpus on another node, a GPU type that no node has yet) is not guessed at.
+A submission that cannot work is rejected as a whole, with every reason that is known now. What can
+only be known later (a corpus on another node, a GPU type that no node has yet) is not checked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def _read(spec: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]) ->
 
 
 def refuse_relative_paths(overrides: Mapping[str, Any] | Sequence[str]) -> None:
-    """Relative paths in overrides count from the current folder: here that is the server's."""
+    """Reject relative paths: in overrides they mean the current folder, which here is the
+    server's.
+    """
     for path, value, _ in parse_overrides(overrides):
         if path.endswith("data.corpus.paths") and isinstance(value, list):
             _refuse(p for item in value for p in _corpus_path(str(item), path, look=False))
@@ -92,7 +94,7 @@ def read_extension(
     points: Sequence[Mapping[str, Any]] | None,
     trials: int | None,
 ) -> tuple[SweepSpec, Trials]:
-    """The sweep's spec with more in it, and the trials that it has and ``known`` does not."""
+    """Return the extended spec, and its trials that ``known`` lacks."""
     made = extended(spec, parameters=parameters, points=points, trials=trials)
     there = {point_key(point) for point in known}
     fresh = [point for point in made.all_points() if point_key(point) not in there]
@@ -100,17 +102,17 @@ def read_extension(
 
 
 def check_run(spec: RunSpec, services: Services) -> None:
-    """Raises SpecError when this cluster can never run it, or its corpus is not there."""
+    """Raise SpecError when this cluster can never run it, or its corpus is missing."""
     _refuse(_problems([spec], services, prefix=""))
 
 
 def check_sweep(trials: Trials, services: Services) -> None:
-    """The same for every trial; what several trials share is said once."""
+    """Check every trial; a problem that several trials share is reported once."""
     _refuse(_problems([spec for _, spec in trials], services, prefix="run."))
 
 
 def check_rollout(planned: Sequence[PlannedStage], services: Services) -> None:
-    """The same for every stage: the last one is asked about before the first starts."""
+    """Check every stage, including the last one, before the first starts."""
     specs = [spec for stage in planned for spec in stage.runs.values()]
     _refuse(_problems(specs, services, prefix="run."))
 
@@ -154,7 +156,7 @@ def _problems(
 
 
 def _cure_without_gpus(services: Services) -> str | None:
-    """How a cluster that has no GPUs gets some."""
+    """Return how a cluster without GPUs gets some."""
     cluster = services.dispatcher.cluster()
     if cluster.message is None or any(node.gpus for node in cluster.nodes):
         return None
@@ -162,7 +164,7 @@ def _cure_without_gpus(services: Services) -> str | None:
 
 
 def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
-    """A mirror in W&B that this server could not keep."""
+    """Return problems of a W&B mirror that this server cannot make."""
     asked = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
     for mode in dict.fromkeys(wandb.mode for wandb in asked):
         lack = preflight.lack(mode)
@@ -174,7 +176,9 @@ def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProb
 def _gpu_type_problems(
     specs: Sequence[RunSpec], services: Services, prefix: str
 ) -> Iterator[SpecProblem]:
-    """A type that no node has is not refused, since one may join; a likely slip is."""
+    """Return likely misspellings of GPU types. A type that no node has is accepted, since such a
+    node may join.
+    """
     wanted = {spec.resources.gpu_type: None for spec in specs if spec.resources.gpu_type}
     if not wanted:
         return
@@ -192,8 +196,8 @@ def _gpu_type_problems(
 
 
 def _data_problems(spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
-    """The trainer's own check: a folder with nothing to read, a tokenizer that is not there or is
-    too large for the model.
+    """Run the trainer's own checks: an empty folder, a tokenizer that is missing or too large
+    for the model.
     """
     try:
         check_data(spec.train.data, spec.train.model.vocab_size)
@@ -203,7 +207,7 @@ def _data_problems(spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
 
 
 def _corpus_path(path: str, field: str, *, look: bool) -> Iterator[SpecProblem]:
-    """``look``: trainings run on this machine, so its files are theirs."""
+    """Check a corpus path. ``look``: trainings run on this machine, so its files can be checked."""
     if not Path(path).is_absolute():
         yield SpecProblem(
             field,
@@ -218,5 +222,5 @@ def _corpus_path(path: str, field: str, *, look: bool) -> Iterator[SpecProblem]:
 
 
 def _matches(pattern: str) -> bool:
-    # pathlib's globs begin at a folder; these are whole paths, as the trainer reads them.
+    # pathlib's globs begin at a folder; these are complete paths, as the trainer reads them.
     return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207

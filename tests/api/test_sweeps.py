@@ -92,7 +92,7 @@ def test_a_list_gets_trials(api):
     [
         ({"trials": 3}, 422, "trials cannot be added to grid: its method is grid."),
         ({}, 422, "nothing to add to grid."),
-        ({"parameters": {"train.optimizer.lrr": [1]}}, 422, "does not vary in grid."),
+        ({"parameters": {"train.optimizer.lrr": [1]}}, 422, "is not a parameter of grid."),
         ({"parameters": {"train.optimizer.lr": [1e-3]}}, 422, "has 0.001 twice."),
         ({"parameters": {"train.optimizer.lr": ["fast"]}}, 422, "must be a number."),
         ({"parameter": {}}, 422, "parameter"),
@@ -164,4 +164,4 @@ def test_a_finished_sweep_with_seeds_tells_the_noise_and_the_next_grid(api):
     told = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
     assert "Learning rates to try next: 0.1, 1, 10." in told
     [noise] = [note for note in told if note.startswith("The noise between seeds is 0.014")]
-    assert noise.endswith("within twice that, these are level: 0.0001, 0.001, 0.01.")
+    assert noise.endswith("within twice that, these are equal: 0.0001, 0.001, 0.01.")

@@ -1,4 +1,4 @@
-"""Putting runs and sweeps away: out of sight, or off the disk."""
+"""Archive and delete runs and sweeps."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
 
 @router.post("/archive", responses=examples.answers(examples.DETAIL, 404, 409))
 def archive(run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Puts an ended run out of sight; nothing of it is lost. Asking twice is once."""
+    """Archive an ended run: hide it from lists. Nothing is deleted. Idempotent."""
     return services.presenter.runs.detail(services.store.set_run_archived(run.id, True))
 
 
 @router.post("/unarchive", responses=examples.answers(examples.DETAIL, 404, 409))
 def unarchive(run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Puts an archived run back among the others. Asking twice is once."""
+    """Unarchive a run. Idempotent."""
     return services.presenter.runs.detail(services.store.set_run_archived(run.id, False))
 
 
 @router.get("/deletion", responses=examples.answers(examples.DELETION, 404))
 def deletion(run: FoundRun, services: ServicesDep) -> Deletion:
-    """What deleting the run would free; deletes nothing."""
+    """Return what deleting the run would free; deletes nothing."""
     return _estimate_deletion(run, services, deleted=run.id in services.store.deleted_runs())
 
 
 @router.delete("", responses=examples.answers(examples.DELETION, 404, 409))
 def delete(run: FoundRun, services: ServicesDep) -> Deletion:
-    """Deletes an ended run's checkpoints, metrics, logs and files; its record stays, archived.
+    """Delete an ended run's checkpoints, metrics, logs and files; its record stays, archived.
 
-    What stays: spec, provenance, moves, attempts. Refused while a fork that has not ended needs
-    one of its checkpoints. Asking again finishes what was interrupted.
+    Spec, provenance, transitions and attempts stay. Rejected while a fork that has not ended needs
+    one of its checkpoints. Repeating it finishes an interrupted deletion.
     """
     return _delete(run, services)
 
@@ -127,7 +127,7 @@ sweeps = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRo
 
 @sweeps.post("/archive", responses=examples.answers(examples.SWEEP_DETAIL, 404, 409))
 def archive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
-    """Puts a finished sweep with its runs out of sight; nothing is lost. Asking twice is once."""
+    """Archive a finished sweep and its runs. Nothing is deleted. Idempotent."""
     store = services.store
     with store.transaction():
         _refuse_unfinished(sweep, services, "archived")
@@ -139,7 +139,7 @@ def archive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
 
 @sweeps.post("/unarchive", responses=examples.answers(examples.SWEEP_DETAIL, 404, 409))
 def unarchive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
-    """Puts it back, with its runs, but for those that were deleted."""
+    """Unarchive a sweep and its runs, except deleted ones."""
     store = services.store
     with store.transaction():
         deleted = store.deleted_runs()
@@ -154,7 +154,7 @@ def unarchive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
 
 @sweeps.get("/deletion", responses=examples.answers(examples.SWEEP_DELETION, 404))
 def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
-    """What deleting the sweep would free; deletes nothing."""
+    """Return what deleting the sweep would free; deletes nothing."""
     store = services.store
     deleted = store.deleted_runs()
     runs = [run for run in store.runs_of_sweep(sweep.id) if run.id not in deleted]
@@ -170,10 +170,10 @@ def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
 
 @sweeps.delete("", responses=examples.answers(examples.SWEEP_DELETION, 404, 409))
 def delete_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
-    """Deletes the checkpoints, metrics, logs and files of a finished sweep's runs.
+    """Delete the checkpoints, metrics, logs and files of a finished sweep's runs.
 
-    What stays, archived: its spec, its trials, each run's record. Nothing is deleted where one run
-    must be kept. Asking again finishes what was interrupted.
+    Its spec, its trials and each run's record stay, archived. Nothing is deleted if one run must be
+    kept. Repeating it finishes an interrupted deletion.
     """
     store = services.store
     _refuse_unfinished(sweep, services, "deleted")

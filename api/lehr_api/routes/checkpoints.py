@@ -1,4 +1,4 @@
-"""Checkpoints of a run: listed, verified, downloaded, deleted."""
+"""Checkpoints of a run: list, verify, download, delete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lehr_trainer.contract import layout
 
 router = APIRouter(prefix="/runs/{ref}/checkpoints", tags=["checkpoints"], route_class=TaggedRoute)
 _untagged = APIRouter()
-"""Its answers are streamed, and bring an ETag of their own."""
+"""Its answers are streamed, and have their own ETag."""
 
 StepPath = Annotated[int, Path(ge=0, le=1 << 60, description="The checkpoint's.", examples=[250])]
 AttemptQuery = Annotated[
@@ -50,7 +50,7 @@ _RANGE = re.compile(r"bytes=([0-9]{1,18})?-([0-9]{1,18})?")
 
 @router.get("", responses=examples.answers(examples.CHECKPOINTS, 404))
 def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
-    """By step. One whose files are gone stays listed, with ``removed_at``."""
+    """List checkpoints by step. A removed one stays listed, with ``removed_at``."""
     return presenters.checkpoints(store, run)
 
 
@@ -58,8 +58,8 @@ def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
 def verify(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointVerdict:
-    """Reads the checkpoint to its end, in every place that the server can reach, and compares it
-    with its manifest. Takes as long as reading takes.
+    """Read the checkpoint completely, in every location that the server can reach, and compare
+    it with its manifest. Takes as long as reading takes.
     """
     return _places(run, services, step, attempt).verify()
 
@@ -68,7 +68,7 @@ def verify(
 def files(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointFiles:
-    """What it consists of: download each, then `manifest.json`."""
+    """Return the files of a checkpoint: download each, then `manifest.json`."""
     return _places(run, services, step, attempt).files()
 
 
@@ -91,7 +91,7 @@ def download(
         Header(alias="Range", description="A part, as `bytes=0-1023`.", max_length=100),
     ] = None,
 ) -> Response:
-    """A file's bytes, from the run directory or from its copy; a part of them by `Range`."""
+    """Download a file, from the run directory or from its copy; a part of it by `Range`."""
     places = _places(run, services, step, attempt)
     found = places.readable()
     manifest = found.known.manifest
@@ -138,7 +138,7 @@ def download(
 def deletion(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
-    """What deleting the checkpoint would free; deletes nothing."""
+    """Return what deleting the checkpoint would free; deletes nothing."""
     places = _places(run, services, step, attempt)
     weighed = places.weigh()
     why = _why_kept(run, services, places.row)
@@ -151,7 +151,7 @@ def deletion(
 def delete(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
-    """Deletes one checkpoint, with its copy. Refused while something would begin from it."""
+    """Delete one checkpoint and its copy. Rejected while a run still needs it."""
     places = _places(run, services, step, attempt)
     row, store = places.row, services.store
     places.require_own()
@@ -175,7 +175,7 @@ def _places(run: RunRow, services: Services, step: int, attempt: int | None) -> 
 
 
 def _why_kept(run: RunRow, services: Services, row: CheckpointRow) -> str | None:
-    """Why this one cannot be deleted now; None when it can."""
+    """Return why it cannot be deleted now; None when it can."""
     store, state = services.store, RunState(run.state)
     forks = store.pinned_by_forks(run.id, row.path)
     if forks:
@@ -196,7 +196,7 @@ class _Bytes:
         yield self._content[first : None if size is None else first + size]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held open."""
 
 
 def _pieces(found: Readable, name: str, first: int, count: int) -> Iterator[bytes]:
@@ -207,7 +207,7 @@ def _pieces(found: Readable, name: str, first: int, count: int) -> Iterator[byte
 
 
 def _span(part: str | None, size: int) -> tuple[int, int] | None:
-    """First byte and number of bytes; None where there is nothing (RFC 9110, 14.1.2).
+    """Return first byte and number of bytes; None where there is nothing (RFC 9110, 14.1.2).
 
     Raises:
         UserError: several parts, or none that can be read.

@@ -1,4 +1,4 @@
-"""The machines: which GPUs there are, who holds them, and which get no more work."""
+"""The cluster: nodes, their GPUs, and exclusion of nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NodeName = Annotated[
 
 class Exclusion(BaseModel):
     reason: Annotated[str, Field(min_length=1, max_length=500, examples=["its fans are replaced"])]
-    """Shown wherever the node is."""
+    """Shown beside the node."""
 
 
 @router.get("/cluster", responses=examples.answers(examples.CLUSTER))
@@ -33,13 +33,13 @@ def cluster(dispatcher: DispatcherDep) -> ClusterView:
     "/cluster/nodes/{node}/exclude", responses=examples.answers(examples.CLUSTER, 400, 404)
 )
 def exclude(node: NodeName, body: Exclusion, dispatcher: DispatcherDep) -> ClusterView:
-    """Nothing more is placed on the node; what runs there goes on. Asking twice is once."""
+    """Place no new runs on the node. Its running runs continue. Idempotent."""
     dispatcher.exclude_node(node, body.reason)
     return dispatcher.cluster()
 
 
 @router.post("/cluster/nodes/{node}/readmit", responses=examples.answers(examples.CLUSTER, 404))
 def readmit(node: NodeName, dispatcher: DispatcherDep) -> ClusterView:
-    """The node gets work again, and what it failed before is forgiven. Asking twice is once."""
+    """Place runs on the node again, and clear its failure count. Idempotent."""
     dispatcher.readmit_node(node)
     return dispatcher.cluster()

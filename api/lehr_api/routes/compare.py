@@ -1,4 +1,4 @@
-"""Runs side by side: in what they differ, and whether the difference in outcome means anything."""
+"""Compare runs: their differences, and whether the difference in outcome means anything."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ _EXAMPLE = ComparisonView(
 def _curves(
     store: Store, runs: list[RunRow], known: list[list[MetricInfo]], metric: str, x: CompareAxis
 ) -> list[list[tuple[float, float]]]:
-    """Each run's first point, its last, and its last where all runs have one: what a comparison
-    looks at. A run without the metric has no point; it can still be compared in its config.
+    """Return the points that a comparison needs: each run's first, its last, and its last where
+    all runs have one. A run without the metric has no points, but its config is compared.
     """
     drawn = [
         _points(store, run, metric, x) if any(one.name == metric for one in names) else []
@@ -99,7 +99,9 @@ def _points(
     last: float | None = None,
     most: int = 500,
 ) -> list[tuple[float, float]]:
-    """FLOPs are tokens by what one costs; a run that cannot tell has no points over them."""
+    """Convert points to the x axis. FLOPs are tokens times FLOPs per token; if that is unknown,
+    there are no points.
+    """
     cost = flops_per_token(run.spec["train"]) if x == "flops" else 1.0
     if cost is None:
         return []
@@ -115,7 +117,7 @@ def _points(
 
 
 def _known(metric: str, known: Sequence[Sequence[MetricInfo]]) -> None:
-    """Raises NotFound for a metric that no run has, unless it is one that will come."""
+    """Raise NotFound for a metric that no run has, unless it will come."""
     names = sorted({one.name for names in known for one in names})
     if metric in names or metric in CORE_METRICS or not names:
         return
@@ -127,7 +129,7 @@ def _known(metric: str, known: Sequence[Sequence[MetricInfo]]) -> None:
 
 
 def _typical(store: Store, run: RunRow, known: Sequence[MetricInfo], name: str) -> float | None:
-    """A metric's median over the run."""
+    """Return a metric's median over the run."""
     if not any(one.name == name for one in known):
         return None
     values = [y for y in store.series(run.id, name).y if math.isfinite(y)]
@@ -154,7 +156,7 @@ def compare(
     metric: str = "val/loss",
     x: Annotated[CompareAxis, Query(description="What is held equal.")] = "step",
 ) -> ComparisonView:
-    """What differs in the configs, and the metric where all runs have it.
+    """Compare configs, and the metric where all runs have it.
 
     A metric under ``val/`` has no delta between runs of different held-out sets.
     """

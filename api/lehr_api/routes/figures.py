@@ -1,4 +1,4 @@
-"""Figures of results, built once for dashboard and notebooks."""
+"""Figures of results, for dashboard and notebooks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ router = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRo
 
 class SweepFigure(View):
     parameter: str
-    """On the x axis."""
+    """Parameter on the x axis."""
     verdict: str
-    """What the sweep says, in a sentence."""
+    """The result as a sentence."""
     notes: list[str]
-    """The sweep's notes, less what the verdict says already."""
+    """The sweep's notes, without those that the verdict repeats."""
     figure: dict[str, Any]
     """A Plotly figure: data and layout. Each trace's ``meta.role`` says what it is."""
 
@@ -46,7 +46,7 @@ def figure(
         Query(description="The parameter on the x axis; a learning rate if there is one."),
     ] = None,
 ) -> SweepFigure:
-    """The sweep's metric against a parameter, with the fit and what it says."""
+    """Return the sweep's metric against a parameter, with the fit."""
     return sweep_figure(services.presenter.sweeps.detail(sweep), parameter)
 
 

@@ -1,4 +1,4 @@
-"""Forks: a new run that goes on from a checkpoint of another one, with something changed."""
+"""Forks: a new run that starts from a checkpoint of another run, with changes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
 
 class Fork(BaseModel):
-    """From where, and what is different."""
+    """The checkpoint and the changes."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     step: int | None = Field(default=None, ge=0, examples=[15_000])
-    """The checkpoint's step; the newest checkpoint when it is not given."""
+    """Step of the checkpoint; the newest checkpoint when it is not given."""
     changes: dict[str, Any] | list[str] = Field(
         default={},
         examples=[{"train.optimizer.lr": 1.5e-4}, ["train.schedule.warmup_steps=200"]],
     )
-    """Values by dotted path, laid over the run's spec. A new warmup begins at the checkpoint."""
+    """Values by dotted path that replace those of the run's spec. A new warmup begins at the
+    checkpoint.
+    """
     provenance: dict[str, Any] = {}
-    """Where it comes from: commit, host, command. Stored, never interpreted."""
+    """Provenance: commit, host, command. Stored, never interpreted."""
 
 
 @router.post(
@@ -50,10 +52,10 @@ class Fork(BaseModel):
 def fork(
     body: Fork, run: FoundRun, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
-    """Records a run that goes on from a checkpoint of this one, and queues it.
+    """Record and queue a run that continues from a checkpoint of this one.
 
-    Optimizer, data order and step count go on from the checkpoint; the run forked from is left as
-    it is. Nothing is recorded when anything is wrong.
+    It continues with the checkpoint's optimizer state, data order and step count; the source run
+    does not change. Nothing is recorded on an error.
     """
     point = forks.choose(run.name, services.store.checkpoints(run.id), body.step)
     submission.refuse_relative_paths(body.changes)
@@ -78,7 +80,7 @@ def fork(
     def record() -> RunDetail:
         store = services.store
         with store.transaction():
-            # Again, where no deletion can come in between.
+            # Checked again here, where no deletion can happen in between.
             forks.choose(run.name, store.checkpoints(run.id), point.step)
             made = store.create_run(
                 spec,
@@ -97,7 +99,9 @@ def fork(
 
 
 def _refuse_missing(services: Services, name: str, step: int, folder: Path) -> None:
-    """With one machine its files are the trainers'; elsewhere the trainer looks, and says so."""
+    """Reject missing files. Checked here only if trainings run on this machine; else the trainer
+    checks.
+    """
     if services.settings.ray_address is None and not (folder / "manifest.json").is_file():
         raise Conflict(
             f"the files of {name}'s checkpoint at step {step:,} are gone: there is no {folder}.",

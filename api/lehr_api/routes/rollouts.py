@@ -1,4 +1,4 @@
-"""Rollouts: launch, list, look at, cancel."""
+"""Rollouts: launch, list, show, cancel."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class RolloutSubmission(Submission):
 def launch(
     body: RolloutSubmission, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
-    """Records a rollout; its first stage starts at once, each further one when its gates have
-    been passed. Nothing is recorded when any stage is wrong.
+    """Record a rollout. Its first stage starts at once, each further one when its gates have
+    passed. Nothing is recorded if any stage is invalid.
     """
     spec, planned = submission.read_rollout(body.spec, body.overrides)
 
@@ -67,7 +67,7 @@ def list_rollouts(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[RolloutView]:
-    """Newest first, a page at a time."""
+    """List rollouts, newest first, one page at a time."""
     found = services.store.list_rollouts(
         project=project,
         name=name,
@@ -86,20 +86,20 @@ def list_rollouts(
 
 @router.get("/{ref}", responses=examples.answers(rollout_example.DETAIL, 404))
 def show(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
-    """Its stages with their runs, and each gate with what was expected and what was seen."""
+    """Return its stages with their runs, and each gate with what was expected and seen."""
     return services.presenter.rollouts.detail(rollout)
 
 
 @router.post("/{ref}/cancel", responses=examples.answers(rollout_example.DETAIL, 404))
 def cancel(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
-    """Starts nothing more of it and stops its run, without saving. Asking twice is once."""
+    """Start no more runs of it, and stop the current one without saving. Idempotent."""
     services.store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
     return _wake_and_read(services, rollout.id)
 
 
 @router.post("/{ref}/archive", responses=examples.answers(rollout_example.DETAIL, 404, 409))
 def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
-    """Puts it out of sight, once it has ended; its runs stay where they are."""
+    """Archive an ended rollout: hide it from lists. Its runs stay listed."""
     if rollout.outcome is None:
         raise Conflict(
             f"{rollout.name} ({rollout.id}) has not ended: only ended rollouts can be archived.",
@@ -111,7 +111,7 @@ def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
 
 @router.post("/{ref}/unarchive", responses=examples.answers(rollout_example.DETAIL, 404))
 def unarchive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
-    """Puts it back in sight."""
+    """Unarchive a rollout."""
     services.store.set_rollout_archived(rollout.id, archived=False)
     return _wake_and_read(services, rollout.id)
 

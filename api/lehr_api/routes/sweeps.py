@@ -1,4 +1,4 @@
-"""Sweeps: launch, list, look at, cancel."""
+"""Sweeps: launch, list, show, cancel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SweepSubmission(Submission):
     responses=examples.answers(examples.SWEEP_DETAIL, 400, 409, 413, status=201),
 )
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
-    """Records a sweep with all its runs and queues them: all, or nothing when any is wrong."""
+    """Record a sweep with all its runs and queue them; nothing if any run is invalid."""
     spec, trials = submission.read_sweep(body.spec, body.overrides)
 
     def record() -> SweepDetail:
@@ -63,7 +63,7 @@ def list_sweeps(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[SweepView]:
-    """Newest first, a page at a time."""
+    """List sweeps, newest first, one page at a time."""
     found = services.store.list_sweeps(
         project=project,
         name=name,
@@ -82,12 +82,12 @@ def list_sweeps(
 
 @router.get("/{ref}", responses=examples.answers(examples.SWEEP_DETAIL, 404))
 def show(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
-    """Its trials, ranked at equal step, and what to know of the result."""
+    """Return its trials, ranked at equal step, and notes on the result."""
     return services.presenter.sweeps.detail(sweep)
 
 
 class Extension(BaseModel):
-    """What to add; which of them depends on the sweep's method."""
+    """Values, points or trials to add, depending on the sweep's method."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -95,11 +95,11 @@ class Extension(BaseModel):
     )
 
     parameters: dict[str, list[Any]] | None = None
-    """Of a grid: further values of its parameters."""
+    """For a grid: more values of its parameters."""
     points: list[dict[str, Any]] | None = None
-    """Of a list: further trials."""
+    """For a list: more points."""
     trials: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Of a random or TPE search: so many further trials."""
+    """For a random or TPE search: number of trials to add."""
 
 
 @router.post(
@@ -108,7 +108,7 @@ class Extension(BaseModel):
     responses=examples.answers(examples.SWEEP_DETAIL, 404, 409),
 )
 def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
-    """Runs exactly the failed trials again, from their last checkpoints, and those that never ran
+    """Queue the failed trials again, from their last checkpoints, and those that never ran
     because the sweep was stopped. A failed trial whose run was deleted gets a new run.
     """
 
@@ -131,7 +131,7 @@ def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = Non
 def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
-    """Adds trials, also to a finished sweep; those that are there stay as they are."""
+    """Add trials, also to a finished sweep; existing ones do not change."""
     store = services.store
 
     def record() -> SweepDetail:
@@ -165,7 +165,7 @@ def extend(
 
 @router.post("/{ref}/cancel", responses=examples.answers(examples.SWEEP_DETAIL, 404))
 def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
-    """Stops all its runs that have not ended, without saving. Asking twice is once."""
+    """Stop all its runs that have not ended, without saving. Idempotent."""
     store = services.store
     with store.transaction():
         if services.presenter.sweeps.detail(sweep).trials_remaining:
@@ -177,7 +177,7 @@ def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
 
 
 def _nothing() -> None:
-    """All that is to be checked is checked where it is recorded."""
+    """Do nothing: all checks happen where it is recorded."""
 
 
 def _wake_and_read(services: Services, sweep_id: str) -> SweepDetail:

@@ -1,7 +1,7 @@
-"""Ending what ``lehr up`` started: server, trainings, Ray, so that none starts another anew.
+"""Stop what ``lehr up`` started (server, trainings, Ray), so that none restarts another.
 
-Only what is recorded in this home is touched, each process by pid and start time. Another Ray on
-the machine, another home's server and trainings of a cluster that was merely used go on.
+Stops only processes recorded in this home, identified by pid and start time. Another Ray on the
+machine, other homes, and trainings on a cluster that Lehr only joined continue.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SERVER_TIMEOUT_S = 20.0
 class ShutdownReport:
     stopped: list[str] = field(default_factory=list)
     saved: int = 0
-    """Trainings that ended by themselves when asked: they had saved, or had nothing to save."""
+    """Trainings that ended when asked: they had saved, or had nothing to save."""
     killed: int = 0
     kept: int = 0
     uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
-    """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
+    """By location: how many checkpoints are not copied yet (at least), and why, if known."""
 
     @property
     def anything(self) -> bool:
@@ -39,10 +39,10 @@ class ShutdownReport:
 
 
 def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownReport:
-    """End it; what is not there is passed over.
+    """Stop all; skip what is not running.
 
     Raises:
-        Conflict: a server stands that something else than ``lehr up`` started.
+        Conflict: the server was not started by ``lehr up``.
     """
     report = ShutdownReport()
     if not where.is_dir():
@@ -53,21 +53,21 @@ def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownRepo
 
 
 def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_s: float) -> None:
-    there = running_server(where)
-    if there is not None and there.options is None:
+    server = running_server(where)
+    if server is not None and server.options is None:
         raise Conflict(
-            f"the server, process {there.process.pid}, was not started by lehr up.",
-            hint="Stop it where it was started, e.g. systemctl stop lehr. Then lehr down stops the "
+            f"the server, process {server.process.pid}, was not started by lehr up.",
+            hint="Stop it as it was started, e.g. systemctl stop lehr. Then lehr down stops the "
             "trainings and Ray that it left running.",
         )
-    if there is not None:
-        killed = stop(there.process, timeout_s=SERVER_TIMEOUT_S)
+    if server is not None:
+        killed = stop(server.process, timeout_s=SERVER_TIMEOUT_S)
         report.stopped.append(
             "the server (killed: it did not end by itself)" if killed else "the server"
         )
     forget(where)
     if ray_head.recorded(where) is not None:
-        # Only with a Ray of our own are the trainings on this machine ours to end.
+        # Only trainings on Lehr's own Ray belong to this machine.
         entries = _live(where)
         if keep_runs:
             report.kept = sum(entry.exit() is None for entry in entries)
@@ -78,7 +78,7 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_
 
 
 def _live(where: Path) -> list[AttemptDir]:
-    """Attempts of this home that a shim watches."""
+    """Return attempts of this home that a shim watches."""
     folders = [path for path in home.node_dir(where).glob("*/attempts/*") if path.is_dir()]
     return [entry for entry in (AttemptDir(str(path)) for path in folders) if entry.held()]
 
@@ -89,21 +89,21 @@ def _end_trainings(entries: list[AttemptDir], timeout_s: float, report: Shutdown
         _signal_shim(entry, signal.SIGTERM)
     left = _wait(training, timeout_s)
     for entry in left:
-        entry.press("kill", "lehr down: it did not save in time")
+        entry.request_stop("kill", "lehr down: it did not save in time")
         _signal_shim(entry, signal.SIGUSR1)
     _wait(left, 30.0)
     report.killed = len(left)
     report.saved = len(training) - len(left)
     _finish_copies(entries, timeout_s, report)
-    # What is left of a shim now only waits to deliver; the next server has that done anew.
+    # The remaining shims only wait to deliver their streams. The next server continues that.
     for entry in entries:
         _signal_shim(entry, signal.SIGKILL)
 
 
 def _finish_copies(entries: list[AttemptDir], within_s: float, report: ShutdownReport) -> None:
-    """Have what was saved just now copied, where that is asked for; not for a place that fails.
+    """Finish copies of checkpoints that were just saved, except to a location that fails.
 
-    Whoever takes everything down may be about to give the machine back.
+    The machine may be handed back after ``lehr down``.
     """
     copied = [entry for entry in entries if (entry.launch() or {}).get("upload")]
 
@@ -131,7 +131,7 @@ def _until(over: Callable[[], bool], within_s: float) -> bool:
 
 
 def _wait(entries: list[AttemptDir], within_s: float) -> list[AttemptDir]:
-    """Those that have not ended in time."""
+    """Return the processes that have not ended in time."""
 
     def left() -> list[AttemptDir]:
         return [entry for entry in entries if entry.exit() is None and entry.held()]

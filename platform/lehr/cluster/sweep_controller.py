@@ -1,4 +1,4 @@
-"""Carries out what a sweep's trials decide: the dispatcher asks it to look, once a tick."""
+"""Carry out decisions about sweeps; the dispatcher calls it once per tick."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from lehr.store.tables import SweepRow
 log = logging.getLogger(__name__)
 
 _KEPT = 10_000
-"""Reports of so many runs are kept, for as long as nothing was added to them."""
+"""Number of sweeps whose reports are cached while they do not change."""
 
 
 class SweepController:
-    """Looks only at sweeps of which something changed; each act is fenced by the record."""
+    """Checks only sweeps that have changed. Each action is fenced by the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,13 +35,13 @@ class SweepController:
         self._sweep_of: dict[str, str | None] = {}
         self._reports: OrderedDict[tuple[str, int, int], tuple[TrialReport, ...]] = OrderedDict()
 
-    def look_at_all(self) -> None:
-        """When a server starts: whatever had been about to happen."""
+    def enqueue_all(self) -> None:
+        """Enqueue all open sweeps when a server starts."""
         with self._guard:
             self._dirty.update(self._store.unended_sweeps())
 
     def changed(self, change: Change) -> None:
-        """From any thread; quick."""
+        """Enqueue the run's sweep. May be called from any thread; fast."""
         with self._guard:
             if change.kind == "sweep":
                 self._dirty.add(change.id)
@@ -51,8 +51,8 @@ class SweepController:
     def tick(self) -> None:
         with self._guard:
             dirty, self._dirty = self._dirty, set()
-            spoke, self._attempts_with_new_events = self._attempts_with_new_events, set()
-        for run_id in spoke:
+            attempt_ids, self._attempts_with_new_events = self._attempts_with_new_events, set()
+        for run_id in attempt_ids:
             sweep_id = self._pruned_sweep(run_id)
             if sweep_id is not None:
                 dirty.add(sweep_id)
@@ -60,13 +60,13 @@ class SweepController:
             try:
                 self._look(sweep_id)
             except Exception:
-                # One sweep's fault must not hold the cluster's queue; it is looked at again.
+                # An error of one sweep must not stop the queue; it is retried.
                 log.exception("sweep %s could not be updated", sweep_id)
                 with self._guard:
                     self._dirty.add(sweep_id)
 
     def _pruned_sweep(self, run_id: str) -> str | None:
-        """The run's sweep, if what the run says may end it or others."""
+        """Return the run's sweep if new metrics of the run may prune it or other trials."""
         if run_id not in self._sweep_of:
             run = self._store.run(run_id)
             sweep = self._store.sweep(run.sweep_id) if run.sweep_id is not None else None
@@ -77,16 +77,16 @@ class SweepController:
     def _look(self, sweep_id: str) -> None:
         sweep = self._store.sweep(sweep_id)
         spec = SweepSpec.model_validate(sweep.spec)
-        standing = self._store.standing(sweep_id)
+        progress = self._store.standing(sweep_id)
         stopped = sweep.stopped is not None
-        trials = [_trial(one) for one in standing]
+        trials = [_trial(one) for one in progress]
         if needs_reports(spec, trials, stopped=stopped):
-            reports = self._read_reports(spec, standing)
-            heard = [one.run_id for one, seen in zip(standing, reports, strict=True) if seen]
-            held_out = self._store.held_out(heard) if is_measured(spec.metric.name) else {}
+            reports = self._read_reports(spec, progress)
+            reporting = [one.run_id for one, seen in zip(progress, reports, strict=True) if seen]
+            held_out = self._store.held_out(reporting) if is_measured(spec.metric.name) else {}
             trials = [
                 _trial(one, seen, held_out.get(one.run_id))
-                for one, seen in zip(standing, reports, strict=True)
+                for one, seen in zip(progress, reports, strict=True)
             ]
         decision = decide(spec, trials, stopped=stopped, reopened_at=sweep.reopened_at or 0.0)
         self._carry_out(sweep, spec, trials, decision)
@@ -106,7 +106,7 @@ class SweepController:
             try:
                 made = trials_at(spec, decision.points, first=known + 1)
             except SpecError as error:
-                # The ends of each range were checked, but not every combination of values.
+                # The bounds of each range were checked, but not every combination of values.
                 self._store.stop_sweep(
                     sweep.id, f"the next trial cannot be created: {error}", actor="sweep"
                 )
@@ -114,12 +114,12 @@ class SweepController:
             self._store.add_trials(sweep.id, made, known=known, actor="sweep")
 
     def _read_reports(
-        self, spec: SweepSpec, standing: Sequence[TrialProgress]
+        self, spec: SweepSpec, progress: Sequence[TrialProgress]
     ) -> list[tuple[TrialReport, ...]]:
         name = spec.metric.name
-        latest = self._store.latest([one.run_id for one in standing], [name])
+        latest = self._store.latest([one.run_id for one in progress], [name])
         found: list[tuple[TrialReport, ...]] = []
-        for one in standing:
+        for one in progress:
             newest = latest.get(one.run_id, {}).get(name)
             if newest is None:
                 found.append(())

@@ -1,7 +1,7 @@
-"""Attempts' tokens: each opens one attempt's routes and nothing else.
+"""Tokens of attempts: each opens one attempt's routes and nothing else.
 
-They are derived from a key in the home (mode 0600), so that a server that was killed between
-recording an attempt and starting it can still start it; the database has only their hashes.
+They are derived from a key in the home (mode 0600). So a server that was killed between recording
+and starting an attempt can still start it. The database has only their hashes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def matches(token: str, token_sha256: str) -> bool:
 
 
 def _key(path: Path) -> bytes:
-    """The key in the file; made whole at first, by whoever comes first."""
+    """Return the key in the file; create it atomically at the first call."""
     if not path.exists():
         draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -45,7 +45,7 @@ def _key(path: Path) -> bytes:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        with contextlib.suppress(FileExistsError):  # The first of two wins.
+        with contextlib.suppress(FileExistsError):  # Of two processes, the first wins.
             os.link(draft, path)
         draft.unlink()
     return path.read_bytes()

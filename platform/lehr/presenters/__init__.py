@@ -1,6 +1,6 @@
-"""Rows to views: what the API answers, made from what is stored.
+"""Presenters: convert stored rows to the views that the API returns.
 
-``Presenter`` reads for many runs at once, so that a list of a thousand costs a handful of queries.
+``Presenter`` reads many runs at once, so a list of a thousand needs only a few queries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Presenter:
     """The views of one store: runs, sweeps and rollouts. May be used from any thread."""
 
     def __init__(self, store: Store, *, silences: Silences = dict) -> None:
-        """``silences`` tells how runs with a living attempt are silent, by run id."""
+        """Create the presenters. ``silences`` returns the liveness of runs with a living
+        attempt, by run id.
+        """
         self.runs = RunPresenter(store, silences)
         self.sweeps = SweepPresenter(store, self.runs)
         self.rollouts = RolloutPresenter(store, self.runs)

@@ -1,4 +1,4 @@
-"""Points of a sweep that ran with several seeds: their means, and the noise between seeds. Pure."""
+"""Points of a sweep with several seeds: their means, and the noise between seeds. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Point:
     """Without the seed."""
     run_ids: tuple[str, ...]
     mean: float | None = None
-    """Over its seeds, where all of them have a finite value; else None."""
+    """Mean over its seeds, where all of them have a finite value; else None."""
     spread: float | None = None
     """Sample standard deviation between its seeds; None for a single one."""
     rank: int | None = None
@@ -28,12 +28,12 @@ class Noise:
     deviation: float
     """Sample standard deviation between seeds, pooled over the points."""
     seeds: int
-    """Seeds a point, the fewest."""
+    """Smallest number of seeds per point."""
 
     @property
     def band(self) -> float:
-        """Half the width within which two points' means cannot be told apart: twice the standard
-        error of their difference, s * sqrt(2 / n).
+        """Return the difference below which two points' means cannot be distinguished: twice the
+        standard error of their difference, s * sqrt(2 / n).
         """
         return 2.0 * self.deviation * math.sqrt(2.0 / self.seeds)
 
@@ -45,7 +45,7 @@ def is_seed(path: str) -> bool:
 def points(
     trials: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str, float], goal: str
 ) -> list[Point]:
-    """The sweep's points in its order, ranked by the mean over their seeds.
+    """Return the sweep's points in its order, ranked by the mean over their seeds.
 
     Args:
         trials: run id and parameters of each.
@@ -87,32 +87,33 @@ def _point(members: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str
 
 
 def noise(found: Sequence[Point]) -> Noise | None:
-    """None where no point has several seeds to tell it."""
-    told = [(len(point.run_ids), point.spread) for point in found if point.spread is not None]
-    freedom = sum(count - 1 for count, _ in told)
+    """Return the noise between seeds; None if no point has several seeds."""
+    spreads = [(len(point.run_ids), point.spread) for point in found if point.spread is not None]
+    freedom = sum(count - 1 for count, _ in spreads)
     if not freedom:
         return None
-    total = math.fsum((count - 1) * spread**2 for count, spread in told)
-    return Noise(math.sqrt(total / freedom), min(count for count, _ in told))
+    total = math.fsum((count - 1) * spread**2 for count, spread in spreads)
+    return Noise(math.sqrt(total / freedom), min(count for count, _ in spreads))
 
 
-def notes(found: Sequence[Point], told: Noise | None, metric: str) -> list[str]:
-    """What the noise says of the lead, in words."""
-    if told is None:
+def notes(found: Sequence[Point], between: Noise | None, metric: str) -> list[str]:
+    """Return what the noise means for the best point."""
+    if between is None:
         return []
     ordered = sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
-    said = f"Seeds of one point differ by {told.deviation:.3g} in {metric} (standard deviation)"
+    sentence = (
+        f"Seeds of one point differ by {between.deviation:.3g} in {metric} (standard deviation)"
+    )
     if len(ordered) < 2:
-        return [f"{said}."]
+        return [f"{sentence}."]
     first, second = ordered[:2]
     assert first.mean is not None
     assert second.mean is not None
     gap = abs(second.mean - first.mean)
-    if gap > told.band:
-        return [
-            f"{said}; the best point leads by {gap:.3g}, more than the {told.band:.3g} of chance."
-        ]
-    tied = [p for p in ordered[1:] if abs((p.mean or 0.0) - first.mean) <= told.band]
+    if gap > between.band:
+        lead = f"the best point leads by {gap:.3g}, more than the {between.band:.3g} of chance"
+        return [f"{sentence}; {lead}."]
+    tied = [p for p in ordered[1:] if abs((p.mean or 0.0) - first.mean) <= between.band]
     who = "the next point is" if len(tied) == 1 else f"the next {len(tied)} points are"
-    near = f"{who} within {told.band:.3g} of the best, which may be chance"
-    return [f"{said}; {near}: more seeds would decide."]
+    near = f"{who} within {between.band:.3g} of the best, which may be chance"
+    return [f"{sentence}; {near}: more seeds would decide."]
