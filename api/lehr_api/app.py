@@ -77,7 +77,7 @@ def _attempt_tokens(app: FastAPI) -> Callable[[str], Any]:
             return found
         services: Services = app.state.services
         try:
-            attempt = await to_thread.run_sync(services.store.attempt, attempt_id)
+            attempt = await to_thread.run_sync(services.store.attempts.get, attempt_id)
         except NotFound:
             return None
         known[attempt_id] = attempt.token_sha256

@@ -58,15 +58,15 @@ AttemptId = Annotated[
 
 
 def found_run(ref: RunRef, store: StoreDep) -> RunRow:
-    return store.find_run(ref)
+    return store.runs.find(ref)
 
 
 def found_sweep(ref: SweepRef, store: StoreDep) -> SweepRow:
-    return store.find_sweep(ref)
+    return store.sweeps.find(ref)
 
 
 def found_rollout(ref: RolloutRef, store: StoreDep) -> RolloutRow:
-    return store.find_rollout(ref)
+    return store.rollouts.find(ref)
 
 
 FoundRun = Annotated[RunRow, Depends(found_run)]

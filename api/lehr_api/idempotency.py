@@ -44,16 +44,16 @@ class Answers:
             check()
             return _answer(_plain(record()), status)
         digest = _digest(route, request)
-        before = self._store.idempotent(key, digest)
+        before = self._store.idempotency.answer(key, digest)
         if before is None:
             check()
             # Checked again inside, since another thread may have recorded it meanwhile. Key and
             # result are committed together, so a crash cannot separate them.
             with self._store.transaction():
-                before = self._store.idempotent(key, digest)
+                before = self._store.idempotency.answer(key, digest)
                 if before is None:
                     body = _plain(record())
-                    self._store.remember(key, digest, status, body)
+                    self._store.idempotency.remember(key, digest, status, body)
                     return _answer(body, status)
         return _answer(before.body, before.status, replayed=True)
 

@@ -50,7 +50,7 @@ def _registry(services: Services) -> CollectorRegistry:
     gauge("info", "Version of the server.", ("version",)).labels(__version__).set(1)
     runs = gauge("runs", "Runs by state.", ("state",))
     for state in RunState:
-        page = services.store.list_runs(states=[state], archived=None, limit=1)
+        page = services.store.runs.page(states=[state], archived=None, limit=1)
         runs.labels(state.value).set(page.total)
     cluster = services.dispatcher.cluster()
     gauge("cluster_up", "Whether the cluster is up.").set(cluster.state == "up")
@@ -61,7 +61,7 @@ def _registry(services: Services) -> CollectorRegistry:
     waiting = services.dispatcher.queue()
     gauge("queue_runs", "Runs that wait for GPUs.").set(len(waiting))
     gauge("queue_gpus", "GPUs requested by queued runs.").set(sum(entry.gpus for entry in waiting))
-    attempts = services.store.open_attempts()
+    attempts = services.store.attempts.list_open()
     gauge("attempts_open", "Attempts whose streams are not complete yet.").set(len(attempts))
     silent = gauge("runs_silent", "Runs whose attempt is unreachable or stalled.", ("silence",))
     for silence in services.dispatcher.silences().values():

@@ -209,7 +209,7 @@ class Hub:
         for kind, changed_id, _, _ in changes:
             ids.setdefault(kind, set()).add(changed_id)
         presenter = self._presenter
-        runs = self._store.runs_by_id(ids.get("run", ()))
+        runs = self._store.runs.by_ids(ids.get("run", ()))
         views = presenter.runs.views(runs)
         rollouts = ids.get("rollout", set()) | {
             v.rollout_id for v in views if v.rollout_id is not None

@@ -73,7 +73,7 @@ def worker(api):
 
 
 def run_of(api_, worker):
-    return api_.store.run(worker.id.rpartition("-")[0])
+    return api_.store.runs.get(worker.id.rpartition("-")[0])
 
 
 def test_bytes_are_appended_by_offset(worker):
@@ -144,8 +144,8 @@ def test_whatever_is_lost_or_repeated_on_the_way_every_byte_arrives_once(api, wo
     for thread in threads:
         thread.join(timeout=60)
     assert failed == []
-    assert api_.store.read_stream(worker.id, "events.jsonl", 0, 1 << 20) == data
-    series = api_.store.series(run_of(api_, worker).id, "train/loss", exact=True)
+    assert api_.store.streams.read(worker.id, "events.jsonl", 0, 1 << 20) == data
+    series = api_.store.series.read(run_of(api_, worker).id, "train/loss", exact=True)
     assert series.step == list(range(1, 61))
 
 
@@ -153,8 +153,8 @@ def test_a_malformed_line_is_stored_and_skipped_never_refused(api, worker):
     api_, _ = api
     data = started() + b"\xff{not json\n" + metrics(1, 2)
     assert worker.put(data, 0).json() == {"offset": len(data)}
-    assert api_.store.read_stream(worker.id, "events.jsonl", 0, 1 << 20) == data
-    assert api_.store.series(run_of(api_, worker).id, "train/loss", exact=True).step == [1, 2]
+    assert api_.store.streams.read(worker.id, "events.jsonl", 0, 1 << 20) == data
+    assert api_.store.series.read(run_of(api_, worker).id, "train/loss", exact=True).step == [1, 2]
 
 
 def test_a_piece_is_at_most_one_mebibyte(worker):
@@ -202,14 +202,14 @@ def test_under_stop_level_a_piece_is_sent_back_with_a_time_to_wait(tmp_path):
         run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
         begin(api_.store, run)
         worker = Worker(client, run)
-        real, gate, inside = api_.store.append_stream, threading.Event(), threading.Semaphore(0)
+        real, gate, inside = api_.store.streams.append, threading.Event(), threading.Semaphore(0)
 
         def slow(*args):
             inside.release()
             assert gate.wait(timeout=30)
             return real(*args)
 
-        api_.store.append_stream = slow
+        api_.store.streams.append = slow
         answers = []
         names = [f"rank-{n}.log" for n in range(2)]
         threads = [
@@ -258,7 +258,7 @@ def test_a_superseded_attempt_is_told_so_but_its_bytes_are_kept(api, worker):
     api_, client = api
     store, run = api_.store, run_of(api_, worker)
     say(store, worker.id, started() + metrics(1, 5))
-    moved = store.transition(
+    moved = store.transitions.apply(
         run.id,
         old=RunState.RUNNING,
         new=RunState.QUEUED,
@@ -280,9 +280,9 @@ def test_a_superseded_attempt_is_told_so_but_its_bytes_are_kept(api, worker):
         "checkpoint", step=8, path="attempt-1/checkpoints/step-00000008", size_bytes=1, digest="d"
     )
     assert worker.put(late, held).status_code == 200
-    store.apply_events(worker.id)
+    store.event_applier.apply(worker.id)
     say(store, new.id, metrics(4, 4))
-    assert store.series(run.id, "train/loss", exact=True).step == [1, 2, 3, 4]
+    assert store.series.read(run.id, "train/loss", exact=True).step == [1, 2, 3, 4]
     assert client.get(f"/api/v1/runs/{run.id}/checkpoints").json() == []
     # Its token opens nothing of the new attempt.
     assert (
@@ -332,7 +332,7 @@ def test_an_exit_that_is_none_is_a_problem(worker, body):
 def test_the_token_is_compared_by_its_digest_only(api, worker):
     """A digest read from the database does not open anything."""
     api_, client = api
-    stored = api_.store.attempt(worker.id).token_sha256
+    stored = api_.store.attempts.get(worker.id).token_sha256
     assert (
         stored == hashlib.sha256(attempt_token(worker.id.rpartition("-")[0]).encode()).hexdigest()
     )
@@ -364,7 +364,7 @@ def test_an_odd_exit_note_closes_the_attempt_and_its_run_fails_as_any_other(api,
     assert answer.json()["closed"]
     run = run_of(api_, worker)
     assert (run.state, run.cause) == ("failed", "user_code")
-    note = api_.store.attempt(worker.id).exit
+    note = api_.store.attempts.get(worker.id).exit
     assert {part.partition(":")[0].partition(".")[0] for part in note.get("dropped", [])} == (
         odd.keys() & {"finished", "code", "signal", "ended_at", "log_tail", "reason"}
     )
@@ -379,7 +379,7 @@ def test_a_shim_may_end_though_its_run_cannot_be_finalized(api, worker, monkeypa
     answer = worker.post("exit", {"exit": {"code": 0}, "sizes": {}})
     assert answer.json()["closed"], answer.text
     assert run_of(api_, worker).state == "running"
-    assert api_.store.attempt(worker.id).exited_at is not None
+    assert api_.store.attempts.get(worker.id).exited_at is not None
 
 
 def test_while_the_disk_refuses_the_shim_asks_again(api, worker, monkeypatch):

@@ -122,7 +122,7 @@ def test_an_attempts_token_opens_its_own_streams_and_nothing_else(api):
         f"/api/v1/attempts/{second}/streams/events.jsonl?offset=0", content=b"x", headers=own
     )
     assert put.status_code == 401
-    assert api_.store.stream_sizes(second) == {}
+    assert api_.store.streams.sizes(second) == {}
     for path in ("/api/v1/runs", f"/api/v1/runs/{one}", "/api/v1/cluster", "/"):
         assert client.get(path, headers=own).status_code == 401
     assert client.post(f"/api/v1/runs/{one}/cancel", headers=own).status_code == 401

@@ -41,7 +41,7 @@ def path_of(step: int) -> str:
 def saved(api_, steps=(5, 10)) -> str:
     """A run that trains and has saved at these steps; its id."""
     place = f"file://{api_.settings.home}/shared"
-    run = api_.store.create_run(load_spec({**RUN_SPEC, "checkpoints": {"upload": place}}))
+    run = api_.store.runs.create(load_spec({**RUN_SPEC, "checkpoints": {"upload": place}}))
     attempt = begin(api_.store, run.id)
     say(api_.store, attempt, started())
     for step in steps:
@@ -147,7 +147,7 @@ def test_retention_tells_the_node_which_copies_go_and_spares_what_a_fork_needs(a
     assert refused.status_code == 409
     assert fork["id"] in refused.json()["detail"]
     client.post(f"/api/v1/runs/{fork['id']}/cancel")
-    api_.store.transition(
+    api_.store.transitions.apply(
         fork["id"],
         old=RunState.QUEUED,
         new=RunState.CANCELLED,

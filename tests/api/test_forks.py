@@ -142,7 +142,7 @@ def test_a_fork_is_recorded_with_where_it_comes_from(api, source):
         },
     }
     path = homes.runs_dir(api_.settings.home) / source["id"]
-    row = api_.store.run(made["id"])
+    row = api_.store.runs.get(made["id"])
     assert row.resume_from == str(path / "attempt-1/checkpoints/step-00000010")
     assert api_.dispatcher.woken == woken + 1
 

@@ -21,7 +21,7 @@ def test_no_record_is_answered_with_a_servers_error(tmp_path, kind):
         def put(data: bytes, what: str) -> None:
             answer = client.put(
                 f"{url}/streams/events.jsonl",
-                params={"offset": api.store.stream_sizes(attempt).get("events.jsonl", 0)},
+                params={"offset": api.store.streams.sizes(attempt).get("events.jsonl", 0)},
                 content=data,
                 headers=headers,
             )
@@ -30,14 +30,14 @@ def test_no_record_is_answered_with_a_servers_error(tmp_path, kind):
         put(started(), "a sound beginning")
         for what, text in hostile.lines(kind):
             put(text, what)
-        api.store.apply_events(attempt)
+        api.store.event_applier.apply(attempt)
         for page in PAGES:
             answer = client.get(f"/api/v1/runs/{run}{page}", params={"format": "jsonl"})
             assert answer.status_code < 500, f"{page}: {answer.text}"
         put(line("metrics", step=1000, tokens=1, values={"last": 1.0}) + finished(1000), "an end")
-        sizes = api.store.stream_sizes(attempt)
+        sizes = api.store.streams.sizes(attempt)
         exit_ = {"code": 0, "signal": None, "ended_at": 1.0, "reason": ""}
         answer = client.post(f"{url}/exit", json={"exit": exit_, "sizes": sizes}, headers=headers)
         assert answer.json()["closed"], answer.text
         assert client.get(f"/api/v1/runs/{run}").json()["state"] == "completed"
-        assert api.store.series(run, "last").y == [1.0]
+        assert api.store.series.read(run, "last").y == [1.0]

@@ -39,7 +39,7 @@ def test_a_rollout_is_recorded_with_all_its_stages_and_nothing_else_yet(api):
     assert [stage["gpus"] for stage in made["stages"]] == [0, 1, 2, 4]
     assert {gate["state"] for stage in made["stages"] for gate in stage["gates"]} == {"waiting"}
     assert made["stages"][0]["gates"][0]["expected"].startswith("6.25 \u00b1 0.5 nats: ln(512)")
-    assert api_.store.list_runs().total == 0
+    assert api_.store.runs.page().total == 0
     assert api_.dispatcher.woken
 
 
@@ -49,7 +49,7 @@ def test_the_same_key_launches_once(api):
     again = client.post(ROLLOUTS, json={"spec": plain()}, headers={"Idempotency-Key": "k1"})
     assert (again.status_code, again.headers["idempotency-replayed"]) == (201, "true")
     assert again.json()["id"] == one["id"]
-    assert api_.store.list_rollouts().total == 1
+    assert api_.store.rollouts.page().total == 1
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_cannot_work_is_refused_before_anything_is_recorded(api, spec, said
     problem = launch(client, status=422, **spec)
     assert problem["code"] == "invalid_spec"
     assert problem["problems"][0]["message"] == said
-    assert api_.store.list_rollouts().total == 0
+    assert api_.store.rollouts.page().total == 0
 
 
 def test_specs_of_another_kind_are_sent_where_they_belong(api):

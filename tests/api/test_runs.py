@@ -44,7 +44,7 @@ def submit(client, **fields):
 
 
 def counts(api_):
-    return api_.store.list_runs(archived=None).total, api_.store.list_sweeps(archived=None).total
+    return api_.store.runs.page(archived=None).total, api_.store.sweeps.page(archived=None).total
 
 
 # ------------------------------------------------------------------------------------ submitting

@@ -35,12 +35,12 @@ class Scene:
         """As its shipper would."""
         answer = self.client.put(
             f"/api/v1/attempts/{self.run}-1/streams/events.jsonl",
-            params={"offset": self.api.store.stream_sizes(f"{self.run}-1").get("events.jsonl", 0)},
+            params={"offset": self.api.store.streams.sizes(f"{self.run}-1").get("events.jsonl", 0)},
             content=data,
             headers=self.headers,
         )
         assert answer.status_code == 200, answer.text
-        self.api.store.apply_events(f"{self.run}-1")
+        self.api.store.event_applier.apply(f"{self.run}-1")
 
     def register(self, path: str, step: int = 5) -> None:
         self.say(line("checkpoint", step=step, path=path, size_bytes=1, digest="d"))
@@ -90,7 +90,7 @@ def scene(tmp_path: Path):
     make_checkpoint(victim, step=5)
     with api_client(tmp_path / "home") as (api, client):
         place = {"checkpoints": {"upload": f"file://{tmp_path}/copies"}}
-        run = api.store.create_run(load_spec({**RUN_SPEC, **place}))
+        run = api.store.runs.create(load_spec({**RUN_SPEC, **place}))
         begin(api.store, run.id)
         scene = Scene(api, client, run.id, victim)
         scene.say(started())
@@ -119,9 +119,9 @@ def strays(victim: Path) -> dict[str, str]:
 @pytest.mark.parametrize("kind", strays(Path("/victim")))
 def test_a_path_that_is_not_the_attempts_registers_nothing(scene, kind):
     scene.register(strays(scene.victim)[kind])
-    assert scene.api.store.checkpoints(scene.run) == []
+    assert scene.api.store.checkpoints.of_run(scene.run) == []
     scene.register(STEP)
-    assert [row.path for row in scene.api.store.checkpoints(scene.run)] == [STEP]
+    assert [row.path for row in scene.api.store.checkpoints.of_run(scene.run)] == [STEP]
     assert [answer.status_code for answer in scene.delete_all()] == [200, 200]
 
 
@@ -164,7 +164,7 @@ def test_a_run_directory_that_is_a_link_is_not_followed(scene):
     refused = scene.client.delete(f"/api/v1/runs/{scene.run}")
     assert refused.status_code == 409
     assert f"{scene.run_dir} is a link to {scene.victim}" in refused.json()["detail"]
-    assert scene.run not in scene.api.store.deleted_runs()
+    assert scene.run not in scene.api.store.runs.deleted_ids()
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,14 @@ def test_a_copy_elsewhere_than_the_spec_says_is_refused(scene, url):
     assert answer.status_code == 422
     expected = f"file://{copies}/{scene.run}/{STEP}"
     assert answer.json()["detail"] == f"copies[0].url is {given!r}; this copy lies at {expected}."
-    assert scene.api.store.checkpoints(scene.run)[0].copy_url is None
+    assert scene.api.store.checkpoints.of_run(scene.run)[0].copy_url is None
     assert scene.report(STEP, expected).status_code == 200
-    assert scene.api.store.checkpoints(scene.run)[0].copy_url == expected
+    assert scene.api.store.checkpoints.of_run(scene.run)[0].copy_url == expected
 
 
 def test_without_a_place_in_the_spec_no_copy_is_taken(tmp_path):
     with api_client(tmp_path / "home") as (api, client):
-        run = api.store.create_run(load_spec(RUN_SPEC))
+        run = api.store.runs.create(load_spec(RUN_SPEC))
         begin(api.store, run.id)
         scene = Scene(api, client, run.id, tmp_path)
         answer = scene.report(STEP, f"file://{tmp_path}/x")
@@ -235,8 +235,8 @@ def test_an_old_rows_stray_path_is_neither_read_nor_removed(scene, kind):
 def test_the_removal_itself_refuses_a_stray_path(scene, kind):
     scene.old_row(path=strays(scene.victim)[kind])
     store = scene.api.store
-    (row,) = store.checkpoints(scene.run)
-    places = CheckpointLocations(home.runs_dir(scene.api.settings.home), store.run(scene.run), row)
+    (row,) = store.checkpoints.of_run(scene.run)
+    places = CheckpointLocations(home.runs_dir(scene.api.settings.home), store.runs.get(scene.run), row)
     with pytest.raises(Conflict, match="its path is"):
         places.remove_folder()
 
@@ -259,7 +259,7 @@ def test_a_runs_folder_that_is_a_link_itself_is_in_order(tmp_path, monkeypatch):
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
     monkeypatch.setenv("LEHR_RUNS", str(tmp_path / "runs"))
     with api_client(tmp_path / "home") as (api, client):
-        run = api.store.create_run(load_spec(RUN_SPEC))
+        run = api.store.runs.create(load_spec(RUN_SPEC))
         begin(api.store, run.id)
         scene = Scene(api, client, run.id, tmp_path)
         folder = tmp_path / "disk" / run.id / STEP

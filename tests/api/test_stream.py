@@ -72,10 +72,10 @@ def test_what_changes_is_told_as_it_changes(server):
     say(api.store, attempt, started() + metrics(1, 5))
     told = ear.wait_for("run", lambda data: data["id"] == run and data["state"] == "running")
     assert told["latest"]["train/loss"] == {"value": 2.0, "step": 5}
-    api.store.append_stream(
+    api.store.streams.append(
         attempt,
         "events.jsonl",
-        api.store.stream_sizes(attempt)["events.jsonl"],
+        api.store.streams.sizes(attempt)["events.jsonl"],
         evaluation(6, "NaN"),
     )
     told = ear.wait_for("metrics", lambda data: "val/loss" in data["latest"])
@@ -187,8 +187,8 @@ def test_a_hundred_listeners_cost_one_look_at_the_store(server):
     client = Client(address, TOKEN)
     run = client.submit(RUN_SPEC)
     looks = []
-    real = api.store.runs_by_id
-    api.store.runs_by_id = lambda ids: (looks.append(ids), real(ids))[1]
+    real = api.store.runs.by_ids
+    api.store.runs.by_ids = lambda ids: (looks.append(ids), real(ids))[1]
     headers = {"Authorization": f"Bearer {TOKEN}"}
     limits = httpx.Limits(max_connections=200)
     with httpx.Client(headers=headers, limits=limits, trust_env=False, timeout=60) as http:

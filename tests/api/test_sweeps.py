@@ -40,12 +40,12 @@ def rates(sweep):
 
 def finish(store, sweep, state=RunState.COMPLETED, cause="completed"):
     for trial in sweep["trials"]:
-        run = store.run(trial["run"]["id"])
+        run = store.runs.get(trial["run"]["id"])
         if run.state == "queued":
             begin(store, run.id, run.attempt + 1)
             steps = [(RunState.STARTING, RunState.RUNNING), (RunState.RUNNING, state)]
             for old, new in steps:
-                assert store.transition(
+                assert store.transitions.apply(
                     run.id,
                     old=old,
                     new=new,
@@ -122,13 +122,13 @@ def test_retry_runs_the_failed_trials_again(api):
 def test_a_stopped_sweep_says_why_and_goes_on_when_asked(api):
     api_, client = api
     sweep = submit(client)
-    api_.store.stop_sweep(sweep["id"], "enough of it", actor="sweep")
+    api_.store.sweep_progress.stop(sweep["id"], "enough of it", actor="sweep")
     stopped = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert (stopped["stopped"], stopped["state"]) == ("enough of it", "finished")
     assert stopped["notes"][0] == "Stopped: enough of it"
     again = act(client, sweep, "retry")
     assert (again["stopped"], again["counts"]) == (None, {"queued": 3})
-    assert len(api_.store.runs_of_sweep(sweep["id"])) == 6
+    assert len(api_.store.sweeps.runs(sweep["id"])) == 6
 
 
 def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(api):
@@ -153,7 +153,7 @@ def test_a_finished_sweep_with_seeds_tells_the_noise_and_the_next_grid(api):
         loss = 2 - trial["parameters"]["train.optimizer.lr"] + 0.02 * (trial["number"] % 2)
         say(api_.store, begin(api_.store, trial["run"]["id"]), evaluation(100, loss))
         for old, new in [("starting", "running"), ("running", "completed")]:
-            assert api_.store.transition(
+            assert api_.store.transitions.apply(
                 trial["run"]["id"],
                 old=RunState(old),
                 new=RunState(new),

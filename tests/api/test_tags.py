@@ -62,7 +62,7 @@ def test_tags_added_at_once_are_all_there(api):
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda n: client.post(path, json={"add": [f"t{n}"]}), range(16)))
     assert {answer.status_code for answer in answers} == {200}
-    assert set(api_.store.run(run["id"]).tags) == {f"t{n}" for n in range(16)}
+    assert set(api_.store.runs.get(run["id"]).tags) == {f"t{n}" for n in range(16)}
 
 
 @pytest.mark.parametrize("tag", ["two words", "a,b", "", "x" * 61])

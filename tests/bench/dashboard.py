@@ -85,7 +85,7 @@ def long_runs(store: Store, count: int, points: int) -> list[str]:
     """Runs with one metric of so many points each."""
     ids = []
     for n in range(count):
-        run = store.create_run(seeding.run_spec(f"long-{n}", steps=points))
+        run = store.runs.create(seeding.run_spec(f"long-{n}", steps=points))
         attempt = seeding.start(store, run)
         for step in range(1, points + 1):
             attempt.say(
@@ -210,8 +210,8 @@ def main() -> None:
                 with served(Path(home)) as (api, url):
                     with api.store.transaction():
                         for n in range(count):
-                            api.store.create_run(seeding.run_spec(f"bulk-{n:05d}"))
-                    for run in api.store.list_runs(limit=100).items:
+                            api.store.runs.create(seeding.run_spec(f"bulk-{n:05d}"))
+                    for run in api.store.runs.page(limit=100).items:
                         seeding.start(api.store, run).train(range(1, 25), logs=False)
                     page = browser.new_page(viewport={"width": 1400, "height": 900})
                     log_in(page, url)

@@ -56,18 +56,18 @@ def with_runs(folder: Path, sizes: list[int]) -> dict[str, dict[int, float]]:
         there: list[str] = []
         for size in sizes:
             while len(there) < size:
-                run = store.create_run(run_spec(f"r{len(there)}"))
+                run = store.runs.create(run_spec(f"r{len(there)}"))
                 attempt = begin(store, run.id)
-                store.append_stream(attempt.id, "events.jsonl", 0, data)
-                store.apply_events(attempt.id)
+                store.streams.append(attempt.id, "events.jsonl", 0, data)
+                store.event_applier.apply(attempt.id)
                 there.append(run.id)
             newest = there[-1]
             asked: dict[str, Callable[[], Any]] = {
-                "a page of 10 runs": lambda: presenter.runs.views(store.list_runs(limit=10).items),
-                "one run": lambda newest=newest: presenter.runs.detail(store.run(newest)),  # type: ignore[misc]
-                "a series of 200 points": lambda newest=newest: store.series(newest, "train/loss"),  # type: ignore[misc]
-                "a search by name": lambda: store.list_runs(search="r7", limit=10),
-                "all runs": lambda: presenter.runs.views(store.list_runs(limit=1000).items),
+                "a page of 10 runs": lambda: presenter.runs.views(store.runs.page(limit=10).items),
+                "one run": lambda newest=newest: presenter.runs.detail(store.runs.get(newest)),  # type: ignore[misc]
+                "a series of 200 points": lambda newest=newest: store.series.read(newest, "train/loss"),  # type: ignore[misc]
+                "a search by name": lambda: store.runs.page(search="r7", limit=10),
+                "all runs": lambda: presenter.runs.views(store.runs.page(limit=1000).items),
             }
             for name, act in asked.items():
                 found.setdefault(name, {})[size] = median_ms(act, 5 if name == "all runs" else 15)
@@ -77,7 +77,7 @@ def with_runs(folder: Path, sizes: list[int]) -> dict[str, dict[int, float]]:
 def with_points(folder: Path, sizes: list[int]) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     with Store.open(folder) as store:
-        attempt = begin(store, store.create_run(run_spec("long")).id)
+        attempt = begin(store, store.runs.create(run_spec("long")).id)
         run = attempt.run_id
         offset, step = 0, 1
         for size in sizes:
@@ -86,17 +86,17 @@ def with_points(folder: Path, sizes: list[int]) -> dict[str, dict[int, float]]:
             while step <= size:
                 last = min(step + 4999, size)
                 data = records(step, last)
-                offset = store.append_stream(attempt.id, "events.jsonl", offset, data)
+                offset = store.streams.append(attempt.id, "events.jsonl", offset, data)
                 wrote += last - step + 1
                 step = last + 1
             rate = wrote / max(1e-9, time.perf_counter() - began)
             found.setdefault("ms to write 1,000 points", {})[size] = round(1e6 / rate, 3)
             asked: dict[str, Callable[[], Any]] = {
-                "the whole series in 500 buckets": lambda: store.series(run, "train/loss"),
-                "a thousandth of it": lambda size=size: store.series(  # type: ignore[misc]
+                "the whole series in 500 buckets": lambda: store.series.read(run, "train/loss"),
+                "a thousandth of it": lambda size=size: store.series.read(  # type: ignore[misc]
                     run, "train/loss", first=size * 0.5, last=size * 0.501
                 ),
-                "its newest value": lambda: store.latest([run], ["train/loss"]),
+                "its newest value": lambda: store.series.latest([run], ["train/loss"]),
             }
             for name, act in asked.items():
                 found.setdefault(name, {})[size] = median_ms(act, 5)

@@ -51,7 +51,7 @@ def ingest(folder: Path, clients: int, calls: int, metrics: int) -> dict[str, An
     data = [call(1 + number * a_call, metrics) for number in range(calls)]
     with Store.open(folder / f"home-{clients}-{metrics}") as store:
         attempts = [
-            begin(store, store.create_run(run_spec(f"r{number}")).id) for number in range(clients)
+            begin(store, store.runs.create(run_spec(f"r{number}")).id) for number in range(clients)
         ]
         waits: list[float] = []
 
@@ -59,7 +59,7 @@ def ingest(folder: Path, clients: int, calls: int, metrics: int) -> dict[str, An
             offset = 0
             for chunk in data:
                 begun = time.perf_counter()
-                offset = store.append_stream(attempt_id, "events.jsonl", offset, chunk)
+                offset = store.streams.append(attempt_id, "events.jsonl", offset, chunk)
                 waits.append(time.perf_counter() - begun)
 
         threads = [threading.Thread(target=send, args=(attempt.id,)) for attempt in attempts]
@@ -70,7 +70,7 @@ def ingest(folder: Path, clients: int, calls: int, metrics: int) -> dict[str, An
             thread.join()
         wall = time.perf_counter() - begun
         stored = sum(
-            info.points for attempt in attempts for info in store.metric_names(attempt.run_id)
+            info.points for attempt in attempts for info in store.series.metrics(attempt.run_id)
         )
         store._appender.call(lambda indexer: indexer.seal_all()).result()
         size = (store.home / "streams.db").stat().st_size
@@ -120,7 +120,7 @@ def series(folder: Path, count: int) -> dict[str, Any]:
     """A long series read in each of the ways that a chart asks for it."""
     home = folder / "home-series"
     with Store.open(home) as store:
-        attempt = begin(store, store.create_run(run_spec("long")).id)
+        attempt = begin(store, store.runs.create(run_spec("long")).id)
         offset, step = 0, 1
         begun = time.perf_counter()
         while step <= count:
@@ -130,7 +130,7 @@ def series(folder: Path, count: int) -> dict[str, Any]:
                 for at in range(step, min(step + 5000, count + 1))
             ]
             data = b"\n".join(lines) + b"\n"
-            offset = store.append_stream(attempt.id, "events.jsonl", offset, data)
+            offset = store.streams.append(attempt.id, "events.jsonl", offset, data)
             step += len(lines)
         wrote = time.perf_counter() - begun
     found: dict[str, Any] = {"points": count, "written_s": round(wrote, 2)}
@@ -144,9 +144,9 @@ def series(folder: Path, count: int) -> dict[str, Any]:
         }
         for way, options in ways.items():
             found[way] = timed(
-                lambda options=options: store.series(attempt.run_id, "train/loss", **options)  # type: ignore[misc]
+                lambda options=options: store.series.read(attempt.run_id, "train/loss", **options)  # type: ignore[misc]
             )
-        if store.series(attempt.run_id, "train/loss").total_points != count:
+        if store.series.read(attempt.run_id, "train/loss").total_points != count:
             raise AssertionError("points are missing")
     return found
 

@@ -54,8 +54,8 @@ def cluster_of(store: Store) -> ClusterView:
         GpuView(index=i, name="NVIDIA A100-SXM4-80GB", memory_bytes=80_000_000_000)
         for i in range(GPUS)
     ]
-    for attempt in store.open_attempts():
-        run = store.run(attempt.run_id)
+    for attempt in store.attempts.list_open():
+        run = store.runs.get(attempt.run_id)
         for index in (gpu for part in attempt.placement for gpu in part["gpus"]):
             gpus[index].run_id = run.id
             gpus[index].run_name = run.name
@@ -70,7 +70,7 @@ def cluster_of(store: Store) -> ClusterView:
 
 
 def queue_of(store: Store) -> list[QueueEntry]:
-    waiting = store.list_runs(states=["queued"], limit=100).items
+    waiting = store.runs.page(states=["queued"], limit=100).items
     return [
         QueueEntry(
             position=i,
@@ -136,18 +136,18 @@ def fill(store: Store) -> tuple[dict[str, RunRow], SweepRow]:
             attempt.train(range(1, 201))
             attempt.checkpoint(200, val_loss=4.0, reason="last")
             attempt.end(RunState.COMPLETED, 200)
-    big = store.create_run(seeding.run_spec("big-run", gpus=8, steps=1000, tags=["omk"]))
+    big = store.runs.create(seeding.run_spec("big-run", gpus=8, steps=1000, tags=["omk"]))
     first = seeding.start(store, big, gpus=range(8))
     first.train(range(1, 301))
     first.checkpoint(200, val_loss=4.4)
     first.sample(200, "The meaning of life is to look at curves")
     first.lose("node n1 was lost; it resumes from step 200")
-    second = seeding.start(store, store.run(big.id), gpus=range(8), resume=200)
+    second = seeding.start(store, store.runs.get(big.id), gpus=range(8), resume=200)
     second.train(range(201, 401))
     second.warn("loss_too_good", "the loss is too good to be true", 350)
-    waits = store.create_run(seeding.run_spec("probe-fp8", tags=["fp8"]))
-    store.set_pending_reasons({waits.id: "waits for 1 x H100; this cluster has 8 x A100"})
-    named = {run.name: store.run(run.id) for run in (*trials, big, waits)}
+    waits = store.runs.create(seeding.run_spec("probe-fp8", tags=["fp8"]))
+    store.runs.set_pending_reasons({waits.id: "waits for 1 x H100; this cluster has 8 x A100"})
+    named = {run.name: store.runs.get(run.id) for run in (*trials, big, waits)}
     return named, sweep
 
 

@@ -114,7 +114,7 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
 def test_speeds_beside_a_comparison_are_the_medians_that_every_face_tells(visit: Visit, lehr: Lehr):
     ids = []
     for name, speeds in {"a": (100.0, 200.0, 90_000.0), "b": (300.0, 300.0, 300.0)}.items():
-        run = lehr.store.create_run(seeding.run_spec(name))
+        run = lehr.store.runs.create(seeding.run_spec(name))
         attempt = seeding.start(lehr.store, run, gpus=(len(ids),))
         for step, speed in enumerate(speeds, start=1):
             values = {"train/loss": 3.0, "tokens_per_s": speed, "step_time_s": 256 / speed}
@@ -141,8 +141,8 @@ def test_the_cluster_tells_who_holds_what_and_why_others_wait(visit: Visit, lehr
     expect(node.locator(".gpu.free")).to_have_count(8)
     expect(page.get_by_text("Nothing waits.")).to_be_visible()
 
-    run = lehr.store.create_run(seeding.run_spec("big", gpus=2))
-    lehr.store.set_pending_reasons({run.id: "waits for 2 GPUs; next in line"})
+    run = lehr.store.runs.create(seeding.run_spec("big", gpus=2))
+    lehr.store.runs.set_pending_reasons({run.id: "waits for 2 GPUs; next in line"})
     queue = page.get_by_role("table", name="Queue")
     expect(queue).to_contain_text("waits for 2 GPUs; next in line")
     seeding.start(lehr.store, run, gpus=[3, 4])

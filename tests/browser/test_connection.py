@@ -38,7 +38,7 @@ def test_a_server_that_comes_back_is_caught_up_with(
     context = new_context(browser)
     page = context.new_page()
     with serving(tmp_path / "home") as lehr:
-        run = lehr.store.create_run(seeding.run_spec("live", steps=500))
+        run = lehr.store.runs.create(seeding.run_spec("live", steps=500))
         attempt = seeding.start(lehr.store, run)
         attempt.train(range(1, 11))
         log_in(page, lehr.url)

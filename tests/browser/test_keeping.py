@@ -15,8 +15,8 @@ pytestmark = pytest.mark.browser
 
 
 def test_tags_are_edited_on_the_page_and_found_by_the_filter(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("tagged", tags=["omk"]))
-    lehr.store.create_run(seeding.run_spec("plain"))
+    run = lehr.store.runs.create(seeding.run_spec("tagged", tags=["omk"]))
+    lehr.store.runs.create(seeding.run_spec("plain"))
     page = visit.open(f"/runs/{run.id}")
     page.get_by_role("button", name="Edit tags").click()
     box = page.get_by_role("textbox", name="tags")
@@ -27,12 +27,12 @@ def test_tags_are_edited_on_the_page_and_found_by_the_filter(visit: Visit, lehr:
     rows = page.get_by_role("table", name="Runs").locator("tbody tr[data-run]")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("fp8")
-    assert lehr.store.run(run.id).tags == ["fp8", "baseline"]
+    assert lehr.store.runs.get(run.id).tags == ["fp8", "baseline"]
 
 
 def test_selected_runs_are_tagged_and_archived_together(visit: Visit, lehr: Lehr):
     for name in ("first", "second"):
-        run = lehr.store.create_run(seeding.run_spec(name, tags=[name]))
+        run = lehr.store.runs.create(seeding.run_spec(name, tags=[name]))
         attempt = seeding.start(lehr.store, run)
         attempt.end(RunState.COMPLETED, 1)
     page = visit.open("/")
@@ -42,7 +42,7 @@ def test_selected_runs_are_tagged_and_archived_together(visit: Visit, lehr: Lehr
     page.get_by_role("textbox", name="tags").fill("both")
     page.get_by_role("dialog").get_by_role("button", name="Tag").click()
     expect(page.locator(".tag", has_text="both")).to_have_count(2)
-    assert lehr.store.find_run("first").tags == ["first", "both"]
+    assert lehr.store.runs.find("first").tags == ["first", "both"]
     page.get_by_role("button", name="Archive").click()
     page.get_by_role("dialog").get_by_role("button", name="Archive").click()
     expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
@@ -51,7 +51,7 @@ def test_selected_runs_are_tagged_and_archived_together(visit: Visit, lehr: Lehr
 
 
 def test_deleting_says_first_what_it_frees(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("old"))
+    run = lehr.store.runs.create(seeding.run_spec("old"))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 11))
     attempt.checkpoint(10)

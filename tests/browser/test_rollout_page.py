@@ -45,7 +45,7 @@ def test_the_gate_that_stopped_it_stands_open_with_its_evidence(visit: Visit, le
     expect(stopped).to_have_count(1)
     expect(stopped).to_contain_text("first loss")
     expect(stopped).to_contain_text("24.42 nats at step 1")
-    verdicts = seeded.store.gate_verdicts(seeded.rollout.id)
+    verdicts = seeded.store.rollouts.verdicts(seeded.rollout.id)
     [expected] = [one.expected for one in verdicts if one.verdict == "failed"]
     expect(stopped).to_contain_text(expected)
     stopped.get_by_role("link", name=run.name).click()
@@ -84,7 +84,7 @@ def test_stages_come_alive_as_they_run_and_pass(visit: Visit, lehr: Lehr):
     seeded.judge("cpu", run)
     expect(first.locator("[data-gate=first_loss]")).to_contain_text("passed")
     attempt.end(RunState.COMPLETED, 20)
-    lehr.store.pass_stage(seeded.rollout.id, 1)
+    lehr.store.rollout_progress.pass_stage(seeded.rollout.id, 1)
     expect(page.locator("#verdict")).to_contain_text("At stage 2 of 4, 1 GPU")
     expect(stage(page, "one_gpu")).to_have_attribute("open", "")
 
@@ -96,11 +96,11 @@ def test_a_rollout_is_cancelled_with_a_yes_and_put_away(visit: Visit, lehr: Lehr
     page = visit.open(f"/rollouts/{seeded.rollout.id}")
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("dialog").get_by_role("button", name="Back").click()
-    assert lehr.store.rollout(seeded.rollout.id).outcome is None
+    assert lehr.store.rollouts.get(seeded.rollout.id).outcome is None
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the rollout").click()
     expect(page.locator("#verdict")).to_contain_text("Cancelled at stage 1 of 4")
-    assert lehr.store.run(run.id).desired == "cancel"
+    assert lehr.store.runs.get(run.id).desired == "cancel"
     page.get_by_role("button", name="Archive").click()
     expect(page.get_by_text("archived", exact=True)).to_be_visible()
     page.get_by_role("link", name="Rollouts").first.click()

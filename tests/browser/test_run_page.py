@@ -39,7 +39,7 @@ def traces(page: Page, metric: str) -> list[dict]:
 
 
 def test_an_open_run_grows_and_fetches_only_what_is_new(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("live", steps=1000))
+    run = lehr.store.runs.create(seeding.run_spec("live", steps=1000))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 301))
     page = visit.open(f"/runs/{run.id}")
@@ -63,7 +63,7 @@ def test_an_open_run_grows_and_fetches_only_what_is_new(visit: Visit, lehr: Lehr
 
 
 def test_a_chart_that_was_out_of_sight_has_no_gap(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("live", steps=1000))
+    run = lehr.store.runs.create(seeding.run_spec("live", steps=1000))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 11))
     page = visit.open(f"/runs/{run.id}")
@@ -81,7 +81,7 @@ def test_a_chart_that_was_out_of_sight_has_no_gap(visit: Visit, lehr: Lehr):
 
 
 def test_the_first_evaluation_brings_its_chart(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("live", steps=1000))
+    run = lehr.store.runs.create(seeding.run_spec("live", steps=1000))
     attempt = seeding.start(lehr.store, run)
     page = visit.open(f"/runs/{run.id}")
     expect(page.get_by_role("heading", name="No metrics yet")).to_be_visible()
@@ -94,7 +94,7 @@ def test_the_first_evaluation_brings_its_chart(visit: Visit, lehr: Lehr):
 
 
 def test_the_log_tail_follows(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("live"))
+    run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     page = visit.open(f"/runs/{run.id}")
     log = page.get_by_role("log")
@@ -106,7 +106,7 @@ def test_the_log_tail_follows(visit: Visit, lehr: Lehr):
 
 
 def test_a_long_log_is_searched_and_read_backwards(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("live"))
+    run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     attempt.log("".join(f"line {n} äöü\n" for n in range(2000)))
     attempt.log("other rank\n", rank=1)
@@ -277,32 +277,32 @@ def test_its_parts_are_tabs_with_addresses(look: Visit, world: World):
 
 
 def test_orders_are_given_and_asked_back(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("live"))
+    run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     attempt.train([1])
     page = visit.open(f"/runs/{run.id}")
     with page.expect_response("**/checkpoint"):
         page.get_by_role("button", name="Save checkpoint").click()
-    assert lehr.store.run(run.id).checkpoint_seq == 1
+    assert lehr.store.runs.get(run.id).checkpoint_seq == 1
     page.get_by_role("button", name="Pause").click()
     with page.expect_response("**/pause"):
         page.get_by_role("dialog").get_by_role("button", name="Pause the run").click()
-    assert lehr.store.run(run.id).desired == "pause"
+    assert lehr.store.runs.get(run.id).desired == "pause"
     expect(page.locator(".status-line")).to_contain_text("pause requested")
     attempt.end(RunState.PAUSED, 1)
     with page.expect_response("**/resume"):
         page.get_by_role("button", name="Resume").click()
-    assert lehr.store.run(run.id).desired == "run"
+    assert lehr.store.runs.get(run.id).desired == "run"
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
     page.wait_for_function(
         "() => document.querySelector('#toasts').textContent.includes('Cancelling')"
     )
-    assert lehr.store.run(run.id).desired == "cancel"
+    assert lehr.store.runs.get(run.id).desired == "cancel"
 
 
 def test_a_fork_goes_on_from_a_checkpoint_with_something_changed(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("live"))
+    run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 11))
     for step in (5, 10):
@@ -322,7 +322,7 @@ def test_a_fork_goes_on_from_a_checkpoint_with_something_changed(visit: Visit, l
 
     expect(page.get_by_role("heading", name="forked")).to_be_visible()
     expect(page.locator(".crumbs")).to_contain_text(f"forked from {run.id}")
-    made = lehr.store.find_run("forked")
+    made = lehr.store.runs.find("forked")
     assert made.spec["train"]["optimizer"]["lr"] == 1e-4
     assert made.resume_from.endswith("step-00000005")
     # The refusal is part of the test; browsers log it.
@@ -338,13 +338,13 @@ def test_a_run_that_is_not_there_names_its_neighbour(look: Visit):
 
 
 def test_the_system_tab_follows_a_new_attempt(visit: Visit, lehr: Lehr):
-    run = lehr.store.create_run(seeding.run_spec("live"))
+    run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 11))
     page = visit.open(f"/runs/{run.id}?tab=system")
     attempts = page.get_by_role("table", name="Attempts").locator("tbody tr")
     expect(attempts).to_have_count(1)
     attempt.lose("node n1 was lost")
-    seeding.start(lehr.store, lehr.store.run(run.id), gpus=[3], resume=5)
+    seeding.start(lehr.store, lehr.store.runs.get(run.id), gpus=[3], resume=5)
     expect(attempts).to_have_count(2)
     expect(attempts.first).to_contain_text("n1:3")

@@ -60,7 +60,7 @@ def test_a_sweep_is_one_row_that_unfolds(look: Visit, world: World):
 
 def test_what_trains_moves_and_what_is_submitted_appears(visit: Visit, lehr: Lehr):
     page = visit.page
-    run = lehr.store.create_run(seeding.run_spec("live", steps=500))
+    run = lehr.store.runs.create(seeding.run_spec("live", steps=500))
     expect(row(page, "live").locator(".col-state")).to_contain_text("waits")
 
     attempt = seeding.start(lehr.store, run)
@@ -142,22 +142,22 @@ def test_columns_are_chosen_and_remembered(look: Visit):
 
 def test_cancelling_a_selection_asks_first(visit: Visit, lehr: Lehr):
     page = visit.page
-    run = lehr.store.create_run(seeding.run_spec("unwanted"))
+    run = lehr.store.runs.create(seeding.run_spec("unwanted"))
     page.get_by_role("checkbox", name="Select unwanted").check()
     page.get_by_role("button", name="Cancel 1 run").click()
     page.get_by_role("dialog").get_by_role("button", name="Back").click()
-    assert lehr.store.run(run.id).desired == "run"
+    assert lehr.store.runs.get(run.id).desired == "run"
     page.get_by_role("button", name="Cancel 1 run").click()
     with page.expect_response("**/cancel"):
         page.get_by_role("dialog").get_by_role("button", name="Cancel them").click()
-    assert lehr.store.run(run.id).desired == "cancel"
+    assert lehr.store.runs.get(run.id).desired == "cancel"
 
 
 @pytest.mark.slow
 def test_a_thousand_runs_cost_a_screenful(visit: Visit, lehr: Lehr):
     with lehr.store.transaction():
         for i in range(1000):
-            lehr.store.create_run(seeding.run_spec(f"bulk-{i:04d}"))
+            lehr.store.runs.create(seeding.run_spec(f"bulk-{i:04d}"))
     page = visit.open("/")
     expect(row(page, "bulk-0999")).to_be_visible()
     expect(page.locator("#runs-foot")).to_have_text("1,000 runs")

@@ -101,7 +101,7 @@ def test_failed_trials_run_again(visit: Visit, lehr: Lehr):
     page = visit.open(f"/sweeps/{sweep.id}")
     page.get_by_role("button", name="Run again").first.click()
     expect(page.locator(".status-line").first).to_contain_text("1 wait")
-    assert lehr.store.run(runs[0].id).state == RunState.QUEUED
+    assert lehr.store.runs.get(runs[0].id).state == RunState.QUEUED
 
 
 def test_several_parameters_give_a_choice_and_parallel_coordinates(visit: Visit, lehr: Lehr):

@@ -246,9 +246,9 @@ def reopened(fakes: FakeServer) -> Store:
 def test_an_attempt_recorded_by_a_server_that_died_before_starting_it_is_started_once(fakes):
     fakes.kill()
     with reopened(fakes) as store:
-        run = store.create_run(parse_spec(fakes.spec("recorded-only", steps=20)))
+        run = store.runs.create(parse_spec(fakes.spec("recorded-only", steps=20)))
         node = next(iter(fakes.home.glob("node/*"))).name
-        begun = store.begin_attempt(
+        begun = store.transitions.begin_attempt(
             run.id,
             placement=[{"node": node, "gpus": [0]}],
             resume_from=None,
@@ -270,7 +270,7 @@ def test_a_superseded_attempt_is_fenced_and_ended(fakes):
     fakes.kill()
     with reopened(fakes) as store:
         stand_in = {"code": None, "signal": None, "reason": "node_lost", "stand_in": True}
-        store.update_attempt(f"{run.id}-1", exit=stand_in, exited_at=time.time())
+        store.attempts.update(f"{run.id}-1", exit=stand_in, exited_at=time.time())
     fakes.up()
     until(lambda: fakes.client().run(run.id).attempt == 2, within_s=90, what="the second attempt")
     for pid in (shipper, shim):

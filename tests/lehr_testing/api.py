@@ -181,7 +181,7 @@ def attempt_token(run_id: str, number: int = 1) -> str:
 def begin(store: Store, run_id: str, number: int = 1) -> str:
     """An attempt of a queued run on one GPU of n1; its id."""
     token = attempt_token(run_id, number)
-    attempt = store.begin_attempt(
+    attempt = store.transitions.begin_attempt(
         run_id,
         placement=[{"node": "n1", "gpus": [0]}],
         resume_from=None,
@@ -227,16 +227,16 @@ def finished(step: int, outcome: str = "completed", **fields: Any) -> bytes:
 
 def say(store: Store, attempt_id: str, data: bytes, name: str = "events.jsonl") -> None:
     """Append to a stream where it ends, and carry out what it means."""
-    store.append_stream(attempt_id, name, store.stream_sizes(attempt_id).get(name, 0), data)
-    store.apply_events(attempt_id)
+    store.streams.append(attempt_id, name, store.streams.sizes(attempt_id).get(name, 0), data)
+    store.event_applier.apply(attempt_id)
 
 
 def end(
     store: Store, run_id: str, new: RunState = RunState.COMPLETED, message: str | None = None
 ) -> None:
     """As the dispatcher would, once the attempt is gone."""
-    run = store.run(run_id)
-    moved = store.transition(
+    run = store.runs.get(run_id)
+    moved = store.transitions.apply(
         run_id,
         old=RunState(run.state),
         new=new,
@@ -246,4 +246,4 @@ def end(
         actor="dispatcher",
     )
     assert moved
-    store.close_attempt(f"{run_id}-{run.attempt}")
+    store.attempts.close(f"{run_id}-{run.attempt}")

@@ -52,7 +52,7 @@ class Bench:
         self.store = Store.open(self.home, clock=self.clock)
         self._begin()
         self.dispatcher._attempts_with_new_events.update(
-            attempt.id for attempt in self.store.open_attempts()
+            attempt.id for attempt in self.store.attempts.list_open()
         )
 
     def _begin(self) -> None:
@@ -96,16 +96,16 @@ class Bench:
     def waiting(self, name: str = "one", **changes: Any) -> str:
         """A run that is queued; its id."""
         spec = run_spec(self.corpus, name, steps=1000) | changes
-        return self.store.create_run(parse_spec(spec)).id
+        return self.store.runs.create(parse_spec(spec)).id
 
     def running(self, name: str = "one", **changes: Any) -> tuple[str, str]:
         """A run that trains; its id and its attempt's."""
-        run = self.store.run(self.waiting(name, **changes))
+        run = self.store.runs.get(self.waiting(name, **changes))
         self.tick()
         attempt = f"{run.id}-1"
         self.heartbeat(attempt, step=None)
         line = '{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
-        self.store.append_stream(attempt, "events.jsonl", 0, line.encode())
+        self.store.streams.append(attempt, "events.jsonl", 0, line.encode())
         self.tick()
         return run.id, attempt
 
@@ -113,7 +113,7 @@ class Bench:
         """Its processes are gone, and its shim reports that."""
         self.listed.pop(attempt, None)
         found = {"code": 0, "signal": None, "reason": "", "log_tail": ""} | note
-        sizes = self.store.stream_sizes(attempt)
+        sizes = self.store.streams.sizes(attempt)
         return self.dispatcher.on_exit(attempt, {"exit": found, "sizes": sizes, "node_rank": 0})
 
     def heartbeat(self, attempt: str, step: int | None):
@@ -128,5 +128,5 @@ class Bench:
         self.dispatcher.tick()
 
     def state(self, run_id: str) -> tuple[str, int]:
-        run = self.store.run(run_id)
+        run = self.store.runs.get(run_id)
         return run.state, run.attempt

@@ -56,10 +56,10 @@ def assert_equal_series(
     api: Api, run_id: str, series: Callable[[str], tuple[list[int], list[float]]]
 ) -> None:
     """``series``: a metric's steps and values as W&B has them; NaN equals NaN."""
-    infos = api.store.metric_names(run_id)
+    infos = api.store.series.metrics(run_id)
     assert infos
     for info in infos:
-        ours = api.store.series(run_id, info.name, exact=True)
+        ours = api.store.series.read(run_id, info.name, exact=True)
         at, values = series(info.name)
         assert at == ours.step, info.name
         assert all(

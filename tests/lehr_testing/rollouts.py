@@ -46,7 +46,7 @@ def plain(**more: Any) -> dict[str, Any]:
 
 
 def create(store: Store, of: RolloutSpec) -> RolloutRow:
-    return store.create_rollout(of, [stage.name for stage in stages(of)])
+    return store.rollouts.create(of, [stage.name for stage in stages(of)])
 
 
 class Bug:
@@ -85,8 +85,8 @@ class World:
 
     def waiting(self) -> list[RunRow]:
         self.keeper.tick()
-        queued = self.store.runs_by_state([RunState.QUEUED])
-        own = self.store.rollouts_of_runs([run.id for run in queued])
+        queued = self.store.runs.by_state([RunState.QUEUED])
+        own = self.store.rollouts.of_runs([run.id for run in queued])
         return [run for run in queued if run.id in own]
 
     def play(self, bugs: Mapping[str, Bug] | None = None) -> list[str]:
@@ -116,24 +116,24 @@ class World:
             if (every and step % every == 0) or step == last:
                 said += self._save(run, of, step, bug)
         say(self.store, attempt.id, said)
-        self.store.apply_events(attempt.id)
+        self.store.event_applier.apply(attempt.id)
         if upto is None:
             self.end(run.id, bug.fails_with)
         return attempt.id
 
     def end(self, run_id: str, fails_with: str | None = None) -> None:
-        run = self.store.run(run_id)
+        run = self.store.runs.get(run_id)
         new = RunState.FAILED if fails_with else RunState.COMPLETED
         if run.desired == Desired.CANCEL.value:
             new = RunState.CANCELLED
         if new is RunState.CANCELLED:
             self._move(run, RunState.STOPPING, "cancel")
-            run = self.store.run(run_id)
+            run = self.store.runs.get(run_id)
         self._move(run, new, fails_with or "completed")
-        self.store.close_attempt(f"{run.id}-{run.attempt}")
+        self.store.attempts.close(f"{run.id}-{run.attempt}")
 
     def _move(self, run: RunRow, new: RunState, cause: str) -> None:
-        assert self.store.transition(
+        assert self.store.transitions.apply(
             run.id,
             old=RunState(run.state),
             new=new,
@@ -185,9 +185,9 @@ def _values(of: RunSpec, step: int, bug: Bug, *, on_gpu: bool) -> dict[str, Any]
 
 
 def states(store: Store, rollout: RolloutRow) -> dict[str, str | None]:
-    return {row.name: row.outcome for row in store.rollout_stages(rollout.id)}
+    return {row.name: row.outcome for row in store.rollouts.stages(rollout.id)}
 
 
 def submitted(store: Store, rollout: RolloutRow) -> list[tuple[int, str, str]]:
     """Stage, role and name of each run, in the order of submission."""
-    return [(link.stage, link.role, run.name) for link, run in store.rollout_runs(rollout.id)]
+    return [(link.stage, link.role, run.name) for link, run in store.rollouts.runs(rollout.id)]

@@ -30,12 +30,12 @@ class Seeded:
         assert isinstance(spec, RolloutSpec)
         self.store = store
         self.planned = {stage.name: stage for stage in stages(spec)}
-        self.rollout: RolloutRow = store.create_rollout(spec, list(self.planned))
+        self.rollout: RolloutRow = store.rollouts.create(spec, list(self.planned))
 
     def submit(self, name: str, role: str = "train") -> RunRow:
         stage = self.planned[name]  # type: ignore[index]
         spec = stage.runs[role]  # type: ignore[index]
-        run = self.store.submit_stage_run(self.rollout.id, stage.number, role, spec)
+        run = self.store.rollout_progress.submit_run(self.rollout.id, stage.number, role, spec)
         assert run is not None
         return run
 
@@ -69,12 +69,12 @@ class Seeded:
                     step=1,
                 )
             )
-        self.store.record_verdicts(self.rollout.id, stage.number, found)
+        self.store.rollout_progress.record_verdicts(self.rollout.id, stage.number, found)
 
     def passed(self, name: str) -> RunRow:
         run = self.trained(name)
         self.judge(name, run)
-        assert self.store.pass_stage(self.rollout.id, self.planned[name].number)  # type: ignore[index]
+        assert self.store.rollout_progress.pass_stage(self.rollout.id, self.planned[name].number)  # type: ignore[index]
         return run
 
     def stopped(self, name: str, gate: str = "first_loss") -> RunRow:
@@ -84,6 +84,6 @@ class Seeded:
         self.judge(name, run, failed=gate)
         reason = "first loss: 24.42 nats at step 1"
         stage = self.planned[name].number  # type: ignore[index]
-        assert self.store.end_rollout(self.rollout.id, "failed", reason, stage=stage)
+        assert self.store.rollout_progress.end(self.rollout.id, "failed", reason, stage=stage)
         attempt.end(RunState.CANCELLED, 3)
         return run

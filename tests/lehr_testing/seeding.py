@@ -100,7 +100,7 @@ class Attempt:
         if self.pending:
             self._append(EVENTS, "".join(self.pending))
             self.pending = []
-            self.store.apply_events(self.id)
+            self.store.event_applier.apply(self.id)
 
     def log(self, text: str, *, rank: int = 0) -> None:
         self._append(f"rank-{rank}.log", text)
@@ -110,7 +110,7 @@ class Attempt:
         at = self.offsets.get(name, 0)
         while data:
             chunk, data = data[: 1 << 20], data[1 << 20 :]
-            at = self.store.append_stream(self.id, name, at, chunk)
+            at = self.store.streams.append(self.id, name, at, chunk)
         self.offsets[name] = at
 
     def started(self, *, device: str = "NVIDIA A100-SXM4-80GB", ranks: int = 1) -> None:
@@ -206,10 +206,10 @@ class Attempt:
 
     def lose(self, message: str) -> None:
         """Its node is gone; the run waits again."""
-        self.store.update_attempt(
+        self.store.attempts.update(
             self.id, exited_at=self.store.clock(), exit={"code": None, "signal": 9}
         )
-        self.store.transition(
+        self.store.transitions.apply(
             self.run.id,
             old=RunState.RUNNING,
             new=RunState.QUEUED,
@@ -218,7 +218,7 @@ class Attempt:
             message=message,
             actor="dispatcher",
         )
-        self.store.close_attempt(self.id)
+        self.store.attempts.close(self.id)
 
     def end(
         self, state: RunState, step: int, *, cause: str | None = None, message: str | None = None
@@ -229,12 +229,12 @@ class Attempt:
         )
         self.flush()
         ended = self.store.clock()
-        self.store.update_attempt(
+        self.store.attempts.update(
             self.id, exited_at=ended, exit={"code": 0 if outcome != "failed" else 1, "signal": None}
         )
-        old = RunState(self.store.run(self.run.id).state)
+        old = RunState(self.store.runs.get(self.run.id).state)
         if state in {RunState.CANCELLED, RunState.PAUSED, RunState.PRUNED}:
-            self.store.transition(
+            self.store.transitions.apply(
                 self.run.id,
                 old=old,
                 new=RunState.STOPPING,
@@ -243,7 +243,7 @@ class Attempt:
                 actor="user",
             )
             old = RunState.STOPPING
-        self.store.transition(
+        self.store.transitions.apply(
             self.run.id,
             old=old,
             new=state,
@@ -252,7 +252,7 @@ class Attempt:
             message=message,
             actor="dispatcher",
         )
-        self.store.close_attempt(self.id)
+        self.store.attempts.close(self.id)
 
 
 def start(
@@ -270,11 +270,11 @@ def start(
     path = None
     if resume is not None:
         path = f"attempt-{run.attempt}/checkpoints/step-{resume:08d}"
-    row = store.begin_attempt(run.id, placement=placement, resume_from=path, token_sha256="0" * 64)
+    row = store.transitions.begin_attempt(run.id, placement=placement, resume_from=path, token_sha256="0" * 64)
     if row is None:
         raise NotWaiting(f"{run.name} does not wait")
     begun = time.time() - ago_s
-    attempt = Attempt(store, store.run(run.id), row.number, at=begun, held_out=held_out)
+    attempt = Attempt(store, store.runs.get(run.id), row.number, at=begun, held_out=held_out)
     attempt.log(f"lehr_trainer: {run.name}, attempt {row.number}\n")
     attempt.started(ranks=len(gpus))
     if resume is not None and path is not None:
@@ -284,5 +284,5 @@ def start(
 
 
 def create_sweep(store: Store, spec: SweepSpec) -> tuple[SweepRow, list[RunRow]]:
-    sweep = store.create_sweep(spec, expand(spec), actor="user")
-    return sweep, [store.run(trial.run_id) for trial in store.trials(sweep.id)]
+    sweep = store.sweeps.create(spec, expand(spec), actor="user")
+    return sweep, [store.runs.get(trial.run_id) for trial in store.sweeps.trials(sweep.id)]

@@ -36,11 +36,11 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     data = source(name, 4 << 20)
     with Store.open(Path(home)) as store:
-        offset = store.stream_sizes(attempt_id).get(name, 0)
+        offset = store.streams.sizes(attempt_id).get(name, 0)
         print(offset, flush=True)
         while offset < len(data):
             try:
-                offset = store.append_stream(
+                offset = store.streams.append(
                     attempt_id, name, offset, data[offset : offset + chunk]
                 )
             except LehrError as error:

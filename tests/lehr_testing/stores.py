@@ -65,7 +65,7 @@ def crashed_copy(store: Store, home: Path) -> Path:
 
 def begin(store: Store, run_id: str, **changes: Any) -> Attempt:
     """The next attempt of a queued run."""
-    attempt = store.begin_attempt(
+    attempt = store.transitions.begin_attempt(
         run_id,
         placement=changes.get("placement", [{"node": "n1", "gpus": [0]}]),
         resume_from=changes.get("resume_from"),
@@ -76,13 +76,13 @@ def begin(store: Store, run_id: str, **changes: Any) -> Attempt:
 
 
 def new_attempt(store: Store, name: str = "a") -> Attempt:
-    return begin(store, store.create_run(run_spec(name)).id)
+    return begin(store, store.runs.create(run_spec(name)).id)
 
 
 def next_attempt(store: Store, run_id: str) -> Attempt:
     """Requeues a run whose attempt was lost, and begins another."""
-    run = store.run(run_id)
-    moved = store.transition(
+    run = store.runs.get(run_id)
+    moved = store.transitions.apply(
         run_id,
         old=RunState(run.state),
         new=RunState.QUEUED,
@@ -113,33 +113,33 @@ def metrics(
 
 def say(store: Store, attempt_id: str, *lines: bytes, name: str = "events.jsonl") -> int:
     """Appends at the end of a stream."""
-    offset = store.stream_sizes(attempt_id).get(name, 0)
-    return store.append_stream(attempt_id, name, offset, b"".join(lines))
+    offset = store.streams.sizes(attempt_id).get(name, 0)
+    return store.streams.append(attempt_id, name, offset, b"".join(lines))
 
 
 def picture(store: Store, run_id: str) -> dict[str, Any]:
     """Everything that can be read of what a run's trainers said, to compare; NaN made equal."""
-    names = [info.name for info in store.metric_names(run_id)]
+    names = [info.name for info in store.series.metrics(run_id)]
     series = {
-        f"{name} over {x_axis}": store.series(
+        f"{name} over {x_axis}": store.series.read(
             run_id, name, x_axis=x_axis, exact=True, with_superseded=True
         ).model_dump()
         for name in names
         for x_axis in ("step", "tokens", "time")
     }
     found = {
-        "metrics": [info.model_dump() for info in store.metric_names(run_id)],
+        "metrics": [info.model_dump() for info in store.series.metrics(run_id)],
         "series": series,
         "latest": {
-            name: latest.model_dump() for name, latest in store.latest([run_id])[run_id].items()
+            name: latest.model_dump() for name, latest in store.series.latest([run_id])[run_id].items()
         },
-        "trend": store.trend([run_id])[run_id],
+        "trend": store.series.trend([run_id])[run_id],
         "records": [
-            (attempt, record.model_dump_json()) for attempt, record in store.records(run_id)
+            (attempt, record.model_dump_json()) for attempt, record in store.events.records(run_id)
         ],
         "streams": {
-            attempt.id: [vars(stream) for stream in store.streams(attempt.id)]
-            for attempt in store.attempts(run_id)
+            attempt.id: [vars(stream) for stream in store.streams.of_attempt(attempt.id)]
+            for attempt in store.attempts.of_run(run_id)
         },
     }
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.schemas import Deletion, RunDetail, SweepDeletion, SweepDetail
-from lehr.store.uploads import CopyReport
+from lehr.store.records.checkpoints import CopyReport
 from lehr_api import examples
 from lehr_api.deps import FoundRun, FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
@@ -30,19 +30,19 @@ router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
 @router.post("/archive", responses=examples.answers(examples.DETAIL, 404, 409))
 def archive(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Archive an ended run: hide it from lists. Nothing is deleted. Idempotent."""
-    return services.presenter.runs.detail(services.store.set_run_archived(run.id, True))
+    return services.presenter.runs.detail(services.store.runs.set_archived(run.id, True))
 
 
 @router.post("/unarchive", responses=examples.answers(examples.DETAIL, 404, 409))
 def unarchive(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Unarchive a run. Idempotent."""
-    return services.presenter.runs.detail(services.store.set_run_archived(run.id, False))
+    return services.presenter.runs.detail(services.store.runs.set_archived(run.id, False))
 
 
 @router.get("/deletion", responses=examples.answers(examples.DELETION, 404))
 def deletion(run: FoundRun, services: ServicesDep) -> Deletion:
     """Return what deleting the run would free; deletes nothing."""
-    return _estimate_deletion(run, services, deleted=run.id in services.store.deleted_runs())
+    return _estimate_deletion(run, services, deleted=run.id in services.store.runs.deleted_ids())
 
 
 @router.delete("", responses=examples.answers(examples.DELETION, 404, 409))
@@ -60,22 +60,22 @@ def _delete(run: RunRow, services: Services) -> Deletion:
     folder = own_folder(homes.runs_dir(services.settings.home), run.id)
     freed = _estimate_deletion(run, services, deleted=True)
     told = f"freed {freed.bytes:,} bytes" if freed.bytes else None
-    services.store.mark_deleted(run.id, message=told)
-    services.store.forget_streams(run.id)
+    services.store.runs.mark_deleted(run.id, message=told)
+    services.store.streams.forget(run.id)
     if folder.is_dir():
         shutil.rmtree(folder)
     for places in copies:
         assert places.copy_url is not None
         places.remove_copy()
         removed = CopyReport(places.row.path, places.copy_url, "removed")
-        services.store.note_copies(run.id, [removed])
+        services.store.checkpoints.note_copies(run.id, [removed])
     return freed
 
 
 def _estimate_deletion(run: RunRow, services: Services, *, deleted: bool) -> Deletion:
     store = services.store
     folder = _folder(run, services)
-    streams = store.stored_bytes(run.id)
+    streams = store.streams.stored_bytes(run.id)
     inside = () if folder.is_symlink() else folder.rglob("*")
     files = sum(p.lstat().st_size for p in inside if p.is_symlink() or p.is_file())
     places = _places(run, services)
@@ -95,7 +95,7 @@ def _estimate_deletion(run: RunRow, services: Services, *, deleted: bool) -> Del
         notes.append("its run directory is not on this machine; what is on nodes stays there")
     if run.sweep_id is not None:
         notes.append("it is a trial of a sweep, which keeps its place but loses its value")
-    forks = [fork.id for fork in store.forks_waiting(run.id)]
+    forks = [fork.id for fork in store.runs.waiting_forks(run.id)]
     if forks:
         notes.append(f"refused for now: forks need its checkpoints ({', '.join(forks)})")
     return Deletion(
@@ -106,14 +106,14 @@ def _estimate_deletion(run: RunRow, services: Services, *, deleted: bool) -> Del
         run_directory_bytes=files,
         streams_bytes=streams,
         copies_bytes=elsewhere,
-        checkpoints=len(store.checkpoints(run.id)),
+        checkpoints=len(store.checkpoints.of_run(run.id)),
         notes=notes,
     )
 
 
 def _places(run: RunRow, services: Services) -> list[CheckpointLocations]:
     runs_dir = homes.runs_dir(services.settings.home)
-    return [CheckpointLocations(runs_dir, run, row) for row in services.store.checkpoints(run.id)]
+    return [CheckpointLocations(runs_dir, run, row) for row in services.store.checkpoints.of_run(run.id)]
 
 
 def _folder(run: RunRow, services: Services) -> Path:
@@ -131,10 +131,10 @@ def archive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     store = services.store
     with store.transaction():
         _refuse_unfinished(sweep, services, "archived")
-        for run in store.runs_of_sweep(sweep.id):
-            store.set_run_archived(run.id, True)
-        store.set_sweep_archived(sweep.id, True)
-    return services.presenter.sweeps.detail(store.sweep(sweep.id))
+        for run in store.sweeps.runs(sweep.id):
+            store.runs.set_archived(run.id, True)
+        store.sweeps.set_archived(sweep.id, True)
+    return services.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
 @sweeps.post("/unarchive", responses=examples.answers(examples.SWEEP_DETAIL, 404, 409))
@@ -142,22 +142,22 @@ def unarchive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     """Unarchive a sweep and its runs, except deleted ones."""
     store = services.store
     with store.transaction():
-        deleted = store.deleted_runs()
-        runs = [run for run in store.runs_of_sweep(sweep.id) if run.id not in deleted]
+        deleted = store.runs.deleted_ids()
+        runs = [run for run in store.sweeps.runs(sweep.id) if run.id not in deleted]
         if not runs:
             raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is left.")
         for run in runs:
-            store.set_run_archived(run.id, False)
-        store.set_sweep_archived(sweep.id, False)
-    return services.presenter.sweeps.detail(store.sweep(sweep.id))
+            store.runs.set_archived(run.id, False)
+        store.sweeps.set_archived(sweep.id, False)
+    return services.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
 @sweeps.get("/deletion", responses=examples.answers(examples.SWEEP_DELETION, 404))
 def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     """Return what deleting the sweep would free; deletes nothing."""
     store = services.store
-    deleted = store.deleted_runs()
-    runs = [run for run in store.runs_of_sweep(sweep.id) if run.id not in deleted]
+    deleted = store.runs.deleted_ids()
+    runs = [run for run in store.sweeps.runs(sweep.id) if run.id not in deleted]
     notes = []
     living = [run for run in runs if not RunState(run.state).ended]
     if living:
@@ -177,17 +177,17 @@ def delete_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     """
     store = services.store
     _refuse_unfinished(sweep, services, "deleted")
-    runs = store.runs_of_sweep(sweep.id)
+    runs = store.sweeps.runs(sweep.id)
     waiting = _forks_outside(runs, services)
     if waiting:
         raise Conflict(f"{sweep.name} ({sweep.id}) is needed: {'; '.join(waiting)}.")
     freed = [_delete(run, services) for run in runs]
-    store.set_sweep_archived(sweep.id, True)
+    store.sweeps.set_archived(sweep.id, True)
     return _estimate_sweep_deletion(sweep, freed, []).model_copy(update={"deleted": True})
 
 
 def _refuse_unfinished(sweep: SweepRow, services: Services, what: str) -> None:
-    runs = services.store.runs_of_sweep(sweep.id)
+    runs = services.store.sweeps.runs(sweep.id)
     living = [run for run in runs if not RunState(run.state).ended]
     if living:
         raise Conflict(
@@ -200,7 +200,7 @@ def _refuse_unfinished(sweep: SweepRow, services: Services, what: str) -> None:
 def _forks_outside(runs: Sequence[RunRow], services: Services) -> list[str]:
     found = []
     for run in runs:
-        forks = services.store.forks_waiting(run.id)
+        forks = services.store.runs.waiting_forks(run.id)
         if forks:
             names = ", ".join(f"{fork.name} ({fork.id})" for fork in forks)
             found.append(f"{names} would begin from a checkpoint of {run.name}")

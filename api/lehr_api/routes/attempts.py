@@ -18,7 +18,7 @@ from lehr.control.copy_retention import copies_at, copies_to_remove
 from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
 from lehr.store.tables import RunRow
-from lehr.store.uploads import CopyReport
+from lehr.store.records.checkpoints import CopyReport
 from lehr_api import examples
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
@@ -212,7 +212,7 @@ async def append(
     headers = {"Lehr-Protocol": str(PROTOCOL)}
     try:
         end = await services.intake.run(
-            lambda: services.store.append_stream(attempt_id, name, offset, data)
+            lambda: services.store.streams.append(attempt_id, name, offset, data)
         )
     except OffsetMismatch as error:
         problem = OffsetProblem(
@@ -231,7 +231,7 @@ async def append(
 )
 def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
     """Return the offsets to continue from, by stream."""
-    return Offsets(offsets=store.stream_sizes(attempt_id))
+    return Offsets(offsets=store.streams.sizes(attempt_id))
 
 
 @router.post("/heartbeat", responses=examples.answers(_HEARTBEAT, 400, 404))
@@ -253,14 +253,14 @@ def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> Copi
     """Record copies of checkpoints that were made, failed or were removed; the answer lists
     those to remove.
     """
-    attempt = store.attempt(attempt_id)
-    run = store.run(attempt.run_id)
+    attempt = store.attempts.get(attempt_id)
+    run = store.runs.get(attempt.run_id)
     for place, one in enumerate(report.copies):
         _refuse_stray(run, attempt.number, f"copies[{place}]", one)
     news = [CopyReport(one.path, one.url, one.state, one.error) for one in report.copies]
-    unknown = store.note_copies(run.id, news)
+    unknown = store.checkpoints.note_copies(run.id, news)
     policy = CheckpointConfig.model_validate(run.spec["train"]["checkpoint"])
-    superfluous = copies_to_remove(store.copies(run.id), policy, store.needed_by_forks(run.id))
+    superfluous = copies_to_remove(store.checkpoints.copied(run.id), policy, store.checkpoints.needed_by_forks(run.id))
     return CopiesAnswer(unknown=unknown, remove=superfluous)
 
 

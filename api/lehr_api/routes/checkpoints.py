@@ -22,7 +22,7 @@ from lehr.schemas import (
     Problem,
 )
 from lehr.store.tables import CheckpointRow, RunRow
-from lehr.store.uploads import CopyReport
+from lehr.store.records.checkpoints import CopyReport
 from lehr_api import examples
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
 from lehr_api.etag import TaggedRoute
@@ -157,32 +157,32 @@ def delete(
     places.require_own()
     weighed = places.weigh()
     with store.transaction():
-        why = _why_kept(store.run(run.id), services, row)
+        why = _why_kept(store.runs.get(run.id), services, row)
         if why is not None:
             raise Conflict(f"the checkpoint at step {step:,} is needed: {why}.")
         # From here on nobody begins from it, whatever becomes of the removal.
-        store.remove_checkpoint(run.id, attempt=row.attempt, step=row.step)
+        store.checkpoints.mark_removed(run.id, attempt=row.attempt, step=row.step)
     places.remove_folder()
     if places.copy_url is not None:
         places.remove_copy()
-        store.note_copies(run.id, [CopyReport(row.path, places.copy_url, "removed")])
+        store.checkpoints.note_copies(run.id, [CopyReport(row.path, places.copy_url, "removed")])
     return weighed.model_copy(update={"deleted": True})
 
 
 def _places(run: RunRow, services: Services, step: int, attempt: int | None) -> CheckpointLocations:
-    row = find(run, services.store.checkpoints(run.id), step, attempt)
+    row = find(run, services.store.checkpoints.of_run(run.id), step, attempt)
     return CheckpointLocations(homes.runs_dir(services.settings.home), run, row)
 
 
 def _why_kept(run: RunRow, services: Services, row: CheckpointRow) -> str | None:
     """Return why it cannot be deleted now; None when it can."""
     store, state = services.store, RunState(run.state)
-    forks = store.pinned_by_forks(run.id, row.path)
+    forks = store.checkpoints.pinned_by_forks(run.id, row.path)
     if forks:
         return f"{forks[0].name} ({forks[0].id}) waits to start from it"
     if state.active:
         return f"{run.name} is running and manages its own checkpoints"
-    newest = max(store.checkpoints(run.id), key=lambda one: (one.attempt, one.step))
+    newest = max(store.checkpoints.of_run(run.id), key=lambda one: (one.attempt, one.step))
     if not state.ended and (newest.attempt, newest.step) == (row.attempt, row.step):
         return f"{run.name} is {run.state} and would resume from it"
     return None

@@ -105,7 +105,7 @@ def _points(
     cost = flops_per_token(run.spec["train"]) if x == "flops" else 1.0
     if cost is None:
         return []
-    series = store.series(
+    series = store.series.read(
         run.id,
         metric,
         x_axis="tokens" if x == "flops" else x,
@@ -132,7 +132,7 @@ def _typical(store: Store, run: RunRow, known: Sequence[MetricInfo], name: str) 
     """Return a metric's median over the run."""
     if not any(one.name == name for one in known):
         return None
-    values = [y for y in store.series(run.id, name).y if math.isfinite(y)]
+    values = [y for y in store.series.read(run.id, name).y if math.isfinite(y)]
     return statistics.median(values) if values else None
 
 
@@ -160,13 +160,13 @@ def compare(
 
     A metric under ``val/`` has no delta between runs of different held-out sets.
     """
-    found = list({one.id: one for one in map(store.find_run, run)}.values())
+    found = list({one.id: one for one in map(store.runs.find, run)}.values())
     if len(found) < 2:
         raise UserError("a comparison needs two different runs.")
-    known = [store.metric_names(one.id) for one in found]
+    known = [store.series.metrics(one.id) for one in found]
     _known(metric, known)
     curves = _curves(store, found, known, metric, x)
-    digests = store.held_out(one.id for one in found)
+    digests = store.events.held_out(one.id for one in found)
     compared = [
         ComparedRun(
             one.id,

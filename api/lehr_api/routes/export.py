@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from lehr.store import export
+from lehr.store.streams import export
 from lehr_api import examples
 from lehr_api.deps import FoundRun, StoreDep
 

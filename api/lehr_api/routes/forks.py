@@ -13,7 +13,7 @@ from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
 from lehr.errors import Conflict
 from lehr.schemas import RunDetail
-from lehr.store.uploads import THERE
+from lehr.store.records.checkpoints import THERE
 from lehr_api import examples, submission
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 
@@ -57,7 +57,7 @@ def fork(
     It continues with the checkpoint's optimizer state, data order and step count; the source run
     does not change. Nothing is recorded on an error.
     """
-    point = forks.choose(run.name, services.store.checkpoints(run.id), body.step)
+    point = forks.choose(run.name, services.store.checkpoints.of_run(run.id), body.step)
     submission.refuse_relative_paths(body.changes)
     spec = forks.fork_spec(run.spec, body.changes, step=point.step)
     places = CheckpointLocations(homes.runs_dir(services.settings.home), run, point)
@@ -81,8 +81,8 @@ def fork(
         store = services.store
         with store.transaction():
             # Checked again here, where no deletion can happen in between.
-            forks.choose(run.name, store.checkpoints(run.id), point.step)
-            made = store.create_run(
+            forks.choose(run.name, store.checkpoints.of_run(run.id), point.step)
+            made = store.runs.create(
                 spec,
                 actor="user",
                 provenance={**body.provenance, "fork": origin},

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedR
 
 @router.get("", responses=examples.answers(examples.LOG_STREAMS, 404))
 def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
-    return store.log_streams(run.id)
+    return store.logs.of_run(run.id)
 
 
 @router.get("/{name}", responses=examples.answers(examples.LOG_CHUNK, 404))
@@ -45,8 +45,8 @@ def read_log(
     """Read text from an offset; continue from ``next_offset`` until ``ended``."""
     which = attempt_id(run.id, _which_attempt(store, run, name, attempt))
     if tail is not None:
-        return store.tail_lines(which, name, tail)
-    return store.read_log(which, name, offset, limit)
+        return store.logs.tail(which, name, tail)
+    return store.logs.read(which, name, offset, limit)
 
 
 @router.get("/{name}/search", responses=examples.answers(examples.LOG_HITS, 404))
@@ -72,7 +72,7 @@ def search_log(
 ) -> LogHits:
     """Search a log: lines that contain a text, each with its offset."""
     number = _which_attempt(store, run, name, attempt)
-    found = store.search_log(attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1)
+    found = store.logs.search(attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1)
     return LogHits(
         name=name,
         attempt=number,
@@ -82,7 +82,7 @@ def search_log(
 
 
 def _which_attempt(store: Store, run: RunRow, name: str, asked: int | None) -> int:
-    streams = store.log_streams(run.id)
+    streams = store.logs.of_run(run.id)
     wrote = [stream.attempt for stream in streams if stream.name == name]
     if not wrote:
         names = sorted({stream.name for stream in streams})

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/runs/{ref}", tags=["metrics"], route_class=TaggedRou
 
 @router.get("/metrics", responses=examples.answers(examples.METRICS, 404))
 def metrics(run: FoundRun, store: StoreDep) -> list[MetricInfo]:
-    return store.metric_names(run.id)
+    return store.series.metrics(run.id)
 
 
 @router.get("/series", responses=examples.answers(examples.SERIES, 404))
@@ -55,7 +55,7 @@ def series(
 ) -> list[Series]:
     """Return curves in the requested order: downsampled, or exact."""
     return [
-        store.series(
+        store.series.read(
             run.id,
             one,
             x_axis=x,

@@ -38,7 +38,7 @@ def launch(
     spec, planned = submission.read_rollout(body.spec, body.overrides)
 
     def record() -> RolloutDetail:
-        rollout = services.store.create_rollout(
+        rollout = services.store.rollouts.create(
             spec, [stage.name for stage in planned], provenance=body.provenance
         )
         return services.presenter.rollouts.detail(rollout)
@@ -68,7 +68,7 @@ def list_rollouts(
     cursor: Cursor = None,
 ) -> Page[RolloutView]:
     """List rollouts, newest first, one page at a time."""
-    found = services.store.list_rollouts(
+    found = services.store.rollouts.page(
         project=project,
         name=name,
         tag=tag,
@@ -93,7 +93,7 @@ def show(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
 @router.post("/{ref}/cancel", responses=examples.answers(rollout_example.DETAIL, 404))
 def cancel(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Start no more runs of it, and stop the current one without saving. Idempotent."""
-    services.store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
+    services.store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor="user")
     return _wake_and_read(services, rollout.id)
 
 
@@ -105,17 +105,17 @@ def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
             f"{rollout.name} ({rollout.id}) has not ended: only ended rollouts can be archived.",
             hint=f"Cancel it first: lehr cancel {rollout.id}",
         )
-    services.store.set_rollout_archived(rollout.id, archived=True)
+    services.store.rollouts.set_archived(rollout.id, archived=True)
     return _wake_and_read(services, rollout.id)
 
 
 @router.post("/{ref}/unarchive", responses=examples.answers(rollout_example.DETAIL, 404))
 def unarchive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Unarchive a rollout."""
-    services.store.set_rollout_archived(rollout.id, archived=False)
+    services.store.rollouts.set_archived(rollout.id, archived=False)
     return _wake_and_read(services, rollout.id)
 
 
 def _wake_and_read(services: Services, rollout_id: str) -> RolloutDetail:
     services.dispatcher.wake()
-    return services.presenter.rollouts.detail(services.store.rollout(rollout_id))
+    return services.presenter.rollouts.detail(services.store.rollouts.get(rollout_id))

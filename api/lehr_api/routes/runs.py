@@ -51,7 +51,7 @@ def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = 
     spec = submission.read_run(body.spec, body.overrides)
 
     def record() -> RunDetail:
-        run = services.store.create_run(spec, actor="user", provenance=body.provenance)
+        run = services.store.runs.create(spec, actor="user", provenance=body.provenance)
         return services.presenter.runs.detail(run)
 
     answer = services.answers.once(
@@ -84,10 +84,10 @@ def list_runs(
 ) -> Page[RunView]:
     """List runs, newest first, one page at a time."""
     store = services.store
-    found = store.list_runs(
+    found = store.runs.page(
         project=project,
         states=state,
-        sweep_id=store.find_sweep(sweep).id if sweep is not None else None,
+        sweep_id=store.sweeps.find(sweep).id if sweep is not None else None,
         name=name,
         tag=tag,
         search=search,
@@ -147,9 +147,9 @@ def resume(run: FoundRun, services: ServicesDep) -> RunDetail:
 def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Queue a failed run again, from its last checkpoint, with full retry budgets."""
     with services.store.transaction():
-        if run.id in services.store.deleted_runs():
+        if run.id in services.store.runs.deleted_ids():
             raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
-        moved = services.store.transition(
+        moved = services.store.transitions.apply(
             run.id,
             old=RunState.FAILED,
             new=RunState.QUEUED,
@@ -172,16 +172,16 @@ def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
 @router.post("/{ref}/checkpoint", responses=_ACT)
 def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
     """Save a checkpoint at the next step."""
-    services.store.order_checkpoint(run.id, actor="user")
+    services.store.requests.order_checkpoint(run.id, actor="user")
     return _wake_and_read(services, run.id)
 
 
 def _request(services: Services, run: RunRow, desired: Desired) -> RunDetail:
-    services.store.set_desired(run.id, desired, actor="user")
+    services.store.requests.set_desired(run.id, desired, actor="user")
     return _wake_and_read(services, run.id)
 
 
 def _wake_and_read(services: Services, run_id: str) -> RunDetail:
     services.dispatcher.wake()
     store: Store = services.store
-    return services.presenter.runs.detail(store.run(run_id))
+    return services.presenter.runs.detail(store.runs.get(run_id))

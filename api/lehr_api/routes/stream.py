@@ -38,7 +38,7 @@ async def stream(
     del last_event_id  # Nothing is repeated: every event contains the newest state.
     run_id = None
     if run is not None:
-        run_id = (await run_in_threadpool(services.store.find_run, run)).id
+        run_id = (await run_in_threadpool(services.store.runs.find, run)).id
     return StreamingResponse(
         services.hub.listen(run_id),
         media_type="text/event-stream",

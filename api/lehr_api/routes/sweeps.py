@@ -36,7 +36,7 @@ def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader 
     spec, trials = submission.read_sweep(body.spec, body.overrides)
 
     def record() -> SweepDetail:
-        sweep = services.store.create_sweep(spec, trials, actor="user", provenance=body.provenance)
+        sweep = services.store.sweeps.create(spec, trials, actor="user", provenance=body.provenance)
         return services.presenter.sweeps.detail(sweep)
 
     answer = services.answers.once(
@@ -64,7 +64,7 @@ def list_sweeps(
     cursor: Cursor = None,
 ) -> Page[SweepView]:
     """List sweeps, newest first, one page at a time."""
-    found = services.store.list_sweeps(
+    found = services.store.sweeps.page(
         project=project,
         name=name,
         tag=tag,
@@ -113,8 +113,8 @@ def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = Non
     """
 
     def record() -> SweepDetail:
-        services.store.retry_trials(sweep.id, actor="user")
-        return services.presenter.sweeps.detail(services.store.sweep(sweep.id))
+        services.store.sweep_progress.retry_trials(sweep.id, actor="user")
+        return services.presenter.sweeps.detail(services.store.sweeps.get(sweep.id))
 
     answer = services.answers.once(
         key, f"retry of {sweep.id}", {}, check=_nothing, record=record, status=200
@@ -135,8 +135,8 @@ def extend(
     store = services.store
 
     def record() -> SweepDetail:
-        now = store.sweep(sweep.id)
-        known = store.trials(sweep.id)
+        now = store.sweeps.get(sweep.id)
+        known = store.sweeps.trials(sweep.id)
         spec, trials = submission.read_extension(
             SweepSpec.model_validate(now.spec),
             [trial.parameters for trial in known],
@@ -145,11 +145,11 @@ def extend(
             trials=body.trials,
         )
         submission.check_sweep(trials, services)
-        if not store.add_trials(sweep.id, trials, known=len(known), actor="user", spec=spec):
+        if not store.sweep_progress.add_trials(sweep.id, trials, known=len(known), actor="user", spec=spec):
             raise Conflict(
                 f"{sweep.name} ({sweep.id}) has been extended meanwhile.", hint="Try again."
             )
-        return services.presenter.sweeps.detail(store.sweep(sweep.id))
+        return services.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
     answer = services.answers.once(
         key,
@@ -169,10 +169,10 @@ def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
     store = services.store
     with store.transaction():
         if services.presenter.sweeps.detail(sweep).trials_remaining:
-            store.stop_sweep(sweep.id, "cancelled", actor="user", waiting_too=False)
-        for run in store.runs_of_sweep(sweep.id):
+            store.sweep_progress.stop(sweep.id, "cancelled", actor="user", waiting_too=False)
+        for run in store.sweeps.runs(sweep.id):
             if not RunState(run.state).ended:
-                store.set_desired(run.id, Desired.CANCEL, actor="user", message="sweep cancelled")
+                store.requests.set_desired(run.id, Desired.CANCEL, actor="user", message="sweep cancelled")
     return _wake_and_read(services, sweep.id)
 
 
@@ -182,4 +182,4 @@ def _nothing() -> None:
 
 def _wake_and_read(services: Services, sweep_id: str) -> SweepDetail:
     services.dispatcher.wake()
-    return services.presenter.sweeps.detail(services.store.sweep(sweep_id))
+    return services.presenter.sweeps.detail(services.store.sweeps.get(sweep_id))

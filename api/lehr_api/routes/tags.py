@@ -54,7 +54,7 @@ class TagChange(BaseModel):
 def put_tags(body: Tags, run: FoundRun, services: ServicesDep) -> RunDetail:
     """Replace the run's tags. Idempotent."""
     tags = list(dict.fromkeys(body.tags))
-    return services.presenter.runs.detail(services.store.set_run_tags(run.id, tags))
+    return services.presenter.runs.detail(services.store.runs.set_tags(run.id, tags))
 
 
 @router.post("/tags", responses=examples.answers(examples.DETAIL, 404))
@@ -62,12 +62,12 @@ def change_tags(body: TagChange, run: FoundRun, services: ServicesDep) -> RunDet
     """Add and remove tags; others stay, also under concurrent changes. Idempotent."""
     store = services.store
     with store.transaction():
-        wanted = dict.fromkeys([*store.run(run.id).tags, *body.add])
+        wanted = dict.fromkeys([*store.runs.get(run.id).tags, *body.add])
         tags = [tag for tag in wanted if tag not in body.remove]
         if len(tags) > MOST:
             raise UserError(
                 f"{run.name} would have {len(tags)} tags; a run has at most {MOST}.",
                 hint="Remove some in the same request.",
             )
-        changed = store.set_run_tags(run.id, tags)
+        changed = store.runs.set_tags(run.id, tags)
     return services.presenter.runs.detail(changed)

@@ -27,8 +27,8 @@ def mirror(run: FoundRun, services: ServicesDep, body: WandbTracking) -> RunDeta
     lack = preflight.lack(body.mode)
     if lack is not None:
         raise UserError(f"mode is {body.mode}, but {lack[0]}.", hint=lack[1])
-    if run.id in services.store.deleted_runs():
+    if run.id in services.store.runs.deleted_ids():
         raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is left.")
     request_for(services.settings.home, run.id, body, at=services.store.clock())
     services.store.notify(Change("run", run.id))
-    return services.presenter.runs.detail(services.store.run(run.id))
+    return services.presenter.runs.detail(services.store.runs.get(run.id))

@@ -19,7 +19,7 @@ from lehr.schemas import (
     PlaceVerdict,
 )
 from lehr.specs.storage_url import short
-from lehr.store.uploads import THERE
+from lehr.store.records.checkpoints import THERE
 from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint
 

@@ -15,7 +15,7 @@ from lehr.errors import NotFound, UserError
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from lehr.store.backup import Backup
+    from lehr.store.maintenance.backup import Backup
 
 app = typer.Typer(rich_markup_mode=None)
 db = typer.Typer(
@@ -49,7 +49,7 @@ def check(home: Home = None, as_json: JsonOption = False) -> None:
     JSON: {home, ok, findings: [{level, where, message}]}.
     """
     _upkeep()
-    from lehr.store.integrity import check as look
+    from lehr.store.maintenance.integrity import check as look
 
     where = _home(home)
     with notes().status("Checking every file"):
@@ -201,7 +201,7 @@ def upgrade(home: Home = None, as_json: JsonOption = False) -> None:
 
 def _upkeep() -> ModuleType:
     try:
-        from lehr.store import backup as upkeep
+        from lehr.store.maintenance import backup as upkeep
     except ImportError as error:
         raise UserError(
             f"lehr db needs the server package, which is not installed ({error.name} is missing).",

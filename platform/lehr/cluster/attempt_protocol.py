@@ -40,13 +40,13 @@ class AttemptProtocol:
 
     def authenticate(self, attempt_id: str, token: str) -> bool:
         try:
-            attempt = self._store.attempt(attempt_id)
+            attempt = self._store.attempts.get(attempt_id)
         except NotFound:
             return False
         return matches(token, attempt.token_sha256)
 
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        heartbeat = self._store.heartbeat(attempt_id, step=payload.get("step"))
+        heartbeat = self._store.attempts.heartbeat(attempt_id, step=payload.get("step"))
         self._heartbeats.heartbeat(
             attempt_id,
             step=payload.get("step"),
@@ -56,7 +56,7 @@ class AttemptProtocol:
         fenced = heartbeat.fenced or heartbeat.attempt.exited_at is not None
         answer: dict[str, Any] = {
             "orders": orders(
-                heartbeat.run, fenced=fenced, keep=self._store.needed_by_forks(heartbeat.run.id)
+                heartbeat.run, fenced=fenced, keep=self._store.checkpoints.needed_by_forks(heartbeat.run.id)
             ).model_dump(mode="json"),
             "fenced": fenced,
             "interval_s": HEARTBEAT_S,
@@ -79,19 +79,19 @@ class AttemptProtocol:
         """
         store = self._store
         payload = {**payload, "exit": self._sound(attempt_id, payload["exit"])}
-        held = store.stream_sizes(attempt_id)
+        held = store.streams.sizes(attempt_id)
         complete = all(held.get(name, 0) >= size for name, size in payload["sizes"].items())
         with self._exits:
-            attempt = store.attempt(attempt_id)
+            attempt = store.attempts.get(attempt_id)
             if len(attempt.placement) > 1:
                 complete_as_a_whole = self._note_part(attempt, payload, complete=complete)
             else:
                 complete_as_a_whole = complete
                 if attempt.exited_at is None:
-                    store.update_attempt(attempt_id, exit=payload["exit"], exited_at=store.clock())
+                    store.attempts.update(attempt_id, exit=payload["exit"], exited_at=store.clock())
         if complete_as_a_whole:
             self._finalize(attempt_id)
-            store.close_attempt(attempt_id)
+            store.attempts.close(attempt_id)
         self._wake()
         killpoints.reached("server: before an exit is answered")
         return {"closed": complete, "offsets": held}
@@ -108,7 +108,7 @@ class AttemptProtocol:
     def _finalize(self, attempt_id: str) -> None:
         """Finalize the run. On failure the dispatcher tries again, so that the shim can end."""
         try:
-            self._store.apply_events(attempt_id)
+            self._store.event_applier.apply(attempt_id)
             killpoints.reached("server: before an exit is finalized")
             finalize(self._store, attempt_id)
         except (StoreUnavailable, OSError, MemoryError):
@@ -138,7 +138,7 @@ class AttemptProtocol:
             ended = attempt.exited_at
             if ended is None and len(parts) == len(attempt.placement):
                 ended = self._store.clock()
-            self._store.update_attempt(attempt.id, exit=note, exited_at=ended)
+            self._store.attempts.update(attempt.id, exit=note, exited_at=ended)
             known = parts
         delivered = sum(bool(one.get("delivered")) for one in known.values())
         return delivered == len(attempt.placement)

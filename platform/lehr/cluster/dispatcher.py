@@ -149,7 +149,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start the loop. Returns at once; Ray starts in the background."""
-        self._attempts_with_new_events.update(attempt.id for attempt in self.store.open_attempts())
+        self._attempts_with_new_events.update(attempt.id for attempt in self.store.attempts.list_open())
         self._sweeps.enqueue_all()
         self._rollouts.enqueue_all()
         self._thread.start()
@@ -196,7 +196,7 @@ class Dispatcher:
             NotFound: the cluster has no such node.
         """
         self._known_node(name)
-        self.store.note_node(name, EXCLUDED, reason, actor="user")
+        self.store.nodes.note(name, EXCLUDED, reason, actor="user")
         self.wake()
 
     def readmit_node(self, name: str) -> None:
@@ -206,12 +206,12 @@ class Dispatcher:
             NotFound: the cluster has no such node.
         """
         self._known_node(name)
-        self.store.note_node(name, "readmitted", "readmitted by the user", actor="user")
+        self.store.nodes.note(name, "readmitted", "readmitted by the user", actor="user")
         self._mirror.forget_waiting()
         self.wake()
 
     def _known_node(self, name: str) -> None:
-        known = {*self._cluster.members(), *self.store.node_notes()}
+        known = {*self._cluster.members(), *self.store.nodes.notes()}
         if name not in known:
             near = nearest(name, known)
             raise NotFound(
@@ -234,7 +234,7 @@ class Dispatcher:
         """Return the liveness by run id, for runs that have a living attempt."""
         return {
             attempt.run_id: self.heartbeats.silence(attempt.id, self._thresholds)
-            for attempt in self.store.open_attempts()
+            for attempt in self.store.attempts.list_open()
             if attempt.exited_at is None and attempt.dispatched_at is not None
         }
 
@@ -294,7 +294,7 @@ class Dispatcher:
         self._mirror.refresh()
         self._apply_requests()
         self._mirror.refresh()
-        attempts = self.store.open_attempts()
+        attempts = self.store.attempts.list_open()
         self.heartbeats.keep_only(attempt.id for attempt in attempts)
         members = snapshot.with_reported_exits(
             self._cluster.members(), attempts, self.store, self._self_reported_exits
@@ -310,7 +310,7 @@ class Dispatcher:
         try:
             for attempt_id in attempt_ids:
                 run_id, what = run_of(attempt_id), "reading its events"
-                apply = partial(self.store.apply_events, attempt_id)
+                apply = partial(self.store.event_applier.apply, attempt_id)
                 if self._isolation.do(run_id, what, apply) or not self._isolation.tries_again(
                     run_id, what
                 ):
@@ -322,7 +322,7 @@ class Dispatcher:
     def _finalize_ended(self) -> None:
         """Finalize runs whose attempt has exited."""
         active = self._mirror.runs(ACTIVE)
-        newest = self.store.newest_attempts([run.id for run in active])
+        newest = self.store.attempts.newest([run.id for run in active])
         for run in active:
             attempt = newest.get(run.id)
             if attempt is not None and attempt.exited_at is not None:
@@ -335,7 +335,7 @@ class Dispatcher:
             heartbeat.ended_since = heartbeat.ended_since or self.heartbeats.now()
             if self.heartbeats.now() - heartbeat.ended_since < FINALIZE_WAIT_S:
                 return
-        self.store.apply_events(attempt.id)
+        self.store.event_applier.apply(attempt.id)
         state = finalize(self.store, attempt.id)
         if state is not None:
             log.info("attempt %s ended: its run is %s", attempt.id, state.value)
@@ -358,7 +358,7 @@ class Dispatcher:
     def _move(
         self, run: RunRow, old: RunState, new: RunState, cause: str, message: str | None = None
     ) -> None:
-        self.store.transition(
+        self.store.transitions.apply(
             run.id,
             old=old,
             new=new,
@@ -372,7 +372,7 @@ class Dispatcher:
         limit = run.spec.get("time_limit_s")
         if limit is None:
             return False
-        attempt = self.store.attempt(f"{run.id}-{run.attempt}")
+        attempt = self.store.attempts.get(f"{run.id}-{run.attempt}")
         heartbeat = self.heartbeats.of(attempt.id)
         elapsed = heartbeat.elapsed_s
         if (
@@ -413,10 +413,10 @@ class Dispatcher:
             case rc.StopAttempt():
                 self._launcher.stop(action)
             case rc.Launch() if attempt is not None:
-                self._launcher.launch(self.store.run(attempt.run_id), attempt)
+                self._launcher.launch(self.store.runs.get(attempt.run_id), attempt)
             case rc.Adopt() if attempt is not None:
                 log.info("attempt %s is running: adopted", attempt.id)
-                self.store.update_attempt(attempt.id, dispatched_at=self.store.clock())
+                self.store.attempts.update(attempt.id, dispatched_at=self.store.clock())
             case rc.MarkLost() if attempt is not None:
                 log.warning("attempt %s is lost: %s", attempt.id, action.message)
                 note = self._launcher.synthetic_exit(action.cause, action.message, action.node)
@@ -426,7 +426,7 @@ class Dispatcher:
                 self._launcher.record_exit(attempt.id, snapshot.listed_exit(attempt, members))
                 self._nodes.note_end()
             case rc.CloseAttempt() if attempt is not None:
-                self.store.close_attempt(attempt.id)
+                self.store.attempts.close(attempt.id)
             case _:
                 pass
 
@@ -435,7 +435,7 @@ class Dispatcher:
         if not waiting:
             self._order = ()
             return
-        out = excluded(self.store.node_notes())
+        out = excluded(self.store.nodes.notes())
         decided = plan(
             waiting,
             snapshot.active(attempts, self._mirror.runs(ACTIVE), members, self.heartbeats),
@@ -449,7 +449,7 @@ class Dispatcher:
         reasons = decided.reasons
         if not self._cluster.has_no_gpus and not any(m.usable for m in members.values()):
             reasons = dict.fromkeys(reasons, self._why_no_cluster())
-        self.store.set_pending_reasons(
+        self.store.runs.set_pending_reasons(
             {i: why for i, why in reasons.items() if queued[i].pending_reason != why}
         )
 

@@ -86,7 +86,7 @@ def decide(run: RunRow, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
 
 def request_message(store: Store, run: RunRow) -> str | None:
     """Return the message of the request that currently applies to the run."""
-    requests = store.requests(run.id)
+    requests = store.requests.of_run(run.id)
     return requests[-1].message if requests and requests[-1].kind == run.desired else None
 
 
@@ -97,8 +97,8 @@ def finalize(store: Store, attempt_id: str) -> RunState | None:
     transition stands, and the decision is made again from the new state.
     """
     for _ in range(10):
-        attempt = store.attempt(attempt_id)
-        run = store.run(attempt.run_id)
+        attempt = store.attempts.get(attempt_id)
+        run = store.runs.get(attempt.run_id)
         state = RunState(run.state)
         if run.attempt != attempt.number or not state.active:
             return None
@@ -119,11 +119,11 @@ def give_up(store: Store, run_id: str, reason: str) -> None:
     """
     cause = internal(reason)
     for _ in range(10):
-        run = store.run(run_id)
+        run = store.runs.get(run_id)
         state = RunState(run.state)
         if state.ended or state is RunState.PAUSED:
             break
-        if store.transition(
+        if store.transitions.apply(
             run.id,
             old=state,
             new=RunState.FAILED,
@@ -133,9 +133,9 @@ def give_up(store: Store, run_id: str, reason: str) -> None:
             actor="dispatcher",
         ):
             break
-    for attempt in store.attempts(run_id):
+    for attempt in store.attempts.of_run(run_id):
         if attempt.open:
-            store.close_attempt(attempt.id)
+            store.attempts.close(attempt.id)
 
 
 def _carry_out(store: Store, run: RunRow, state: RunState, decided: Outcome) -> bool:
@@ -148,7 +148,7 @@ def _carry_out(store: Store, run: RunRow, state: RunState, decided: Outcome) -> 
         changes[column] = getattr(run, column) + 1
     for new in moves:
         last = new is decided.state
-        moved = store.transition(
+        moved = store.transitions.apply(
             run.id,
             old=state,
             new=new,

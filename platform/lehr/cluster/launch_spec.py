@@ -12,7 +12,7 @@ import yaml
 from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
-from lehr.store.uploads import THERE
+from lehr.store.records.checkpoints import THERE
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, Orders
 

@@ -61,11 +61,11 @@ class Launcher:
     def begin(self, run: RunRow, placement: Placement) -> None:
         """Record the attempt, then start it: agents only see attempts that are recorded."""
         attempt_id = f"{run.id}-{run.attempt + 1}"
-        attempt = self._store.begin_attempt(
+        attempt = self._store.transitions.begin_attempt(
             run.id,
             placement=placement_json(placement),
             resume_from=newest_checkpoint(
-                run, self._store.checkpoints(run.id) if run.attempt else []
+                run, self._store.checkpoints.of_run(run.id) if run.attempt else []
             ),
             token_sha256=self._tokens.sha256(attempt_id),
         )
@@ -106,7 +106,7 @@ class Launcher:
             return []
         another = Path(attempt.resume_from).is_absolute()
         source = run.forked_from if another else run.id
-        return self._store.checkpoints(source) if source is not None else []
+        return self._store.checkpoints.of_run(source) if source is not None else []
 
     def _answered(
         self, node: str, attempt_id: str, gpus: tuple[int, ...], done: Future[Any]
@@ -137,7 +137,7 @@ class Launcher:
                     30.0, 2.0**heartbeat.failed_starts
                 )
             elif heartbeat.in_flight == 0:
-                self._store.update_attempt(attempt_id, dispatched_at=self._store.clock())
+                self._store.attempts.update(attempt_id, dispatched_at=self._store.clock())
 
     def stop(self, action: rc.StopAttempt) -> None:
         """Stop it through its node's agent. Heartbeats carry the same order in case Ray is down."""
@@ -162,5 +162,5 @@ class Launcher:
         return synthetic_exit(cause, message, self._store.clock(), node)
 
     def record_exit(self, attempt_id: str, note: Mapping[str, Any]) -> None:
-        self._store.update_attempt(attempt_id, exit=dict(note), exited_at=self._store.clock())
+        self._store.attempts.update(attempt_id, exit=dict(note), exited_at=self._store.clock())
         self._wake()

@@ -34,15 +34,15 @@ class NodeController:
         if not self._ended.is_set():
             return
         self._ended.clear()
-        notes = self._store.node_notes()
+        notes = self._store.nodes.notes()
         out = excluded(notes)
-        ends = [end for attempt in self._store.recent_ends() for end in _ends(attempt)]
+        ends = [end for attempt in self._store.attempts.recently_ended() for end in _ends(attempt)]
         for verdict in failing(
             [end for end in ends if end.node not in out],
             readmitted(notes),
             [node for node in usable if node not in out],
         ):
-            if self._store.note_node(verdict.node, EXCLUDED, verdict.message, actor="dispatcher"):
+            if self._store.nodes.note(verdict.node, EXCLUDED, verdict.message, actor="dispatcher"):
                 log.warning("node %s is excluded: %s", verdict.node, verdict.message)
 
 

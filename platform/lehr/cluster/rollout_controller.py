@@ -47,7 +47,7 @@ class RolloutController:
     def enqueue_all(self) -> None:
         """Enqueue all open rollouts when a server starts."""
         with self._guard:
-            self._dirty.update(self._store.unended_rollouts())
+            self._dirty.update(self._store.rollouts.unended())
 
     def changed(self, change: Change) -> None:
         """Enqueue the run's rollout. May be called from any thread; fast."""
@@ -74,7 +74,7 @@ class RolloutController:
     def _rollouts_of(self, run_ids: set[str]) -> set[str]:
         new = [run_id for run_id in run_ids if run_id not in self._rollout_of]
         if new:
-            found = self._store.rollouts_of_runs(new)
+            found = self._store.rollouts.of_runs(new)
             # A run belongs to its rollout from the transaction that records it.
             self._rollout_of.update({run_id: found.get(run_id) for run_id in new})
         known = {self._rollout_of[run_id] for run_id in run_ids}
@@ -84,12 +84,12 @@ class RolloutController:
 
     def _look(self, rollout_id: str) -> None:
         for _ in range(_ACTS_A_LOOK):
-            rollout = self._store.rollout(rollout_id)
+            rollout = self._store.rollouts.get(rollout_id)
             if rollout.outcome is not None:
                 return
             planned = self._plan(rollout)
-            rows = self._store.rollout_stages(rollout_id)
-            links = self._store.rollout_runs(rollout_id)
+            rows = self._store.rollouts.stages(rollout_id)
+            links = self._store.rollouts.runs(rollout_id)
             runs: list[dict[StageRunRole, RunRow]] = [
                 {
                     cast("StageRunRole", link.role): run
@@ -98,7 +98,7 @@ class RolloutController:
                 }
                 for row in rows
             ]
-            verdicts = self._store.gate_verdicts(rollout_id)
+            verdicts = self._store.rollouts.verdicts(rollout_id)
             seen = [
                 self._stage(stage, row, of_stage, verdicts)
                 for stage, row, of_stage in zip(planned, rows, runs, strict=True)
@@ -141,7 +141,7 @@ class RolloutController:
         state = RunState(run.state)
         delivered = True
         if state.ended and run.attempt:
-            delivered = not self._store.newest_attempts([run.id])[run.id].open
+            delivered = not self._store.attempts.newest([run.id])[run.id].open
         return StageRun(run.id, state, delivered, run.cause, run.reason)
 
     def _judge(
@@ -165,7 +165,7 @@ class RolloutController:
                 judgement = judge(cast("GateName", name), stage, shown)
                 found += [judgement] if judgement is not None else []
         rows = [_row(one) for one in found]
-        return self._store.record_verdicts(rollout.id, now.number, rows) if rows else 0
+        return self._store.rollout_progress.record_verdicts(rollout.id, now.number, rows) if rows else 0
 
     def _carry_out(
         self,
@@ -180,7 +180,7 @@ class RolloutController:
         """
         if isinstance(act, Pass):
             log.info("rollout %s: stage %s has passed", rollout.id, now.name)
-            return self._store.pass_stage(rollout.id, act.stage)
+            return self._store.rollout_progress.pass_stage(rollout.id, act.stage)
         if isinstance(act, Fail):
             return self._fail(rollout, stage, act)
         return self._submit(rollout, stage, runs, act)
@@ -193,7 +193,7 @@ class RolloutController:
         act: Submit,
     ) -> bool:
         if act.role != "resumed":
-            run = self._store.submit_stage_run(
+            run = self._store.rollout_progress.submit_run(
                 rollout.id, act.stage, act.role, stage.runs[act.role]
             )
             return run is not None
@@ -206,7 +206,7 @@ class RolloutController:
             spec = _resuming(stage, whole, point.step)
         except SpecError as error:
             return self._end(rollout, stage, f"the run that resumes cannot be created: {error}")
-        run = self._store.submit_stage_run(
+        run = self._store.rollout_progress.submit_run(
             rollout.id,
             act.stage,
             act.role,
@@ -230,7 +230,7 @@ class RolloutController:
         if act.gate is not None:
             verdict = next(
                 one
-                for one in self._store.gate_verdicts(rollout.id)
+                for one in self._store.rollouts.verdicts(rollout.id)
                 if (one.stage, one.gate) == (act.stage, act.gate)
             )
             why = f"{TITLES[cast('GateName', act.gate)]}: {verdict.seen}"
@@ -243,7 +243,7 @@ class RolloutController:
 
     def _end(self, rollout: RolloutRow, stage: PlannedStage, why: str) -> bool:
         log.warning("rollout %s stops at stage %s: %s", rollout.id, stage.name, why)
-        return self._store.end_rollout(rollout.id, "failed", why, stage=stage.number)
+        return self._store.rollout_progress.end(rollout.id, "failed", why, stage=stage.number)
 
 
 def _resuming(stage: PlannedStage, whole: RunRow, step: int) -> RunSpec:

@@ -37,7 +37,7 @@ def evidence(
     curves = {}
     for name in dict.fromkeys([*JUDGED, *_MEASURED]):
         try:
-            series = store.series(
+            series = store.series.read(
                 run.id,
                 name,
                 exact=stage.judge_after <= _POINTS,
@@ -49,7 +49,7 @@ def evidence(
         if series.y:
             curves[name] = Curve(series.step, series.y)
     train = stage.train.train
-    newest = store.latest([run.id], ["train/loss"]).get(run.id, {}).get("train/loss")
+    newest = store.series.latest([run.id], ["train/loss"]).get(run.id, {}).get("train/loss")
     reached = newest is not None and newest.step >= stage.judge_after
     return Evidence(
         run_id=run.id,
@@ -96,14 +96,14 @@ def middle_checkpoint(store: Store, stage: PlannedStage, whole: RunRow) -> Check
 
 
 def _last(store: Store, run_id: str, step: int) -> CheckpointRow | None:
-    matching = [row for row in store.checkpoints(run_id) if row.step == step]
+    matching = [row for row in store.checkpoints.of_run(run_id) if row.step == step]
     return max(matching, key=lambda row: row.attempt, default=None)
 
 
 def _device(store: Store, run_id: str) -> str | None:
     devices = [
         stored.record.device
-        for stored in store.records(run_id, {"started"})
+        for stored in store.events.records(run_id, {"started"})
         if isinstance(stored.record, Started)
     ]
     return devices[-1] if devices else None

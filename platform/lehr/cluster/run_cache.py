@@ -49,10 +49,10 @@ class RunCache:
             dirty, self._dirty = self._dirty, set()
         if len(dirty) > MANY or self._clock() - self._whole_at > WHOLE_EVERY_S:
             self._whole_at = self._clock()
-            self._rows = {run.id: run for run in self._store.runs_by_state(_LIVING)}
+            self._rows = {run.id: run for run in self._store.runs.by_state(_LIVING)}
         else:
             for run_id in dirty:
-                row = self._store.run(run_id)
+                row = self._store.runs.get(run_id)
                 if RunState(row.state).ended:
                     self._rows.pop(run_id, None)
                 else:
@@ -87,5 +87,5 @@ class RunCache:
 
     def _sweep(self, sweep_id: str) -> SweepRow:
         if sweep_id not in self._sweeps:
-            self._sweeps[sweep_id] = self._store.find_sweep(sweep_id)
+            self._sweeps[sweep_id] = self._store.sweeps.find(sweep_id)
         return self._sweeps[sweep_id]

@@ -152,8 +152,8 @@ def waiting(run: RunRow, sweep: SweepRow | None, store: Store) -> Waiting:
 def excluded_nodes(store: Store, run: RunRow) -> frozenset[str]:
     """Return nodes that failed this run twice by their own fault."""
     faults: Counter[str] = Counter()
-    since = readmitted(store.node_notes())
-    for attempt in store.attempts(run.id):
+    since = readmitted(store.nodes.notes())
+    for attempt in store.attempts.of_run(run.id):
         at = attempt.exited_at or 0.0
         faults.update(node for node in faulty_nodes(attempt) if at > since.get(node, 0.0))
     return frozenset(node for node, number in faults.items() if number >= 2)
@@ -212,7 +212,7 @@ def with_reported_exits(
         row = rows.get(attempt_id)
         if row is None:
             try:
-                row = store.attempt(attempt_id)
+                row = store.attempts.get(attempt_id)
             except NotFound:
                 return False
         if row.exited_at is None or (row.exit or {}).get("stand_in"):

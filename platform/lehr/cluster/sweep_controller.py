@@ -15,7 +15,7 @@ from lehr.errors import NotFound, SpecError
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import trials_at
 from lehr.store import Change, Store
-from lehr.store.sweep_progress import TrialProgress
+from lehr.store.records.sweep_progress import TrialProgress
 from lehr.store.tables import SweepRow
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class SweepController:
     def enqueue_all(self) -> None:
         """Enqueue all open sweeps when a server starts."""
         with self._guard:
-            self._dirty.update(self._store.unended_sweeps())
+            self._dirty.update(self._store.sweeps.unended())
 
     def changed(self, change: Change) -> None:
         """Enqueue the run's sweep. May be called from any thread; fast."""
@@ -68,22 +68,22 @@ class SweepController:
     def _pruned_sweep(self, run_id: str) -> str | None:
         """Return the run's sweep if new metrics of the run may prune it or other trials."""
         if run_id not in self._sweep_of:
-            run = self._store.run(run_id)
-            sweep = self._store.sweep(run.sweep_id) if run.sweep_id is not None else None
+            run = self._store.runs.get(run_id)
+            sweep = self._store.sweeps.get(run.sweep_id) if run.sweep_id is not None else None
             pruned = sweep is not None and sweep.spec.get("pruning") is not None
             self._sweep_of[run_id] = run.sweep_id if pruned else None
         return self._sweep_of[run_id]
 
     def _look(self, sweep_id: str) -> None:
-        sweep = self._store.sweep(sweep_id)
+        sweep = self._store.sweeps.get(sweep_id)
         spec = SweepSpec.model_validate(sweep.spec)
-        progress = self._store.standing(sweep_id)
+        progress = self._store.sweep_progress.trials(sweep_id)
         stopped = sweep.stopped is not None
         trials = [_trial(one) for one in progress]
         if needs_reports(spec, trials, stopped=stopped):
             reports = self._read_reports(spec, progress)
             reporting = [one.run_id for one, seen in zip(progress, reports, strict=True) if seen]
-            held_out = self._store.held_out(reporting) if is_measured(spec.metric.name) else {}
+            held_out = self._store.events.held_out(reporting) if is_measured(spec.metric.name) else {}
             trials = [
                 _trial(one, seen, held_out.get(one.run_id))
                 for one, seen in zip(progress, reports, strict=True)
@@ -94,12 +94,12 @@ class SweepController:
     def _carry_out(
         self, sweep: SweepRow, spec: SweepSpec, trials: Sequence[TrialState], decision: Decision
     ) -> None:
-        if decision.stop is not None and self._store.stop_sweep(
+        if decision.stop is not None and self._store.sweep_progress.stop(
             sweep.id, decision.stop, actor="sweep"
         ):
             log.warning("sweep %s stops: %s", sweep.id, decision.stop)
         for give in decision.prune:
-            if self._store.prune_run(give.run_id, give.attempt, give.message):
+            if self._store.requests.prune(give.run_id, give.attempt, give.message):
                 log.info("run %s is pruned: %s", give.run_id, give.message)
         if decision.points:
             known = len(trials)
@@ -107,17 +107,17 @@ class SweepController:
                 made = trials_at(spec, decision.points, first=known + 1)
             except SpecError as error:
                 # The bounds of each range were checked, but not every combination of values.
-                self._store.stop_sweep(
+                self._store.sweep_progress.stop(
                     sweep.id, f"the next trial cannot be created: {error}", actor="sweep"
                 )
                 return
-            self._store.add_trials(sweep.id, made, known=known, actor="sweep")
+            self._store.sweep_progress.add_trials(sweep.id, made, known=known, actor="sweep")
 
     def _read_reports(
         self, spec: SweepSpec, progress: Sequence[TrialProgress]
     ) -> list[tuple[TrialReport, ...]]:
         name = spec.metric.name
-        latest = self._store.latest([one.run_id for one in progress], [name])
+        latest = self._store.series.latest([one.run_id for one in progress], [name])
         found: list[tuple[TrialReport, ...]] = []
         for one in progress:
             newest = latest.get(one.run_id, {}).get(name)
@@ -134,7 +134,7 @@ class SweepController:
 
     def _report(self, one: TrialProgress, name: str) -> tuple[TrialReport, ...]:
         try:
-            series = self._store.series(one.run_id, name, x_axis="time", exact=True)
+            series = self._store.series.read(one.run_id, name, x_axis="time", exact=True)
         except NotFound:
             return ()
         began = one.started_at or 0.0

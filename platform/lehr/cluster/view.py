@@ -22,16 +22,16 @@ def cluster_view(
     ``without_gpus``: the message for a cluster that is up and has no GPUs.
     """
     holders: dict[tuple[str, int], Attempt] = {}
-    for attempt in store.open_attempts():
+    for attempt in store.attempts.list_open():
         if attempt.exited_at is None:
             for share in placement_of(attempt):
                 for index in share.gpus:
                     holders[share.node, index] = attempt
     names: dict[str, str] = {}
-    out = excluded(store.node_notes())
+    out = excluded(store.nodes.notes())
     for attempt in holders.values():
         if attempt.run_id not in names:
-            names[attempt.run_id] = store.run(attempt.run_id).name
+            names[attempt.run_id] = store.runs.get(attempt.run_id).name
     nodes = []
     for member in sorted(cluster.members().values(), key=lambda member: member.name):
         gpus = []
@@ -84,7 +84,7 @@ def cluster_view(
 
 def queue_view(store: Store, order: Sequence[str]) -> list[QueueEntry]:
     """Return the queued runs in order; those submitted since the last plan come last."""
-    runs = {run.id: run for run in store.runs_by_state({RunState.QUEUED})}
+    runs = {run.id: run for run in store.runs.by_state({RunState.QUEUED})}
     ordered = [runs.pop(run_id) for run_id in order if run_id in runs]
     ordered += sorted(runs.values(), key=lambda run: (-run.priority, run.number or 0))
     return [_entry(position, run) for position, run in enumerate(ordered, 1)]

@@ -61,7 +61,7 @@ class Alerts:
         curves = {}
         for name in JUDGED:
             try:
-                series = self._store.series(run.id, name, points=_POINTS)
+                series = self._store.series.read(run.id, name, points=_POINTS)
             except NotFound:
                 continue
             curves[name] = Curve(series.step, series.y)

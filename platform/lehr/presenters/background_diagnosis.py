@@ -44,7 +44,7 @@ class BackgroundDiagnosis:
     def start(self) -> None:
         self._unsubscribe = self._store.subscribe(self._on_change)
         ended = [state for state in RunState if state.ended]
-        for run in self._store.list_runs(states=ended, limit=NEWEST).items:
+        for run in self._store.runs.page(states=ended, limit=NEWEST).items:
             self._put(run.id)
         self._thread.start()
 
@@ -86,7 +86,7 @@ class BackgroundDiagnosis:
             self._stopped.wait(took / SHARE - took)
 
     def _look(self, run_id: str) -> None:
-        run = self._store.run(run_id)
+        run = self._store.runs.get(run_id)
         if not RunState(run.state).ended or not run.attempt:
             return
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.control.copy_retention import kept_because
 from lehr.schemas import CheckpointView, EventView, SampleView
-from lehr.store.uploads import THERE
+from lehr.store.records.checkpoints import THERE
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import records as said
 
@@ -34,9 +34,9 @@ def events(store: Store, run: RunRow) -> list[EventView]:
     """Return the events, oldest first. Clocks of workers and server may differ; within an
     attempt the order is kept.
     """
-    found = [_moved(move) for move in store.transitions(run.id)]
-    found += [_asked(request) for request in store.requests(run.id)]
-    found += [_view(stored) for stored in store.records(run.id, RECORD_KINDS)]
+    found = [_moved(move) for move in store.transitions.of_run(run.id)]
+    found += [_asked(request) for request in store.requests.of_run(run.id)]
+    found += [_view(stored) for stored in store.events.records(run.id, RECORD_KINDS)]
     # Stable: equal times keep the order of the attempt's records.
     return sorted(found, key=lambda event: event.at)
 
@@ -50,21 +50,21 @@ def samples(store: Store, run: RunRow) -> list[SampleView]:
             text=record.text,
             at=record.time,
         )
-        for attempt, record in store.records(run.id, {"sample"})
+        for attempt, record in store.events.records(run.id, {"sample"})
         if isinstance(record, said.Sample)
     ]
 
 
 def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
     """Return checkpoints by step; removed ones stay listed, with the time."""
-    rows = store.checkpoints(run.id, removed=True)
+    rows = store.checkpoints.of_run(run.id, removed=True)
     existing = [row for row in rows if row.removed_at is None or row.copy_state == THERE]
     newest = max(existing, key=lambda row: (row.attempt, row.step), default=None)
     scored = [row for row in existing if row.val_loss is not None and row.val_loss == row.val_loss]
     best = min(scored, key=lambda row: row.val_loss or 0.0, default=None)
-    nodes = {a.number: a.placement[0]["node"] for a in store.attempts(run.id) if a.placement}
+    nodes = {a.number: a.placement[0]["node"] for a in store.attempts.of_run(run.id) if a.placement}
     policy = CheckpointConfig.model_validate(run.spec["train"]["checkpoint"])
-    needed = store.needed_by_forks(run.id)
+    needed = store.checkpoints.needed_by_forks(run.id)
     return [
         CheckpointView(
             **row.model_dump(exclude={"id"}),

@@ -42,8 +42,8 @@ class RolloutPresenter:
             RolloutView(
                 **_fields(
                     one,
-                    self._store.rollout_stages(one.id),
-                    self._store.rollout_runs(one.id),
+                    self._store.rollouts.stages(one.id),
+                    self._store.rollouts.runs(one.id),
                 )
             )
             for one in rollouts
@@ -51,8 +51,8 @@ class RolloutPresenter:
 
     def detail(self, rollout: RolloutRow) -> RolloutDetail:
         store = self._store
-        rows, links = store.rollout_stages(rollout.id), store.rollout_runs(rollout.id)
-        verdicts = store.gate_verdicts(rollout.id)
+        rows, links = store.rollouts.stages(rollout.id), store.rollouts.runs(rollout.id)
+        verdicts = store.rollouts.verdicts(rollout.id)
         views = dict(
             zip(
                 [run.id for _, run in links],

@@ -69,8 +69,8 @@ class RunPresenter:
 
     def detail(self, run: RunRow) -> RunDetail:
         [fields] = self._fields([run], look=True)
-        attempts = self._store.attempts(run.id)
-        sizes = {attempt.number: self._store.stream_sizes(attempt.id) for attempt in attempts}
+        attempts = self._store.attempts.of_run(run.id)
+        sizes = {attempt.number: self._store.streams.sizes(attempt.id) for attempt in attempts}
         return RunDetail(
             **fields,
             spec=run.spec,
@@ -91,19 +91,19 @@ class RunPresenter:
         return self._alerts.of(run, fields["step"], look=True)
 
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
-        return self._store.latest(list(run_ids), CORE_METRICS)
+        return self._store.series.latest(list(run_ids), CORE_METRICS)
 
     def _fields(self, runs: Sequence[RunRow], *, look: bool = False) -> list[dict[str, Any]]:
         store = self._store
         tried = [run.id for run in runs if run.attempt]
         live = [run.id for run in runs if RunState(run.state).active]
-        attempts = store.newest_attempts(tried)
-        latest = store.latest(tried, CORE_METRICS)
-        trends = store.trend(tried, "train/loss", TREND_POINTS)
+        attempts = store.attempts.newest(tried)
+        latest = store.series.latest(tried, CORE_METRICS)
+        trends = store.series.trend(tried, "train/loss", TREND_POINTS)
         silences = self._silences() if live else {}
-        step_times = store.trend(live, "step_time_s", TREND_POINTS)
-        trials = store.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
-        rollouts = store.rollouts_of_runs([run.id for run in runs if run.sweep_id is None])
+        step_times = store.series.trend(live, "step_time_s", TREND_POINTS)
+        trials = store.sweeps.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
+        rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
         summary = {run.id: self._load_summary(run) for run in runs if run.attempt}
         return [
             _run_fields(
@@ -136,7 +136,7 @@ class RunPresenter:
         summary = _parse_summary(
             [
                 stored.record
-                for stored in self._store.records(run.id, {"started", "warning", "notice"})
+                for stored in self._store.events.records(run.id, {"started", "warning", "notice"})
                 if stored.attempt == run.attempt
             ]
         )

@@ -109,10 +109,10 @@ class SweepPresenter:
         )
 
     def _judge(self, sweep: SweepRow) -> _Judged:
-        trials = self._store.trials(sweep.id)
-        runs = {run.id: run for run in self._store.runs_of_sweep(sweep.id)}
+        trials = self._store.sweeps.trials(sweep.id)
+        runs = {run.id: run for run in self._store.sweeps.runs(sweep.id)}
         metric = sweep.spec["metric"]["name"]
-        latest = self._store.latest([trial.run_id for trial in trials], [metric])
+        latest = self._store.series.latest([trial.run_id for trial in trials], [metric])
         rates = {run_id: _tokens_per_step(run) for run_id, run in runs.items()}
         alike = len({rates[trial.run_id] for trial in trials}) <= 1
         standings, steps = [], {}
@@ -132,14 +132,14 @@ class SweepPresenter:
 
         def value_at(run_id: str, step: int) -> float | None:
             if alike:
-                found = self._store.series(run_id, metric, exact=True, first=step, last=step)
+                found = self._store.series.read(run_id, metric, exact=True, first=step, last=step)
             else:  # The newest value within that many tokens.
                 last = step // rates[run_id]
-                found = self._store.series(run_id, metric, exact=True, last=last)
+                found = self._store.series.read(run_id, metric, exact=True, last=last)
             return found.y[-1] if found.y else None
 
         goal = sweep.spec["metric"]["goal"]
-        held_out = self._store.held_out(steps) if is_measured(metric) else None
+        held_out = self._store.events.held_out(steps) if is_measured(metric) else None
         verdict = rank(standings, goal, value_at, held_out)
         note = None
         if verdict.held_out is not None:

@@ -108,7 +108,7 @@ class MirrorController:
         while not self._stopping.is_set():
             try:
                 if not began:
-                    self._changed |= {run.id for run in self._store.tracked_runs()}
+                    self._changed |= {run.id for run in self._store.runs.tracked()}
                     self._changed |= {notes.run_id for notes in known(self._home)}
                     began = True
                 self._look()
@@ -135,14 +135,14 @@ class MirrorController:
         for run_id in sorted(self._requested if fresh else self._requested & changed):
             self._tell(run_id)
         for run_id in sorted(self._requested):
-            if self._is_done(self._store.run(run_id)):
+            if self._is_done(self._store.runs.get(run_id)):
                 self._requested.discard(run_id)
 
     def _judge(self, run_id: str) -> None:
         """Return whether a changed run needs a mirror."""
         notes = Notes(self._home, run_id)
         try:
-            run = self._store.run(run_id)
+            run = self._store.runs.get(run_id)
         except NotFound:
             return
         request = notes.request()
@@ -154,7 +154,7 @@ class MirrorController:
         self._judged.add(run_id)
         if request is None:
             return
-        if run.archived and run_id in self._store.deleted_runs():
+        if run.archived and run_id in self._store.runs.deleted_ids():
             self._requested.discard(run_id)
             notes.forget()
         elif request.settings.mode != "off" and not self._is_done(run):

@@ -24,16 +24,16 @@ _INTERRUPTED = 130
 
 def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> RunFeed:
     """Return all that the mirror needs of a run besides its streams."""
-    run = store.run(run_id)
+    run = store.runs.get(run_id)
     attempts = [
         AttemptFeed(
             number=attempt.number,
-            size=store.stream_sizes(attempt.id).get(EVENTS, 0),
+            size=store.streams.sizes(attempt.id).get(EVENTS, 0),
             open=attempt.open,
         )
-        for attempt in store.attempts(run_id)
+        for attempt in store.attempts.of_run(run_id)
     ]
-    sweep = store.find_sweep(run.sweep_id).name if run.sweep_id else None
+    sweep = store.sweeps.find(run.sweep_id).name if run.sweep_id else None
     feed = RunFeed(
         run_id=run.id,
         name=run.name,
@@ -45,7 +45,7 @@ def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> Run
         config=_config(run, sweep),
         attempts=attempts,
         # Read after the sizes, so it is never older than the streams up to those sizes.
-        spans={span.attempt: span.limit for span in store.spans(run_id)},
+        spans={span.attempt: span.limit for span in store.series.spans(run_id)},
     )
     if not feed.resting:
         return feed
@@ -68,7 +68,7 @@ def _config(run: RunRow, sweep: str | None) -> dict[str, Any]:
 
 
 def _closing(store: Store, home: Path, run: RunRow, detail: RunDetail) -> Closing:
-    summary: dict[str, Any] = {info.name: info.last for info in store.metric_names(run.id)}
+    summary: dict[str, Any] = {info.name: info.last for info in store.series.metrics(run.id)}
     summary |= {
         "lehr/state": run.state,
         "lehr/reason": run.reason,

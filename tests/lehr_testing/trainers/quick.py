@@ -23,7 +23,7 @@ def quick_trainer(store: Any) -> Iterator[None]:
 
     def serve() -> None:
         while not stop.wait(0.05):
-            for run in store.runs_by_state([RunState.QUEUED]):
+            for run in store.runs.by_state([RunState.QUEUED]):
                 try:
                     _settle(store, run)
                 except BaseException as error:
@@ -46,7 +46,7 @@ def _settle(store: Any, run: Any) -> None:
         with suppress(seeding.NotWaiting):
             _train(store, run)
         return
-    store.transition(
+    store.transitions.apply(
         run.id,
         old=RunState.QUEUED,
         new=RunState.CANCELLED,

@@ -29,8 +29,8 @@ def lehr(tmp_path, monkeypatch, capsys):
             real._on_news({"news": "node", "name": each["name"], "hello": hello})
         for name in ("cluster", "exclude_node", "readmit_node"):
             monkeypatch.setattr(api.dispatcher, name, getattr(real, name))
-        api.store.begin_attempt(
-            api.store.create_run(_spec()).id,
+        api.store.transitions.begin_attempt(
+            api.store.runs.create(_spec()).id,
             placement=[{"node": "gpu-left", "gpus": [0]}],
             resume_from=None,
             token_sha256="0" * 64,

@@ -35,13 +35,13 @@ def server(tmp_path_factory):
                 "threads": 2,
             },
         }.items():
-            run = api.store.create_run(seeding.run_spec(name, **changes))
+            run = api.store.runs.create(seeding.run_spec(name, **changes))
             seeding.start(api.store, run).train(
                 range(1, 201), lr=9e-4 if name == "faster" else 3e-4
             )
-        few = api.store.create_run(seeding.run_spec("few-tokens", lr=9e-4))
+        few = api.store.runs.create(seeding.run_spec("few-tokens", lr=9e-4))
         seeding.start(api.store, few, held_out="6dc60039" * 8).train(range(1, 201))
-        old = api.store.create_run(seeding.run_spec("old"))
+        old = api.store.runs.create(seeding.run_spec("old"))
         seeding.start(api.store, old, held_out=None).train(range(1, 201))
         _, runs = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-4, 1e-3]))
         for run in runs:

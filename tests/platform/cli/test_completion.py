@@ -71,7 +71,7 @@ def test_each_shell_completes_commands_options_and_names(shell, tmp_path, monkey
     assert "--dry-run" in " ".join(asked(shell, "lehr submit --dr"))
     with served(tmp_path / "home") as (api, address):
         for name in ("wide-run", "wide-other", "narrow"):
-            api.store.create_run(load_spec({**RUN_SPEC, "name": name}))
+            api.store.runs.create(load_spec({**RUN_SPEC, "name": name}))
         found = " ".join(asked(shell, "lehr watch wide", LEHR_SERVER=address))
         assert "wide-run" in found
         assert "wide-other" in found

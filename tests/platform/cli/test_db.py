@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lehr.store import Store
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing import cli
 from lehr_testing.stores import fresh_store, line, metrics, new_attempt, say
 
@@ -44,7 +44,7 @@ def store(tmp_path: Path):
 def told(store: Store) -> str:
     attempt = new_attempt(store, "told")
     say(store, attempt.id, line("started"), *[metrics(n, train_loss=1 / n) for n in range(1, 20)])
-    store.apply_events(attempt.id)
+    store.event_applier.apply(attempt.id)
     return attempt.id
 
 
@@ -78,7 +78,7 @@ def test_a_backup_taken_while_another_process_writes_restores_clean(
         while not stop.is_set():
             written[0] += 1
             say(store, attempt, metrics(written[0], train_loss=1.0))
-            store.apply_events(attempt)
+            store.event_applier.apply(attempt)
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -94,7 +94,7 @@ def test_a_backup_taken_while_another_process_writes_restores_clean(
     assert lehr(other, "restore", str(tmp_path / "kept")).returncode == 0
     assert [one for one in check(other) if one.level == "error"] == []
     with Store.open(other) as restored:
-        steps = restored.series(attempt[:-2], "train/loss", exact=True).step
+        steps = restored.series.read(attempt[:-2], "train/loss", exact=True).step
     assert steps == list(range(1, len(steps) + 1))
     assert 19 <= len(steps) <= written[0]
 

@@ -85,7 +85,7 @@ class World:
         self.names.give(str(folder), "FOLDER")
 
     def run(self, name: str, **changes: Any) -> Any:
-        made = self.api.store.create_run(seeding.run_spec(name, steps=100, **changes))
+        made = self.api.store.runs.create(seeding.run_spec(name, steps=100, **changes))
         self.names.give(made.id, f"{name:_<8.8}")
         return made
 
@@ -263,7 +263,7 @@ def test_what_is_told_of_different_held_out_sets(acting):
     store = acting.api.store
     for number, held_out in enumerate(("6705cb68" * 8, "6dc60039" * 8), start=1):
         attempt = seeding.start(
-            store, store.find_run(f"grid-{number}"), gpus=(number,), held_out=held_out
+            store, store.runs.find(f"grid-{number}"), gpus=(number,), held_out=held_out
         )
         attempt.train(range(1, 101))
         attempt.end(RunState.COMPLETED, 100)
@@ -344,13 +344,13 @@ def test_what_a_command_that_acts_says(acting, name):
 
 
 def _name_what_is_new(world: World) -> None:
-    for run in world.api.store.list_runs(archived=None, limit=100).items:
+    for run in world.api.store.runs.page(archived=None, limit=100).items:
         if run.id not in world.names._given:
             world.names.give(run.id, f"{run.name:_<8.8}")
-    for rollout in world.api.store.list_rollouts(limit=100).items:
+    for rollout in world.api.store.rollouts.page(limit=100).items:
         if rollout.id not in world.names._given:
             world.names.give(rollout.id, f"{rollout.name:_<8.8}")
-    for sweep in world.api.store.list_sweeps(limit=100).items:
+    for sweep in world.api.store.sweeps.page(limit=100).items:
         if sweep.id not in world.names._given:
             world.names.give(sweep.id, f"{sweep.name:_<8.8}")
 

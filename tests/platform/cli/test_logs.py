@@ -49,7 +49,7 @@ def follow(api):
 
 def training(api) -> tuple[str, str]:
     """A run under way that has printed two lines; its id and its attempt's."""
-    run = api.store.create_run(load_spec(RUN_SPEC))
+    run = api.store.runs.create(load_spec(RUN_SPEC))
     attempt = begin(api.store, run.id)
     say(api.store, attempt, started())
     say(api.store, attempt, b"step 1\nstep 2\n", LOG)
@@ -80,10 +80,10 @@ def test_it_begins_with_the_last_lines_and_goes_on_through_a_later_attempt(api, 
     assert following.stdout.readline() == "step 2\n"
     store = api.store
     running, queued = RunState.RUNNING, RunState.QUEUED
-    assert store.transition(
+    assert store.transitions.apply(
         run, old=running, new=queued, attempt=1, cause="node_lost", actor="dispatcher"
     )
-    store.close_attempt(attempt)
+    store.attempts.close(attempt)
     second = begin(store, run, 2)
     say(store, second, b"again\n", LOG)
     assert following.stdout.readline() == "again\n"

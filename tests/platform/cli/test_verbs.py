@@ -79,7 +79,7 @@ def test_an_empty_list_says_why_it_is_empty(api, lehr):
 
 def ended_run(api_, name="one"):
     """A run that has ended, with metrics; its id."""
-    run = api_.store.create_run(load_spec({**RUN_SPEC, "name": name}))
+    run = api_.store.runs.create(load_spec({**RUN_SPEC, "name": name}))
     attempt = begin(api_.store, run.id)
     say(api_.store, attempt, started() + metrics(1, 5))
     end(api_.store, run.id)
@@ -94,11 +94,11 @@ def test_runs_are_archived_and_deleted_by_command(api, lehr):
     asked = lehr("delete", "one")
     assert asked.returncode == 2
     assert "Re-run with --yes" in asked.stderr
-    assert api[0].store.metric_names(run_id)
+    assert api[0].store.series.metrics(run_id)
     freed = json.loads(lehr("delete", "one", "-y", "--json").stdout)["deleted"]
     assert (freed["run_id"], freed["deleted"]) == (run_id, True)
     assert freed["bytes"] > 0
-    assert api[0].store.metric_names(run_id) == []
+    assert api[0].store.series.metrics(run_id) == []
     assert "its record is kept" in lehr("delete", "one", "-y").stdout
 
 
@@ -107,7 +107,7 @@ def test_fork_and_delete_of_what_cannot_be_say_why(api, lehr):
     done = lehr("fork", "one", "--step", "3")
     assert done.returncode == 2
     assert "one has no checkpoint to fork from" in done.stderr
-    run = api[0].store.create_run(load_spec({**RUN_SPEC, "name": "waits"}))
+    run = api[0].store.runs.create(load_spec({**RUN_SPEC, "name": "waits"}))
     done = lehr("delete", "waits", "-y")
     assert done.returncode == 2
     assert f"lehr cancel {run.id}" in done.stderr
@@ -115,7 +115,7 @@ def test_fork_and_delete_of_what_cannot_be_say_why(api, lehr):
 
 def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
     api_, address = api
-    run = api_.store.create_run(load_spec(RUN_SPEC))
+    run = api_.store.runs.create(load_spec(RUN_SPEC))
     attempt = begin(api_.store, run.id)
     say(api_.store, attempt, started() + metrics(1, 3))
     say(api_.store, attempt, evaluation(2, 5.5) + evaluation(4, "NaN"))
@@ -138,7 +138,7 @@ def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
         frame = client.run("one").history("train/loss")
     assert list(frame["train/loss"]) == table["train/loss"].to_pylist()[:3]
 
-    empty = api_.store.create_run(load_spec({**RUN_SPEC, "name": "silent"}))
+    empty = api_.store.runs.create(load_spec({**RUN_SPEC, "name": "silent"}))
     assert lehr("export", empty.id).stdout == ""
     assert lehr("export", empty.id, "-o", "none.parquet").returncode == 0
     assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
@@ -148,7 +148,7 @@ def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
 
 def test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so(api, lehr):
     api_, _ = api
-    run = api_.store.create_run(load_spec({**RUN_SPEC, "name": "one"}))
+    run = api_.store.runs.create(load_spec({**RUN_SPEC, "name": "one"}))
     refused = lehr("checkpoints", "save", "one")
     assert refused.returncode == 2
     assert "only a running run can save" in refused.stderr
@@ -157,15 +157,15 @@ def test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so(api, le
     begin(api_.store, run.id)
     told = lehr("checkpoints", "save", "one")
     assert f"one ({run.id}) will save after its current step." in told.stdout, told.stderr
-    assert api_.store.run(run.id).checkpoint_seq == 1
+    assert api_.store.runs.get(run.id).checkpoint_seq == 1
     answer = json.loads(lehr("checkpoints", "save", "one", "--json").stdout)
     assert answer["run"]["id"] == run.id
-    assert api_.store.run(run.id).checkpoint_seq == 2
+    assert api_.store.runs.get(run.id).checkpoint_seq == 2
 
 
 def test_a_plan_takes_its_time_from_the_median_speed_of_a_run_of_its_kind(api, lehr, tmp_path):
     api_, _ = api
-    run = api_.store.create_run(load_spec({**RUN_SPEC, "name": "before"}))
+    run = api_.store.runs.create(load_spec({**RUN_SPEC, "name": "before"}))
     attempt = begin(api_.store, run.id)
     lines = [metrics(step, step, tokens_per_s=v) for step, v in enumerate((7.0, 50.0, 900.0), 1)]
     same_size = started().replace(b"1000", str(TINY_PARAMETERS).encode())

@@ -175,7 +175,7 @@ def test_history_of_a_resumed_run_has_no_step_twice(server, client):
     run = client.submit(RUN_SPEC)
     attempt = begin(api.store, run.id)
     say(api.store, attempt, started() + metrics(1, 8))
-    moved = api.store.transition(
+    moved = api.store.transitions.apply(
         run.id,
         old=RunState.RUNNING,
         new=RunState.QUEUED,
@@ -254,7 +254,7 @@ def test_logs_are_read_by_lines_from_the_end_and_as_they_come(server, client):
 
     def go_on():
         say(api.store, attempt, b" and a half\nfour\n", "rank-0.log")
-        moved = api.store.transition(
+        moved = api.store.transitions.apply(
             run.id,
             old=RunState.RUNNING,
             new=RunState.QUEUED,
@@ -263,7 +263,7 @@ def test_logs_are_read_by_lines_from_the_end_and_as_they_come(server, client):
             actor="dispatcher",
         )
         assert moved
-        api.store.close_attempt(attempt)
+        api.store.attempts.close(attempt)
         second = begin(api.store, run.id, 2)
         say(api.store, second, started(2))
         say(api.store, second, b"again\n", "rank-0.log")
@@ -335,7 +335,7 @@ def test_a_notebook_shows_tables_with_everything_escaped(server, client):
     failing = sweep.trials[1].run.id
     attempt = begin(api.store, failing)
     say(api.store, attempt, started())
-    moved = api.store.transition(
+    moved = api.store.transitions.apply(
         failing,
         old=RunState.RUNNING,
         new=RunState.FAILED,

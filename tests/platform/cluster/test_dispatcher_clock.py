@@ -38,10 +38,10 @@ def test_a_clock_that_jumps_ends_nothing_and_starts_nothing_again(bench, jump):
 
 def test_a_clock_that_jumps_before_the_first_heartbeat_does_not_use_up_the_time_limit(bench):
     spec = run_spec(bench.corpus, "two", steps=1000) | {"time_limit_s": 3_600}
-    run = bench.store.create_run(parse_spec(spec))
+    run = bench.store.runs.create(parse_spec(spec))
     bench.tick()
     bench.clock.jumped = DAY
-    bench.store.append_stream(
+    bench.store.streams.append(
         f"{run.id}-1",
         "events.jsonl",
         0,
@@ -80,7 +80,7 @@ def test_one_with_a_stall_limit_is_ended_and_its_retry_is_paid_by_infrastructure
     bench.listed.clear()
     note = {"code": None, "signal": 9, "reason": "stopped", "log_tail": stop["reason"]}
     bench.dispatcher.on_exit(attempt, {"exit": note, "sizes": {}, "node_rank": 0})
-    row = bench.store.run(run)
+    row = bench.store.runs.get(run)
     assert (row.state, row.cause, row.infrastructure_failures) == ("queued", "stalled", 1)
     bench.tick()
     assert bench.state(run) == ("starting", 2)
@@ -97,10 +97,10 @@ def test_one_that_is_not_heard_of_is_not_called_stalled(bench):
 
 def test_one_that_spoke_and_never_heartbeat_is_left_alone_however_long_it_is_silent(bench):
     """Its server's network went away in the seconds between its first words and its first heartbeat."""
-    run = bench.store.create_run(parse_spec(run_spec(bench.corpus, "cut-off", steps=1000)))
+    run = bench.store.runs.create(parse_spec(run_spec(bench.corpus, "cut-off", steps=1000)))
     bench.tick()
     line = b'{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
-    bench.store.append_stream(f"{run.id}-1", "events.jsonl", 0, line)
+    bench.store.streams.append(f"{run.id}-1", "events.jsonl", 0, line)
     bench.tick()
     bench.tick(1_000)
     assert bench.state(run.id) == ("running", 1)
@@ -108,11 +108,11 @@ def test_one_that_spoke_and_never_heartbeat_is_left_alone_however_long_it_is_sil
 
 
 def test_one_of_which_nothing_was_ever_heard_is_given_up_and_begun_again(bench):
-    run = bench.store.create_run(parse_spec(run_spec(bench.corpus, "mute", steps=1000)))
+    run = bench.store.runs.create(parse_spec(run_spec(bench.corpus, "mute", steps=1000)))
     bench.tick()
     bench.tick(1_000)
-    assert bench.store.run(run.id).infrastructure_failures == 1
+    assert bench.store.runs.get(run.id).infrastructure_failures == 1
     assert (
         "can that node reach this server's address?"
-        in bench.store.attempts(run.id)[0].exit["detail"]
+        in bench.store.attempts.of_run(run.id)[0].exit["detail"]
     )

@@ -43,14 +43,14 @@ def fails_for(monkeypatch, owner, name: str, about: Callable[..., str], odd: str
 def healthy_go_on(bench: Bench, first: str, second: str) -> None:
     """One run is cancelled, another ends, and a third that waited takes their place."""
     waiting = bench.waiting("third")
-    bench.store.set_desired(first, Desired.CANCEL, actor="user")
+    bench.store.requests.set_desired(first, Desired.CANCEL, actor="user")
     bench.tick()
     assert bench.state(first) == ("stopping", 1)
     bench.exited(f"{first}-1", code=None, signal=15)
     assert bench.state(first) == ("cancelled", 1)
     done = line("finished", step=1000, outcome="completed")
-    bench.store.append_stream(
-        f"{second}-1", "events.jsonl", bench.store.stream_sizes(f"{second}-1")["events.jsonl"], done
+    bench.store.streams.append(
+        f"{second}-1", "events.jsonl", bench.store.streams.sizes(f"{second}-1")["events.jsonl"], done
     )
     bench.exited(f"{second}-1")
     assert bench.state(second) == ("completed", 1)
@@ -62,18 +62,18 @@ def given_up(bench: Bench, run_id: str, *, within: int = 8) -> None:
     """After a few tries, and not before, the run has failed by an internal error of Lehr."""
     for _ in range(within):
         bench.tick(GIVE_UP_S / 4)
-    run = bench.store.run(run_id)
+    run = bench.store.runs.get(run_id)
     assert (run.state, run.cause) == ("failed", "internal")
     assert run.reason.startswith("an internal error of Lehr: ")
-    assert [attempt.open for attempt in bench.store.attempts(run_id)] in ([False], [])
+    assert [attempt.open for attempt in bench.store.attempts.of_run(run_id)] in ([False], [])
 
 
 def old_exit(bench: Bench, attempt: str) -> None:
     """A note as a version before this one took it."""
     bench.listed.pop(attempt)
     note = {"code": 1, "finished": {"step": "abc", "outcome": "failed"}}
-    bench.store.update_attempt(attempt, exit=note, exited_at=bench.store.clock())
-    bench.store.close_attempt(attempt)
+    bench.store.attempts.update(attempt, exit=note, exited_at=bench.store.clock())
+    bench.store.attempts.close(attempt)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -103,7 +103,7 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
 ):
     (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(monkeypatch, *BREAKS[what], attempt)
-    bench.store.append_stream(attempt, "rank-0.log", 0, b"...\n")
+    bench.store.streams.append(attempt, "rank-0.log", 0, b"...\n")
     bench.dispatcher._attempts_with_new_events.add(attempt)
     for _ in range(4):
         bench.tick(0.5)
@@ -111,7 +111,7 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
     assert [fields for op, fields in bench.asked if op == "stop"] == []
     healthy_go_on(bench, first, second)
     given_up(bench, odd)
-    assert what in bench.store.run(odd).reason
+    assert what in bench.store.runs.get(odd).reason
     # What lives of it is then unknown to the record, and is ended.
     [stop] = {fields["attempt_id"] for op, fields in bench.asked if op == "stop"} - {f"{first}-1"}
     assert stop == attempt
@@ -162,7 +162,7 @@ def test_a_run_that_was_given_up_can_be_tried_again_and_given_up_again(bench):
     odd = bench.waiting("odd")
     without(bench, odd, "resources")
     given_up(bench, odd)
-    bench.store.transition(
+    bench.store.transitions.apply(
         odd, old=RunState.FAILED, new=RunState.QUEUED, attempt=0, cause="retry", actor="user"
     )
     bench.tick()
@@ -172,7 +172,7 @@ def test_a_run_that_was_given_up_can_be_tried_again_and_given_up_again(bench):
 
 def test_a_gang_has_no_part_beyond_its_nodes(bench):
     run = bench.waiting("gang")
-    bench.store.begin_attempt(
+    bench.store.transitions.begin_attempt(
         run,
         placement=[{"node": "n1", "gpus": [0]}, {"node": "n2", "gpus": [0]}],
         resume_from=None,
@@ -181,7 +181,7 @@ def test_a_gang_has_no_part_beyond_its_nodes(bench):
     with pytest.raises(UserError, match=r"node_rank is 2; .*-1 has parts 0 to 1\."):
         bench.dispatcher.on_exit(f"{run}-1", {"exit": {"code": 0}, "sizes": {}, "node_rank": 2})
     bench.tick()
-    assert bench.store.attempt(f"{run}-1").exit is None
+    assert bench.store.attempts.get(f"{run}-1").exit is None
 
 
 def test_while_the_store_is_unavailable_no_run_is_given_up(bench, monkeypatch):
@@ -207,7 +207,7 @@ def test_events_that_could_not_be_read_are_read_later(bench, monkeypatch):
     started = line("started", attempt=1)
     with monkeypatch.context() as patch:
         fails_for(patch, *BREAKS["reading its events"], f"{run}-1")
-        bench.store.append_stream(f"{run}-1", "events.jsonl", 0, started)
+        bench.store.streams.append(f"{run}-1", "events.jsonl", 0, started)
         bench.tick()
         assert bench.state(run) == ("starting", 1)
     bench.tick()

@@ -13,7 +13,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.specs import stages
 from lehr.store import Store
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing.rollouts import Bug, World, create, spec, states, submitted
 from lehr_testing.stores import crashed_copy, fresh_store
 
@@ -43,25 +43,25 @@ ALL_RUNS = [
 
 
 def verdicts(store, rollout):
-    names = {row.number: row.name for row in store.rollout_stages(rollout.id)}
-    return {(names[one.stage], one.gate): one for one in store.gate_verdicts(rollout.id)}
+    names = {row.number: row.name for row in store.rollouts.stages(rollout.id)}
+    return {(names[one.stage], one.gate): one for one in store.rollouts.verdicts(rollout.id)}
 
 
 def test_a_sound_run_goes_through_all_four_stages(store, world):
     rollout = create(store, spec())
     world.play()
-    found = store.rollout(rollout.id)
+    found = store.rollouts.get(rollout.id)
     assert (found.outcome, found.reason) == ("passed", None)
     assert set(states(store, rollout).values()) == {"passed"}
     assert submitted(store, rollout) == ALL_RUNS
-    gpus = [run.spec["resources"]["gpus"] for _, run in store.rollout_runs(rollout.id)]
+    gpus = [run.spec["resources"]["gpus"] for _, run in store.rollouts.runs(rollout.id)]
     assert gpus == [0, 0, 1, 1, 1, 2, 2, 2, 4]
     told = {key: one.verdict for key, one in verdicts(store, rollout).items()}
     assert told.pop(("cpu", "memory")) == "not_judged"
     assert told.pop(("cpu", "mfu")) == "not_judged"
     assert set(told.values()) == {"passed"}
     assert len(told) == 3 * 6 + 5 - 2
-    last = next(run for link, run in store.rollout_runs(rollout.id) if link.stage == 4)
+    last = next(run for link, run in store.rollouts.runs(rollout.id) if link.stage == 4)
     assert last.spec["train"]["steps"] == 200
 
 
@@ -135,7 +135,7 @@ def test_a_seeded_bug_is_stopped_at_its_own_stage_and_gate(store, world, name):
     bugs, (stage, gate), said = BUGS[name]
     rollout = create(store, spec())
     trained = world.play(bugs)
-    found = store.rollout(rollout.id)
+    found = store.rollouts.get(rollout.id)
     assert found.outcome == "failed"
     failed = {key for key, one in verdicts(store, rollout).items() if one.verdict == "failed"}
     assert (stage, gate) in failed
@@ -143,7 +143,7 @@ def test_a_seeded_bug_is_stopped_at_its_own_stage_and_gate(store, world, name):
     assert said in verdicts(store, rollout)[stage, gate].seen
     assert found.reason is not None
     outcomes = list(states(store, rollout).values())
-    number = next(r.number for r in store.rollout_stages(rollout.id) if r.name == stage)
+    number = next(r.number for r in store.rollouts.stages(rollout.id) if r.name == stage)
     assert outcomes == ["passed"] * (number - 1) + ["failed"] + [None] * (4 - number)
     # Nothing of the later stages was started, nor anything after the gate.
     assert [name for _, _, name in submitted(store, rollout)] == trained
@@ -157,7 +157,7 @@ def test_a_seeded_bug_is_stopped_at_its_own_stage_and_gate(store, world, name):
 def test_a_run_that_fails_by_itself_stops_the_rollout_with_its_reason(store, world):
     rollout = create(store, spec())
     world.play({"r-two-gpus": Bug(fails_with="exception")})
-    found = store.rollout(rollout.id)
+    found = store.rollouts.get(rollout.id)
     assert (found.outcome, found.reason) == (
         "failed",
         "stage two_gpus, its run failed: r-two-gpus: exception",
@@ -175,9 +175,9 @@ def test_what_is_wrong_at_once_stops_a_run_that_still_trains(store, world):
     [run] = world.waiting()
     world.train(run, Bug(loss=lambda step, loss: 3 * loss), upto=2)
     world.keeper.tick()
-    assert store.rollout(rollout.id).outcome == "failed"
-    assert store.run(run.id).desired == "cancel"
-    assert "its rollout failed: first loss" in (store.requests(run.id)[-1].message or "")
+    assert store.rollouts.get(rollout.id).outcome == "failed"
+    assert store.runs.get(run.id).desired == "cancel"
+    assert "its rollout failed: first loss" in (store.requests.of_run(run.id)[-1].message or "")
 
 
 def test_the_whole_run_is_judged_while_it_goes_on(store, world):
@@ -205,17 +205,17 @@ def test_gates_of_the_whole_run_pass_early_and_it_goes_on_to_its_end(store, worl
     assert {one.verdict for one in told.values()} == {"passed"}
     assert set(told) == {"first_loss", "falling_loss", "no_alerts", "memory", "mfu"}
     assert told["falling_loss"].step == 50
-    assert store.rollout(rollout.id).outcome is None
+    assert store.rollouts.get(rollout.id).outcome is None
     world.end(last.id)
     world.keeper.tick()
-    assert store.rollout(rollout.id).outcome == "passed"
+    assert store.rollouts.get(rollout.id).outcome == "passed"
 
 
 def test_the_end_is_judged_only_when_everything_was_delivered(store, world):
     rollout = create(store, spec())
     [run] = world.waiting()
     attempt = world.train(run, upto=60)
-    store.transition(
+    store.transitions.apply(
         run.id,
         old=RunState.RUNNING,
         new=RunState.COMPLETED,
@@ -225,7 +225,7 @@ def test_the_end_is_judged_only_when_everything_was_delivered(store, world):
     )
     world.keeper.tick()
     assert "falling_loss" not in {gate for _, gate in verdicts(store, rollout)}
-    store.close_attempt(attempt)
+    store.attempts.close(attempt)
     world.keeper.tick()
     assert "falling_loss" in {gate for _, gate in verdicts(store, rollout)}
 
@@ -236,7 +236,7 @@ def test_a_gate_that_is_switched_off_is_not_judged(store, world):
     rollout = create(store, of)
     trained = world.play({"r-one-gpu": Bug(mfu=0.01)})
     assert trained == ["r-cpu", "r-one-gpu", "r-two-gpus", "r-all"]
-    assert store.rollout(rollout.id).outcome == "passed"
+    assert store.rollouts.get(rollout.id).outcome == "passed"
 
 
 def test_stages_that_want_more_gpus_than_the_run_are_left_out(store, world):
@@ -268,7 +268,7 @@ def test_a_keeper_that_begins_anew_anywhere_submits_nothing_twice(store, world, 
         RolloutController(store, world.runs_dir).tick()
     assert world.play() == []
     assert submitted(store, rollout) == ALL_RUNS
-    assert store.rollout(rollout.id).outcome == "passed"
+    assert store.rollouts.get(rollout.id).outcome == "passed"
 
 
 class Killed(BaseException):
@@ -315,8 +315,8 @@ def test_a_keeper_killed_at_any_act_is_carried_on_from_the_record(tmp_path, monk
         break
     assert kills
     assert [name for _, _, name in submitted(store, rollout)] == [name for *_, name in ALL_RUNS]
-    assert store.rollout(rollout.id).outcome == ("failed" if bugs else "passed")
-    gates = [(one.stage, one.gate) for one in store.gate_verdicts(rollout.id)]
+    assert store.rollouts.get(rollout.id).outcome == ("failed" if bugs else "passed")
+    gates = [(one.stage, one.gate) for one in store.rollouts.verdicts(rollout.id)]
     assert len(gates) == len(set(gates)) == 3 * 6 + 5
     store.close()
 
@@ -325,15 +325,15 @@ def test_the_record_refuses_a_stage_before_its_turn_and_a_run_twice(store):
     of = spec()
     rollout = create(store, of)
     planned = stages(of)
-    assert store.submit_stage_run(rollout.id, 2, "train", planned[1].train) is None
-    assert store.submit_stage_run(rollout.id, 1, "train", planned[0].train) is not None
-    assert store.submit_stage_run(rollout.id, 1, "train", planned[0].train) is None
-    assert not store.pass_stage(rollout.id, 2)
-    assert store.end_rollout(rollout.id, "cancelled", "cancelled", actor="ada")
-    assert not store.end_rollout(rollout.id, "failed", "late")
-    assert not store.pass_stage(rollout.id, 1)
-    assert store.submit_stage_run(rollout.id, 1, "resumed", planned[0].train) is None
-    found = store.rollout(rollout.id)
+    assert store.rollout_progress.submit_run(rollout.id, 2, "train", planned[1].train) is None
+    assert store.rollout_progress.submit_run(rollout.id, 1, "train", planned[0].train) is not None
+    assert store.rollout_progress.submit_run(rollout.id, 1, "train", planned[0].train) is None
+    assert not store.rollout_progress.pass_stage(rollout.id, 2)
+    assert store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor="ada")
+    assert not store.rollout_progress.end(rollout.id, "failed", "late")
+    assert not store.rollout_progress.pass_stage(rollout.id, 1)
+    assert store.rollout_progress.submit_run(rollout.id, 1, "resumed", planned[0].train) is None
+    found = store.rollouts.get(rollout.id)
     assert (found.outcome, found.reason) == ("cancelled", "cancelled")
 
 
@@ -341,9 +341,9 @@ def test_a_cancelled_rollout_cancels_what_runs_and_starts_nothing_more(store, wo
     rollout = create(store, spec())
     [run] = world.waiting()
     world.train(run, upto=5)
-    store.end_rollout(rollout.id, "cancelled", "cancelled", actor="user")
-    assert store.run(run.id).desired == "cancel"
-    assert (store.requests(run.id)[-1].actor, store.requests(run.id)[-1].message) == (
+    store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor="user")
+    assert store.runs.get(run.id).desired == "cancel"
+    assert (store.requests.of_run(run.id)[-1].actor, store.requests.of_run(run.id)[-1].message) == (
         "user",
         "rollout cancelled",
     )
@@ -380,10 +380,10 @@ def test_a_stage_that_began_before_its_turn_is_found_by_the_check(tmp_path):
 def test_a_rollout_is_found_by_name_id_and_beginning(store):
     one = create(store, spec())
     other = create(store, spec(name="other"))
-    assert store.find_rollout("r").id == one.id
-    assert store.find_rollout(other.id[:6]).id == other.id
+    assert store.rollouts.find("r").id == one.id
+    assert store.rollouts.find(other.id[:6]).id == other.id
     with pytest.raises(NotFound, match="no rollout 'othr'") as error:
-        store.find_rollout("othr")
+        store.rollouts.find("othr")
     assert error.value.hint == "Did you mean other?"
-    assert [row.name for row in store.list_rollouts().items] == ["other", "r"]
-    assert store.list_rollouts(search="oth").total == 1
+    assert [row.name for row in store.rollouts.page().items] == ["other", "r"]
+    assert store.rollouts.page(search="oth").total == 1

@@ -42,7 +42,7 @@ def test_a_refused_start_is_tried_again_later_each_time_and_then_given_up(bench)
     run = bench.waiting()
     asked: list[float] = []
     known = 0
-    while bench.store.run(run).attempt < 2 and bench.elapsed < 200:
+    while bench.store.runs.get(run).attempt < 2 and bench.elapsed < 200:
         bench.tick(0.5)
         if starts(bench)[f"{run}-1"] > known:
             known = starts(bench)[f"{run}-1"]
@@ -50,16 +50,16 @@ def test_a_refused_start_is_tried_again_later_each_time_and_then_given_up(bench)
     assert known == START_TRIES == 5
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert pauses == [pytest.approx(wanted, abs=1.1) for wanted in (2, 4, 8, 16)]
-    [first, *_] = bench.store.attempts(run)
+    [first, *_] = bench.store.attempts.of_run(run)
     assert first.exit["reason"] == "launch_failed"
     assert first.exit["detail"] == (
         "its node did not start it in 5 tries: no space left for its folder"
     )
     # The node that refused it is named, so that it can be taken out of use.
     assert first.exit["node"] == "n1"
-    row = bench.store.run(run)
+    row = bench.store.runs.get(run)
     assert (row.cause, row.infrastructure_failures) == ("placed", 1)
-    assert [m.cause for m in bench.store.transitions(run)][-2:] == ["launch_failed", "placed"]
+    assert [m.cause for m in bench.store.transitions.of_run(run)][-2:] == ["launch_failed", "placed"]
 
 
 def test_a_run_that_no_node_starts_fails_once_its_retries_are_used(bench):
@@ -69,7 +69,7 @@ def test_a_run_that_no_node_starts_fails_once_its_retries_are_used(bench):
         bench.tick(1.0)
         if bench.state(run)[0] == RunState.FAILED:
             break
-    row = bench.store.run(run)
+    row = bench.store.runs.get(run)
     assert (row.state, row.attempt, row.cause) == ("failed", 2, "launch_failed")
     assert "no retry is left" in row.reason
 
@@ -81,7 +81,7 @@ def test_a_start_that_is_confirmed_at_last_trains(bench):
     bench.tick(3)
     bench.refusal = None
     bench.tick(10)
-    assert bench.store.attempt(f"{run}-1").dispatched_at is not None
+    assert bench.store.attempts.get(f"{run}-1").dispatched_at is not None
     assert bench.state(run) == ("starting", 1)
     assert starts(bench) == {f"{run}-1": 3}
 
@@ -101,7 +101,7 @@ def test_a_bridge_that_is_down_is_no_refusal_of_the_node(bench, monkeypatch):
     assert starts(bench)[f"{run}-1"] > START_TRIES
     assert bench.state(run) == ("starting", 1)
     bench.tick(40)
-    assert bench.store.attempt(f"{run}-1").dispatched_at is not None
+    assert bench.store.attempts.get(f"{run}-1").dispatched_at is not None
 
 
 # -------------------------------------------------------------------------------- ends of gangs
@@ -139,8 +139,8 @@ def test_the_last_word_of_a_gang_is_that_of_the_part_that_had_one():
 
 
 def gang(bench: Bench) -> str:
-    run = bench.store.run(bench.waiting("gang"))
-    bench.store.begin_attempt(
+    run = bench.store.runs.get(bench.waiting("gang"))
+    bench.store.transitions.begin_attempt(
         run.id,
         placement=[{"node": "n1", "gpus": [0]}, {"node": "n2", "gpus": [0]}],
         resume_from=None,
@@ -150,7 +150,7 @@ def gang(bench: Bench) -> str:
 
 
 def report(bench: Bench, attempt: str, rank: int, note: dict) -> bool:
-    sizes = bench.store.stream_sizes(attempt)
+    sizes = bench.store.streams.sizes(attempt)
     body = {"exit": note, "sizes": sizes, "node_rank": rank}
     return bench.dispatcher.on_exit(attempt, body)["closed"]
 
@@ -159,23 +159,23 @@ def test_a_gang_is_settled_by_what_failed_first_and_not_by_what_followed_from_it
     """Rank 0 lost its peer, because that ran out of memory: another try would do the same."""
     run = gang(bench)
     lost = line("finished", step=3, outcome="failed", cause="peer_lost", message="rank 1 is gone")
-    bench.store.append_stream(f"{run}-1", "events.jsonl", 0, line("started") + lost)
+    bench.store.streams.append(f"{run}-1", "events.jsonl", 0, line("started") + lost)
     assert report(bench, f"{run}-1", 1, part(10.0, log_tail="torch.OutOfMemoryError: CUDA"))
     assert bench.state(run)[0] == "starting"
-    assert bench.store.attempt(f"{run}-1").exited_at is None
+    assert bench.store.attempts.get(f"{run}-1").exited_at is None
     assert report(bench, f"{run}-1", 0, part(11.0, log_tail="ncclRemoteError: a peer exited"))
-    row = bench.store.run(run)
+    row = bench.store.runs.get(run)
     assert (row.state, row.cause) == ("failed", "out_of_memory")
-    assert not bench.store.attempt(f"{run}-1").open
+    assert not bench.store.attempts.get(f"{run}-1").open
 
 
 def test_a_gang_whose_peer_was_lost_for_no_known_reason_begins_again(bench):
     run = gang(bench)
     lost = line("finished", step=3, outcome="failed", cause="peer_lost", message="rank 1 is gone")
-    bench.store.append_stream(f"{run}-1", "events.jsonl", 0, line("started") + lost)
+    bench.store.streams.append(f"{run}-1", "events.jsonl", 0, line("started") + lost)
     report(bench, f"{run}-1", 1, part(10.0, code=None, signal=9))
     report(bench, f"{run}-1", 0, part(11.0))
-    row = bench.store.run(run)
+    row = bench.store.runs.get(run)
     assert (row.state, row.cause, row.infrastructure_failures) == ("queued", "peer_lost", 1)
 
 
@@ -183,8 +183,8 @@ def test_a_part_that_reports_twice_counts_once(bench):
     run = gang(bench)
     for _ in range(2):
         report(bench, f"{run}-1", 1, part(10.0, code=0))
-    assert bench.store.attempt(f"{run}-1").exited_at is None
-    assert bench.store.attempt(f"{run}-1").open
+    assert bench.store.attempts.get(f"{run}-1").exited_at is None
+    assert bench.store.attempts.get(f"{run}-1").open
 
 
 # ------------------------------------------------------------------- checkpoints that cannot be had
@@ -225,7 +225,7 @@ def test_a_checkpoint_that_is_there_or_can_be_fetched_lets_the_start_go_on(tmp_p
 def test_a_run_whose_checkpoint_cannot_be_had_begins_again(bench):
     run, attempt = bench.running()
     bench.exited(attempt, code=None, reason="checkpoint_unreachable", log_tail="s3://x: no answer")
-    row = bench.store.run(run)
+    row = bench.store.runs.get(run)
     assert (row.state, row.cause) == ("queued", "checkpoint_unreachable")
     assert row.infrastructure_failures == 1
     assert "s3://x: no answer" in row.reason

@@ -87,7 +87,7 @@ def test_the_sweep_shows_means_and_draws_the_band(tmp_path):
         assert found["best_value"] == pytest.approx(2.2)
         assert found["best_parameters"] == {LR: 1e-2}
         assert found["noise"] == pytest.approx(math.sqrt((0.02 + 0.08) / 2))
-        detail = api.services.presenter.sweeps.detail(api.store.sweep(sweep["id"]))
+        detail = api.services.presenter.sweeps.detail(api.store.sweeps.get(sweep["id"]))
         [band] = [
             trace
             for trace in sweep_figure_data(detail, LR)["data"]

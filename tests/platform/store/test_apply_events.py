@@ -43,35 +43,35 @@ def removed(step: int, attempt: int = 1) -> bytes:
 
 def test_started_makes_the_run_running_once(store: Store) -> None:
     attempt = new_attempt(store)
-    assert store.apply_events(attempt.id) == []
+    assert store.event_applier.apply(attempt.id) == []
     say(store, attempt.id, line("started", device="cpu"))
-    assert store.apply_events(attempt.id) == [AppliedEvents("running")]
-    assert store.apply_events(attempt.id) == []
-    run = store.run(attempt.run_id)
+    assert store.event_applier.apply(attempt.id) == [AppliedEvents("running")]
+    assert store.event_applier.apply(attempt.id) == []
+    run = store.runs.get(attempt.run_id)
     assert (run.state, run.started_at is not None) == ("running", True)
-    row = store.transitions(attempt.run_id)[-1]
+    row = store.transitions.of_run(attempt.run_id)[-1]
     assert (row.new, row.cause, row.actor) == ("running", "started", "trainer")
 
 
 def test_a_torn_event_has_no_consequence_yet(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, line("started")[:-1])
-    assert store.apply_events(attempt.id) == []
-    assert store.run(attempt.run_id).state == "starting"
+    assert store.event_applier.apply(attempt.id) == []
+    assert store.runs.get(attempt.run_id).state == "starting"
     say(store, attempt.id, b"\n")
-    assert store.apply_events(attempt.id) == [AppliedEvents("running")]
+    assert store.event_applier.apply(attempt.id) == [AppliedEvents("running")]
 
 
 def test_checkpoints_come_and_go(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, line("started"), checkpoint(5, val_loss=3.5), checkpoint(10))
-    store.apply_events(attempt.id)
-    found = store.checkpoints(attempt.run_id)
+    store.event_applier.apply(attempt.id)
+    found = store.checkpoints.of_run(attempt.run_id)
     assert [(row.step, row.val_loss, row.attempt) for row in found] == [(5, 3.5, 1), (10, None, 1)]
     say(store, attempt.id, removed(5), removed(5))
-    assert store.apply_events(attempt.id) == [AppliedEvents("checkpoint_removed", 5)]
-    assert [row.step for row in store.checkpoints(attempt.run_id)] == [10]
-    assert [row.removed_at for row in store.checkpoints(attempt.run_id, removed=True)] == [
+    assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint_removed", 5)]
+    assert [row.step for row in store.checkpoints.of_run(attempt.run_id)] == [10]
+    assert [row.removed_at for row in store.checkpoints.of_run(attempt.run_id, removed=True)] == [
         200.0,
         None,
     ]
@@ -80,22 +80,22 @@ def test_checkpoints_come_and_go(store: Store) -> None:
 def test_a_later_attempt_may_remove_an_earlier_ones_checkpoint(store: Store) -> None:
     first = new_attempt(store)
     say(store, first.id, checkpoint(5))
-    store.apply_events(first.id)
+    store.event_applier.apply(first.id)
     second = next_attempt(store, first.run_id)
     say(store, second.id, checkpoint(10, attempt=2), removed(5, attempt=1))
-    store.apply_events(second.id)
-    assert [(row.attempt, row.step) for row in store.checkpoints(first.run_id)] == [(2, 10)]
+    store.event_applier.apply(second.id)
+    assert [(row.attempt, row.step) for row in store.checkpoints.of_run(first.run_id)] == [(2, 10)]
 
 
 def test_finished_is_kept_in_the_attempts_row(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, line("started"), metrics(7, train_loss=2.0))
     say(store, attempt.id, line("finished", 9.0, step=7, outcome="failed", cause="nan_loss"))
-    store.apply_events(attempt.id)
-    row = store.attempt(attempt.id)
+    store.event_applier.apply(attempt.id)
+    row = store.attempts.get(attempt.id)
     assert row.finished is not None
     assert (row.finished["outcome"], row.finished["cause"]) == ("failed", "nan_loss")
-    assert (row.last_step, store.run(attempt.run_id).state) == (7, "running")
+    assert (row.last_step, store.runs.get(attempt.run_id).state) == (7, "running")
 
 
 def test_a_superseded_attempt_is_history_and_acts_no_more(store: Store) -> None:
@@ -103,20 +103,20 @@ def test_a_superseded_attempt_is_history_and_acts_no_more(store: Store) -> None:
     run_id = first.run_id
     second = next_attempt(store, run_id)
     say(store, first.id, line("started"), metrics(3, train_loss=1.0), checkpoint(3))
-    assert store.apply_events(first.id) == []
-    assert (store.run(run_id).state, store.checkpoints(run_id)) == ("starting", [])
-    assert store.attempt(first.id).last_step == 3
-    assert [record.kind for _, record in store.records(run_id)] == ["started", "checkpoint"]
+    assert store.event_applier.apply(first.id) == []
+    assert (store.runs.get(run_id).state, store.checkpoints.of_run(run_id)) == ("starting", [])
+    assert store.attempts.get(first.id).last_step == 3
+    assert [record.kind for _, record in store.events.records(run_id)] == ["started", "checkpoint"]
     say(store, second.id, line("started"), checkpoint(5, attempt=2))
-    store.apply_events(second.id)
+    store.event_applier.apply(second.id)
     say(store, first.id, removed(5, attempt=2))
-    assert store.apply_events(first.id) == []
-    assert [row.step for row in store.checkpoints(run_id)] == [5]
+    assert store.event_applier.apply(first.id) == []
+    assert [row.step for row in store.checkpoints.of_run(run_id)] == [5]
 
 
 def test_a_lost_attempts_last_checkpoint_counts_until_another_begins(store: Store) -> None:
     attempt = new_attempt(store)
-    assert store.transition(
+    assert store.transitions.apply(
         attempt.run_id,
         old=RunState.STARTING,
         new=RunState.QUEUED,
@@ -125,14 +125,14 @@ def test_a_lost_attempts_last_checkpoint_counts_until_another_begins(store: Stor
         actor="dispatcher",
     )
     say(store, attempt.id, line("started"), checkpoint(5))
-    assert store.apply_events(attempt.id) == [AppliedEvents("checkpoint", 5)]
-    assert store.run(attempt.run_id).state == "queued"
+    assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 5)]
+    assert store.runs.get(attempt.run_id).state == "queued"
 
 
 def test_started_does_not_undo_a_stop(store: Store) -> None:
     attempt = new_attempt(store)
-    store.set_desired(attempt.run_id, Desired.CANCEL, actor="ada")
-    assert store.transition(
+    store.requests.set_desired(attempt.run_id, Desired.CANCEL, actor="ada")
+    assert store.transitions.apply(
         attempt.run_id,
         old=RunState.STARTING,
         new=RunState.STOPPING,
@@ -141,8 +141,8 @@ def test_started_does_not_undo_a_stop(store: Store) -> None:
         actor="dispatcher",
     )
     say(store, attempt.id, line("started"))
-    assert store.apply_events(attempt.id) == []
-    assert store.run(attempt.run_id).state == "stopping"
+    assert store.event_applier.apply(attempt.id) == []
+    assert store.runs.get(attempt.run_id).state == "stopping"
 
 
 def test_many_threads_apply_each_event_once(store: Store) -> None:
@@ -153,7 +153,7 @@ def test_many_threads_apply_each_event_once(store: Store) -> None:
 
     def apply() -> None:
         barrier.wait()
-        applied.extend(store.apply_events(attempt.id))
+        applied.extend(store.event_applier.apply(attempt.id))
 
     threads = [threading.Thread(target=apply) for _ in range(6)]
     for thread in threads:
@@ -171,12 +171,12 @@ def test_after_a_crash_before_the_commit_the_rest_is_applied(tmp_path: Path) -> 
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         say(store, attempt.id, line("started"))
-        store.apply_events(attempt.id)
+        store.event_applier.apply(attempt.id)
         say(store, attempt.id, checkpoint(5), checkpoint(10))
         home = crashed_copy(store, tmp_path / "copy")
     with Store.open(home) as store:
-        assert [one.step for one in store.apply_events(attempt.id)] == [5, 10]
-        assert store.apply_events(attempt.id) == []
+        assert [one.step for one in store.event_applier.apply(attempt.id)] == [5, 10]
+        assert store.event_applier.apply(attempt.id) == []
 
 
 def test_a_failing_commit_applies_nothing_and_may_be_tried_again(
@@ -189,11 +189,11 @@ def test_a_failing_commit_applies_nothing_and_may_be_tried_again(
     other = sqlite3.connect(store.home / "lehr.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="locked"):
-        store.apply_events(attempt.id)
-    assert store.run(attempt.run_id).state == "starting"
+        store.event_applier.apply(attempt.id)
+    assert store.runs.get(attempt.run_id).state == "starting"
     other.execute("ROLLBACK")
     other.close()
-    assert store.apply_events(attempt.id) == [
+    assert store.event_applier.apply(attempt.id) == [
         AppliedEvents("running"),
         AppliedEvents("checkpoint", 5),
     ]
@@ -203,12 +203,12 @@ def test_after_an_index_rebuilt_nothing_is_applied_again(tmp_path: Path) -> None
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         say(store, attempt.id, line("started"), checkpoint(5))
-        store.apply_events(attempt.id)
+        store.event_applier.apply(attempt.id)
     (tmp_path / "home" / "streams.db").unlink()
     with Store.open(tmp_path / "home") as store:
-        assert store.apply_events(attempt.id) == []
+        assert store.event_applier.apply(attempt.id) == []
         say(store, attempt.id, checkpoint(10))
-        assert store.apply_events(attempt.id) == [AppliedEvents("checkpoint", 10)]
+        assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 10)]
 
 
 def test_a_replica_that_lost_bytes_waits_until_it_is_past_what_was_applied(tmp_path: Path) -> None:
@@ -216,19 +216,19 @@ def test_a_replica_that_lost_bytes_waits_until_it_is_past_what_was_applied(tmp_p
         attempt = new_attempt(store)
         events = [line("started"), checkpoint(5), checkpoint(10)]
         say(store, attempt.id, *events[:2])
-        store.apply_events(attempt.id)
+        store.event_applier.apply(attempt.id)
     (tmp_path / "home" / "replica" / attempt.id / "events.jsonl").write_bytes(events[0])
     with Store.open(tmp_path / "home") as store:
-        assert store.apply_events(attempt.id) == []
+        assert store.event_applier.apply(attempt.id) == []
         say(store, attempt.id, *events[1:])
-        assert store.apply_events(attempt.id) == [AppliedEvents("checkpoint", 10)]
+        assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 10)]
 
 
 def test_a_move_by_an_event_is_told(store: Store) -> None:
-    run = store.create_run(run_spec())
+    run = store.runs.create(run_spec())
     attempt = begin(store, run.id)
     heard: list[Change] = []
     store.subscribe(heard.append)
     say(store, attempt.id, line("started"))
-    store.apply_events(attempt.id)
+    store.event_applier.apply(attempt.id)
     assert heard == [Change("metrics", run.id, 1), Change("run", run.id)]

@@ -11,8 +11,9 @@ import pytest
 
 from lehr.control.lifecycle import Desired
 from lehr.errors import Conflict, HomeUnusable, NotFound, UserError
-from lehr.store import Store, backup, migrate
-from lehr.store.integrity import check
+from lehr.store import Store
+from lehr.store.maintenance import backup, migrate
+from lehr.store.maintenance.integrity import check
 from lehr_testing.stores import (
     fresh_store,
     line,
@@ -36,14 +37,14 @@ def told(store: Store) -> str:
     attempt = new_attempt(store, "told")
     say(store, attempt.id, line("started"), *[metrics(n, train_loss=1 / n) for n in range(1, 50)])
     say(store, attempt.id, b"some words\n", name="rank-0.log")
-    store.apply_events(attempt.id)
-    store.set_desired(attempt.run_id, Desired.PAUSE, actor="ada")
+    store.event_applier.apply(attempt.id)
+    store.requests.set_desired(attempt.run_id, Desired.PAUSE, actor="ada")
     return attempt.run_id
 
 
 def test_a_backup_taken_while_running_restores_everything(store: Store, tmp_path: Path) -> None:
     run_id = told(store)
-    expected, moves = picture(store, run_id), store.transitions(run_id)
+    expected, moves = picture(store, run_id), store.transitions.of_run(run_id)
     steps: list[str] = []
     found = backup.backup(
         store.home, tmp_path / "backup", progress=lambda what, _: steps.append(what)
@@ -58,8 +59,8 @@ def test_a_backup_taken_while_running_restores_everything(store: Store, tmp_path
     ]
     with Store.open(tmp_path / "other") as other:
         assert same(picture(other, run_id), expected)
-        assert [vars(row)["new"] for row in other.transitions(run_id)] == [row.new for row in moves]
-        assert other.run(run_id).desired == "pause"
+        assert [vars(row)["new"] for row in other.transitions.of_run(run_id)] == [row.new for row in moves]
+        assert other.runs.get(run_id).desired == "pause"
 
 
 def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None
                 "checkpoint", step=step, path=path, size_bytes=1, digest="d", reason="interval"
             )
             say(store, attempt_id, metrics(step, train_loss=1.0), record)
-            store.apply_events(attempt_id)
+            store.event_applier.apply(attempt_id)
 
     threads = [threading.Thread(target=write, args=(attempt.id,)) for attempt in attempts]
     for thread in threads:
@@ -95,13 +96,13 @@ def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None
                 # Every checkpoint that the record knows was said in the stream that came with it.
                 said = {
                     record.step
-                    for _, record in restored.records(attempt.run_id, ["checkpoint"])
+                    for _, record in restored.events.records(attempt.run_id, ["checkpoint"])
                     if record.kind == "checkpoint"
                 }
-                known = {row.step for row in restored.checkpoints(attempt.run_id)}
+                known = {row.step for row in restored.checkpoints.of_run(attempt.run_id)}
                 assert known <= said
-                restored.apply_events(attempt.id)
-                assert {row.step for row in restored.checkpoints(attempt.run_id)} == said
+                restored.event_applier.apply(attempt.id)
+                assert {row.step for row in restored.checkpoints.of_run(attempt.run_id)} == said
         assert [finding for finding in check(home) if finding.level == "error"] == []
 
 
@@ -113,9 +114,9 @@ def test_a_sender_goes_on_from_where_the_backup_was(store: Store, tmp_path: Path
     say(store, attempt.id, *events[2:])
     backup.restore(tmp_path / "backup", tmp_path / "other")
     with Store.open(tmp_path / "other") as other:
-        offset = other.stream_sizes(attempt.id)["events.jsonl"]
+        offset = other.streams.sizes(attempt.id)["events.jsonl"]
         assert offset == len(b"".join(events[:2]))
-        other.append_stream(attempt.id, "events.jsonl", offset, b"".join(events)[offset:])
+        other.streams.append(attempt.id, "events.jsonl", offset, b"".join(events)[offset:])
         assert same(picture(other, attempt.run_id), picture(store, attempt.run_id))
 
 
@@ -142,7 +143,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_touched(
 def test_a_restore_replaces_only_when_told_and_keeps_what_was(store: Store, tmp_path: Path) -> None:
     run_id = told(store)
     backup.backup(store.home, tmp_path / "backup")
-    later = store.create_run(run_spec("later")).id
+    later = store.runs.create(run_spec("later")).id
     with pytest.raises(Conflict, match="already"):
         backup.restore(tmp_path / "backup", store.home)
     store.close()
@@ -152,9 +153,9 @@ def test_a_restore_replaces_only_when_told_and_keeps_what_was(store: Store, tmp_
         names = {name for (name,) in connection.execute("SELECT name FROM runs")}
     assert names == {"told", "later"}
     with Store.open(store.home) as again:
-        assert again.run(run_id).name == "told"
+        assert again.runs.get(run_id).name == "told"
         with pytest.raises(NotFound):
-            again.run(later)
+            again.runs.get(later)
 
 
 def test_an_interrupted_restore_is_noticed_and_done_again(
@@ -175,7 +176,7 @@ def test_an_interrupted_restore_is_noticed_and_done_again(
         Store.open(store.home)
     backup.restore(tmp_path / "backup", store.home)
     with Store.open(store.home) as again:
-        assert again.run(run_id).name == "told"
+        assert again.runs.get(run_id).name == "told"
 
 
 def test_a_home_in_use_is_neither_restored_nor_rebuilt_elsewhere(

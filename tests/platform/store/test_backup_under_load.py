@@ -69,15 +69,15 @@ def home(tmp_path) -> Path:
     with Store.open(home) as store:
         tokens = AttemptTokens(home)
         for number in range(CLIENTS):
-            run = store.create_run(parse_spec(RUN_SPEC | {"name": f"busy-{number}"}))
+            run = store.runs.create(parse_spec(RUN_SPEC | {"name": f"busy-{number}"}))
             attempt = f"{run.id}-1"
-            store.begin_attempt(
+            store.transitions.begin_attempt(
                 run.id,
                 placement=[{"node": "n1", "gpus": [number]}],
                 resume_from=None,
                 token_sha256=tokens.sha256(attempt),
             )
-            store.update_attempt(attempt, dispatched_at=store.clock())
+            store.attempts.update(attempt, dispatched_at=store.clock())
     return home
 
 
@@ -157,9 +157,9 @@ def test_backups_taken_while_four_clients_ingest_restore_clean_with_all_that_was
         checked = lehr(other, "check", "--json")
         assert checked.returncode == 0, checked.stdout
         with Store.open(other) as store:
-            assert store.run(queued).state == "queued"
+            assert store.runs.get(queued).state == "queued"
             assert made["runs"] == CLIENTS + number + 1
             for attempt in attempts:
-                steps = store.series(attempt[:-2], "train/loss", exact=True).step
+                steps = store.series.read(attempt[:-2], "train/loss", exact=True).step
                 assert steps == list(range(1, len(steps) + 1))
                 assert before[attempt] <= len(steps) <= after[attempt]

@@ -8,7 +8,7 @@ from lehr import home as homes
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, Fenced
 from lehr.store import Store
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing.api import RUN_SPEC, api_client, begin, end, line, metrics, say, started
 
 
@@ -86,7 +86,7 @@ def test_deleting_says_first_what_it_frees_and_keeps_the_record(api):
     api_, client = api
     run_id, other = trained(*api), trained(*api, name="other")
     weighed = client.get(f"/api/v1/runs/{run_id}/deletion").json()
-    streams = sum(api_.store.stream_sizes(f"{run_id}-1").values())
+    streams = sum(api_.store.streams.sizes(f"{run_id}-1").values())
     assert weighed == {
         "run_id": run_id,
         "name": "one",
@@ -121,7 +121,7 @@ def test_deleting_says_first_what_it_frees_and_keeps_the_record(api):
     assert check(home) == []
     # Asking again is harmless, and records nothing more.
     assert client.delete(f"/api/v1/runs/{run_id}").json()["bytes"] == 0
-    assert len(api_.store.requests(run_id)) == 1
+    assert len(api_.store.requests.of_run(run_id)) == 1
 
 
 def test_nothing_brings_a_deleted_run_back(api):
@@ -133,7 +133,7 @@ def test_nothing_brings_a_deleted_run_back(api):
     answer = client.post(f"/api/v1/runs/{run_id}/fork", json={})
     assert "no checkpoint to fork from" in answer.json()["detail"]
     with pytest.raises(Fenced, match="was deleted"):
-        api_.store.append_stream(f"{run_id}-1", "events.jsonl", 0, started())
+        api_.store.streams.append(f"{run_id}-1", "events.jsonl", 0, started())
     assert not (api_.settings.home / "replica" / f"{run_id}-1").exists()
 
 
@@ -161,8 +161,8 @@ def test_a_checkpoint_that_a_fork_needs_is_not_deleted(api):
 def test_last_words_on_their_way_are_waited_for(api):
     api_, client = api
     run_id = trained(api_, client, ended=False)
-    run = api_.store.run(run_id)
-    assert api_.store.transition(
+    run = api_.store.runs.get(run_id)
+    assert api_.store.transitions.apply(
         run_id,
         old=RunState(run.state),
         new=RunState.FAILED,
@@ -172,19 +172,19 @@ def test_last_words_on_their_way_are_waited_for(api):
     )
     answer = client.delete(f"/api/v1/runs/{run_id}")
     assert "still being uploaded" in answer.json()["detail"]
-    api_.store.close_attempt(f"{run_id}-1")
+    api_.store.attempts.close(f"{run_id}-1")
     assert client.delete(f"/api/v1/runs/{run_id}").status_code == 200
 
 
 def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start(tmp_path):
     with api_client(tmp_path) as (api_, client):
         run_id, other = trained(api_, client), trained(api_, client, "other")
-        api_.store.mark_deleted(run_id)
-        assert api_.store.metric_names(run_id)
+        api_.store.runs.mark_deleted(run_id)
+        assert api_.store.series.metrics(run_id)
     with Store.open(tmp_path) as store:
-        assert store.metric_names(run_id) == []
+        assert store.series.metrics(run_id) == []
         assert not (tmp_path / "replica" / f"{run_id}-1").exists()
-        assert store.metric_names(other)
+        assert store.series.metrics(other)
         with pytest.raises(Conflict, match="was deleted"):
-            store.set_run_archived(run_id, False)
+            store.runs.set_archived(run_id, False)
     assert check(tmp_path) == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lehr.store import Store
-from lehr.store.replica import Gap
+from lehr.store.streams.replica import Gap
 from lehr_testing.stores import fresh_store, metrics, new_attempt, run_spec
 
 
@@ -58,7 +58,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def append(store: Store, recorder: Recorder, attempt: str, name: str, data: bytes) -> None:
-    offset = store.stream_sizes(attempt).get(name, 0)
+    offset = store.streams.sizes(attempt).get(name, 0)
     answer = store._appender.append(attempt, name, offset, data)
     answer.add_done_callback(lambda _: recorder.calls.append(("answer", f"{attempt}/{name}")))
     answer.result()
@@ -140,9 +140,9 @@ def test_a_flush_that_fails_is_no_answer(recorded, monkeypatch) -> None:
         patch.setattr(os, "fdatasync", refuse)
         with pytest.raises(StoreUnavailable, match="Input/output error"):
             append(store, recorder, attempt, "rank-0.log", b"one\n")
-    assert store.stream_sizes(attempt) == {}
+    assert store.streams.sizes(attempt) == {}
     append(store, recorder, attempt, "rank-0.log", b"one\n")
-    assert store.stream_sizes(attempt) == {"rank-0.log": 4}
+    assert store.streams.sizes(attempt) == {"rank-0.log": 4}
 
 
 def test_a_gap_is_flushed_with_its_folder(recorded) -> None:
@@ -170,11 +170,11 @@ def test_commits_are_flushed_but_for_those_that_a_power_cut_may_take(recorded) -
     raw = store.db._raw
     attempt = new_attempt(store)
     raw.set_trace_callback(note)
-    store.create_run(run_spec("another"))
+    store.runs.create(run_spec("another"))
     assert levels == [FULL]
-    store.heartbeat(attempt.id, step=1)
+    store.attempts.heartbeat(attempt.id, step=1)
     assert levels == [FULL, NORMAL]
-    store.update_attempt(attempt.id, exited_at=1.0)
+    store.attempts.update(attempt.id, exited_at=1.0)
     assert levels == [FULL, NORMAL, FULL]
     raw.set_trace_callback(None)
     assert store._index_writer.execute("PRAGMA synchronous").fetchone()[0] == FULL

@@ -20,15 +20,15 @@ def evaluated(step, digest=None):
 
 def test_a_run_without_records_has_no_known_set(store):
     attempt = new_attempt(store)
-    assert store.held_out([attempt.run_id, "nobody"]) == {attempt.run_id: None, "nobody": None}
+    assert store.events.held_out([attempt.run_id, "nobody"]) == {attempt.run_id: None, "nobody": None}
     say(store, attempt.id, line("started", attempt=1), metrics(1, train_loss=1.0), evaluated(1))
-    assert store.held_out([attempt.run_id]) == {attempt.run_id: None}
+    assert store.events.held_out([attempt.run_id]) == {attempt.run_id: None}
 
 
 def test_the_start_tells_it_before_the_first_evaluation(store):
     attempt = new_attempt(store)
     say(store, attempt.id, line("started", attempt=1, validation_digest="a1"))
-    assert store.held_out([attempt.run_id]) == {attempt.run_id: "a1"}
+    assert store.events.held_out([attempt.run_id]) == {attempt.run_id: "a1"}
 
 
 def test_the_newest_record_of_the_newest_attempt_counts(store):
@@ -39,4 +39,4 @@ def test_the_newest_record_of_the_newest_attempt_counts(store):
     say(store, second.id, line("checkpoint", step=5, path="p", size_bytes=1, digest="d"))
     # Late bytes of the older attempt.
     say(store, first.id, evaluated(6, "a1"))
-    assert store.held_out([first.run_id]) == {first.run_id: "b2"}
+    assert store.events.held_out([first.run_id]) == {first.run_id: "b2"}

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.store import Store, backup, integrity, reindex
-from lehr.store.indexer import Indexer
+from lehr.store import Store
+from lehr.store.maintenance import backup, integrity
+from lehr.store.streams import reindex
+from lehr.store.streams.indexer import Indexer
 from lehr_testing import hostile
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
@@ -38,19 +40,19 @@ def with_neighbour(home: Path) -> tuple[Store, str, str]:
 def stays_usable(home: Path, healthy: str, odd: str) -> None:
     """The home opens, its check finds no error, its index can be made again, and all is as it was."""
     with Store.open(home) as store:
-        assert store.series(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
-        before = picture(store, healthy), store.streams(odd)
-        store.apply_events(odd)
+        assert store.series.read(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
+        before = picture(store, healthy), store.streams.of_attempt(odd)
+        store.event_applier.apply(odd)
         more = metrics(1_000, other_metric=1.0)
         say(store, odd, more)
-        assert store.series(odd.rpartition("-")[0], "other/metric").y == [1.0]
-        before = (*before[:1], store.streams(odd))
+        assert store.series.read(odd.rpartition("-")[0], "other/metric").y == [1.0]
+        before = (*before[:1], store.streams.of_attempt(odd))
     assert [found for found in integrity.check(home) if found.level == "error"] == []
     backup.rebuild(home)
     with Store.open(home) as store:
         assert same(picture(store, healthy), before[0])
-        assert store.streams(odd) == before[1]
-        assert store.gaps(odd) == []
+        assert store.streams.of_attempt(odd) == before[1]
+        assert store.streams.gaps(odd) == []
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)
@@ -58,12 +60,12 @@ def test_no_field_of_any_record_stops_the_store(tmp_path: Path, kind: str) -> No
     store, healthy, odd = with_neighbour(tmp_path / "home")
     with store:
         for what, text in hostile.lines(kind):
-            before = store.stream_sizes(odd).get("events.jsonl", 0)
+            before = store.streams.sizes(odd).get("events.jsonl", 0)
             assert say(store, odd, text) == before + len(text), what
-        store.apply_events(odd)
-        store.records(odd.rpartition("-")[0])
-        store.metric_names(odd.rpartition("-")[0])
-        assert store.streams(odd)[0].malformed > 0
+        store.event_applier.apply(odd)
+        store.events.records(odd.rpartition("-")[0])
+        store.series.metrics(odd.rpartition("-")[0])
+        assert store.streams.of_attempt(odd)[0].malformed > 0
     stays_usable(tmp_path / "home", healthy, odd)
 
 
@@ -102,7 +104,7 @@ def test_a_checkpoint_of_an_attempt_with_5000_digits_has_no_parent(tmp_path: Pat
     with store:
         say(store, odd, line("resumed", step=7, checkpoint=path))
         say(store, odd, line("checkpoint_removed", step=7, path=path))
-        assert store.apply_events(odd) == []
+        assert store.event_applier.apply(odd) == []
     stays_usable(tmp_path / "home", healthy, odd)
 
 
@@ -129,9 +131,9 @@ def test_a_line_at_which_the_index_fails_is_malformed_and_the_others_count(
     store, healthy, odd = with_neighbour(tmp_path / "home")
     with store, caplog.at_level(logging.ERROR):
         say(store, odd, metrics(1, train_loss=3.0), line("odd"), metrics(2, train_loss=2.0))
-        assert store.series(odd.rpartition("-")[0], "train/loss").y == [3.0, 2.0]
-        assert [stream.malformed for stream in store.streams(odd)] == [1]
-        assert [record.kind for _, record in store.records(odd.rpartition("-")[0])] == []
+        assert store.series.read(odd.rpartition("-")[0], "train/loss").y == [3.0, 2.0]
+        assert [stream.malformed for stream in store.streams.of_attempt(odd)] == [1]
+        assert [record.kind for _, record in store.events.records(odd.rpartition("-")[0])] == []
         [told] = [one for one in caplog.records if "cannot be indexed" in one.message]
         assert odd in told.message
     stays_usable(tmp_path / "home", healthy, odd)
@@ -155,19 +157,19 @@ def test_a_stream_that_cannot_be_indexed_at_start_is_skipped_and_the_others_go_o
     with monkeypatch.context() as patch:
         patch.setattr(Indexer, "advance", fail)
         with Store.open(home) as store:
-            assert store.series(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
-            [gap] = store.gaps(odd)
+            assert store.series.read(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
+            [gap] = store.streams.gaps(odd)
             size = (home / "replica" / odd / "events.jsonl").stat().st_size
             assert (gap.name, gap.offset, gap.expected) == ("events.jsonl", 0, size)
             assert "_Odd" in gap.cause
             assert f"{odd}/events.jsonl cannot be indexed" in caplog.text
             # Its sender goes on where it was.
-            assert store.stream_sizes(odd) == {"events.jsonl": size}
+            assert store.streams.sizes(odd) == {"events.jsonl": size}
         with Store.open(home):
             pass
     backup.rebuild(home)
     with Store.open(home) as store:
-        assert store.series(odd.rpartition("-")[0], "train/loss").y == [3.0]
+        assert store.series.read(odd.rpartition("-")[0], "train/loss").y == [3.0]
 
 
 def test_a_stream_that_cannot_be_read_at_start_is_skipped(
@@ -189,8 +191,8 @@ def test_a_stream_that_cannot_be_read_at_start_is_skipped(
     with monkeypatch.context() as patch:
         patch.setattr(reindex.Replica, "read", broken)
         with Store.open(home) as store:
-            assert [gap.expected for gap in store.gaps(odd)] == [len(HEALTHY)]
-            assert store.series(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
+            assert [gap.expected for gap in store.streams.gaps(odd)] == [len(HEALTHY)]
+            assert store.series.read(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
 
 
 def test_a_record_that_an_older_version_took_has_no_consequence(tmp_path: Path) -> None:
@@ -208,6 +210,6 @@ def test_a_record_that_an_older_version_took_has_no_consequence(tmp_path: Path) 
             .fetchone()[0]
             .encode()
         )
-        assert store.apply_events(odd) == []
+        assert store.event_applier.apply(odd) == []
         say(store, odd, line("started"))
-        assert [one.kind for one in store.apply_events(odd)] == ["running"]
+        assert [one.kind for one in store.event_applier.apply(odd)] == ["running"]

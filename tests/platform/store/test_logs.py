@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.errors import NotFound, UserError
-from lehr.store import Store, logs
+from lehr.store import Store
+from lehr.store.streams import log_text as logs
 from lehr_testing.stores import fresh_store, new_attempt, next_attempt, say
 
 TEXT = st.text(st.sampled_from("aß€😀\n\r x"), max_size=200)
@@ -94,7 +95,7 @@ def test_a_growing_log_is_followed_without_cutting_a_character(store: Store) -> 
     shown, offset = "", 0
     for byte in data:
         say(store, attempt.id, bytes([byte]), name="rank-0.log")
-        chunk = store.read_log(attempt.id, "rank-0.log", offset)
+        chunk = store.logs.read(attempt.id, "rank-0.log", offset)
         assert not chunk.ended
         shown, offset = shown + chunk.text, chunk.next_offset
     assert (shown, offset) == (data.decode(), len(data))
@@ -103,21 +104,21 @@ def test_a_growing_log_is_followed_without_cutting_a_character(store: Store) -> 
 def test_a_closed_attempts_torn_character_is_shown_as_such(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, "ab€".encode()[:-1], name="rank-0.log")
-    assert store.read_log(attempt.id, "rank-0.log").text == "ab"
-    store.close_attempt(attempt.id)
-    chunk = store.read_log(attempt.id, "rank-0.log")
+    assert store.logs.read(attempt.id, "rank-0.log").text == "ab"
+    store.attempts.close(attempt.id)
+    chunk = store.logs.read(attempt.id, "rank-0.log")
     assert (chunk.text, chunk.ended, chunk.next_offset) == ("ab�", True, 4)
 
 
 def test_tail_and_search_of_a_stored_log(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, b"".join(b"line %d\n" % n for n in range(1000)), name="rank-0.log")
-    assert store.tail_lines(attempt.id, "rank-0.log", 2).text == "line 998\nline 999\n"
-    assert store.tail_lines(attempt.id, "rank-0.log", 0).text == ""
-    found = store.search_log(attempt.id, "rank-0.log", "LINE 99")
+    assert store.logs.tail(attempt.id, "rank-0.log", 2).text == "line 998\nline 999\n"
+    assert store.logs.tail(attempt.id, "rank-0.log", 0).text == ""
+    found = store.logs.search(attempt.id, "rank-0.log", "LINE 99")
     assert [match.text for match in found] == ["line 99", *[f"line {n}" for n in range(990, 1000)]]
     at = found[-1].offset
-    assert store.read_log(attempt.id, "rank-0.log", at).text == "line 999\n"
+    assert store.logs.read(attempt.id, "rank-0.log", at).text == "line 999\n"
 
 
 def test_logs_are_listed_by_attempt_and_rank(store: Store) -> None:
@@ -126,7 +127,7 @@ def test_logs_are_listed_by_attempt_and_rank(store: Store) -> None:
         say(store, first.id, b"x\n", name=name)
     second = next_attempt(store, first.run_id)
     say(store, second.id, b"x\n", name="rank-0.log")
-    assert [(log.attempt, log.name) for log in store.log_streams(first.run_id)] == [
+    assert [(log.attempt, log.name) for log in store.logs.of_run(first.run_id)] == [
         (2, "rank-0.log"),
         (1, "rank-2.log"),
         (1, "rank-10.log"),
@@ -137,24 +138,24 @@ def test_logs_are_listed_by_attempt_and_rank(store: Store) -> None:
 def test_an_unknown_stream_names_a_near_one(store: Store) -> None:
     attempt = new_attempt(store)
     with pytest.raises(NotFound, match="none yet"):
-        store.read_log(attempt.id, "rank-0.log")
+        store.logs.read(attempt.id, "rank-0.log")
     say(store, attempt.id, b"x\n", name="rank-0.log")
     with pytest.raises(NotFound, match=r"Did you mean rank-0\.log"):
-        store.read_log(attempt.id, "rank-o.log")
+        store.logs.read(attempt.id, "rank-o.log")
 
 
 def test_bad_ranges_are_named(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, b"x\n", name="rank-0.log")
     with pytest.raises(UserError, match="offset -1"):
-        store.read_log(attempt.id, "rank-0.log", -1)
+        store.logs.read(attempt.id, "rank-0.log", -1)
     with pytest.raises(UserError, match="limit 0"):
-        store.read_log(attempt.id, "rank-0.log", 0, 0)
+        store.logs.read(attempt.id, "rank-0.log", 0, 0)
     with pytest.raises(UserError, match="tail is -3"):
-        store.tail_lines(attempt.id, "rank-0.log", -3)
+        store.logs.tail(attempt.id, "rank-0.log", -3)
     with pytest.raises(UserError, match="is empty"):
-        store.search_log(attempt.id, "rank-0.log", "")
-    beyond = store.read_log(attempt.id, "rank-0.log", 99)
+        store.logs.search(attempt.id, "rank-0.log", "")
+    beyond = store.logs.read(attempt.id, "rank-0.log", 99)
     assert (beyond.text, beyond.next_offset) == ("", 99)
 
 
@@ -163,7 +164,7 @@ def test_two_attempts_of_one_run_have_their_own_logs(store: Store) -> None:
     say(store, first.id, b"first\n", name="rank-0.log")
     second = next_attempt(store, first.run_id)
     with pytest.raises(NotFound):
-        store.read_log(second.id, "rank-0.log")
+        store.logs.read(second.id, "rank-0.log")
     say(store, second.id, b"second\n", name="rank-0.log")
-    assert store.read_log(first.id, "rank-0.log").text == "first\n"
-    assert store.read_log(second.id, "rank-0.log").text == "second\n"
+    assert store.logs.read(first.id, "rank-0.log").text == "first\n"
+    assert store.logs.read(second.id, "rank-0.log").text == "second\n"

@@ -16,10 +16,11 @@ from sqlmodel import SQLModel
 
 from lehr.control.lifecycle import Desired
 from lehr.errors import HomeUnusable, InternalError
-from lehr.store import Store, migrate, tables
+from lehr.store import Store, tables
+from lehr.store.maintenance import migrate
 from lehr.store.changes import Changes
 from lehr.store.database import Database, _engine
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing.stores import begin, fresh_store, run_spec
 
 assert tables
@@ -50,13 +51,13 @@ def older_file(path: Path, target: str) -> None:
 def test_an_older_file_keeps_its_rows(tmp_path: Path, revision: str) -> None:
     older_file(tmp_path / "lehr.db", revision)
     with Store.open(tmp_path) as store:
-        run = store.find_run("old")
+        run = store.runs.find("old")
         assert (run.id, run.submitted_by, run.created_at) == ("oldrun22", "ada", 1.5)
         assert run_spec("old").model_validate(run.spec) == run_spec("old")
-        store.set_desired(run.id, Desired.PAUSE, actor="ada")
-        store.set_desired(run.id, Desired.RUN, actor="ada")
+        store.requests.set_desired(run.id, Desired.PAUSE, actor="ada")
+        store.requests.set_desired(run.id, Desired.RUN, actor="ada")
         assert begin(store, run.id).number == 1
-        assert len(store.requests(run.id)) == 2
+        assert len(store.requests.of_run(run.id)) == 2
     assert check(tmp_path) == []
     kept = [path.name for path in tmp_path.glob("lehr.db.before-*")]
     assert kept == (
@@ -82,7 +83,7 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
 
 def test_the_migrations_make_the_tables_that_the_code_has(tmp_path: Path) -> None:
     with fresh_store(tmp_path) as store:
-        assert store.list_runs().total == 0
+        assert store.runs.page().total == 0
     engine = create_engine(f"sqlite:///{tmp_path / 'lehr.db'}")
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})

@@ -27,15 +27,15 @@ def store(tmp_path):
 
 def fails(store: Store, run: str, node: str, reason: str = "gpu_busy") -> None:
     """One attempt of a waiting run on a node, which ends by that reason; the run waits again."""
-    attempt = store.begin_attempt(
+    attempt = store.transitions.begin_attempt(
         run,
         placement=[{"node": node, "gpus": [0]}],
         resume_from=None,
         token_sha256="0" * 64,
     )
     assert attempt is not None
-    store.update_attempt(attempt.id, exit={"reason": reason, "code": None}, exited_at=store.clock())
-    store.transition(
+    store.attempts.update(attempt.id, exit={"reason": reason, "code": None}, exited_at=store.clock())
+    store.transitions.apply(
         run,
         old=RunState.STARTING,
         new=RunState.QUEUED,
@@ -46,7 +46,7 @@ def fails(store: Store, run: str, node: str, reason: str = "gpu_busy") -> None:
 
 
 def test_two_faults_in_a_row_are_noted_once_and_a_new_server_knows_of_them(store):
-    run = store.create_run(run_spec("unlucky")).id
+    run = store.runs.create(run_spec("unlucky")).id
     told = []
     store.subscribe(told.append)
     for _ in range(2):
@@ -54,32 +54,32 @@ def test_two_faults_in_a_row_are_noted_once_and_a_new_server_knows_of_them(store
     keeper = NodeController(store)
     keeper.tick(["n1", "n2"])
     why = f"it failed 2 attempts in a row: {run}-1 (gpu_busy), {run}-2 (gpu_busy)"
-    assert excluded(store.node_notes()) == {"n1": why}
+    assert excluded(store.nodes.notes()) == {"n1": why}
     assert any(change.kind == "cluster" for change in told)
     NodeController(store).tick(["n1", "n2"])
-    [note] = store.node_notes().values()
+    [note] = store.nodes.notes().values()
     assert (note.kind, note.actor) == ("excluded", "dispatcher")
 
 
 def test_a_readmitted_node_is_forgiven_also_by_the_run_that_it_failed(store):
-    run = store.create_run(run_spec("unlucky")).id
+    run = store.runs.create(run_spec("unlucky")).id
     for _ in range(2):
         fails(store, run, "n1")
-    assert excluded_nodes(store, store.run(run)) == {"n1"}
+    assert excluded_nodes(store, store.runs.get(run)) == {"n1"}
     keeper = NodeController(store)
     keeper.tick(["n1"])  # The only node there is: it stays.
-    assert excluded(store.node_notes()) == {}
-    store.note_node("n1", "readmitted", "by hand", actor="user")
-    assert excluded_nodes(store, store.run(run)) == frozenset()
+    assert excluded(store.nodes.notes()) == {}
+    store.nodes.note("n1", "readmitted", "by hand", actor="user")
+    assert excluded_nodes(store, store.runs.get(run)) == frozenset()
     keeper.note_end()
     keeper.tick(["n1", "n2"])
-    assert excluded(store.node_notes()) == {}
-    first = readmitted(store.node_notes())["n1"]
-    store.note_node("n1", "readmitted", "again", actor="user")
-    assert readmitted(store.node_notes())["n1"] > first
+    assert excluded(store.nodes.notes()) == {}
+    first = readmitted(store.nodes.notes())["n1"]
+    store.nodes.note("n1", "readmitted", "again", actor="user")
+    assert readmitted(store.nodes.notes())["n1"] > first
 
 
 def test_a_node_is_excluded_once(store):
-    assert store.note_node("n1", "excluded", "its fans", actor="user")
-    assert not store.note_node("n1", "excluded", "another word", actor="user")
-    assert store.node_notes()["n1"].message == "its fans"
+    assert store.nodes.note("n1", "excluded", "its fans", actor="user")
+    assert not store.nodes.note("n1", "excluded", "another word", actor="user")
+    assert store.nodes.notes()["n1"].message == "its fans"

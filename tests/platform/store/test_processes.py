@@ -12,7 +12,7 @@ import pytest
 
 from lehr.errors import StoreUnavailable
 from lehr.store import Store
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing.paths import TESTING
 from lehr_testing.store_writer import source
 from lehr_testing.stores import (
@@ -64,13 +64,13 @@ def test_kill_9_in_mid_append_loses_no_acknowledged_byte(
         acknowledged = max([acknowledged, *(int(text) for text in whole)])
         assert process.returncode == -9
     with Store.open(home) as store:
-        size = store.stream_sizes(attempt.id)[name]
+        size = store.streams.sizes(attempt.id)[name]
         assert size >= acknowledged > 0
         file = (home / "replica" / attempt.id / name).read_bytes()
         assert file[:size] == source(name, size)
         if name == "events.jsonl":
             steps = file[:size].count(b"\n")
-            series = store.series(attempt.run_id, "train/loss", exact=True)
+            series = store.series.read(attempt.run_id, "train/loss", exact=True)
             assert series.step == list(range(1, steps + 1))
             assert series.y == [step + 0.25 for step in range(1, steps + 1)]
         found = picture(store, attempt.run_id)
@@ -93,12 +93,12 @@ def test_a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_there(tmp_p
     acknowledged = int(offsets[-1])
     assert acknowledged >= 50_000
     with Store.open(home) as store:
-        size = store.stream_sizes(attempt.id)["rank-0.log"]
+        size = store.streams.sizes(attempt.id)["rank-0.log"]
         assert size >= acknowledged
-        assert store.read_stream(attempt.id, "rank-0.log", 0, size) == source("rank-0.log", size)
+        assert store.streams.read(attempt.id, "rank-0.log", 0, size) == source("rank-0.log", size)
         # With room again, it goes on from there.
         more = source("rank-0.log", size + 1000)[size:]
-        assert store.append_stream(attempt.id, "rank-0.log", size, more) == size + 1000
+        assert store.streams.append(attempt.id, "rank-0.log", size, more) == size + 1000
     assert [finding for finding in check(home) if finding.level == "error"] == []
 
 
@@ -106,7 +106,7 @@ def test_after_a_refused_write_the_same_process_goes_on(tmp_path: Path) -> None:
     """One stream's file cannot be written; others are not held up, and it goes on later."""
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
-        other = begin(store, store.create_run(run_spec("b")).id)
+        other = begin(store, store.runs.create(run_spec("b")).id)
         say(store, attempt.id, metrics(1, train_loss=1.0))
         file = store.home / "replica" / attempt.id / "events.jsonl"
         # A folder in its place: even root cannot write that.
@@ -127,22 +127,22 @@ def test_after_a_refused_write_the_same_process_goes_on(tmp_path: Path) -> None:
         file.rmdir()
         file.with_name("aside").rename(file)
         say(store, attempt.id, metrics(2, train_loss=2.0))
-        assert store.series(attempt.run_id, "train/loss").y == [1.0, 2.0]
+        assert store.series.read(attempt.run_id, "train/loss").y == [1.0, 2.0]
 
 
 def test_a_locked_index_is_said_and_the_append_may_be_repeated(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         say(store, attempt.id, metrics(1, train_loss=1.0))
-        offset = store.stream_sizes(attempt.id)["events.jsonl"]
+        offset = store.streams.sizes(attempt.id)["events.jsonl"]
         store._index_writer.execute("PRAGMA busy_timeout=50")
         other = sqlite3.connect(store.home / "streams.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         data = metrics(2, train_loss=2.0)
         with pytest.raises(StoreUnavailable, match="locked"):
-            store.append_stream(attempt.id, "events.jsonl", offset, data)
-        assert store.stream_sizes(attempt.id)["events.jsonl"] == offset
+            store.streams.append(attempt.id, "events.jsonl", offset, data)
+        assert store.streams.sizes(attempt.id)["events.jsonl"] == offset
         other.execute("ROLLBACK")
         other.close()
-        store.append_stream(attempt.id, "events.jsonl", offset, data)
-        assert store.series(attempt.run_id, "train/loss").y == [1.0, 2.0]
+        store.streams.append(attempt.id, "events.jsonl", offset, data)
+        assert store.series.read(attempt.run_id, "train/loss").y == [1.0, 2.0]

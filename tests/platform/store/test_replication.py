@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lehr.errors import NotFound, OffsetMismatch, StoreUnavailable, UserError
-from lehr.store import Change, Store, compaction, index, indexer
+from lehr.store import Change, Store
+from lehr.store.streams import compaction, index, indexer
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,
@@ -49,21 +50,21 @@ def replica(store: Store, attempt_id: str, name: str = "events.jsonl") -> bytes:
 
 def test_bytes_come_back_as_they_were_sent(store: Store) -> None:
     attempt = new_attempt(store)
-    assert store.append_stream(attempt.id, "rank-0.log", 0, b"\xff\x00abc") == 5
-    assert store.append_stream(attempt.id, "rank-0.log", 5, b"def") == 8
-    assert store.read_stream(attempt.id, "rank-0.log") == b"\xff\x00abcdef"
-    assert store.read_stream(attempt.id, "rank-0.log", 3, 2) == b"bc"
-    assert store.read_stream(attempt.id, "rank-0.log", 8) == b""
+    assert store.streams.append(attempt.id, "rank-0.log", 0, b"\xff\x00abc") == 5
+    assert store.streams.append(attempt.id, "rank-0.log", 5, b"def") == 8
+    assert store.streams.read(attempt.id, "rank-0.log") == b"\xff\x00abcdef"
+    assert store.streams.read(attempt.id, "rank-0.log", 3, 2) == b"bc"
+    assert store.streams.read(attempt.id, "rank-0.log", 8) == b""
     assert replica(store, attempt.id, "rank-0.log") == b"\xff\x00abcdef"
-    assert store.stream_sizes(attempt.id) == {"rank-0.log": 8}
+    assert store.streams.sizes(attempt.id) == {"rank-0.log": 8}
 
 
 @pytest.mark.parametrize("offset", [0, 3, 7, 100])
 def test_another_offset_is_answered_with_the_right_one(store: Store, offset: int) -> None:
     attempt = new_attempt(store)
-    store.append_stream(attempt.id, "rank-0.log", 0, b"12345")
+    store.streams.append(attempt.id, "rank-0.log", 0, b"12345")
     with pytest.raises(OffsetMismatch) as told:
-        store.append_stream(attempt.id, "rank-0.log", offset, b"12345")
+        store.streams.append(attempt.id, "rank-0.log", offset, b"12345")
     assert told.value.expected == 5
     assert replica(store, attempt.id, "rank-0.log") == b"12345"
 
@@ -72,11 +73,11 @@ def test_a_torn_line_waits_for_its_other_part(store: Store) -> None:
     attempt = new_attempt(store)
     whole = metrics(1, train_loss=5.0) + metrics(2, train_loss=4.0)
     say(store, attempt.id, whole[:-10])
-    assert store.series(attempt.run_id, "train/loss").y == [5.0]
+    assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
     say(store, attempt.id, whole[-10:-1])
-    assert store.series(attempt.run_id, "train/loss").y == [5.0]
+    assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
     say(store, attempt.id, whole[-1:])
-    assert store.series(attempt.run_id, "train/loss").y == [5.0, 4.0]
+    assert store.series.read(attempt.run_id, "train/loss").y == [5.0, 4.0]
 
 
 MALFORMED = [
@@ -105,19 +106,19 @@ MALFORMED = [
 def test_a_malformed_line_is_stored_counted_and_skipped(store: Store, bad: bytes) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, metrics(1, train_loss=5.0), bad, metrics(2, train_loss=4.0))
-    assert store.series(attempt.run_id, "train/loss").y == [5.0, 4.0]
-    (stream,) = store.streams(attempt.id)
+    assert store.series.read(attempt.run_id, "train/loss").y == [5.0, 4.0]
+    (stream,) = store.streams.of_attempt(attempt.id)
     assert stream.malformed == 1
     assert bad in replica(store, attempt.id)
-    assert store.records(attempt.run_id) == []
+    assert store.events.records(attempt.run_id) == []
 
 
 def test_the_good_values_of_a_damaged_record_count(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, metrics(1, train_loss=5.0, train_lr=None), metrics(2, train_loss=4))
-    assert store.series(attempt.run_id, "train/loss").y == [5.0, 4.0]
-    assert [info.name for info in store.metric_names(attempt.run_id)] == ["train/loss"]
-    assert store.streams(attempt.id)[0].malformed == 1
+    assert store.series.read(attempt.run_id, "train/loss").y == [5.0, 4.0]
+    assert [info.name for info in store.series.metrics(attempt.run_id)] == ["train/loss"]
+    assert store.streams.of_attempt(attempt.id)[0].malformed == 1
 
 
 def test_a_line_without_end_is_skipped_unread(
@@ -128,15 +129,15 @@ def test_a_line_without_end_is_skipped_unread(
     for _ in range(5):
         say(store, attempt.id, b"x" * 300)
     say(store, attempt.id, b"\n" + metrics(1, train_loss=5.0))
-    assert store.streams(attempt.id)[0].malformed == 1
-    assert store.series(attempt.run_id, "train/loss").y == [5.0]
+    assert store.streams.of_attempt(attempt.id)[0].malformed == 1
+    assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
 
 
 def test_kinds_of_a_newer_trainer_are_kept_and_skipped(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, line("hologram", 1.0, shape="cat"), line("started", 2.0, news="yes"))
-    assert [type(record) for _, record in store.records(attempt.run_id)] == [Started]
-    assert store.streams(attempt.id)[0].malformed == 0
+    assert [type(record) for _, record in store.events.records(attempt.run_id)] == [Started]
+    assert store.streams.of_attempt(attempt.id)[0].malformed == 0
 
 
 def test_records_come_by_attempt_and_order_and_may_be_skipped(store: Store) -> None:
@@ -145,9 +146,9 @@ def test_records_come_by_attempt_and_order_and_may_be_skipped(store: Store) -> N
     second = next_attempt(store, first.run_id)
     say(store, second.id, line("started", 9.0))
     say(store, first.id, line("stopping", 3.0, step=3, reason="signal"))
-    kinds = [(attempt, record.kind) for attempt, record in store.records(first.run_id)]
+    kinds = [(attempt, record.kind) for attempt, record in store.events.records(first.run_id)]
     assert kinds == [(1, "started"), (1, "notice"), (1, "stopping"), (2, "started")]
-    some = store.records(first.run_id, ["started", "stopping"], after={1: 1})
+    some = store.events.records(first.run_id, ["started", "stopping"], after={1: 1})
     assert [(attempt, record.kind) for attempt, record in some] == [(1, "stopping"), (2, "started")]
 
 
@@ -159,9 +160,9 @@ def test_an_evaluation_is_both_a_record_and_points(store: Store) -> None:
         metrics(10, time=1.0, train_loss=5.0),
         line("evaluation", 2.0, step=10, tokens=1000, values={"val/loss": "NaN"}),
     )
-    (found,) = store.records(attempt.run_id)
+    (found,) = store.events.records(attempt.run_id)
     assert isinstance(found.record, Evaluation)
-    series = store.series(attempt.run_id, "val/loss", x_axis="tokens")
+    series = store.series.read(attempt.run_id, "val/loss", x_axis="tokens")
     assert (series.x, series.nonfinite) == ([1000.0], [10])
 
 
@@ -172,15 +173,15 @@ def test_an_evaluation_is_both_a_record_and_points(store: Store) -> None:
 def test_a_name_that_leads_elsewhere_is_refused(store: Store, name: str) -> None:
     attempt = new_attempt(store)
     with pytest.raises(UserError, match="not a stream's name"):
-        store.append_stream(attempt.id, name, 0, b"x")
+        store.streams.append(attempt.id, name, 0, b"x")
     with pytest.raises(UserError):
-        store.read_stream(attempt.id, name)
+        store.streams.read(attempt.id, name)
 
 
 @pytest.mark.parametrize("attempt_id", ["nosuchid-1", "../../etc", "x", "", "nosuchid-0"])
 def test_an_attempt_that_does_not_exist_has_no_streams(store: Store, attempt_id: str) -> None:
     with pytest.raises(NotFound):
-        store.append_stream(attempt_id, "events.jsonl", 0, b"x")
+        store.streams.append(attempt_id, "events.jsonl", 0, b"x")
     assert list((store.home / "replica").iterdir()) == []
 
 
@@ -191,7 +192,7 @@ def test_a_replica_file_that_is_a_link_is_not_followed(store: Store, tmp_path: P
     (tmp_path / "secret").write_bytes(b"secret")
     (folder / "rank-0.log").symlink_to(tmp_path / "secret")
     with pytest.raises(StoreUnavailable):
-        store.append_stream(attempt.id, "rank-0.log", 0, b"x")
+        store.streams.append(attempt.id, "rank-0.log", 0, b"x")
     assert (tmp_path / "secret").read_bytes() == b"secret"
 
 
@@ -202,16 +203,16 @@ def test_a_log_past_its_cap_is_confirmed_but_not_kept(tmp_path: Path) -> None:
         assert say(store, attempt.id, b"90abc", name="rank-0.log") == 13
         assert say(store, attempt.id, b"more", name="rank-0.log") == 17
         assert replica(store, attempt.id, "rank-0.log") == b"1234567890"
-        (log,) = store.log_streams(attempt.run_id)
+        (log,) = store.logs.of_run(attempt.run_id)
         assert (log.size_bytes, log.cut) == (10, True)
-        assert "cut after 10 bytes" in store.read_log(attempt.id, "rank-0.log").text
+        assert "cut after 10 bytes" in store.logs.read(attempt.id, "rank-0.log").text
         # Events are never cut.
         events = b"".join(metrics(step, train_loss=1.0) for step in range(1, 20))
         say(store, attempt.id, events)
         assert replica(store, attempt.id) == events
         home = crashed_copy(store, tmp_path / "copy")
     with Store.open(home, log_cap_bytes=10) as again:
-        assert again.stream_sizes(attempt.id)["rank-0.log"] == 17
+        assert again.streams.sizes(attempt.id)["rank-0.log"] == 17
 
 
 def test_subscribers_hear_after_the_bytes_can_be_read(store: Store) -> None:
@@ -220,9 +221,9 @@ def test_subscribers_hear_after_the_bytes_can_be_read(store: Store) -> None:
 
     def listen(change: Change) -> None:
         if change.kind == "metrics":
-            heard.append((change, store.series(change.id, "train/loss").y))
+            heard.append((change, store.series.read(change.id, "train/loss").y))
         elif change.kind == "log":
-            heard.append((change, store.read_stream(f"{change.id}-1", change.name or "")))
+            heard.append((change, store.streams.read(f"{change.id}-1", change.name or "")))
 
     def broken(_: Change) -> None:
         raise ValueError("a listener's own fault")
@@ -241,7 +242,7 @@ def test_subscribers_hear_after_the_bytes_can_be_read(store: Store) -> None:
 
 
 def test_many_senders_at_once_lose_nothing(store: Store) -> None:
-    run_ids = [store.create_run(run_spec(f"r{n}")).id for n in range(8)]
+    run_ids = [store.runs.create(run_spec(f"r{n}")).id for n in range(8)]
     attempts = [begin(store, run_id) for run_id in run_ids]
     failures: list[BaseException] = []
 
@@ -250,10 +251,10 @@ def test_many_senders_at_once_lose_nothing(store: Store) -> None:
             events, log = 0, 0
             for step in range(1, 41):
                 data = metrics(step, train_loss=step / 7)
-                assert store.append_stream(attempt_id, "events.jsonl", events, data) == (
+                assert store.streams.append(attempt_id, "events.jsonl", events, data) == (
                     events := events + len(data)
                 )
-                log = store.append_stream(attempt_id, "rank-0.log", log, f"{step}\n".encode())
+                log = store.streams.append(attempt_id, "rank-0.log", log, f"{step}\n".encode())
         except BaseException as error:
             failures.append(error)
 
@@ -264,7 +265,7 @@ def test_many_senders_at_once_lose_nothing(store: Store) -> None:
         thread.join()
     assert failures == []
     for attempt in attempts:
-        series = store.series(attempt.run_id, "train/loss", exact=True)
+        series = store.series.read(attempt.run_id, "train/loss", exact=True)
         assert series.y == [step / 7 for step in range(1, 41)]
         assert replica(store, attempt.id, "rank-0.log") == b"".join(
             f"{step}\n".encode() for step in range(1, 41)
@@ -282,7 +283,7 @@ def test_two_senders_of_one_stream_store_each_byte_once(store: Store) -> None:
         offset = 0
         while offset < len(source):
             try:
-                offset = store.append_stream(
+                offset = store.streams.append(
                     attempt.id, "events.jsonl", offset, source[offset : offset + 777]
                 )
             except OffsetMismatch as told:
@@ -294,7 +295,7 @@ def test_two_senders_of_one_stream_store_each_byte_once(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert replica(store, attempt.id) == source
-    assert store.series(attempt.run_id, "train/loss", exact=True).step == list(range(1, 201))
+    assert store.series.read(attempt.run_id, "train/loss", exact=True).step == list(range(1, 201))
 
 
 # ------------------------------------------------------------------ any cuts, retries, crashes
@@ -348,12 +349,12 @@ def test_the_index_is_the_file_whatever_the_cuts_retries_and_crashes(
             size = data.draw(st.integers(1, len(story)))
             chunk = story[offset : offset + size]
             if what == "send":
-                offset = store.append_stream(f"{run_id}-1", "events.jsonl", offset, chunk)
+                offset = store.streams.append(f"{run_id}-1", "events.jsonl", offset, chunk)
             elif what == "again":
                 late = data.draw(st.integers(0, offset))
                 if late != offset:
                     with pytest.raises(OffsetMismatch) as told:
-                        store.append_stream(f"{run_id}-1", "events.jsonl", late, chunk)
+                        store.streams.append(f"{run_id}-1", "events.jsonl", late, chunk)
                     assert told.value.expected == offset
             else:
                 lives += 1
@@ -366,7 +367,7 @@ def test_the_index_is_the_file_whatever_the_cuts_retries_and_crashes(
                     with file.open("ab") as stream:
                         stream.write(chunk)
                 store = Store.open(home)
-                offset = store.stream_sizes(f"{run_id}-1").get("events.jsonl", 0)
+                offset = store.streams.sizes(f"{run_id}-1").get("events.jsonl", 0)
         with store:
             assert replica(store, f"{run_id}-1") == story
             assert same(picture(store, run_id), expected)
@@ -398,7 +399,7 @@ def test_an_index_of_another_version_is_made_again(tmp_path: Path) -> None:
     connection.execute(f"PRAGMA user_version={index.VERSION + 1}")
     connection.close()
     with Store.open(tmp_path / "home") as store:
-        assert store.series(attempt.run_id, "train/loss").y == [5.0]
+        assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
 
 
 def test_an_index_that_is_no_database_is_made_again(tmp_path: Path) -> None:
@@ -407,7 +408,7 @@ def test_an_index_that_is_no_database_is_made_again(tmp_path: Path) -> None:
         say(store, attempt.id, metrics(1, train_loss=5.0))
     (tmp_path / "home" / "streams.db").write_bytes(b"garbage " * 1000)
     with Store.open(tmp_path / "home") as store:
-        assert store.series(attempt.run_id, "train/loss").y == [5.0]
+        assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
 
 
 def test_a_file_that_lost_bytes_is_indexed_again_and_the_gap_noted(tmp_path: Path) -> None:
@@ -421,14 +422,14 @@ def test_a_file_that_lost_bytes_is_indexed_again_and_the_gap_noted(tmp_path: Pat
     file.write_bytes(b"".join(lines)[:-5])
     (home / "replica" / attempt.id / "rank-0.log").unlink()
     with Store.open(home) as store:
-        assert store.series(attempt.run_id, "train/loss").y == [1.0, 2.0]
-        assert [(gap.name, gap.offset, gap.expected) for gap in store.gaps(attempt.id)] == [
+        assert store.series.read(attempt.run_id, "train/loss").y == [1.0, 2.0]
+        assert [(gap.name, gap.offset, gap.expected) for gap in store.streams.gaps(attempt.id)] == [
             ("events.jsonl", len(b"".join(lines)) - 5, len(b"".join(lines))),
             ("rank-0.log", 0, 10),
         ]
         # A sender that is still there sends the rest again.
         say(store, attempt.id, b"".join(lines)[-5:])
-        assert store.series(attempt.run_id, "train/loss").y == [1.0, 2.0, 3.0]
+        assert store.series.read(attempt.run_id, "train/loss").y == [1.0, 2.0, 3.0]
 
 
 def test_nuls_that_a_power_cut_left_are_no_bytes_of_the_stream(tmp_path: Path) -> None:
@@ -441,15 +442,15 @@ def test_nuls_that_a_power_cut_left_are_no_bytes_of_the_stream(tmp_path: Path) -
         stream.write(more[:9] + b"\0" * 5000)
     with Store.open(home) as store:
         assert say(store, attempt.id, more[9:]) == len(metrics(1, train_loss=5.0) + more)
-        assert store.series(attempt.run_id, "train/loss").y == [5.0, 4.0]
-        assert store.streams(attempt.id)[0].malformed == 0
+        assert store.series.read(attempt.run_id, "train/loss").y == [5.0, 4.0]
+        assert store.streams.of_attempt(attempt.id)[0].malformed == 0
 
 
 def test_a_senders_file_that_became_shorter_is_noted(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, metrics(1, train_loss=5.0))
-    store.record_gap(attempt.id, "events.jsonl", 3)
-    (gap,) = store.gaps(attempt.id)
+    store.streams.record_gap(attempt.id, "events.jsonl", 3)
+    (gap,) = store.streams.gaps(attempt.id)
     assert (gap.name, gap.offset, gap.expected) == (
         "events.jsonl",
         3,
@@ -472,9 +473,9 @@ def test_rows_and_blocks_read_the_same(
             say(store, attempt.id, *lines[begin_at : begin_at + at_once])
         # A stray step, into what is sealed by now.
         say(store, attempt.id, metrics(5, train_loss=-1.0))
-        before = store.series(attempt.run_id, "train/loss", exact=True)
+        before = store.series.read(attempt.run_id, "train/loss", exact=True)
         store._appender.call(lambda indexer: indexer.seal_all()).result()
-        after = store.series(attempt.run_id, "train/loss", exact=True)
+        after = store.series.read(attempt.run_id, "train/loss", exact=True)
         with store.index.read() as connection:
             full, loose = connection.execute(
                 # What comes at once is one block, which the idle thread may leave as it is.
@@ -483,7 +484,7 @@ def test_rows_and_blocks_read_the_same(
             ).fetchone()
         assert full >= 3  # Of train/loss, tokens and time each.
         assert loose < 64
-        info = store.metric_names(attempt.run_id)[0]
+        info = store.series.metrics(attempt.run_id)[0]
     expected = {step: step / 3 if step % 50 else float("nan") for step in steps} | {5: -1.0}
     for series in (before, after):
         assert series.step == list(expected)
@@ -499,8 +500,8 @@ def test_the_index_survives_reading_while_it_is_written(store: Store) -> None:
 
     def read() -> None:
         while not done.is_set():
-            if store.metric_names(attempt.run_id):
-                steps = store.series(attempt.run_id, "train/loss", exact=True).step
+            if store.series.metrics(attempt.run_id):
+                steps = store.series.read(attempt.run_id, "train/loss", exact=True).step
                 if steps != list(range(1, len(steps) + 1)):
                     wrong.append(steps)
 
@@ -525,5 +526,5 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 def test_records_are_json_again(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, line("sample", 1.0, step=3, prompt="The meaning", text="ü\n42"))
-    (found,) = store.records(attempt.run_id, ["sample"])
+    (found,) = store.events.records(attempt.run_id, ["sample"])
     assert json.loads(found.record.model_dump_json())["text"] == "ü\n42"

@@ -33,60 +33,60 @@ def sweep_spec(name: str = "grid", rates: list[float] | None = None) -> SweepSpe
 
 def test_what_was_submitted_is_what_is_read(store: Store) -> None:
     spec = run_spec("probe", project="omk", tags=["x", "y"], priority=3)
-    run = store.create_run(spec, actor="ada", provenance={"git": {"commit": "abc"}})
-    again = store.run(run.id)
+    run = store.runs.create(spec, actor="ada", provenance={"git": {"commit": "abc"}})
+    again = store.runs.get(run.id)
     assert type(spec).model_validate(again.spec) == spec
     assert (again.project, again.tags, again.priority) == ("omk", ["x", "y"], 3)
     assert (again.submitted_by, again.provenance) == ("ada", {"git": {"commit": "abc"}})
 
 
 def test_a_run_is_found_by_id_name_or_the_ids_beginning(store: Store) -> None:
-    old = store.create_run(run_spec("probe"))
-    new = store.create_run(run_spec("probe"))
-    assert store.find_run(old.id).id == old.id
-    assert store.find_run("probe").id == new.id
-    assert store.find_run(old.id[:6]).id == old.id
-    named = store.create_run(run_spec(old.id[:5]))
-    assert store.find_run(old.id[:5]).id == named.id, "a whole name comes before a part of an id"
+    old = store.runs.create(run_spec("probe"))
+    new = store.runs.create(run_spec("probe"))
+    assert store.runs.find(old.id).id == old.id
+    assert store.runs.find("probe").id == new.id
+    assert store.runs.find(old.id[:6]).id == old.id
+    named = store.runs.create(run_spec(old.id[:5]))
+    assert store.runs.find(old.id[:5]).id == named.id, "a whole name comes before a part of an id"
 
 
 def test_an_ambiguous_or_unknown_name_names_others(store: Store) -> None:
     with pytest.raises(NotFound, match="There are no runs yet"):
-        store.find_run("probe")
-    runs = [store.create_run(run_spec("probe-fp8")) for _ in range(60)]
+        store.runs.find("probe")
+    runs = [store.runs.create(run_spec("probe-fp8")) for _ in range(60)]
     with pytest.raises(NotFound, match="Did you mean probe-fp8"):
-        store.find_run("probe-fp9")
+        store.runs.find("probe-fp9")
     first = [run.id[0] for run in runs]
     common = max(first, key=first.count)
     assert first.count(common) > 1
     with pytest.raises(NotFound, match="begins the id of several runs"):
-        store.find_run(common)
+        store.runs.find(common)
     with pytest.raises(NotFound):
-        store.find_run("%")
+        store.runs.find("%")
 
 
 def test_pages_hold_every_run_once_newest_first(store: Store) -> None:
-    ids = [store.create_run(run_spec(f"r{n}")).id for n in range(25)]
+    ids = [store.runs.create(run_spec(f"r{n}")).id for n in range(25)]
     seen: list[str] = []
     cursor = None
     while True:
-        page = store.list_runs(limit=10, cursor=cursor)
+        page = store.runs.page(limit=10, cursor=cursor)
         assert page.total == 25 + len(seen) // 10
         seen += [run.id for run in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
-        store.create_run(run_spec("late"))  # It comes before the pages that are still to be read.
+        store.runs.create(run_spec("late"))  # It comes before the pages that are still to be read.
     assert seen == ids[::-1]
 
 
 def test_filters_narrow_the_list(store: Store) -> None:
-    a = store.create_run(run_spec("alpha", project="p1", tags=["big", "100%"]))
-    b = store.create_run(run_spec("beta", project="p2", tags=["small"]))
+    a = store.runs.create(run_spec("alpha", project="p1", tags=["big", "100%"]))
+    b = store.runs.create(run_spec("beta", project="p2", tags=["small"]))
     attempt = new_attempt(store, "gamma")
 
     def names(**filters: object) -> list[str]:
-        return [run.name for run in store.list_runs(**filters).items]  # type: ignore[arg-type]
+        return [run.name for run in store.runs.page(**filters).items]  # type: ignore[arg-type]
 
     assert names(project="p1") == ["alpha"]
     assert names(tag="small") == ["beta"]
@@ -99,8 +99,8 @@ def test_filters_narrow_the_list(store: Store) -> None:
     assert names(search="_") == []
     assert names(search=a.id[2:6].upper()) == ["alpha"]
     assert names(name="beta", project="p2") == ["beta"]
-    assert [run.id for run in store.runs_by_state([RunState.QUEUED])] == [a.id, b.id]
-    assert [run.id for run in store.runs_by_id([a.id, attempt.run_id, "none"])] == [
+    assert [run.id for run in store.runs.by_state([RunState.QUEUED])] == [a.id, b.id]
+    assert [run.id for run in store.runs.by_ids([a.id, attempt.run_id, "none"])] == [
         attempt.run_id,
         a.id,
     ]
@@ -108,16 +108,16 @@ def test_filters_narrow_the_list(store: Store) -> None:
 
 def test_bad_pages_are_named(store: Store) -> None:
     with pytest.raises(UserError, match="limit is 0"):
-        store.list_runs(limit=0)
+        store.runs.page(limit=0)
     with pytest.raises(UserError, match="cursor is 'abc'"):
-        store.list_runs(cursor="abc")
+        store.runs.page(cursor="abc")
 
 
 def test_archived_runs_are_out_of_sight(store: Store) -> None:
-    run = store.create_run(run_spec())
+    run = store.runs.create(run_spec())
     with pytest.raises(Conflict, match="only ended runs"):
-        store.set_run_archived(run.id, archived=True)
-    assert store.transition(
+        store.runs.set_archived(run.id, archived=True)
+    assert store.transitions.apply(
         run.id,
         old=RunState.QUEUED,
         new=RunState.CANCELLED,
@@ -125,27 +125,27 @@ def test_archived_runs_are_out_of_sight(store: Store) -> None:
         cause="cancelled",
         actor="ada",
     )
-    store.set_run_archived(run.id, archived=True)
-    assert store.list_runs().items == []
-    assert [row.id for row in store.list_runs(archived=True).items] == [run.id]
-    assert store.list_runs(archived=None).total == 1
-    assert store.find_run("a").archived
+    store.runs.set_archived(run.id, archived=True)
+    assert store.runs.page().items == []
+    assert [row.id for row in store.runs.page(archived=True).items] == [run.id]
+    assert store.runs.page(archived=None).total == 1
+    assert store.runs.find("a").archived
 
 
 def test_a_sweep_is_recorded_with_all_its_trials(store: Store) -> None:
     spec = sweep_spec()
-    sweep = store.create_sweep(spec, expand(spec), actor="ada", provenance={"host": "n1"})
-    trials = store.trials(sweep.id)
+    sweep = store.sweeps.create(spec, expand(spec), actor="ada", provenance={"host": "n1"})
+    trials = store.sweeps.trials(sweep.id)
     assert [trial.number for trial in trials] == [1, 2, 3]
     assert [trial.parameters["train.optimizer.lr"] for trial in trials] == [1e-4, 1e-3, 1e-2]
-    runs = store.runs_of_sweep(sweep.id)
+    runs = store.sweeps.runs(sweep.id)
     assert [run.id for run in runs] == [trial.run_id for trial in trials]
     assert [run.name for run in runs] == ["grid-1", "grid-2", "grid-3"]
     assert all(run.sweep_id == sweep.id and run.provenance == {"host": "n1"} for run in runs)
-    assert store.find_sweep("grid").id == sweep.id
-    assert store.list_sweeps(tag="lr").items[0].id == sweep.id
-    assert store.list_runs(sweep_id=sweep.id).total == 3
-    assert store.trials_of_runs([runs[1].id, "none"])[runs[1].id].number == 2
+    assert store.sweeps.find("grid").id == sweep.id
+    assert store.sweeps.page(tag="lr").items[0].id == sweep.id
+    assert store.runs.page(sweep_id=sweep.id).total == 3
+    assert store.sweeps.trials_of_runs([runs[1].id, "none"])[runs[1].id].number == 2
 
 
 def test_a_sweep_that_fails_midway_leaves_nothing(store: Store) -> None:
@@ -153,17 +153,17 @@ def test_a_sweep_that_fails_midway_leaves_nothing(store: Store) -> None:
     trials = expand(spec)
     broken = [*trials[:2], ({"train.optimizer.lr": object()}, trials[2][1])]
     with pytest.raises(Exception, match="not JSON serializable"):
-        store.create_sweep(spec, broken)
-    assert (store.list_sweeps().total, store.list_runs().total) == (0, 0)
+        store.sweeps.create(spec, broken)
+    assert (store.sweeps.page().total, store.runs.page().total) == (0, 0)
 
 
 def test_a_move_in_a_sweep_is_told_for_run_and_sweep(store: Store) -> None:
     spec = sweep_spec()
-    sweep = store.create_sweep(spec, expand(spec))
-    run = store.runs_of_sweep(sweep.id)[0]
+    sweep = store.sweeps.create(spec, expand(spec))
+    run = store.sweeps.runs(sweep.id)[0]
     heard: list[Change] = []
     store.subscribe(heard.append)
-    store.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
+    store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
     assert heard == [Change("run", run.id), Change("sweep", sweep.id)]
 
 
@@ -174,38 +174,38 @@ def test_a_transaction_records_all_or_nothing_and_tells_once(store: Store) -> No
     heard: list[Change] = []
     store.subscribe(heard.append)
     with store.transaction():
-        run = store.create_run(run_spec())
-        assert store.run(run.id).id == run.id
+        run = store.runs.create(run_spec())
+        assert store.runs.get(run.id).id == run.id
         assert heard == []
-        store.remember("key", "sha", 201, {"id": run.id})
+        store.idempotency.remember("key", "sha", 201, {"id": run.id})
     assert heard == [Change("run", run.id)]
     with pytest.raises(ZeroDivisionError), store.transaction():  # noqa: PT012 - a block that fails
-        store.create_run(run_spec("gone"))
+        store.runs.create(run_spec("gone"))
         raise ZeroDivisionError
-    assert store.list_runs().total == 1
+    assert store.runs.page().total == 1
     assert len(heard) == 1
 
 
 def test_what_is_returned_is_a_copy(store: Store) -> None:
-    run = store.create_run(run_spec())
-    store.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
+    run = store.runs.create(run_spec())
+    store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
     assert run.state == "queued"
     with store.transaction():
-        inside = store.create_run(run_spec("inside"))
-        store.begin_attempt(inside.id, placement=[], resume_from=None, token_sha256="")
+        inside = store.runs.create(run_spec("inside"))
+        store.transitions.begin_attempt(inside.id, placement=[], resume_from=None, token_sha256="")
     assert inside.spec["name"] == "inside"
 
 
 def test_an_idempotency_key_is_answered_as_the_first_time(store: Store) -> None:
-    assert store.idempotent("key", "sha") is None
-    store.remember("key", "sha", 201, {"id": "abc"})
-    answer = store.idempotent("key", "sha")
+    assert store.idempotency.answer("key", "sha") is None
+    store.idempotency.remember("key", "sha", 201, {"id": "abc"})
+    answer = store.idempotency.answer("key", "sha")
     assert answer is not None
     assert (answer.status, answer.body) == (201, {"id": "abc"})
     with pytest.raises(Conflict, match="another request"):
-        store.idempotent("key", "other")
+        store.idempotency.answer("key", "other")
     with pytest.raises(InternalError):
-        store.remember("key", "sha", 201, {})
+        store.idempotency.remember("key", "sha", 201, {})
 
 
 def test_two_clients_with_one_key_make_one_run(store: Store) -> None:
@@ -215,10 +215,10 @@ def test_two_clients_with_one_key_make_one_run(store: Store) -> None:
     def submit() -> None:
         barrier.wait()
         with store.transaction():
-            known = store.idempotent("key", "sha")
+            known = store.idempotency.answer("key", "sha")
             if known is None:
-                run = store.create_run(run_spec())
-                store.remember("key", "sha", 201, {"id": run.id})
+                run = store.runs.create(run_spec())
+                store.idempotency.remember("key", "sha", 201, {"id": run.id})
                 answers.append(run.id)
             else:
                 answers.append(known.body["id"])
@@ -230,38 +230,38 @@ def test_two_clients_with_one_key_make_one_run(store: Store) -> None:
         thread.join()
     assert len(answers) == 8
     assert len(set(answers)) == 1
-    assert store.list_runs().total == 1
+    assert store.runs.page().total == 1
 
 
 def test_readers_do_not_wait_for_a_writer(store: Store) -> None:
-    run = store.create_run(run_spec())
+    run = store.runs.create(run_spec())
     seen: list[str] = []
     with store.transaction():
-        store.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
-        reader = threading.Thread(target=lambda: seen.append(store.run(run.id).state))
+        store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
+        reader = threading.Thread(target=lambda: seen.append(store.runs.get(run.id).state))
         reader.start()
         reader.join(timeout=30)
         assert seen == ["queued"], "the last commit, whole"
-    assert store.run(run.id).state == "starting"
+    assert store.runs.get(run.id).state == "starting"
 
 
 def test_attempts_take_only_their_own_facts(store: Store) -> None:
     attempt = new_attempt(store)
-    row = store.update_attempt(attempt.id, dispatched_at=5.0, exit={"code": 0})
+    row = store.attempts.update(attempt.id, dispatched_at=5.0, exit={"code": 0})
     assert (row.dispatched_at, row.exit) == (5.0, {"code": 0})
     for wrong in ("events_applied", "number", "nonsense"):
         with pytest.raises(InternalError, match=wrong):
-            store.update_attempt(attempt.id, **{wrong: 1})
-    assert [one.id for one in store.open_attempts()] == [attempt.id]
-    store.close_attempt(attempt.id)
-    assert store.open_attempts() == []
-    assert store.newest_attempts([attempt.run_id])[attempt.run_id].id == attempt.id
+            store.attempts.update(attempt.id, **{wrong: 1})
+    assert [one.id for one in store.attempts.list_open()] == [attempt.id]
+    store.attempts.close(attempt.id)
+    assert store.attempts.list_open() == []
+    assert store.attempts.newest([attempt.run_id])[attempt.run_id].id == attempt.id
 
 
 def test_checkpoints_are_registered_once(store: Store) -> None:
     attempt = new_attempt(store)
     for digest in ("a", "b"):
-        store.add_checkpoint(
+        store.checkpoints.add(
             attempt.run_id,
             attempt=1,
             step=5,
@@ -270,7 +270,7 @@ def test_checkpoints_are_registered_once(store: Store) -> None:
             digest=digest,
             reason="interval",
         )
-    assert [row.digest for row in store.checkpoints(attempt.run_id)] == ["b"]
-    assert store.remove_checkpoint(attempt.run_id, attempt=1, step=5)
-    assert not store.remove_checkpoint(attempt.run_id, attempt=1, step=5)
-    assert store.checkpoints(attempt.run_id) == []
+    assert [row.digest for row in store.checkpoints.of_run(attempt.run_id)] == ["b"]
+    assert store.checkpoints.mark_removed(attempt.run_id, attempt=1, step=5)
+    assert not store.checkpoints.mark_removed(attempt.run_id, attempt=1, step=5)
+    assert store.checkpoints.of_run(attempt.run_id) == []

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lehr.errors import NotFound, UserError
 from lehr.store import Store
-from lehr.store.downsample import reduce, smooth
-from lehr.store.points import AttemptStart, Span, lineage
+from lehr.store.streams.downsample import reduce, smooth
+from lehr.store.streams.points import AttemptStart, Span, lineage
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,
@@ -42,7 +42,7 @@ def losses(*steps: int, of: int = 0) -> list[bytes]:
 
 
 def drawn(store: Store, run_id: str, **options: object) -> dict[int, float]:
-    series = store.series(run_id, "train/loss", exact=True, **options)  # type: ignore[arg-type]
+    series = store.series.read(run_id, "train/loss", exact=True, **options)  # type: ignore[arg-type]
     return dict(zip(series.step, series.y, strict=True))
 
 
@@ -127,7 +127,7 @@ def test_a_reduced_series_keeps_every_extreme(store: Store) -> None:
     attempt = new_attempt(store)
     values = {step: math.sin(step / 40) for step in range(1, 3001)} | {1234: 99.0, 2222: -99.0}
     say(store, attempt.id, *[metrics(step, train_loss=value) for step, value in values.items()])
-    series = store.series(attempt.run_id, "train/loss", points=50)
+    series = store.series.read(attempt.run_id, "train/loss", points=50)
     assert (series.exact, series.total_points, len(series.x)) == (False, 3000, 50)
     assert series.low is not None
     assert series.high is not None
@@ -139,12 +139,12 @@ def test_a_reduced_series_keeps_every_extreme(store: Store) -> None:
 def test_zooming_reduces_the_range_anew(store: Store) -> None:
     attempt = new_attempt(store)
     say(store, attempt.id, *losses(*range(1, 3001)))
-    zoomed = store.series(attempt.run_id, "train/loss", points=50, first=1000, last=1040)
+    zoomed = store.series.read(attempt.run_id, "train/loss", points=50, first=1000, last=1040)
     assert zoomed.exact
     assert zoomed.step == list(range(1000, 1041))
-    near = store.series(attempt.run_id, "train/loss", points=50, first=1000, last=1999)
+    near = store.series.read(attempt.run_id, "train/loss", points=50, first=1000, last=1999)
     assert (near.total_points, len(near.step), near.step[-1]) == (1000, 50, 1999)
-    none = store.series(attempt.run_id, "train/loss", first=5000)
+    none = store.series.read(attempt.run_id, "train/loss", first=5000)
     assert (none.total_points, none.x) == (0, [])
 
 
@@ -153,7 +153,7 @@ def test_smoothing_comes_before_range_and_buckets(store: Store) -> None:
     values = [float(step % 17) for step in range(1, 2001)]
     say(store, attempt.id, *[metrics(step, train_loss=values[step - 1]) for step in range(1, 2001)])
     expected = averaged(values, 0.9)
-    series = store.series(attempt.run_id, "train/loss", points=40, smoothing=0.9, first=500)
+    series = store.series.read(attempt.run_id, "train/loss", points=40, smoothing=0.9, first=500)
     for place, step in enumerate(series.step):
         assert series.y[place] == pytest.approx(expected[step - 1])
     assert series.low is not None
@@ -166,17 +166,17 @@ def test_nan_and_infinity_are_stored_and_shown(store: Store) -> None:
     values: list[object] = [5.0] * 1000
     values[300], values[600], values[999] = "NaN", "Infinity", "-Infinity"
     say(store, attempt.id, *[metrics(n + 1, train_loss=value) for n, value in enumerate(values)])
-    exact = store.series(attempt.run_id, "train/loss", exact=True)
+    exact = store.series.read(attempt.run_id, "train/loss", exact=True)
     assert math.isnan(exact.y[300])
     assert (exact.y[600], exact.y[999]) == (math.inf, -math.inf)
-    drawn = store.series(attempt.run_id, "train/loss", points=10)
+    drawn = store.series.read(attempt.run_id, "train/loss", points=10)
     assert drawn.nonfinite == [301, 601, 1000]
     assert drawn.high is not None
     assert max(drawn.high) == math.inf
     assert drawn.y[-1] == -math.inf
-    assert store.latest([attempt.run_id])[attempt.run_id]["train/loss"].value == -math.inf
+    assert store.series.latest([attempt.run_id])[attempt.run_id]["train/loss"].value == -math.inf
     say(store, attempt.id, metrics(1001, train_loss="NaN"))
-    assert math.isnan(store.latest([attempt.run_id])[attempt.run_id]["train/loss"].value)
+    assert math.isnan(store.series.latest([attempt.run_id])[attempt.run_id]["train/loss"].value)
     assert '"NaN"' in exact.model_dump_json()
 
 
@@ -194,10 +194,10 @@ def test_the_axes_are_steps_tokens_and_seconds_since_the_first_point(store: Stor
         line("evaluation", 60.0, step=9, tokens=90, values={"val/loss": 2.25}),
     )
     run_id = attempt.run_id
-    assert store.series(run_id, "train/loss", x_axis="tokens").x == [10.0, 20.0]
-    assert store.series(run_id, "train/loss", x_axis="time").x == [0.0, 0.5]
-    assert store.series(run_id, "val/loss", x_axis="time").x == [0.5, 10.0]
-    assert store.series(run_id, "val/loss", x_axis="tokens", first=50).step == [9]
+    assert store.series.read(run_id, "train/loss", x_axis="tokens").x == [10.0, 20.0]
+    assert store.series.read(run_id, "train/loss", x_axis="time").x == [0.0, 0.5]
+    assert store.series.read(run_id, "val/loss", x_axis="time").x == [0.5, 10.0]
+    assert store.series.read(run_id, "val/loss", x_axis="tokens", first=50).step == [9]
 
 
 def test_a_clock_that_goes_back_leaves_the_axis_ascending(store: Store) -> None:
@@ -208,7 +208,7 @@ def test_a_clock_that_goes_back_leaves_the_axis_ascending(store: Store) -> None:
         attempt.id,
         *[metrics(n, time=at, train_loss=float(n)) for n, at in enumerate(times, start=1)],
     )
-    series = store.series(attempt.run_id, "train/loss", x_axis="time")
+    series = store.series.read(attempt.run_id, "train/loss", x_axis="time")
     assert series.x == [-5.0, -4.0, 0.0, 1.0, 2.0]
     assert series.step == [3, 4, 1, 2, 5]
 
@@ -221,8 +221,8 @@ def test_points_without_tokens_are_not_drawn_over_tokens(store: Store) -> None:
         line("metrics", 1.0, step=1, values={"train/loss": 3.0}),
         metrics(2, tokens=20, train_loss=2.0),
     )
-    assert store.series(attempt.run_id, "train/loss", x_axis="tokens").step == [2]
-    assert store.series(attempt.run_id, "train/loss").step == [1, 2]
+    assert store.series.read(attempt.run_id, "train/loss", x_axis="tokens").step == [2]
+    assert store.series.read(attempt.run_id, "train/loss").step == [1, 2]
 
 
 # ------------------------------------------------------------------------------- supersession
@@ -242,7 +242,7 @@ def test_a_resumed_attempt_supersedes_what_came_past_its_step(store: Store) -> N
         6: 1.006,
         7: 1.007,
     }
-    series = store.series(run_id, "train/loss", with_superseded=True, x_axis="time")
+    series = store.series.read(run_id, "train/loss", with_superseded=True, x_axis="time")
     (old,) = series.superseded
     assert (old.step, old.y) == ([6, 7, 8], [0.006, 0.007, 0.008])
     assert series.x == [0.0, 1.0, 2.0, 3.0, 4.0, 1005.0, 1006.0]
@@ -254,10 +254,10 @@ def test_an_attempt_that_starts_over_supersedes_everything(store: Store) -> None
     second = next_attempt(store, first.run_id)
     say(store, second.id, line("started"), *losses(1, of=1))
     assert drawn(store, first.run_id) == {1: 1.001}
-    assert store.latest([first.run_id])[first.run_id]["train/loss"].step == 1
-    (info,) = store.metric_names(first.run_id)
+    assert store.series.latest([first.run_id])[first.run_id]["train/loss"].step == 1
+    (info,) = store.series.metrics(first.run_id)
     assert (info.points, info.last, info.minimum) == (1, 1.001, 1.001)
-    assert store.trend([first.run_id]) == {first.run_id: [1.001]}
+    assert store.series.trend([first.run_id]) == {first.run_id: [1.001]}
 
 
 def test_an_attempt_that_died_before_a_step_supersedes_nothing(store: Store) -> None:
@@ -304,10 +304,10 @@ def test_the_newest_value_is_that_of_the_curve(store: Store) -> None:
     )
     second = next_attempt(store, first.run_id)
     say(store, second.id, line("resumed", step=6, checkpoint="attempt-1/x"), *losses(7, of=1))
-    latest = store.latest([first.run_id])[first.run_id]
+    latest = store.series.latest([first.run_id])[first.run_id]
     assert (latest["val/loss"].step, latest["val/loss"].value) == (4, 2.0)
     assert latest["train/loss"].step == 7
-    assert list(store.latest([first.run_id], ["val/loss"])[first.run_id]) == ["val/loss"]
+    assert list(store.series.latest([first.run_id], ["val/loss"])[first.run_id]) == ["val/loss"]
 
 
 def test_late_bytes_of_an_older_attempt_do_not_count(store: Store) -> None:
@@ -349,7 +349,7 @@ def expected_curve(attempts: list[tuple[int | None, list[int]]]) -> dict[int, tu
 def test_any_sequence_of_resumes_draws_one_curve(
     shared: Store, attempts: list[tuple[int | None, list[int]]]
 ) -> None:
-    run_id = shared.create_run(run_spec()).id
+    run_id = shared.runs.create(run_spec()).id
     for number, (at, steps) in enumerate(attempts, start=1):
         attempt = begin(shared, run_id) if number == 1 else next_attempt(shared, run_id)
         lines = [line("started")]
@@ -358,17 +358,17 @@ def test_any_sequence_of_resumes_draws_one_curve(
         say(shared, attempt.id, *lines, *losses(*steps, of=number))
     curve = expected_curve(attempts)
     if not any(steps for _, steps in attempts):
-        assert shared.metric_names(run_id) == []
+        assert shared.series.metrics(run_id) == []
         return
     assert drawn(shared, run_id) == {step: of + step / 1000 for step, (of, _) in curve.items()}
-    latest = shared.latest([run_id])[run_id]
+    latest = shared.series.latest([run_id])[run_id]
     if curve:
         assert latest["train/loss"].step == max(curve)
-        assert shared.metric_names(run_id)[0].points == len(curve)
+        assert shared.series.metrics(run_id)[0].points == len(curve)
     else:
         assert latest == {}
     said = {(number, step) for number, (_, steps) in enumerate(attempts, 1) for step in steps}
-    series = shared.series(run_id, "train/loss", exact=True, with_superseded=True)
+    series = shared.series.read(run_id, "train/loss", exact=True, with_superseded=True)
     shown = set(curve.values())
     old = {(round(y), step) for part in series.superseded for step, y in zip(part.step, part.y)}  # noqa: B905
     assert shown | old == said
@@ -397,25 +397,25 @@ def test_the_line_of_attempts_is_bounded_by_every_later_one() -> None:
 
 def test_a_trend_is_a_few_values_of_each_run(store: Store) -> None:
     long, short = new_attempt(store, "long"), new_attempt(store, "short")
-    quiet = store.create_run(run_spec("quiet"))
+    quiet = store.runs.create(run_spec("quiet"))
     say(store, long.id, *losses(*range(1, 1001)))
     say(store, short.id, *losses(1, 2))
-    trend = store.trend([long.run_id, short.run_id, quiet.id])
+    trend = store.series.trend([long.run_id, short.run_id, quiet.id])
     assert len(trend[long.run_id]) == 24
     assert trend[long.run_id][-1] == 1.0
     assert trend[short.run_id] == [0.001, 0.002]
     assert trend[quiet.id] == []
     say(store, short.id, *losses(3))
-    assert store.trend([short.run_id]) == {short.run_id: [0.001, 0.002, 0.003]}
+    assert store.series.trend([short.run_id]) == {short.run_id: [0.001, 0.002, 0.003]}
 
 
 def test_an_unknown_metric_names_a_near_one(store: Store) -> None:
     attempt = new_attempt(store)
     with pytest.raises(NotFound, match="has not logged any metric yet"):
-        store.series(attempt.run_id, "train/loss")
+        store.series.read(attempt.run_id, "train/loss")
     say(store, attempt.id, *losses(1))
     with pytest.raises(NotFound, match="Did you mean train/loss"):
-        store.series(attempt.run_id, "train/los")
+        store.series.read(attempt.run_id, "train/los")
 
 
 @pytest.mark.parametrize(
@@ -434,4 +434,4 @@ def test_bad_options_are_named(store: Store, options: dict[str, object], message
     attempt = new_attempt(store)
     say(store, attempt.id, *losses(1))
     with pytest.raises(UserError, match=message):
-        store.series(attempt.run_id, "train/loss", **options)  # type: ignore[arg-type]
+        store.series.read(attempt.run_id, "train/loss", **options)  # type: ignore[arg-type]

@@ -38,20 +38,20 @@ def made(store, **fields):
         }
     )
     assert isinstance(spec, SweepSpec)
-    return store.create_sweep(spec, expand(spec))
+    return store.sweeps.create(spec, expand(spec))
 
 
 def start(store, run_id):
     attempt = begin(store, run_id)
     say(store, attempt.id, line("started", attempt=attempt.number, device="cpu", total_steps=10))
-    store.apply_events(attempt.id)
-    assert store.run(run_id).state == "running"
+    store.event_applier.apply(attempt.id)
+    assert store.runs.get(run_id).state == "running"
     return attempt
 
 
 def end(store, run_id, new, cause="exception", message="boom"):
-    run = store.run(run_id)
-    assert store.transition(
+    run = store.runs.get(run_id)
+    assert store.transitions.apply(
         run_id,
         old=RunState(run.state),
         new=new,
@@ -63,7 +63,7 @@ def end(store, run_id, new, cause="exception", message="boom"):
 
 
 def runs(store, sweep):
-    return [store.run(trial.run_id) for trial in store.trials(sweep.id)]
+    return [store.runs.get(trial.run_id) for trial in store.sweeps.trials(sweep.id)]
 
 
 def states(store, sweep):
@@ -82,10 +82,10 @@ def test_a_sweep_whose_trials_fail_alike_does_not_burn_its_grid(store, keeper):
     keeper.tick()
     assert states(store, sweep) == ["failed"] * 3 + ["cancelled"] * 2
     why = "all 3 trials that ended failed in the same way: exception: boom"
-    assert store.sweep(sweep.id).stopped == why
+    assert store.sweeps.get(sweep.id).stopped == why
     assert runs(store, sweep)[4].reason == f"its sweep was stopped: {why}"
     keeper.tick()
-    assert store.sweep(sweep.id).stopped == why
+    assert store.sweeps.get(sweep.id).stopped == why
 
 
 def test_retry_runs_exactly_the_trials_that_failed_or_never_ran(store, keeper):
@@ -93,14 +93,14 @@ def test_retry_runs_exactly_the_trials_that_failed_or_never_ran(store, keeper):
     fail_three(store, sweep)
     keeper.tick()
     before = [run.id for run in runs(store, sweep)]
-    again = store.retry_trials(sweep.id, actor="user")
+    again = store.sweep_progress.retry_trials(sweep.id, actor="user")
     after = runs(store, sweep)
     assert [run.state for run in after] == ["queued"] * 5
     assert [run.id for run in after[:3]] == before[:3]
     assert [run.attempt for run in after] == [1, 1, 1, 0, 0]
     assert not {run.id for run in after[3:]} & set(before)
     assert again == [run.id for run in after]
-    assert store.sweep(sweep.id).stopped is None
+    assert store.sweeps.get(sweep.id).stopped is None
     keeper.tick()
     assert states(store, sweep) == ["queued"] * 5
 
@@ -113,15 +113,15 @@ def test_retry_leaves_what_did_not_fail_alone(store):
     start(store, second.id)
     end(store, second.id, RunState.FAILED)
     end(store, third.id, RunState.CANCELLED, "cancel", None)
-    assert store.retry_trials(sweep.id, actor="user") == [second.id]
+    assert store.sweep_progress.retry_trials(sweep.id, actor="user") == [second.id]
     assert states(store, sweep) == ["completed", "queued", "cancelled", "queued", "queued"]
     with pytest.raises(Conflict, match="has no failed trial"):
-        store.retry_trials(sweep.id, actor="user")
+        store.sweep_progress.retry_trials(sweep.id, actor="user")
 
 
 def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, keeper):
     sweep = made(store, method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
-    assert len(store.trials(sweep.id)) == 10
+    assert len(store.sweeps.trials(sweep.id)) == 10
 
     def finish_all():
         for run in runs(store, sweep):
@@ -131,19 +131,19 @@ def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, ke
                 end(store, run.id, RunState.COMPLETED, "completed", None)
 
     keeper.tick()
-    assert len(store.trials(sweep.id)) == 10
+    assert len(store.sweeps.trials(sweep.id)) == 10
     finish_all()
     keeper.tick()
-    assert len(store.trials(sweep.id)) == 11
+    assert len(store.sweeps.trials(sweep.id)) == 11
     keeper.tick()
-    assert len(store.trials(sweep.id)) == 11
+    assert len(store.sweeps.trials(sweep.id)) == 11
     finish_all()
     another = SweepController(store)  # A restarted server: nothing told it of any change.
     another.tick()
-    assert len(store.trials(sweep.id)) == 11
+    assert len(store.sweeps.trials(sweep.id)) == 11
     another.enqueue_all()
     another.tick()
-    assert len(store.trials(sweep.id)) == 12
+    assert len(store.sweeps.trials(sweep.id)) == 12
     finish_all()
     keeper.tick()
     names = [run.name for run in runs(store, sweep)]
@@ -154,11 +154,11 @@ def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, ke
 def test_trials_are_added_once_to_a_sweep_as_it_was_seen(store):
     sweep = made(store)
     trials = [({"train.seed": 9}, run_spec("s-6"))]
-    assert store.add_trials(sweep.id, trials, known=5, actor="sweep")
-    assert not store.add_trials(sweep.id, trials, known=5, actor="sweep")
-    assert store.stop_sweep(sweep.id, "enough", actor="sweep")
-    assert not store.stop_sweep(sweep.id, "again", actor="sweep")
-    assert not store.add_trials(sweep.id, trials, known=6, actor="sweep")
+    assert store.sweep_progress.add_trials(sweep.id, trials, known=5, actor="sweep")
+    assert not store.sweep_progress.add_trials(sweep.id, trials, known=5, actor="sweep")
+    assert store.sweep_progress.stop(sweep.id, "enough", actor="sweep")
+    assert not store.sweep_progress.stop(sweep.id, "again", actor="sweep")
+    assert not store.sweep_progress.add_trials(sweep.id, trials, known=6, actor="sweep")
     assert states(store, sweep) == ["cancelled"] * 6
 
 
@@ -172,28 +172,28 @@ def test_a_pruner_gives_up_what_runs_and_only_that_attempt(store, keeper):
     keeper.tick()
     attempt = start(store, bad.id)
     keeper.tick()
-    assert store.run(bad.id).desired == "run"
+    assert store.runs.get(bad.id).desired == "run"
     say(store, attempt.id, metrics(2, train_loss=9.0))
     keeper.tick()
-    assert store.run(bad.id).desired == "prune"
-    request = store.requests(bad.id)[-1]
+    assert store.runs.get(bad.id).desired == "prune"
+    request = store.requests.of_run(bad.id)[-1]
     assert (request.actor, request.attempt) == ("sweep", 1)
     assert request.message == (
         "train/loss, asha: 9 at step 2 is not among the best 1/2 at this rung"
     )
-    assert not store.prune_run(bad.id, 1, "twice")
-    assert len(store.requests(bad.id)) == 1
+    assert not store.requests.prune(bad.id, 1, "twice")
+    assert len(store.requests.of_run(bad.id)) == 1
 
 
 def test_a_sweep_that_cannot_be_looked_at_does_not_hold_the_others(store, keeper, caplog):
     broken, sweep = made(store), made(store)
     with store.db.write() as session:
-        row = store.sweep(broken.id)
+        row = store.sweeps.get(broken.id)
         row.spec = {**row.spec, "method": "of a newer version"}
         session.add(row)
     fail_three(store, sweep)
     keeper.tick()
-    assert store.sweep(sweep.id).stopped is not None
+    assert store.sweeps.get(sweep.id).stopped is not None
     assert f"sweep {broken.id} could not be updated" in caplog.text
 
 
@@ -208,6 +208,6 @@ def test_a_search_over_trials_of_different_held_out_sets_stops(store, keeper, me
         say(store, attempt.id, said)
         end(store, run.id, RunState.COMPLETED, "completed", None)
     keeper.tick()
-    why = store.sweep(sweep.id).stopped
+    why = store.sweeps.get(sweep.id).stopped
     assert ("different held-out sets" in (why or "")) == stops
-    assert len(store.trials(sweep.id)) == (10 if stops else 11)
+    assert len(store.sweeps.trials(sweep.id)) == (10 if stops else 11)

@@ -63,7 +63,7 @@ def test_deleting_a_sweep_says_first_what_it_frees_and_keeps_the_record(api):
     ended(api_, sweep["trials"])
     weighed = client.get(f"{path}/deletion").json()
     streams = sum(
-        sum(api_.store.stream_sizes(f"{trial['run']['id']}-1").values())
+        sum(api_.store.streams.sizes(f"{trial['run']['id']}-1").values())
         for trial in sweep["trials"]
     )
     assert weighed["bytes"] == streams + 3 * 10

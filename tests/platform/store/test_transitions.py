@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict, InternalError, NotFound, StoreUnavailable
 from lehr.store import Change, Store
-from lehr.store.integrity import check
+from lehr.store.maintenance.integrity import check
 from lehr_testing.lifecycle import MOVES, is_move
 from lehr_testing.properties import examples
 from lehr_testing.stores import begin, fresh_store, memory_folder, new_attempt, run_spec
@@ -34,19 +34,19 @@ def store(tmp_path: Path):
 
 
 def queue_again(store: Store, run_id: str, old: RunState, attempt: int = 1) -> bool:
-    return store.transition(
+    return store.transitions.apply(
         run_id, old=old, new=RunState.QUEUED, attempt=attempt, cause="lost", actor="dispatcher"
     )
 
 
 def test_a_run_begins_in_the_queue_with_its_row(store: Store) -> None:
-    run = store.create_run(run_spec(), actor="ada")
-    (row,) = store.transitions(run.id)
+    run = store.runs.create(run_spec(), actor="ada")
+    (row,) = store.transitions.of_run(run.id)
     assert (run.state, row.old, row.new, row.actor) == ("queued", None, "queued", "ada")
 
 
 def test_a_move_that_does_not_exist_cannot_be_recorded(store: Store) -> None:
-    run = store.create_run(run_spec())
+    run = store.runs.create(run_spec())
     wrong = [
         (old, new)
         for old in RunState
@@ -57,51 +57,51 @@ def test_a_move_that_does_not_exist_cannot_be_recorded(store: Store) -> None:
     assert len(wrong) == 81 - 19
     for old, new in wrong:
         with pytest.raises(InternalError, match=f"{old}|begin_attempt"):
-            store.transition(run.id, old=old, new=new, attempt=0, cause="x", actor="test")
-    assert len(store.transitions(run.id)) == 1
-    assert store.run(run.id).state == "queued"
+            store.transitions.apply(run.id, old=old, new=new, attempt=0, cause="x", actor="test")
+    assert len(store.transitions.of_run(run.id)) == 1
+    assert store.runs.get(run.id).state == "queued"
 
 
 def test_who_is_late_moves_nothing(store: Store) -> None:
     attempt = new_attempt(store)
     run_id = attempt.run_id
     assert queue_again(store, run_id, RunState.STARTING)
-    before = (store.run(run_id), store.transitions(run_id))
+    before = (store.runs.get(run_id), store.transitions.of_run(run_id))
     assert not queue_again(store, run_id, RunState.STARTING)
     second = begin(store, run_id)
     assert second.number == 2
     assert not queue_again(store, run_id, RunState.STARTING, attempt=1)
-    assert [row.new for row in store.transitions(run_id)] == [
+    assert [row.new for row in store.transitions.of_run(run_id)] == [
         *[row.new for row in before[1]],
         "starting",
     ]
 
 
 def test_begin_attempt_makes_move_and_attempt_together(store: Store) -> None:
-    run = store.create_run(run_spec())
+    run = store.runs.create(run_spec())
     attempt = begin(store, run.id, resume_from="attempt-1/checkpoints/step-00000005")
-    after = store.run(run.id)
+    after = store.runs.get(run.id)
     assert (after.state, after.attempt, after.pending_reason) == ("starting", 1, None)
     assert attempt.id == f"{run.id}-1"
-    assert store.attempt(attempt.id).resume_from == "attempt-1/checkpoints/step-00000005"
-    assert store.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="") is None
-    assert len(store.attempts(run.id)) == 1
+    assert store.attempts.get(attempt.id).resume_from == "attempt-1/checkpoints/step-00000005"
+    assert store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="") is None
+    assert len(store.attempts.of_run(run.id)) == 1
 
 
 def test_a_run_that_is_to_be_cancelled_is_not_started(store: Store) -> None:
-    run = store.create_run(run_spec())
-    store.set_desired(run.id, Desired.CANCEL, actor="ada")
-    assert store.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="") is None
+    run = store.runs.create(run_spec())
+    store.requests.set_desired(run.id, Desired.CANCEL, actor="ada")
+    assert store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="") is None
 
 
 def test_of_many_dispatchers_one_starts_a_run(store: Store) -> None:
-    run = store.create_run(run_spec())
+    run = store.runs.create(run_spec())
     barrier = threading.Barrier(8)
     won: list[object] = []
 
     def race() -> None:
         barrier.wait()
-        won.append(store.begin_attempt(run.id, placement=[], resume_from=None, token_sha256=""))
+        won.append(store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256=""))
 
     threads = [threading.Thread(target=race) for _ in range(8)]
     for thread in threads:
@@ -109,12 +109,12 @@ def test_of_many_dispatchers_one_starts_a_run(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert len([attempt for attempt in won if attempt]) == 1
-    assert len(store.attempts(run.id)) == 1
+    assert len(store.attempts.of_run(run.id)) == 1
 
 
 def test_a_move_sets_reason_and_other_columns_with_it(store: Store) -> None:
     attempt = new_attempt(store)
-    assert store.transition(
+    assert store.transitions.apply(
         attempt.run_id,
         old=RunState.STARTING,
         new=RunState.QUEUED,
@@ -124,14 +124,14 @@ def test_a_move_sets_reason_and_other_columns_with_it(store: Store) -> None:
         actor="dispatcher",
         set={"infrastructure_failures": 1},
     )
-    run = store.run(attempt.run_id)
+    run = store.runs.get(attempt.run_id)
     assert (run.cause, run.reason, run.infrastructure_failures) == (
         "node_lost",
         "node n1 is gone",
         1,
     )
     with pytest.raises(InternalError, match="cannot set state"):
-        store.transition(
+        store.transitions.apply(
             attempt.run_id,
             old=RunState.QUEUED,
             new=RunState.CANCELLED,
@@ -145,12 +145,12 @@ def test_a_move_sets_reason_and_other_columns_with_it(store: Store) -> None:
 def test_times_are_kept_by_the_moves(tmp_path: Path) -> None:
     now = [100.0]
     with fresh_store(tmp_path / "home", clock=lambda: now[0]) as store:
-        run = store.create_run(run_spec())
+        run = store.runs.create(run_spec())
         now[0] = 110.0
         begin(store, run.id)
         now[0] = 120.0
         for old, new in [("starting", "running"), ("running", "failed"), ("failed", "queued")]:
-            assert store.transition(
+            assert store.transitions.apply(
                 run.id,
                 old=RunState(old),
                 new=RunState(new),
@@ -160,28 +160,28 @@ def test_times_are_kept_by_the_moves(tmp_path: Path) -> None:
             )
             now[0] += 10.0
             if new == "failed":
-                assert store.run(run.id).ended_at == 130.0
-        after = store.run(run.id)
+                assert store.runs.get(run.id).ended_at == 130.0
+        after = store.runs.get(run.id)
         assert (after.created_at, after.started_at, after.queued_at) == (100.0, 120.0, 140.0)
         assert after.ended_at is None
-        assert [row.at for row in store.transitions(run.id)] == [100.0, 110.0, 120.0, 130.0, 140.0]
+        assert [row.at for row in store.transitions.of_run(run.id)] == [100.0, 110.0, 120.0, 130.0, 140.0]
 
 
 def test_a_request_is_recorded_once_and_a_cancel_is_final(store: Store) -> None:
-    run = store.create_run(run_spec())
-    store.set_desired(run.id, Desired.CANCEL, actor="ada", message="wrong data")
-    store.set_desired(run.id, Desired.CANCEL, actor="ada")
-    assert [(request.kind, request.actor) for request in store.requests(run.id)] == [
+    run = store.runs.create(run_spec())
+    store.requests.set_desired(run.id, Desired.CANCEL, actor="ada", message="wrong data")
+    store.requests.set_desired(run.id, Desired.CANCEL, actor="ada")
+    assert [(request.kind, request.actor) for request in store.requests.of_run(run.id)] == [
         ("cancel", "ada")
     ]
     with pytest.raises(Conflict):
-        store.set_desired(run.id, Desired.RUN, actor="ada")
-    assert len(store.transitions(run.id)) == 1
+        store.requests.set_desired(run.id, Desired.RUN, actor="ada")
+    assert len(store.transitions.of_run(run.id)) == 1
 
 
 def test_a_run_that_ended_takes_no_wishes(store: Store) -> None:
-    run = store.create_run(run_spec())
-    assert store.transition(
+    run = store.runs.create(run_spec())
+    assert store.transitions.apply(
         run.id,
         old=RunState.QUEUED,
         new=RunState.CANCELLED,
@@ -190,39 +190,39 @@ def test_a_run_that_ended_takes_no_wishes(store: Store) -> None:
         actor="dispatcher",
     )
     with pytest.raises(Conflict, match="cancelled"):
-        store.set_desired(run.id, Desired.PAUSE, actor="ada")
+        store.requests.set_desired(run.id, Desired.PAUSE, actor="ada")
     with pytest.raises(Conflict):
-        store.order_checkpoint(run.id)
+        store.requests.order_checkpoint(run.id)
     with pytest.raises(NotFound):
-        store.set_desired("nosuchid", Desired.PAUSE, actor="ada")
+        store.requests.set_desired("nosuchid", Desired.PAUSE, actor="ada")
 
 
 def test_checkpoint_orders_count_up(store: Store) -> None:
     attempt = new_attempt(store)
-    assert store.order_checkpoint(attempt.run_id).checkpoint_seq == 1
-    assert store.order_checkpoint(attempt.run_id).checkpoint_seq == 2
+    assert store.requests.order_checkpoint(attempt.run_id).checkpoint_seq == 1
+    assert store.requests.order_checkpoint(attempt.run_id).checkpoint_seq == 2
 
 
 def test_pending_reasons_are_told_only_when_they_change(store: Store) -> None:
-    waiting, started = store.create_run(run_spec()), new_attempt(store)
+    waiting, started = store.runs.create(run_spec()), new_attempt(store)
     heard: list[Change] = []
     store.subscribe(heard.append)
     for _ in range(2):
-        store.set_pending_reasons({waiting.id: "needs 1 GPU", started.run_id: "nothing"})
+        store.runs.set_pending_reasons({waiting.id: "needs 1 GPU", started.run_id: "nothing"})
     assert heard == [Change("run", waiting.id)]
-    assert store.run(waiting.id).pending_reason == "needs 1 GPU"
-    assert store.run(started.run_id).pending_reason is None
+    assert store.runs.get(waiting.id).pending_reason == "needs 1 GPU"
+    assert store.runs.get(started.run_id).pending_reason is None
 
 
 def test_a_heartbeat_says_whether_the_attempt_still_counts(store: Store) -> None:
     first = new_attempt(store)
-    assert not store.heartbeat(first.id, step=7).fenced
-    assert store.attempt(first.id).last_step == 7
+    assert not store.attempts.heartbeat(first.id, step=7).fenced
+    assert store.attempts.get(first.id).last_step == 7
     assert queue_again(store, first.run_id, RunState.STARTING)
-    assert store.heartbeat(first.id).fenced
+    assert store.attempts.heartbeat(first.id).fenced
     second = begin(store, first.run_id)
-    assert store.heartbeat(first.id).fenced
-    assert not store.heartbeat(second.id).fenced
+    assert store.attempts.heartbeat(first.id).fenced
+    assert not store.attempts.heartbeat(second.id).fenced
 
 
 class Histories(RuleBasedStateMachine):
@@ -232,7 +232,7 @@ class Histories(RuleBasedStateMachine):
 
     @initialize()
     def submit(self) -> None:
-        self.run_id = self.store.create_run(run_spec()).id
+        self.run_id = self.store.runs.create(run_spec()).id
         self.state, self.attempt, self.desired = RunState.QUEUED, 0, "run"
         self.history = [(None, "queued", 0)]
 
@@ -241,11 +241,11 @@ class Histories(RuleBasedStateMachine):
         attempt = self.attempt + behind
         if not is_move(old.value, new.value) or new is RunState.STARTING:
             with pytest.raises(InternalError):
-                self.store.transition(
+                self.store.transitions.apply(
                     self.run_id, old=old, new=new, attempt=attempt, cause="x", actor="test"
                 )
             return
-        moved = self.store.transition(
+        moved = self.store.transitions.apply(
             self.run_id, old=old, new=new, attempt=attempt, cause="x", actor="test"
         )
         assert moved == (old is self.state and behind == 0)
@@ -262,7 +262,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def start(self) -> None:
-        attempt = self.store.begin_attempt(
+        attempt = self.store.transitions.begin_attempt(
             self.run_id, placement=[], resume_from=None, token_sha256=""
         )
         assert (attempt is not None) == (self.state is RunState.QUEUED and self.desired == "run")
@@ -276,21 +276,21 @@ class Histories(RuleBasedStateMachine):
     def request(self, desired: Desired) -> None:
         if self.state.ended:
             with pytest.raises(Conflict):
-                self.store.set_desired(self.run_id, desired, actor="test")
+                self.store.requests.set_desired(self.run_id, desired, actor="test")
             return
-        self.store.set_desired(self.run_id, desired, actor="test")
+        self.store.requests.set_desired(self.run_id, desired, actor="test")
         self.desired = desired.value
 
     @invariant()
     def record_is_the_history(self) -> None:
         if not hasattr(self, "run_id"):
             return
-        run = self.store.run(self.run_id)
+        run = self.store.runs.get(self.run_id)
         assert (run.state, run.attempt, run.desired) == (self.state, self.attempt, self.desired)
         assert [
-            (row.old, row.new, row.attempt) for row in self.store.transitions(self.run_id)
+            (row.old, row.new, row.attempt) for row in self.store.transitions.of_run(self.run_id)
         ] == self.history
-        assert [attempt.number for attempt in self.store.attempts(self.run_id)] == list(
+        assert [attempt.number for attempt in self.store.attempts.of_run(self.run_id)] == list(
             range(1, self.attempt + 1)
         )
 
@@ -313,7 +313,7 @@ def test_any_history_is_legal_fenced_and_recorded() -> None:
 def test_a_writer_whose_turn_does_not_come_says_so_and_has_recorded_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("lehr.store.database.TURN_TIMEOUT_S", 0.05)
     with Store.open(tmp_path) as store:
-        run = store.create_run(run_spec("one"))
+        run = store.runs.create(run_spec("one"))
         inside, go_on = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -326,9 +326,9 @@ def test_a_writer_whose_turn_does_not_come_says_so_and_has_recorded_nothing(tmp_
         assert inside.wait(30)
         try:
             with pytest.raises(StoreUnavailable, match="earlier writes are still waiting"):
-                store.set_desired(run.id, Desired.PAUSE, actor="ada")
-            assert store.run(run.id).desired == "run"
+                store.requests.set_desired(run.id, Desired.PAUSE, actor="ada")
+            assert store.runs.get(run.id).desired == "run"
         finally:
             go_on.set()
             holder.join()
-        assert store.set_desired(run.id, Desired.PAUSE, actor="ada").desired == "pause"
+        assert store.requests.set_desired(run.id, Desired.PAUSE, actor="ada").desired == "pause"

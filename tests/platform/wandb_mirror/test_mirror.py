@@ -85,7 +85,7 @@ def test_history_config_summary_samples_and_checkpoints_are_the_runs_own(mirrore
     [mirrored] = files(api, run_id)
     assert_equal_series(api, run_id, mirrored.series)
     assert told["text"] == f"offline, {told['records']} of {told['records']} records"
-    assert told["records"] == len(api.store.read_stream(attempt, "events.jsonl").splitlines())
+    assert told["records"] == len(api.store.streams.read(attempt, "events.jsonl").splitlines())
     assert told["folder"] == str(mirrored.path.parent)
     run = mirrored.run
     assert (run.run_id, run.display_name, run.project) == (run_id, "one", "baseline")
@@ -120,7 +120,7 @@ def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api)
         within_s=60,
         what="eight rows",
     )
-    assert api.store.transition(
+    assert api.store.transitions.apply(
         run_id,
         old=RunState.RUNNING,
         new=RunState.QUEUED,
@@ -128,7 +128,7 @@ def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api)
         cause="node_lost",
         actor="dispatcher",
     )
-    api.store.close_attempt(first)
+    api.store.attempts.close(first)
     second = begin(api.store, run_id, 2)
     say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
     say(api.store, second, steps(6, 12, other=lambda s: s * 0.5) + finished(12))
@@ -192,7 +192,7 @@ def test_what_ended_long_ago_is_mirrored_when_asked_and_grouped_by_sweep(mirrore
 def test_several_runs_at_once_and_a_long_one(mirrored_api):
     api = mirrored_api
     spec = seeding.run_spec("long", steps=700)
-    run = api.store.create_run(spec.model_copy(update={"tracking": OFFLINE_TRACKING}))
+    run = api.store.runs.create(spec.model_copy(update={"tracking": OFFLINE_TRACKING}))
     attempt = seeding.start(api.store, run)
     attempt.train(range(1, 701))
     attempt.end(RunState.COMPLETED, 700)
@@ -226,7 +226,7 @@ def test_a_server_without_the_package_or_a_key_says_so_before_anything_is_record
         assert answer.status_code == 422
         assert "the package wandb is not installed" in answer.text
         assert "pip install 'lehr[wandb]'" in answer.text
-    assert len(api.store.list_runs().items) == 1
+    assert len(api.store.runs.page().items) == 1
 
 
 def test_a_mirror_that_fails_shows_why_and_the_run_goes_on(api, monkeypatch):
@@ -246,16 +246,16 @@ def test_a_mirror_that_fails_shows_why_and_the_run_goes_on(api, monkeypatch):
             what="an error",
         )
         # What the training says is taken as before, while the mirror fails.
-        assert api.store.run(run_id).state == "running"
+        assert api.store.runs.get(run_id).state == "running"
         say(api.store, attempt, steps(4, 6) + finished(6))
-        exit_ = {"exit": {"code": 0}, "sizes": api.store.stream_sizes(attempt), "node_rank": 0}
+        exit_ = {"exit": {"code": 0}, "sizes": api.store.streams.sizes(attempt), "node_rank": 0}
         assert api.dispatcher.on_exit(attempt, exit_)["closed"]
         shown = api.client.get(f"/api/v1/runs/{run_id}/series", params={"name": "train/loss"})
         assert shown.json()[0]["step"] == [1, 2, 3, 4, 5, 6]
     assert told["state"] == "failed"
     assert told["error"] in told["text"]
     assert "0" * 40 not in api.client.get(f"/api/v1/runs/{run_id}").text
-    assert api.store.run(run_id).state == "completed"
+    assert api.store.runs.get(run_id).state == "completed"
 
 
 def test_deleting_a_run_deletes_its_offline_files(mirrored_api):

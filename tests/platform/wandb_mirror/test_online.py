@@ -117,7 +117,7 @@ def test_steps_that_are_trained_again_stand_beside_the_first_by_attempt(mirrored
     first = begin(api.store, run_id)
     say(api.store, first, started() + metrics(1, 8))
     rows_sent(wandb_server, run_id, 8)
-    assert api.store.transition(
+    assert api.store.transitions.apply(
         run_id,
         old=RunState.RUNNING,
         new=RunState.QUEUED,
@@ -125,7 +125,7 @@ def test_steps_that_are_trained_again_stand_beside_the_first_by_attempt(mirrored
         cause="node_lost",
         actor="dispatcher",
     )
-    api.store.close_attempt(first)
+    api.store.attempts.close(first)
     second = begin(api.store, run_id, 2)
     say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
     say(api.store, second, metrics(6, 12, **{"train/loss": 0.5}) + finished(12))
