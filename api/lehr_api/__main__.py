@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("lehr.server")
 _GRACE_S = 5
-"""Requests that are at work when the server stops have so long to finish."""
+"""Seconds for requests in progress to finish when the server stops."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,8 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class UvicornServer(uvicorn.Server):
-    """Stops on a signal without raising it again, so that what follows still runs; and tells the
-    event streams to end, since a shutdown would wait for them.
+    """Stops on a signal without raising it again, so that the cleanup runs. Ends the event
+    streams, which would delay the shutdown.
     """
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, url: str, where: Path) -> None:
@@ -93,12 +93,12 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
-        # A proxy on this machine may say that the browser came by HTTPS.
+        # A proxy on this machine may report that the browser came by HTTPS.
         proxy_headers=True,
         forwarded_allow_ips="127.0.0.1,::1",
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
-        # Small and the same everywhere: what the pure-Python loop and parser give is enough here.
+        # Small and portable: the pure-Python loop and parser are fast enough here.
         loop="asyncio",
         http="h11",
         ws="none",
@@ -112,7 +112,7 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
 
 @contextlib.contextmanager
 def _listening(settings: Settings) -> Iterator[socket.socket]:
-    """The port, taken before anything is opened, so that a taken one is said at once."""
+    """Bind the port before anything is opened, so that a taken port is reported at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

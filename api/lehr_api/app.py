@@ -28,10 +28,10 @@ _ATTEMPTS_KNOWN = 10_000
 
 
 def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
-    """The application; its lifespan opens and closes what it works with.
+    """Create the application; its lifespan opens and closes its services.
 
     Args:
-        settings: how to run.
+        settings: settings of the server.
         services: opens the store and the dispatcher; by default the real ones.
     """
 
@@ -48,10 +48,10 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
         description=_ABOUT,
         lifespan=lifespan,
         openapi_url=f"{API}/openapi.json",
-        # FastAPI's pages for the API load scripts from elsewhere.
+        # FastAPI's pages for the API load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
-        # A mistyped slash gets a 404 that says so, not a redirect that loses a POST's body.
+        # A mistyped slash gives a 404 with a reason, not a redirect that loses a POST's body.
         redirect_slashes=False,
         separate_input_output_schemas=False,
         generate_unique_id_function=lambda route: (
@@ -69,7 +69,7 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
 
 
 def _attempt_tokens(app: FastAPI) -> Callable[[str], Any]:
-    """Digests of attempts' tokens, by attempt id. They never change, so they are kept."""
+    """Return the digest of an attempt's token. Digests never change, so they are cached."""
     known: OrderedDict[str, str] = OrderedDict()
 
     async def token_sha256(attempt_id: str) -> str | None:
@@ -90,7 +90,7 @@ def _attempt_tokens(app: FastAPI) -> Callable[[str], Any]:
 
 
 def _describe(app: FastAPI) -> None:
-    """The OpenAPI description: how one authenticates, and what problems look like."""
+    """Complete the OpenAPI description: authentication and problem answers."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -117,12 +117,12 @@ def _describe(app: FastAPI) -> None:
 
 
 _ABOUT = """\
-Times are seconds since the epoch (UTC). What is not known is null, never 0. Numbers that are not
-finite travel as the strings "NaN", "Infinity" and "-Infinity".
+Times are seconds since the epoch (UTC). An unknown value is null, never 0. Numbers that are not
+finite are the strings "NaN", "Infinity" and "-Infinity".
 
 Every error is `application/problem+json` (RFC 9457) with a machine-readable `code`, and a `hint`
-where there is something to try. Lists come in pages: pass `next_cursor` as `cursor`. What is read
-carries an ETag. Submissions take an `Idempotency-Key`, so that they can be sent again.
+where there is something to try. Lists come in pages: pass `next_cursor` as `cursor`. Answers
+to GET carry an ETag. Submissions accept an `Idempotency-Key`, so that repeating them is safe.
 """
-_TOKEN = "The token in Lehr's home. A browser carries a cookie that stands for it; see /login."  # noqa: S105
-_ATTEMPT_TOKEN = "The attempt's own token, which the platform gave to its worker."  # noqa: S105
+_TOKEN = "The token in Lehr's home. A browser has a cookie instead; see /login."  # noqa: S105
+_ATTEMPT_TOKEN = "The attempt's own token, which its worker received at the start."  # noqa: S105

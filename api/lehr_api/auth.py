@@ -1,8 +1,8 @@
-"""Who may ask: tokens, the browser's cookie, and the name that a request calls the server by.
+"""Authentication: tokens, the browser's cookie, and the host names that requests may use.
 
-People carry the home's token, as ``Authorization: Bearer`` or, in a browser, as a cookie that
-stands for it. A worker carries the token of its attempt, which opens that attempt's routes and
-nothing else; the people's token does not open those.
+Users send the home's token, as ``Authorization: Bearer`` or, in a browser, as a cookie derived from
+it. A worker sends the token of its attempt, which opens that attempt's routes and nothing else; the
+home's token does not open those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COOKIE_DAYS = 30
 API = "/api/v1"
 OPEN_PATHS = frozenset({f"{API}/health", "/login"})
 OPEN_PREFIXES = ("/static/",)
-"""What answers without a token. A test walks all routes and holds this list to it."""
+"""Paths that answer without a token. A test walks all routes and compares them with this list."""
 _ATTEMPTS = f"{API}/attempts/"
 
 
@@ -38,7 +38,7 @@ def is_open(path: str) -> bool:
 
 
 def attempt_of(path: str) -> str | None:
-    """The attempt that a path is about, if it is one of an attempt's routes."""
+    """Return the attempt of a path, if it is one of an attempt's routes."""
     if not path.startswith(_ATTEMPTS):
         return None
     return path[len(_ATTEMPTS) :].partition("/")[0]
@@ -46,21 +46,23 @@ def attempt_of(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class Keys:
-    """What the people's token opens with."""
+    """The home's token and the cookie derived from it."""
 
     token: str
 
     @property
     def cookie_name(self) -> str:
-        """The server's own: a browser sends cookies to all ports of a host, and two servers'
-        cookies of one name would log each other out.
+        """Return the cookie's name, unique per server: a browser sends cookies to all ports of a
+        host, and two servers with one name would log each other out.
         """
         digest = hmac.new(self.token.encode(), b"lehr cookie name 1", hashlib.sha256)
         return f"lehr_{digest.hexdigest()[:16]}"
 
     @property
     def cookie(self) -> str:
-        """Stands for the token in a browser; it cannot be turned back into the token."""
+        """Return the cookie's value, derived from the token; the token cannot be computed from
+        it.
+        """
         return hmac.new(self.token.encode(), b"lehr cookie 1", hashlib.sha256).hexdigest()
 
     def opens(self, given: str) -> bool:
@@ -71,7 +73,7 @@ class Keys:
 
 
 def check_person(headers: Headers, keys: Keys) -> Literal["token", "cookie"]:
-    """Raises Unauthorized unless the request carries the people's token or its cookie."""
+    """Raise Unauthorized unless the request has the home's token or its cookie."""
     bearer = bearer_token(headers)
     if bearer is not None:
         if keys.opens(bearer):
@@ -86,9 +88,9 @@ def check_person(headers: Headers, keys: Keys) -> Literal["token", "cookie"]:
 
 
 def check_attempt(headers: Headers, token_sha256: str | None) -> None:
-    """Raises Unauthorized unless the request carries the token with this digest.
+    """Raise Unauthorized unless the request has the token with this digest.
 
-    An attempt that does not exist (None) is answered as one whose token is wrong.
+    An unknown attempt (None) gets the same answer as a wrong token.
     """
     bearer = bearer_token(headers)
     if bearer is None:
@@ -104,12 +106,15 @@ def bearer_token(headers: Headers) -> str | None:
 
 
 def cookie_value(headers: Headers, keys: Keys) -> str | None:
-    # Lenient: other servers of this machine share our cookie jar, and theirs may be malformed.
+    # Lenient: other servers of this machine share the browser's cookies, and theirs may be
+    # malformed.
     return cookie_parser(headers.get("cookie", "")).get(keys.cookie_name)
 
 
 def own_names(settings: Settings) -> frozenset[str]:
-    """The names that requests may call this server by; addresses are judged by ``check_host``."""
+    """Return the names by which requests may address this server; ``check_host`` judges
+    addresses.
+    """
     names = {"localhost", *(name.lower() for name in settings.allowed_hosts)}
     names.add(settings.host.lower())
     if settings.public_url:
@@ -120,10 +125,10 @@ def own_names(settings: Settings) -> frozenset[str]:
 
 
 def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> None:
-    """Raises WrongHost when the request calls the server by a name that is not its own.
+    """Raise WrongHost when the request addresses the server by an unknown name.
 
-    A page of another site can make its own DNS name point here and so become of "our" origin;
-    it cannot do so with an address. So addresses pass, on loopback only loopback's.
+    A page of another site can make its own DNS name point here and so share this origin; it cannot
+    do so with an address. So addresses pass; on loopback, only loopback addresses.
     """
     host = headers.get("host", "")
     name = _hostname(host)
@@ -144,9 +149,9 @@ def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> No
 
 
 def check_origin(headers: Headers, method: str) -> None:
-    """Raises CrossOrigin when a page of another origin is behind the request.
+    """Raise CrossOrigin when a page of another origin sent the request.
 
-    ``Origin`` must be our own where it is sent. Requests that carry none (images, scripts) are
+    ``Origin`` must be this server's own if it is sent. Requests without one (images, scripts) are
     judged by ``Sec-Fetch-Site``; following a link to a page is allowed.
     """
     origin = headers.get("origin")

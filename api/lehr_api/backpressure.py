@@ -1,4 +1,4 @@
-"""How much may be written at once: streams from workers must not starve people's requests."""
+"""Limits for concurrent writes: workers' streams must not delay users' requests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class Intake:
-    """Runs appends in threads of their own; refuses when too many wait.
+    """Runs appends in their own threads; rejects them when too many wait.
 
-    A refused shipper keeps its bytes and sends them again, so stop_level only delays.
+    A rejected shipper keeps its bytes and sends them again, so backpressure only delays.
     """
 
     def __init__(self, *, at_once: int, waiting: int) -> None:
@@ -27,13 +27,13 @@ class Intake:
         self._limiter: CapacityLimiter | None = None
 
     def check(self) -> None:
-        """Raises Busy when one more would be too many."""
+        """Raise Busy when one more would be too many."""
         if self._pending >= self._most:
             raise Busy(f"{self._pending} pieces of streams wait to be written; send it again.")
 
     async def run(self, append: Callable[[], T]) -> T:
         self.check()
-        if self._limiter is None:  # Made late: it belongs to the running event loop.
+        if self._limiter is None:  # Created late: it belongs to the running event loop.
             self._limiter = CapacityLimiter(self._at_once)
         self._pending += 1
         try:

@@ -1,4 +1,4 @@
-"""What routes ask for, by name."""
+"""Dependencies of the routes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DispatcherDep = Annotated[Dispatching, Depends(dispatcher)]
 RunRef = Annotated[
     str,
     Path(
-        description="A run's id, the unique beginning of one, or a name (the newest of that name).",
+        description="A run's id, a unique prefix of one, or a name (the newest of that name).",
         examples=["k3f9x2ab"],
         max_length=100,
     ),
@@ -39,7 +39,7 @@ RunRef = Annotated[
 SweepRef = Annotated[
     str,
     Path(
-        description="A sweep's id, the unique beginning of one, or a name (the newest of it).",
+        description="A sweep's id, a unique prefix of one, or a name (the newest of that name).",
         examples=["lr-grid"],
         max_length=100,
     ),
@@ -47,7 +47,7 @@ SweepRef = Annotated[
 RolloutRef = Annotated[
     str,
     Path(
-        description="A rollout's id, the unique beginning of one, or a name (the newest of it).",
+        description="A rollout's id, a unique prefix of one, or a name (the newest of that name).",
         examples=["llama-1b"],
         max_length=100,
     ),
@@ -84,8 +84,8 @@ IdempotencyHeader = Annotated[
         examples=["0b6f6f0e6c3f4f0c9f6b7d1f4e6a2c11"],
     ),
 ]
-Limit = Annotated[int, Query(ge=1, le=1000, description="The most items to answer with.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items.")]
 Cursor = Annotated[
     str | None,
-    Query(description="`next_cursor` of the page before.", pattern="^[0-9]{1,18}$"),
+    Query(description="`next_cursor` of the previous page.", pattern="^[0-9]{1,18}$"),
 ]

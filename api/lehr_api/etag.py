@@ -1,4 +1,4 @@
-"""ETags on what is read: a client that has the newest answer is told so, in a few bytes."""
+"""ETags for GET: a client with the newest answer gets a 304 instead of a body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's log: one JSON object a line, in a file of the home and on stderr."""
+"""The server's log: one JSON object per line, in a file of the home and on stderr."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def configure(path: Path) -> None:
     for handler in root.handlers:
         handler.setFormatter(formatter)
     root.setLevel(logging.INFO)
-    # A line for each of its own steps tells nothing that the server does not say itself.
+    # Its log lines repeat what the server logs itself.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("httpx").setLevel(logging.WARNING)

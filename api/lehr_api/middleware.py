@@ -1,7 +1,7 @@
-"""What stands before every route, mount and socket: host, origin, token, body size, headers.
+"""Checks before every route, mount and socket: host, origin, token, body size, headers.
 
-Plain ASGI, so that nothing that is added to the app later can slip past it, and so that streams
-are not buffered on their way out.
+Plain ASGI, so that nothing added to the app later bypasses it, and so that streamed answers are not
+buffered.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Sent unless the answer has its own; the dashboard's pages bring a policy that lets them run."""
+"""Sent unless the answer has its own; the dashboard's pages have a policy that lets them run."""
 
 
 class Guard:
@@ -95,9 +95,9 @@ class Guard:
             auth.check_attempt(headers, await self._attempt_token_sha256(attempt))
 
     async def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """``receive``, once it is known that the body is not larger than it may be.
+        """Return ``receive`` after checking that the body is within the limit.
 
-        A body of a stated length is counted by the HTTP server; one without is read here.
+        The HTTP server counts a body with a stated length; one without is read here.
         """
         is_chunk = auth.attempt_of(scope["path"]) is not None
         limit = self._settings.chunk_limit if is_chunk else self._settings.body_limit
@@ -123,7 +123,7 @@ class Guard:
 
 
 def _replay(message: Message, receive: Receive) -> Receive:
-    """``message`` first, then whatever ``receive`` has."""
+    """Return a ``receive`` that yields ``message`` first, then the rest."""
     pending = [message]
 
     async def again() -> Message:

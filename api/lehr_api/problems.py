@@ -1,4 +1,4 @@
-"""Every error as problem+json (RFC 9457): one shape, one place that writes it."""
+"""Every error as problem+json (RFC 9457), written in one place."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CODES = {
 
 
 class WrongHost(LehrError):
-    """The request calls the server by a name that is not its own: a rebound DNS name, say."""
+    """The request addresses the server by an unknown name, e.g. a rebound DNS name."""
 
     code = "wrong_host"
     status = 421
@@ -62,14 +62,14 @@ class TooLarge(LehrError):
 
 
 class WrongProtocol(LehrError):
-    """A shim speaks a version of the attempt protocol that this server does not."""
+    """A shim uses a version of the attempt protocol that this server does not support."""
 
     code = "wrong_protocol"
     status = 400
 
 
 class Busy(LehrError):
-    """Too much is being written at once; ``Retry-After`` says when to come back."""
+    """Too many concurrent writes; ``Retry-After`` has the seconds to wait."""
 
     code = "busy"
     status = 429
@@ -80,7 +80,7 @@ class OffsetProblem(Problem):
     """A piece of a stream does not begin where the stream ends."""
 
     offset: int
-    """Where it ends: send from there."""
+    """The end of the stream: send from there."""
 
 
 def problem_response(
@@ -111,7 +111,7 @@ def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Respo
 
 
 def error_response(error: LehrError) -> Response:
-    """What a ``LehrError`` looks like over HTTP."""
+    """Convert a ``LehrError`` to an HTTP answer."""
     headers: dict[str, str] = {}
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="lehr"'
@@ -138,7 +138,7 @@ def error_response(error: LehrError) -> Response:
 
 
 def unexpected_response() -> Response:
-    """For a fault of ours: what happened is in the log, not in the answer."""
+    """Answer for a bug of Lehr: details are in the log, not in the answer."""
     return problem_response(
         500,
         "the server failed to answer this request; see its log.",
@@ -148,7 +148,7 @@ def unexpected_response() -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Let every error of ``app`` leave as a problem."""
+    """Install handlers that convert every error of ``app`` to a problem."""
     app.add_exception_handler(LehrError, _lehr_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
@@ -169,16 +169,16 @@ async def _http_error(request: Request, error: Exception) -> Response:
         detail, hint = f"no route at {path}.", "The API's description: /api/v1/openapi.json"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
-        detail = f"{path} does not know {method}."
+        detail = f"{path} does not support {method}."
         hint = f"Allowed: {allowed}" if allowed else None
     return problem_response(error.status_code, detail, hint=hint, headers=error.headers)
 
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
-    """Pydantic's findings as problems: the field, what it was, what is valid."""
+    """Convert Pydantic's findings to problems: the field, its value, what is valid."""
     assert isinstance(error, RequestValidationError)
     problems = [_finding(found, _body_model(request)) for found in error.errors()]
-    first = problems[0] if problems else {"path": "request", "message": "request: it is not valid"}
+    first = problems[0] if problems else {"path": "request", "message": "request: not valid"}
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     hint = first.get("hint")
     sent = request.headers.get("content-type", "nothing")
@@ -194,7 +194,7 @@ async def _invalid_request(request: Request, error: Exception) -> Response:
 
 
 def _body_model(request: Request) -> type[BaseModel] | None:
-    """The model of the body that the request's route takes, if it takes one."""
+    """Return the model of the request body, if the route has one."""
     route = request.scope.get("route")
     parameters = route.dependant.body_params if isinstance(route, APIRoute) else []
     kind = parameters[0].field_info.annotation if parameters else None
@@ -202,7 +202,7 @@ def _body_model(request: Request) -> type[BaseModel] | None:
 
 
 def _finding(found: Mapping[str, Any], body: type[BaseModel] | None) -> dict[str, str]:
-    """One of Pydantic's findings. Only short plain values are echoed: a spec is not."""
+    """Convert one of Pydantic's findings. Only short plain values are repeated: a spec is not."""
     path = ".".join(str(part) for part in found["loc"])
     if found["type"] == "json_invalid":
         reason = found.get("ctx", {}).get("error", "it cannot be read")

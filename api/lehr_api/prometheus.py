@@ -1,6 +1,6 @@
-"""``/metrics``: the control plane itself, for Prometheus. It carries the token like all else.
+"""``/metrics``: metrics of the control plane for Prometheus. Needs the token like all routes.
 
-Counted from the record when it is asked for, so nothing is kept between two looks.
+Counted from the store at each request; nothing is kept between requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _FILES = ("lehr.db", "streams.db", "lehr.db-wal", "streams.db-wal")
     responses=text_responses("text/plain"),
 )
 def prometheus(services: ServicesDep) -> Response:
-    """The server itself in Prometheus' text format: runs, queue, GPUs, attempts, files, process."""
+    """Return metrics of the server in Prometheus' text format: runs, queue, GPUs, attempts,
+    files, process.
+    """
     return Response(generate_latest(_registry(services)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -42,23 +44,23 @@ def _registry(services: Services) -> CollectorRegistry:
     def gauge(name: str, about: str, labels: tuple[str, ...] = ()) -> Gauge:
         return Gauge(f"lehr_{name}", about, labels, registry=registry)
 
-    gauge("info", "The version that runs.", ("version",)).labels(__version__).set(1)
+    gauge("info", "Version of the server.", ("version",)).labels(__version__).set(1)
     runs = gauge("runs", "Runs by state.", ("state",))
     for state in RunState:
         page = services.store.runs.page(states=[state], archived=None, limit=1)
         runs.labels(state.value).set(page.total)
     cluster = services.cluster_views.cluster()
-    gauge("cluster_up", "Whether the cluster stands.").set(cluster.state == "up")
+    gauge("cluster_up", "Whether the cluster is up.").set(cluster.state == "up")
     gauge("nodes", "Nodes that answer.").set(sum(node.alive for node in cluster.nodes))
     gauge("gpus", "GPUs of the cluster.").set(cluster.gpus_total)
-    gauge("gpus_busy", "GPUs that a run holds.").set(cluster.gpus_busy)
+    gauge("gpus_busy", "GPUs held by runs.").set(cluster.gpus_busy)
     _gpus(registry, cluster)
     waiting = services.cluster_views.queue()
     gauge("queue_runs", "Runs that wait for GPUs.").set(len(waiting))
-    gauge("queue_gpus", "GPUs that they ask for.").set(sum(entry.gpus for entry in waiting))
+    gauge("queue_gpus", "GPUs requested by queued runs.").set(sum(entry.gpus for entry in waiting))
     attempts = services.store.attempts.list_open()
-    gauge("attempts_open", "Launches whose streams are not complete yet.").set(len(attempts))
-    silent = gauge("runs_silent", "Runs whose attempt is silent, by kind.", ("silence",))
+    gauge("attempts_open", "Attempts whose streams are not complete yet.").set(len(attempts))
+    silent = gauge("runs_silent", "Runs whose attempt is unreachable or stalled.", ("silence",))
     for silence in services.dispatcher.silences().values():
         if silence.value != "none":
             silent.labels(silence.value).inc()
@@ -71,7 +73,7 @@ def _registry(services: Services) -> CollectorRegistry:
 
 
 def _gpus(registry: CollectorRegistry, cluster: ClusterView) -> None:
-    """What each GPU does; one that nothing is known of has no sample."""
+    """Add samples of each GPU; an unknown figure has no sample."""
     about = {
         "utilization": ("gpu_utilization_ratio", "Share of time in which a kernel ran."),
         "memory_used_bytes": ("gpu_memory_used_bytes", "Memory in use, of all processes."),

@@ -1,4 +1,4 @@
-"""What the routes work with, opened and closed with the server."""
+"""The services of the routes, opened and closed with the server."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Dispatching(context.Dispatching, Protocol):
 
     def start(self) -> Any: ...
     def stop(self) -> Any:
-        """Stop dispatching; trainings go on."""
+        """Stop dispatching; trainings continue."""
 
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """An attempt lives; the answer holds its orders."""
+        """Record a heartbeat. The answer contains the attempt's orders."""
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """An attempt's processes are gone; the answer says which bytes are still missing."""
+        """Record an exit. The answer lists the bytes that are still missing."""
 
     def silences(self) -> dict[str, Liveness]:
-        """How runs that have a living attempt are silent, by run id."""
+        """Return the liveness by run id, for runs that have a living attempt."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ def assemble(
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Services]:
-    """Open the store, start dispatching; in reverse at the end. Trainings are left alone."""
+    """Open the store and start dispatching; close both at the end. Trainings continue."""
     from lehr.cluster.dispatcher import Dispatcher
     from lehr.presenters.cluster import ClusterPresenter
     from lehr.store import Store
@@ -113,7 +113,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         )
         services = assemble(settings, store, dispatcher, cluster_views)
         services.hub.start()
-        # Ray comes up beside the API, so this returns at once.
+        # Ray starts in the background, so this returns at once.
         await to_thread.run_sync(dispatcher.start)
         mirror = MirrorController(store, services.presenter, settings.home)
         mirror.start()

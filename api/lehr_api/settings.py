@@ -1,4 +1,4 @@
-"""How a server is to run."""
+"""Settings of the server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MEBIBYTE = 1 << 20
 class Settings:
     home: Path
     token: str
-    """What people's requests must carry."""
+    """The token that users' requests must have."""
     host: str = "127.0.0.1"
     """The address to listen at."""
     port: int = 5347
     public_url: str | None = None
-    """How workers and people reach the server, when that is not ``host`` and ``port``."""
+    """URL at which workers and users reach the server, if it differs from ``host`` and ``port``."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names, besides its own, that requests may call the server by."""
+    """Additional names by which requests may address the server."""
     gpus: int | None = None
     """Logical GPUs to declare on a machine without any."""
     ray_address: str | None = None
@@ -30,13 +30,13 @@ class Settings:
     tls_key: Path | None = None
 
     body_limit: int = 4 * MEBIBYTE
-    """Bytes of a JSON body."""
+    """Maximum bytes of a JSON body."""
     chunk_limit: int = MEBIBYTE
-    """Bytes of one piece of a stream."""
+    """Maximum bytes of one piece of a stream."""
     appends_at_once: int = 8
     """Pieces of streams that are written at the same time."""
     appends_waiting: int = 64
-    """Pieces that may wait for it; one more is told to come back later."""
+    """Pieces that may wait; more are rejected with Retry-After."""
     heartbeat_s: float = 15.0
     """Seconds between the event stream's heartbeats."""
 
@@ -50,7 +50,7 @@ class Settings:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Return whether only this machine can reach the server."""
         return is_loopback(self.host)
 
     @property

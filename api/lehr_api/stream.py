@@ -1,8 +1,8 @@
-"""What changes, told to browsers and clients as it happens (server-sent events).
+"""Changes, sent to browsers and clients as they happen (server-sent events).
 
-One task reads what changed, builds each event once, and hands the same bytes to every listener,
-so a hundred open tabs cost a hundred socket writes and not one query more. A listener that reads
-slowly holds only the newest event of each kind and thing; it cannot hold up anybody else.
+One task reads the changes, builds each event once, and hands the same bytes to every listener, so a
+hundred open tabs cost a hundred socket writes and no more queries. A slow listener keeps only the
+newest event of each kind and object, and never delays others.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger("lehr.api.stream")
 
 PACE_S = 0.25
-"""Changes are gathered for at least so long before they are told."""
+"""Minimum time for which changes are gathered before they are sent."""
 BUILD_SHARE = 0.25
-"""Of one thread's time, the most that building events may take."""
+"""Maximum share of one thread's time for building events."""
 MAX_PENDING = 5_000
-"""Events that a listener may be behind; one that is further behind reads everything anew."""
+"""Events that a listener may be behind; beyond that it must read everything again."""
 HEARTBEAT = b": heartbeat\n\n"
 
 
 class Event(NamedTuple):
     kind: str
     id: str
-    """Of the run, sweep or rollout; "" for the cluster. With kind and name: what it replaces."""
+    """Id of the run, sweep or rollout; "" for the cluster. An event replaces an older one with
+    the same kind and id.
+    """
     name: str
     data: bytes
     """JSON."""
@@ -51,7 +53,7 @@ class Event(NamedTuple):
 
 
 class Listener:
-    """One open connection. Lives in the event loop's thread alone."""
+    """One open connection. Used only in the event loop's thread."""
 
     def __init__(self, run_id: str | None) -> None:
         self.run_id = run_id
@@ -63,7 +65,7 @@ class Listener:
         if self.run_id is not None and event.run_id != self.run_id:
             return
         key = (event.kind, event.id, event.name)
-        # Taken out first, so that a replaced event also moves to the end: ids stay in order.
+        # Removed first, so that a replaced event also moves to the end: ids stay in order.
         self._pending.pop(key, None)
         self._pending[key] = line
         if len(self._pending) > MAX_PENDING:
@@ -76,7 +78,7 @@ class Listener:
         self._ready.set()
 
     async def take(self, heartbeat_s: float) -> bytes | None:
-        """What is new, or a heartbeat when nothing is for so long; None once closed."""
+        """Return new events, or a heartbeat after a while without any; None once closed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(heartbeat_s):
                 await self._ready.wait()
@@ -88,7 +90,7 @@ class Listener:
 
 
 class Hub:
-    """Between the store's changes and the listeners."""
+    """Passes the store's changes to the listeners."""
 
     def __init__(
         self,
@@ -111,12 +113,12 @@ class Hub:
         self._limiter: CapacityLimiter | None = None
 
     def start(self) -> None:
-        """Listen to the store; call it in the event loop that the listeners live in."""
+        """Subscribe to the store. Call it in the event loop of the listeners."""
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        # A thread of its own: building events neither waits for requests nor makes them wait.
+        # A separate thread: building events neither waits for requests nor delays them.
         self._limiter = CapacityLimiter(1)
-        self._unsubscribe = self._store.subscribe(self.heard)
+        self._unsubscribe = self._store.subscribe(self.on_change)
         self._task = self._loop.create_task(self._tell_changes())
 
     async def stop(self) -> None:
@@ -133,12 +135,12 @@ class Hub:
             listener.close()
 
     def close_soon(self) -> None:
-        """The same from a signal handler or another thread."""
-        with contextlib.suppress(RuntimeError):  # The loop may be gone already.
+        """Call ``close`` from a signal handler or another thread."""
+        with contextlib.suppress(RuntimeError):  # The loop may be closed already.
             self._loop.call_soon_threadsafe(self.close)
 
-    def heard(self, change: Change) -> None:
-        """The store's callback, in any thread: notes what to look at, and returns."""
+    def on_change(self, change: Change) -> None:
+        """Note what to build. The store calls this in any thread, so it returns at once."""
         key = (change.kind, change.id, change.name or "", change.attempt)
         with self._guard:
             first = not self._changes
@@ -150,7 +152,7 @@ class Hub:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     async def listen(self, run_id: str | None) -> AsyncIterator[bytes]:
-        """The bytes of one client's stream, until it or the server goes."""
+        """Yield the bytes of one client's stream, until it or the server ends."""
         listener = Listener(run_id)
         if self._closed:
             return
@@ -169,7 +171,7 @@ class Hub:
     async def _tell_changes(self) -> None:
         while True:
             await self._wake.wait()
-            # Let what belongs together come together.
+            # Gather changes that belong together.
             await asyncio.sleep(PACE_S)
             self._wake.clear()
             with self._guard:
@@ -183,7 +185,7 @@ class Hub:
                     self._build, changes, sizes, limiter=self._limiter
                 )
             except Exception:  # noqa: BLE001 - logged; the stream must go on
-                # A view that cannot be built must not silence the stream for good.
+                # A view that cannot be built must not stop the stream for good.
                 _log.exception("events of %d changes could not be built", len(changes))
                 events = []
             self._publish(events)
@@ -202,7 +204,7 @@ class Hub:
         changes: set[tuple[str, str, str, int | None]],
         sizes: dict[tuple[str, str, int | None], int],
     ) -> list[Event]:
-        """Runs in a thread: the only place that reads the store for the streams."""
+        """Build events in a thread: the only place that reads the store for the streams."""
         ids: dict[str, set[str]] = {}
         for kind, changed_id, _, _ in changes:
             ids.setdefault(kind, set()).add(changed_id)
@@ -216,7 +218,7 @@ class Hub:
         events = [
             Event("run", view.id, "", view.model_dump_json().encode(), view.id) for view in views
         ]
-        # A run's own event carries its newest values already.
+        # A run's own event already has its newest values.
         told = {view.id for view in views}
         latest = presenter.runs.latest(ids.get("metrics", set()) - told)
         events += [
@@ -245,7 +247,7 @@ def _latest_json(run_id: str, latest: dict[str, Latest]) -> bytes:
 
 
 def _hello(*, missed: bool) -> bytes:
-    """First on every connection: what happened before it has to be read by other means."""
+    """Return the first event of every connection: earlier changes must be read by other means."""
     return b"event: hello\ndata: %s\n\n" % _json(missed=missed)
 
 

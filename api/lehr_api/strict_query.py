@@ -1,4 +1,4 @@
-"""Query parameters that a route does not know are refused: a filter left out silently shows all."""
+"""Reject unknown query parameters: a filter that was ignored silently would show everything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StrictRoute(APIRoute):
-    """Answers 422 to a query parameter that is not its own, with the one that was meant."""
+    """Answers 422 to an unknown query parameter, and suggests a similar one."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

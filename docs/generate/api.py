@@ -29,39 +29,40 @@ _TAGS = {
 }
 _WHEN = {
     "invalid": "A value is wrong; `detail` names it, its value and what would be valid.",
-    "invalid_spec": "A spec does not validate. `problems` has each thing that is wrong: `path`, "
+    "invalid_spec": "A spec does not validate. `problems` lists every problem: `path`, "
     "`message`, `hint`, and `line`, `column`, `source` where it came from a file.",
-    "invalid_request": "Query, path or body do not have the shape of the route; `problems` says "
-    "which field.",
+    "invalid_request": "Query, path or body are not valid for the route; `problems` names "
+    "the fields.",
     "not_found": "There is no such run, sweep, checkpoint, metric, route; `hint` has near names.",
-    "conflict": "It exists, but its state forbids this (a run that has ended cannot be cancelled).",
-    "home_unusable": "The home folder is held by another process, is of a newer version, or lies "
+    "conflict": "It exists, but its state does not allow this "
+    "(a run that has ended cannot be cancelled).",
+    "home_unusable": "The home folder is held by another process, is of a newer version, or is "
     "on a network file system. Never over HTTP.",
-    "plan_refused": "The plan says that it cannot work, e.g. it does not fit in the GPU's memory.",
-    "server_unavailable": "No server answers. Of the client and the command line.",
+    "plan_refused": "The plan cannot work, e.g. it does not fit in the GPU's memory.",
+    "server_unavailable": "No server answers. Only in the client and the command line.",
     "unauthorized": "The token is missing or wrong.",
     "fenced": "An attempt that was superseded tried to act; it must stop.",
-    "offset_mismatch": "A piece of a stream does not begin where the stream ends; `offset` says "
-    "where it ends.",
-    "store_unavailable": "The disk or the database refused a write; nothing was acknowledged.",
-    "internal": "A fault of Lehr's own; the server's log says more.",
-    "wrong_host": "The request calls the server by a name that is not its own.",
+    "offset_mismatch": "A piece of a stream does not begin where the stream ends; `offset` is "
+    "the end.",
+    "store_unavailable": "The disk or the database rejected a write; nothing was acknowledged.",
+    "internal": "An internal error of Lehr; see the server's log.",
+    "wrong_host": "The request addresses the server by an unknown name.",
     "cross_origin": "The request comes from a page of another origin.",
-    "too_large": "The body is larger than what is read here.",
-    "wrong_protocol": "A worker speaks a version of the attempt protocol that this server does "
-    "not.",
-    "busy": "Too much is being written at once; `Retry-After` says when to come back.",
+    "too_large": "The body is larger than the limit.",
+    "wrong_protocol": "A worker uses a version of the attempt protocol that this server "
+    "does not support.",
+    "busy": "Too many concurrent writes; `Retry-After` has the seconds to wait.",
     "bad_request": "The request cannot be read.",
     "forbidden": "This is not allowed with this token.",
-    "method_not_allowed": "The route does not know the method; `hint` says which it knows.",
-    "not_acceptable": "None of the media types that were asked for can be given.",
-    "unsupported_media_type": "The body is of a type that is not read here.",
+    "method_not_allowed": "The route does not support the method; `hint` lists those it supports.",
+    "not_acceptable": "None of the requested media types is available.",
+    "unsupported_media_type": "The media type of the body is not supported.",
     "error": "Anything else.",
 }
 
 
 def description() -> Schema:
-    """The OpenAPI description; its version is not pinned here, lest each release makes it stale."""
+    """Return the OpenAPI description, without its version, so that releases do not change it."""
     with tempfile.TemporaryDirectory() as folder:
         made = create_app(Settings(home=Path(folder), token="")).openapi()
     made = json.loads(json.dumps(made))
@@ -186,7 +187,9 @@ def _curl(
 
 
 def body_example(document: Schema, content: Schema) -> Any:
-    """What a body may look like: its own example, else one made of its required fields'."""
+    """Return an example body: its own example, else one made of the examples of its required
+    fields.
+    """
     if "example" in content:
         return content["example"]
     whole = _resolved(document, content["schema"])

@@ -149,7 +149,7 @@ def _arms(schema: Schema) -> list[Schema]:
 
 
 def _kinds(document: Schema, schema: Schema) -> set[str]:
-    """The JSON types that it allows; empty when it says nothing of them."""
+    """Return the JSON types that it allows; empty when it does not restrict them."""
     arms = schema.get("anyOf", schema.get("oneOf"))
     if arms is not None:
         each = [_kinds(document, _whole(document, one)) for one in arms]

@@ -142,7 +142,7 @@ def _help(command: Any) -> list[str]:
 
 
 def _code(text: str) -> str:
-    """What stands in braces, as code."""
+    """Format text in braces as code."""
     shown, depth = [], 0
     for letter in text:
         if letter == "{":

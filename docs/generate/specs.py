@@ -122,7 +122,9 @@ def page() -> str:
 
 
 def _rollout() -> list[str]:
-    """The first stages have the same fields, and all gates have: each is told once."""
+    """Merge the shared fields of the first stages and of all gates, so that each is described
+    once.
+    """
     return [
         "## A rollout",
         "",
@@ -155,7 +157,7 @@ def _rollout() -> list[str]:
 def _sections(
     root: type[BaseModel], path: str, skip: frozenset[str] | set[str] = frozenset()
 ) -> list[str]:
-    """A table for ``root``, then one for each model under it, in the classes' order."""
+    """Return a table for ``root``, then one for each model under it, in the classes' order."""
     lines = _table(root, path)
     for name, field in root.model_fields.items():
         if name in skip:
@@ -171,7 +173,7 @@ def _sections(
 
 
 def _inner(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a field holds, by itself, in a list or in a mapping."""
+    """Return the models that a field contains: directly, in a list or in a mapping."""
     found: list[type[BaseModel]] = []
     for kind in alternatives(annotation):
         if is_model(kind):
@@ -210,7 +212,9 @@ def _table(model: type[BaseModel], path: str) -> list[str]:
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
-    """A field's description; of a group of fields what its class says; of a tag its task."""
+    """Return a field's description; for a group of fields that of its class, for a tag that of
+    its tag.
+    """
     field = model.model_fields[name]
     if field.description:
         return _trial(_prose(field.description))

@@ -45,7 +45,7 @@ def execute(path: Path) -> None:
 
 
 def draw(figures: list[Any]) -> None:
-    """Adds a PNG to each output that holds a figure."""
+    """Add a PNG to each output that contains a figure."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM"))
         page = browser.new_page()

@@ -1,20 +1,20 @@
-"""Everything Lehr raises on purpose.
+"""The exceptions of Lehr.
 
 ::
 
     LehrError
     ├── UserError             the user's input is wrong: what, where, what would be right (exit 2)
-    │   ├── SpecError         a spec does not validate; carries every problem found
-    │   ├── NotFound          no such run, sweep, checkpoint, metric; carries near names
-    │   ├── Conflict          the thing exists, but its state forbids the move
-    │   └── HomeUnusable      the home folder is held by another process, too new, on a network disk
-    ├── PlanRefused           the plan says it cannot work, e.g. it does not fit (exit 3)
+    │   ├── SpecError         a spec does not validate; lists every problem found
+    │   ├── NotFound          no such run, sweep, checkpoint, metric; lists similar names
+    │   ├── Conflict          the thing exists, but its state does not allow the request
+    │   └── HomeUnusable      the home folder is in use, too new, or on a network disk
+    ├── PlanRefused           the plan cannot work, e.g. it does not fit (exit 3)
     ├── ServerUnavailable     no server answers (exit 4)
     ├── Unauthorized          the token is missing or wrong (exit 4)
     ├── Fenced                an attempt that was superseded tried to act; it must stop
-    ├── OffsetMismatch        a stream's bytes were sent for another offset than the one expected
-    ├── StoreUnavailable      the disk or the database refused a write; nothing was acknowledged
-    └── InternalError         a fault of Lehr's own (exit 1)
+    ├── OffsetMismatch        a stream's bytes have an unexpected offset
+    ├── StoreUnavailable      the disk or the database rejected a write; it was not acknowledged
+    └── InternalError         a bug of Lehr (exit 1)
 
 ``code`` is the machine-readable name in problem+json; ``status`` its HTTP
 status; ``exit_code`` the command line's.
@@ -50,10 +50,10 @@ class UserError(LehrError):
 
 @dataclass(frozen=True)
 class SpecProblem:
-    """One thing wrong in a spec.
+    """One problem of a spec.
 
-    ``path`` is dotted (``train.optimizer.lr``); ``line`` and ``column`` count
-    from 1 and are known when the spec came from a file.
+    ``path`` is dotted (``train.optimizer.lr``). ``line`` and ``column`` count from 1 and are known
+    when the spec came from a file.
     """
 
     path: str
@@ -68,7 +68,7 @@ class SpecProblem:
         if self.line is not None:
             where += f", line {self.line}" if where else f"line {self.line}"
             if not self.path and self.column is not None:
-                where += f", column {self.column}"  # a syntax error: there is no path to go by
+                where += f", column {self.column}"  # A syntax error has no path.
         text = f"{where}: {self.message}" if where else self.message
         return text if self.hint is None else f"{text}\n  {self.hint}"
 
@@ -126,7 +126,7 @@ class OffsetMismatch(LehrError):
     def __init__(self, message: str, *, expected: int) -> None:
         super().__init__(message)
         self.expected = expected
-        """The offset to go on from: what is stored so far."""
+        """The offset to continue from: the number of bytes stored so far."""
 
 
 class StoreUnavailable(LehrError):
@@ -139,10 +139,10 @@ class InternalError(LehrError):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name most like ``name``, or None when none is close.
+    """Return the valid name most similar to ``name``, or None.
 
-    ``learning_rate`` should find ``lr``, so an initialism counts as close; ``min`` should find
-    ``minimize``, so does the beginning of one name alone.
+    An initialism counts as similar (``learning_rate`` finds ``lr``), and so does a unique prefix
+    (``min`` finds ``minimize``).
     """
     names = list(valid)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)

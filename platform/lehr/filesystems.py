@@ -1,4 +1,4 @@
-"""Whether a folder is on a network file system, where SQLite's locks cannot be trusted."""
+"""Detect network file systems, where SQLite's locks are unreliable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def filesystem_type(path: Path, mountinfo: str) -> str | None:
-    """The type of the file system that ``path`` (resolved) lies on, by the kernel's mount table."""
+    """Return the type of the file system of ``path`` (resolved), from the kernel's mount table."""
     best: tuple[int, str] | None = None
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
@@ -33,15 +33,15 @@ def filesystem_type(path: Path, mountinfo: str) -> str | None:
 
 
 def refuse_network_filesystem(folder: Path) -> str | None:
-    """The type of the file system that ``folder`` lies on, as far as it is known.
+    """Return the type of the file system of ``folder``, if known.
 
     Raises:
-        HomeUnusable: it is one of those that several machines share.
+        HomeUnusable: it is a network file system.
     """
     try:
         mountinfo = MOUNTS.read_text("utf-8", "surrogateescape")
     except OSError:
-        return None  # Not Linux: nothing to ask.
+        return None  # Not Linux: the type is unknown.
     kind = filesystem_type(folder.resolve(), mountinfo)
     if kind in NETWORK:
         raise HomeUnusable(

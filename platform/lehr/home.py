@@ -1,13 +1,13 @@
-"""Where Lehr's server keeps its things, and how everybody finds the server.
+"""The home folder of a server, and how clients find the server.
 
-Light on purpose: the command line and the client import it.
+Imports little, because the command line and the client import it.
 
 ::
 
     <home>/                  LEHR_HOME, by default ~/.lehr; never on a network file system
       lehr.db  streams.db    see lehr.store
       lehr.lock              held (flock) by the one process that may write them; its pid inside
-      token                  what people's requests carry; mode 0600
+      token                  the API token; mode 0600
       server.json            the address of the running server
       replica/ runs/ data/ logs/ node/ wandb/
 """
@@ -35,12 +35,12 @@ DEFAULT_PORT = 5347
 
 
 def home() -> Path:
-    """``LEHR_HOME``, or ``~/.lehr``."""
+    """Return ``LEHR_HOME``, or ``~/.lehr``."""
     return Path(os.environ.get("LEHR_HOME") or "~/.lehr").expanduser().absolute()
 
 
 def ensure_home(where: Path | None = None) -> Path:
-    """The home folder, made for its owner alone if it is not there yet."""
+    """Return the home folder. Create it, readable only by its owner, if it does not exist."""
     where = home() if where is None else where
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -50,12 +50,14 @@ def ensure_home(where: Path | None = None) -> Path:
 
 
 def runs_dir(where: Path | None = None) -> Path:
-    """Run directories: ``LEHR_RUNS``, or ``<home>/runs``. May be shared storage."""
+    """Return the folder of run directories: ``LEHR_RUNS``, or ``<home>/runs``. May be shared
+    storage.
+    """
     return _from_env("LEHR_RUNS", where, "runs")
 
 
 def data_dir(where: Path | None = None) -> Path:
-    """Prepared token shards: ``LEHR_DATA``, or ``<home>/data``."""
+    """Return the folder of prepared token shards: ``LEHR_DATA``, or ``<home>/data``."""
     return _from_env("LEHR_DATA", where, "data")
 
 
@@ -72,7 +74,7 @@ def node_dir(where: Path | None = None) -> Path:
 
 
 def ray_dir(where: Path | None = None) -> Path:
-    """Ray's temporary folder: a short path, because unix sockets allow 107 characters."""
+    """Return Ray's temporary folder: a short path, because unix sockets allow 107 characters."""
     where = home() if where is None else where
     digest = hashlib.sha256(os.fsencode(where.absolute())).hexdigest()[:10]
     return Path(tempfile.gettempdir()) / f"lehr-ray-{digest}"
@@ -89,7 +91,7 @@ def _from_env(variable: str, where: Path | None, name: str) -> Path:
 
 
 def read_token(where: Path) -> str | None:
-    """The home's own token; None when there is none yet."""
+    """Return the token of this home; None if there is none yet."""
     try:
         return (where / "token").read_text("ascii").strip() or None
     except FileNotFoundError:
@@ -97,9 +99,9 @@ def read_token(where: Path) -> str | None:
 
 
 def ensure_token(where: Path) -> str:
-    """The home's own token, made on first start and readable by its owner alone.
+    """Return the token of this home; create it, readable only by its owner, at the first start.
 
-    A token that others can read is refused: it would be everybody's.
+    A token that others can read is rejected, because anybody could use it.
     """
     path = ensure_home(where) / "token"
     found = read_token(where)
@@ -117,7 +119,7 @@ def ensure_token(where: Path) -> str:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What ``server.json`` says of the server that runs, or ran last."""
+    """The content of ``server.json``: the running server, or the last one."""
 
     url: str
     pid: int
@@ -125,7 +127,7 @@ class ServerInfo:
 
 
 def server_url(where: Path | None = None) -> str | None:
-    """``LEHR_SERVER``, or where the home's server says it listens; None when none runs."""
+    """Return ``LEHR_SERVER``, or the address of the home's server; None when none runs."""
     given = os.environ.get("LEHR_SERVER")
     if given:
         return given.rstrip("/")
@@ -134,7 +136,7 @@ def server_url(where: Path | None = None) -> str | None:
 
 
 def read_server(where: Path) -> ServerInfo | None:
-    """None when there is no ``server.json``, or not a readable one."""
+    """Return the content of ``server.json``; None if it is missing or unreadable."""
     try:
         data = json.loads((where / "server.json").read_bytes())
         return ServerInfo(str(data["url"]).rstrip("/"), int(data["pid"]), str(data["version"]))
@@ -147,7 +149,7 @@ def write_server(where: Path, info: ServerInfo) -> None:
 
 
 def remove_server(where: Path) -> None:
-    """Removes ``server.json`` if this process wrote it."""
+    """Remove ``server.json`` if this process wrote it."""
     info = read_server(where)
     if info is not None and info.pid == os.getpid():
         (where / "server.json").unlink(missing_ok=True)
@@ -157,7 +159,7 @@ def remove_server(where: Path) -> None:
 
 
 class _Held:
-    """A lock that this process holds, shared by everybody in it who asked for it."""
+    """A lock held by this process, shared by all its callers."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -170,9 +172,9 @@ _held_guard = threading.Lock()
 
 @contextmanager
 def lock(where: Path) -> Iterator[None]:
-    """Holds ``<home>/lehr.lock``: one process a home. May be nested within the process.
+    """Hold ``<home>/lehr.lock``: one process per home. May be nested within the process.
 
-    An flock ends with its process, however that ends, so there is never a stale one to clean up.
+    The kernel releases an flock when its process ends, so it never becomes stale.
     """
     acquire_lock(where)
     try:
@@ -206,7 +208,8 @@ def _try_lock(descriptor: int) -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # A holder writes its pid at once. None inside: somebody merely looks (lock_holder).
+            # A holder writes its pid at once. An empty file means that another process only checks
+            # the lock (lock_holder).
             if os.pread(descriptor, 32, 0).strip():
                 return False
             time.sleep(0.01)
@@ -227,7 +230,7 @@ def release_lock(where: Path) -> None:
 
 
 def lock_holder(where: Path) -> int | None:
-    """The pid of the process that holds the home's lock; None when nobody does."""
+    """Return the pid of the process that holds the home's lock; None if none does."""
     try:
         descriptor = os.open(where / "lehr.lock", os.O_RDWR)
     except FileNotFoundError:

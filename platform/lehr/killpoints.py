@@ -2,9 +2,9 @@
 
 A point costs one call of an empty function unless ``LEHR_KILL_POINTS`` names a file when the
 process starts. A test then *arms* a point by writing ``<name>`` or ``<name> x <count>`` into that
-file: the process that reaches the point for the count-th time since then dies there. The file is
-renamed to ``<file>.fired`` first, so one arming kills one process, whoever comes first. Standard
-library only, since shims and shippers have points too.
+file. The process that reaches the point for the count-th time since then ends there. The file is
+renamed to ``<file>.fired`` first, so one arming kills only one process. Standard library only,
+since shims and shippers have points too.
 """
 
 import os
@@ -14,16 +14,16 @@ from collections.abc import Callable
 VARIABLE = "LEHR_KILL_POINTS"
 _file = os.environ.get(VARIABLE)
 _armed = (0, 0)
-"""When the file that this process last read was written, and how often its point was reached."""
+"""Modification time of the file as last read, and how often its point was reached."""
 
 
 def environment() -> dict[str, str]:
-    """What hands the points on to a process that gets an environment of its own."""
+    """Return the variables that pass the points on to a process with its own environment."""
     return {VARIABLE: _file} if _file else {}
 
 
 def _nothing(name: str) -> None:
-    """No test is listening."""
+    """Do nothing: no test has named a file."""
 
 
 def _die_if_armed(name: str) -> None:
@@ -34,8 +34,8 @@ def _die_if_armed(name: str) -> None:
             text, written = file.read(), os.fstat(file.fileno()).st_mtime_ns
     except OSError:
         return
-    wanted, _, count = text.strip().partition(" x ")
-    if wanted != name:
+    point, _, count = text.strip().partition(" x ")
+    if point != name:
         return
     times = _armed[1] + 1 if _armed[0] == written else 1
     _armed = (written, times)
@@ -49,4 +49,4 @@ def _die_if_armed(name: str) -> None:
 
 
 reached: Callable[[str], None] = _die_if_armed if _file else _nothing
-"""``reached("commit of begin_attempt: after")``: here a test may end this process."""
+"""Call ``reached("commit of begin_attempt: after")`` where a test may end this process."""

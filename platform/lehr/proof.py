@@ -1,9 +1,9 @@
 """The proof that a server knows a token, checked before a client sends the token.
 
-The client asks ``GET /api/v1/health?nonce=...`` without the token. The server answers with an HMAC
+The client sends ``GET /api/v1/health?nonce=...`` without the token. The server answers with an HMAC
 under its token, over the nonce and the address at which the connection reached it. The client
-computes the same over the address that it is connected to. So a program that took the port of a
-server that is gone gets no token, and cannot have another server answer in its place either.
+computes the same over the address that it is connected to. So a program that took the port of an
+ended server gets no token, and cannot forward the request to another server either.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import ipaddress
 
 
 def prove(token: str, nonce: str, host: str, port: int) -> str:
-    """The answer to ``nonce`` over a connection to this address."""
-    said = f"lehr server 1\n{nonce}\n{_plain(host)} {port}"
-    return hmac.new(token.encode(), said.encode(), hashlib.sha256).hexdigest()
+    """Return the answer to ``nonce`` over a connection to this address."""
+    text = f"lehr server 1\n{nonce}\n{_plain(host)} {port}"
+    return hmac.new(token.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def holds(proof: str, token: str, nonce: str, host: str, port: int) -> bool:
-    """Whether ``proof`` is the answer of a server that knows the token."""
+    """Return whether ``proof`` is the answer of a server that knows the token."""
     right = prove(token, nonce, host, port)
     return hmac.compare_digest(proof.encode("utf-8", "replace"), right.encode())
 
 
 def _plain(host: str) -> str:
-    """One spelling of an address: a server that listens on IPv6, too, sees ::ffff:127.0.0.1."""
+    """Normalize an address: a server that listens on IPv6 sees ::ffff:127.0.0.1."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

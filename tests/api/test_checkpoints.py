@@ -141,7 +141,7 @@ def test_retention_tells_the_node_which_copies_go_and_spares_what_a_fork_needs(a
     ).json()
     assert heartbeat["orders"]["keep"] == [path_of(5)]
     views = {one["step"]: one for one in client.get(f"/api/v1/runs/{run}/checkpoints").json()}
-    assert views[5]["kept"] == ["a fork waits to begin from it"]
+    assert views[5]["kept"] == ["a fork waits to start from it"]
     assert views[15]["kept"] == ["one of the last 2"]
     refused = client.delete(f"/api/v1/runs/{run}/checkpoints/5")
     assert refused.status_code == 409

@@ -119,7 +119,7 @@ def test_trials_of_different_held_out_sets_are_not_ranked(api):
 def test_the_figure_of_such_a_sweep_has_no_best_no_fit_and_tells_why(api):
     sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
     figure = api[1].get(f"/api/v1/sweeps/{sweep['id']}/figure").json()
-    assert figure["verdict"] == f"No trial leads. {sweep['held_out_note']}"
+    assert figure["verdict"] == f"No trial is best. {sweep['held_out_note']}"
     assert sweep["held_out_note"] not in figure["notes"]
     [trace] = figure["figure"]["data"]
     assert (trace["meta"]["role"], trace["mode"]) == ("points", "markers")

@@ -27,7 +27,7 @@ def launch(client, status=201, key=None, **more):
 
 def played(api_, bugs=None):
     world = World(api_.store)
-    world.keeper.look_at_all()
+    world.keeper.enqueue_all()
     return world.play(bugs)
 
 

@@ -92,7 +92,7 @@ def test_a_list_gets_trials(api):
     [
         ({"trials": 3}, 422, "trials cannot be added to grid: its method is grid."),
         ({}, 422, "nothing to add to grid."),
-        ({"parameters": {"train.optimizer.lrr": [1]}}, 422, "does not vary in grid."),
+        ({"parameters": {"train.optimizer.lrr": [1]}}, 422, "is not a parameter of grid."),
         ({"parameters": {"train.optimizer.lr": [1e-3]}}, 422, "has 0.001 twice."),
         ({"parameters": {"train.optimizer.lr": ["fast"]}}, 422, "must be a number."),
         ({"parameter": {}}, 422, "parameter"),

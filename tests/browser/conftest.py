@@ -141,7 +141,7 @@ def fill(store: Store) -> tuple[dict[str, RunRow], SweepRow]:
     first.train(range(1, 301))
     first.checkpoint(200, val_loss=4.4)
     first.sample(200, "The meaning of life is to look at curves")
-    first.lose("node n1 was lost; it goes on from step 200")
+    first.lose("node n1 was lost; it resumes from step 200")
     second = seeding.start(store, store.runs.get(big.id), gpus=range(8), resume=200)
     second.train(range(201, 401))
     second.warn("loss_too_good", "the loss is too good to be true", 350)

@@ -68,7 +68,9 @@ def test_runs_of_different_held_out_sets_are_announced_and_have_no_delta(visit: 
     expect(page.get_by_text("Curves under val/ are of different held-out sets")).to_be_visible()
 
     page = visit.open(f"/sweeps/{sweep.id}")
-    expect(page.locator("#verdict")).to_contain_text("No trial leads. val/loss cannot be compared")
+    expect(page.locator("#verdict")).to_contain_text(
+        "No trial is best. val/loss cannot be compared"
+    )
     trials = page.get_by_role("table", name="Trials")
     expect(trials.locator("tbody tr")).to_have_count(2)
     expect(trials.locator("tr.best")).to_have_count(0)
@@ -106,7 +108,7 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
     expect(page.get_by_role("heading", name="3 runs compared")).to_be_visible()
     expect(box).to_have_value("lr-grid-1")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_have_text("lr-grid-1 is compared already.")
+    expect(page.get_by_role("alert")).to_have_text("lr-grid-1 is already in the comparison.")
 
 
 def test_speeds_beside_a_comparison_are_the_medians_that_every_face_tells(visit: Visit, lehr: Lehr):

@@ -288,7 +288,7 @@ def test_orders_are_given_and_asked_back(visit: Visit, lehr: Lehr):
     with page.expect_response("**/pause"):
         page.get_by_role("dialog").get_by_role("button", name="Pause the run").click()
     assert lehr.store.runs.get(run.id).desired == "pause"
-    expect(page.locator(".status-line")).to_contain_text("asked to pause")
+    expect(page.locator(".status-line")).to_contain_text("pause requested")
     attempt.end(RunState.PAUSED, 1)
     with page.expect_response("**/resume"):
         page.get_by_role("button", name="Resume").click()

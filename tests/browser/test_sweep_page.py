@@ -49,7 +49,7 @@ def test_what_the_fit_says_stands_once_in_the_verdict(visit: Visit, lehr: Lehr):
         attempt.train(range(1, 401), logs=False)
         attempt.end(RunState.COMPLETED, 400)
     page = visit.open(f"/sweeps/{sweep.id}")
-    expect(page.locator("#verdict")).to_contain_text("the fit says")
+    expect(page.locator("#verdict")).to_contain_text("the fit gives")
     said = page.locator("#sweep-head").inner_text()
     assert "quadratic" not in said
     # Where no verdict stands beside them, the notes do tell it.

@@ -61,7 +61,7 @@ def test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands(machine):
     said = " ".join(first.stderr.split())
     assert "server http://127.0.0.1:" in said
     assert "already running" not in said
-    assert f"since another program holds {home.DEFAULT_PORT}" in said
+    assert f"(another program uses {home.DEFAULT_PORT})" in said
     if shutil.which("nvidia-smi") is None:
         assert "cluster 8 x logical GPU (training runs on the CPU)" in said
     assert "corpus Python's standard library: " in said

@@ -67,7 +67,7 @@ class Bench:
         self.dispatcher.heartbeats._clock = lambda: self.elapsed
         self._monkeypatch.setattr(self.dispatcher._bridge, "request", self.request)
         member = {"name": "n1", "ray_id": "r", "address": "a", "gpus": self.gpus, "alive": True}
-        self.dispatcher._hear({"news": "members", "nodes": [member]})
+        self.dispatcher._on_news({"news": "members", "nodes": [member]})
         self.news(hello=True)
 
     def request(self, op: str, node: str, **fields: Any) -> Future[Any]:
@@ -91,7 +91,7 @@ class Bench:
                 for index in range(self.gpus)
             ]
             said = {"hello": {**said, "gpus": gpus, "cpus": 2}}
-        self.dispatcher._hear({"news": "node", "name": "n1", **said})
+        self.dispatcher._on_news({"news": "node", "name": "n1", **said})
 
     def waiting(self, name: str = "one", **changes: Any) -> str:
         """A run that is queued; its id."""

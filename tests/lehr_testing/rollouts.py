@@ -81,7 +81,7 @@ class World:
         """A new keeper, that knows nothing but the record."""
         self.keeper = RolloutController(self.store, self.runs_dir)
         self.store.subscribe(self.keeper.changed)
-        self.keeper.look_at_all()
+        self.keeper.enqueue_all()
 
     def waiting(self) -> list[RunRow]:
         self.keeper.tick()

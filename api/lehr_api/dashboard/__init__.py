@@ -1,7 +1,7 @@
-"""The dashboard: Jinja2 shells, plain ES modules, Plotly's script from its wheel.
+"""The dashboard: Jinja2 pages, plain ES modules, Plotly's script from its wheel.
 
-``install(app)`` adds everything. The pages hold no data: whatever they show they fetch from
-the public API, so there is no state here per viewer and nothing that only the dashboard can see.
+``install(app)`` adds everything. The pages contain no data: they fetch it from the public API, so
+there is no state per viewer, and no data that only the dashboard can read.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["install", "login_page", "router", "security_headers", "static_app"]
 def install(app: FastAPI) -> None:
     """Add the pages, their files, and a login page where a browser would get a bare 401.
 
-    Call it after the app's own middleware is added: Starlette puts the last one outermost, and
-    the login page must see the answer of whatever checks the token.
+    Call it after the app's own middleware is added: Starlette puts the last one outermost, and the
+    login page must see the answer of the token check.
     """
     app.include_router(compare.router, prefix=API)
     app.include_router(figures.router, prefix=API)

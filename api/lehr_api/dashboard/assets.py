@@ -1,6 +1,6 @@
-"""The files under ``/static``: style sheets, modules, Plotly's script.
+"""Files under ``/static``: style sheets, modules, Plotly's script.
 
-Their URLs carry a digest of the whole set (``/static/<digest>/js/...``), so browsers keep them
+Their URLs contain a digest of the whole set (``/static/<digest>/js/...``), so browsers cache them
 for good and modules can import each other by relative paths.
 """
 
@@ -47,7 +47,7 @@ def _files() -> dict[str, Path]:
 
 
 def digest() -> str:
-    """Of all files, by size and time of change: cheap enough for every page, and right in an
+    """Return a digest of all files' sizes and modification times: fast, and correct in an
     editable install.
     """
     state = hashlib.sha256()
@@ -62,10 +62,9 @@ _IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.[^"']+)["']""", re.M
 
 
 def modules(entry: str) -> list[str]:
-    """What a page's module imports, all the way down, as URLs.
+    """Return the URLs of all modules that a page's module imports, directly or indirectly.
 
-    Named in the page, they are fetched at once; else the browser learns of each level only when
-    it has read the one above, a round trip each.
+    The page lists them, so that the browser fetches them at once instead of level by level.
     """
     return [static_url(name) for name in _closure(entry, digest())]
 
@@ -106,7 +105,7 @@ async def _plotly(request: Request) -> Response:
 
 
 async def _file(request: Request) -> Response:
-    # Looked up in the list of what is there, never joined to a path: nothing else can be asked for.
+    # Looked up in the list of existing files, never joined to a path, so no other file can be read.
     path = _files().get(request.path_params["path"])
     if path is None:
         raise HTTPException(404, f"no file {request.path_params['path']!r} under /static")

@@ -1,8 +1,8 @@
-"""The Content-Security-Policy of the pages: nothing inline, nothing from elsewhere.
+"""The Content-Security-Policy of the pages: nothing inline, nothing from other hosts.
 
-Plotly puts two style elements of its own into the page: an empty one, which it fills by rules,
-and the style sheet of its map library. Their hashes let exactly these two in. The second is part
-of Plotly's script and differs by release, so its hash is computed from the installed script.
+Plotly adds two style elements to the page: an empty one, which it fills by rules, and the style
+sheet of its map library. Their hashes allow exactly these two. The second is part of Plotly's
+script and differs by release, so its hash is computed from the installed script.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _sha256(text: str) -> str:
 
 
 def _unescape(literal: str) -> str:
-    """The text that a JavaScript string literal stands for."""
+    """Return the text of a JavaScript string literal."""
 
     def value(match: re.Match[str]) -> str:
         escape = match.group(1)
@@ -41,7 +41,7 @@ def _unescape(literal: str) -> str:
 
 @cache
 def plotly_style_hashes() -> tuple[str, ...]:
-    """Hashes of the style elements that the installed Plotly adds to a page."""
+    """Return hashes of the style elements that the installed Plotly adds to a page."""
     script = plotly_script_path().read_text(encoding="utf-8")
     return (_sha256(""), *(_sha256(_unescape(css)) for css in _STYLE_ELEMENT.findall(script)))
 
@@ -64,7 +64,7 @@ def content_security_policy() -> str:
 
 
 def security_headers() -> dict[str, str]:
-    """What every page and file of the dashboard is sent with."""
+    """Return the headers of every page and file of the dashboard."""
     return {
         "Content-Security-Policy": content_security_policy(),
         "X-Content-Type-Options": "nosniff",

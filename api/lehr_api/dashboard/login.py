@@ -1,4 +1,4 @@
-"""The login page, and how a browser without a valid token comes to see it."""
+"""The login page, and middleware that shows it to browsers without a valid token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def local_target(target: str | None) -> str:
-    """Where to go after the login: a path of this server, else the runs page.
+    """Return the target after the login: a path of this server, else the runs page.
 
     To a browser, two slashes or a slash and a backslash begin the address of another server.
     """
@@ -32,9 +32,9 @@ def login_page(
 
 
 class LoginForBrowsers:
-    """Shows the login page where a browser that opens a page is answered 401.
+    """Shows the login page when a browser opens a page and gets 401.
 
-    The status stays 401; scripts and clients, which do not ask for HTML, keep the JSON problem.
+    The status stays 401. Scripts and clients, which do not accept HTML, keep the JSON problem.
     """
 
     def __init__(self, app: ASGIApp) -> None:

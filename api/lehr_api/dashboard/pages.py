@@ -1,4 +1,4 @@
-"""The pages: a shell each, that its module fills from the public API."""
+"""The pages: a template each, filled by its module from the public API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _templates = Environment(
 
 
 def render(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page by its template; never cached, since it names the current files."""
+    """Render a page; never cached, since it names the current files."""
     entry = f"js/pages/{template.removesuffix('.html')}.js"
     html = _templates.get_template(template).render(
         static=assets.static_url(""),

@@ -1,4 +1,4 @@
-"""Plotly's script, from the installed ``plotly`` wheel: no CDN, no copy in the tree."""
+"""Plotly's script, from the installed ``plotly`` wheel: no CDN, no copy in the repository."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def plotly_script_path() -> Path:
 
 @cache
 def plotly_script_name() -> str:
-    """Its name in URLs; it names the release, so that it can be cached for good."""
+    """Return its name in URLs; it contains the release, so that it can be cached for good."""
     return f"plotly-{metadata.version('plotly')}.min.js"
 
 
 @cache
 def plotly_script_gzipped() -> bytes:
-    """4.8 MB become 1.5; done once, on the first request."""
+    """Compress it from 4.8 MB to 1.5, once, on the first request."""
     return gzip.compress(plotly_script_path().read_bytes(), compresslevel=6)

@@ -14,9 +14,11 @@ router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRout
 
 class AlertView(View):
     code: str
-    """nan, too_good, diverging, spikes, stagnant, exploding, overfitting or data_wait."""
+    """Name of the diagnosis rule: nan, too_good, diverging, spikes, stagnant, exploding,
+    overfitting or data_wait.
+    """
     step: int
-    """Since when."""
+    """First step."""
     seen: str
     """What was seen, in words and figures."""
     advice: str
@@ -25,7 +27,9 @@ class AlertView(View):
 
 @router.get("/alerts", responses=problem_responses(404))
 def alerts(run: FoundRun, services: ServicesDep) -> list[AlertView]:
-    """The run's diagnosis by its curves so far; what its trainer warned of is among its events."""
+    """Return the alerts of the run's curves so far. Warnings of its trainer are among its
+    events.
+    """
     return [
         AlertView(code=alert.code, step=alert.step, seen=alert.seen, advice=alert.advice)
         for alert in services.presenter.runs.alerts(run)

@@ -1,8 +1,8 @@
-"""What a worker's shipper says of its attempt: streams by offset, heartbeats, the exit.
+"""The routes of a worker's shipper: streams by offset, heartbeats, the exit.
 
-Opened by the attempt's own token. Every request may be sent twice: bytes are placed by offset,
-heartbeats and exits state facts. An attempt that was superseded may still hand in its bytes,
-they are history; it is told that it is fenced, and stops.
+They require the attempt's own token. Every request is safe to repeat: bytes are placed by offset,
+heartbeats and exits state facts. A superseded attempt may still send its streams. The answer
+reports that it is fenced, and it stops.
 """
 
 from __future__ import annotations
@@ -81,37 +81,37 @@ class _Answer(BaseModel):
 
 class Appended(_Answer):
     offset: int
-    """The stream's end now: send on from there."""
+    """The end of the stream now: continue from there."""
 
 
 class Offsets(_Answer):
     offsets: dict[str, int]
-    """Bytes held, by stream."""
+    """Stored bytes, by stream."""
 
 
 class HeartbeatMessage(_Answer):
     boot_id: Annotated[str, Field(max_length=100)] = ""
-    """Of the node's kernel: another one means that the node restarted."""
+    """Boot id of the node's kernel: another one means that the node restarted."""
     pid: int | None = None
     """The shim's."""
     node_rank: NodeRank = 0
-    """Which part of a gang speaks."""
+    """The part of a gang that sends this."""
     sizes: Sizes = {}
     """Bytes written so far, by stream."""
     launcher_alive: bool = True
     step: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
     elapsed_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Since its launch, by its node's clock."""
+    """Seconds since its launch, by its node's clock."""
 
 
 class HeartbeatAnswer(_Answer):
     orders: Orders
     fenced: bool
-    """The run has another attempt by now, or wants none: stop."""
+    """The run has a newer attempt, or should have none: stop."""
     interval_s: float
-    """When to heartbeat again."""
+    """Seconds until the next heartbeat."""
     stop_level: StopLevel | None = None
-    """How hard its processes are to be asked to end, where orders were not enough."""
+    """The stop level for its processes, if orders were not enough."""
     stop_reason: str | None = None
 
 
@@ -119,7 +119,7 @@ class ExitMessage(_Answer):
     exit: dict[str, Any] = Field(
         examples=[{"code": 0, "signal": None, "ended_at": 1_760_000_900.0, "reason": "exited"}]
     )
-    """exit.json. A part that is not what it should be is dropped, and named in the record."""
+    """exit.json. Invalid parts are dropped, and named in the record."""
     node_rank: NodeRank = 0
     sizes: Sizes = {}
     """Final bytes, by stream."""
@@ -127,9 +127,9 @@ class ExitMessage(_Answer):
 
 class ExitAnswer(_Answer):
     closed: bool
-    """All bytes are here: nothing more will be asked of this part of the attempt."""
+    """All bytes are stored: this part of the attempt is complete."""
     offsets: dict[str, int]
-    """Bytes held, by stream: send the rest, then the exit again."""
+    """Stored bytes, by stream: send the rest, then the exit again."""
 
 
 class CopyNews(_Answer):
@@ -140,7 +140,7 @@ class CopyNews(_Answer):
     url: Annotated[str, Field(max_length=2000)] = Field(
         examples=["s3://bucket/prefix/k3f9x2ab/attempt-1/checkpoints/step-00000250"]
     )
-    """The place that the spec's `checkpoints.upload` names, then the run's id and the path."""
+    """The URL of the spec's `checkpoints.upload`, then the run's id and the path."""
     state: Literal["uploading", "there", "failed", "removed"]
     error: Annotated[str, Field(max_length=2000)] | None = None
 
@@ -158,14 +158,14 @@ class CopiesReport(_Answer):
             ]
         ],
     )
-    """Those whose state changed, or that the server did not know before."""
+    """Copies whose state changed, or that are new to the server."""
 
 
 class CopiesAnswer(_Answer):
     unknown: list[str]
-    """Not registered yet: say them again."""
+    """Not registered yet: report them again."""
     remove: list[str]
-    """Copies that retention keeps no longer: remove them, and say so."""
+    """Copies that retention no longer keeps: remove them, and report it."""
 
 
 _APPEND = {
@@ -197,7 +197,7 @@ async def append(
     name: StreamName,
     offset: Annotated[int, Query(ge=0, le=1 << 60, examples=[4096])],
 ) -> Response:
-    """Appends a piece of a stream, at most 1 MiB; bytes are on disk when this answers."""
+    """Append a piece of a stream, at most 1 MiB; bytes are on disk when this answers."""
     if not _STREAM.fullmatch(name):
         raise UserError(
             f"{name!r} is not a stream of an attempt.",
@@ -226,7 +226,7 @@ async def append(
 
 @router.get("/streams", responses=problem_responses(400, 404))
 def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
-    """Where to go on from, by stream."""
+    """Return the offsets to continue from, by stream."""
     return Offsets(offsets=store.streams.sizes(attempt_id))
 
 
@@ -234,19 +234,21 @@ def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
 def heartbeat(
     report: HeartbeatMessage, attempt_id: AttemptId, dispatcher: DispatcherDep
 ) -> HeartbeatAnswer:
-    """The attempt lives; the answer says what is wanted of it."""
+    """Record a heartbeat; the answer contains the orders."""
     return HeartbeatAnswer.model_validate(dispatcher.on_heartbeat(attempt_id, report.model_dump()))
 
 
 @router.post("/exit", responses=problem_responses(400, 404))
 def exited(report: ExitMessage, attempt_id: AttemptId, dispatcher: DispatcherDep) -> ExitAnswer:
-    """The attempt's processes are gone. It closes once all its bytes are here."""
+    """Record the exit of an attempt. It closes once all its bytes are stored."""
     return ExitAnswer.model_validate(dispatcher.on_exit(attempt_id, report.model_dump()))
 
 
 @router.post("/copies", responses=problem_responses(400, 404))
 def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> CopiesAnswer:
-    """Copies of checkpoints were made, failed or were removed; the answer says which are to go."""
+    """Record copies of checkpoints that were made, failed or were removed; the answer lists
+    those to remove.
+    """
     attempt = store.attempts.get(attempt_id)
     run = store.runs.get(attempt.run_id)
     for place, one in enumerate(report.copies):
@@ -261,7 +263,7 @@ def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> Copi
 
 
 def _refuse_stray(run: RunRow, attempt: int, field: str, one: CopyNews) -> None:
-    """A copy lies where the spec says: what is recorded here is later read and removed."""
+    """Reject a copy outside the spec's location: recorded copies are later read and removed."""
     at = layout.checkpoint_at(one.path)
     if at is None or at[0] > attempt:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: listed, verified, downloaded, deleted."""
+"""Checkpoints of a run: list, verify, download, delete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lehr_api.responses import described_problem, problem_responses, text_respon
 
 router = APIRouter(prefix="/runs/{ref}/checkpoints", tags=["checkpoints"], route_class=TaggedRoute)
 _untagged = APIRouter()
-"""Its answers are streamed, and bring an ETag of their own."""
+"""Its answers are streamed, and have their own ETag."""
 
 StepPath = Annotated[int, Path(ge=0, le=1 << 60, description="The checkpoint's.", examples=[250])]
 AttemptQuery = Annotated[
@@ -33,7 +33,7 @@ AttemptQuery = Annotated[
 
 @router.get("", responses=problem_responses(404))
 def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
-    """By step. One whose files are gone stays listed, with ``removed_at``."""
+    """List checkpoints by step. A removed one stays listed, with ``removed_at``."""
     return presenters.checkpoints(store, run)
 
 
@@ -41,8 +41,8 @@ def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
 def verify(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointVerdict:
-    """Reads the checkpoint to its end, in every place that the server can reach, and compares it
-    with its manifest. Takes as long as reading takes.
+    """Read the checkpoint completely, in every location that the server can reach, and compare
+    it with its manifest. Takes as long as reading takes.
     """
     return service.verify(services, run, step, attempt)
 
@@ -51,7 +51,7 @@ def verify(
 def files(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointFiles:
-    """What it consists of: download each, then `manifest.json`."""
+    """Return the files of a checkpoint: download each, then `manifest.json`."""
     return service.files(services, run, step, attempt)
 
 
@@ -74,7 +74,7 @@ def download(
         Header(alias="Range", description="A part, as `bytes=0-1023`.", max_length=100),
     ] = None,
 ) -> Response:
-    """A file's bytes, from the run directory or from its copy; a part of them by `Range`."""
+    """Download a file, from the run directory or from its copy; a part of it by `Range`."""
     return file_response(service.open_file(services, run, step, attempt, name), part)
 
 
@@ -82,7 +82,7 @@ def download(
 def deletion(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
-    """What deleting the checkpoint would free; deletes nothing."""
+    """Return what deleting the checkpoint would free; deletes nothing."""
     return service.estimate_checkpoint_deletion(services, run, step, attempt)
 
 
@@ -90,7 +90,7 @@ def deletion(
 def delete(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
-    """Deletes one checkpoint, with its copy. Refused while something would begin from it."""
+    """Delete one checkpoint and its copy. Rejected while a run still needs it."""
     return service.delete_checkpoint(services, run, step, attempt)
 
 

@@ -1,4 +1,4 @@
-"""The machines: which GPUs there are, who holds them, and which get no more work."""
+"""The cluster: nodes, their GPUs, and exclusion of nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NodeName = Annotated[
 
 class Exclusion(BaseModel):
     reason: Annotated[str, Field(min_length=1, max_length=500, examples=["its fans are replaced"])]
-    """Shown wherever the node is."""
+    """Shown beside the node."""
 
 
 @router.get("/cluster", responses=problem_responses())
@@ -32,11 +32,11 @@ def cluster(services: ServicesDep) -> ClusterView:
 
 @router.post("/cluster/nodes/{node}/exclude", responses=problem_responses(400, 404))
 def exclude(node: NodeName, body: Exclusion, services: ServicesDep) -> ClusterView:
-    """Nothing more is placed on the node; what runs there goes on. Asking twice is once."""
+    """Place no new runs on the node. Its running runs continue. Idempotent."""
     return exclude_node(services, node, body.reason)
 
 
 @router.post("/cluster/nodes/{node}/readmit", responses=problem_responses(404))
 def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
-    """The node gets work again, and what it failed before is forgiven. Asking twice is once."""
+    """Place runs on the node again, and clear its failure count. Idempotent."""
     return readmit_node(services, node)

@@ -1,4 +1,4 @@
-"""Runs side by side: in what they differ, and whether the difference in outcome means anything."""
+"""Compare runs: their differences, and whether the difference in outcome means anything."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def compare(
     metric: str = "val/loss",
     x: Annotated[CompareAxis, Query(description="What is held equal.")] = "step",
 ) -> ComparisonView:
-    """What differs in the configs, and the metric where all runs have it.
+    """Compare configs, and the metric where all runs have it.
 
     A metric under ``val/`` has no delta between runs of different held-out sets.
     """

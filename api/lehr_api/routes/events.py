@@ -1,4 +1,4 @@
-"""What happened to a run, and what its model wrote on the way."""
+"""Events of a run, and samples of its model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRout
 
 @router.get("/events", responses=problem_responses(404))
 def events(run: FoundRun, store: StoreDep) -> list[EventView]:
-    """Its moves, what people asked of it, and what its trainer said, oldest first."""
+    """List transitions, requests and records of the trainer, oldest first."""
     return presenters.events(store, run)
 
 

@@ -1,4 +1,4 @@
-"""A run's metrics in bulk."""
+"""Export of a run's metrics."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ def export_metrics(
         Literal["jsonl", "parquet"], Query(alias="format", description="Of the file.")
     ] = "jsonl",
 ) -> Response:
-    """Every point of every metric, exact: a row a step, a column a metric.
+    """Export every point of every metric: one row per step, one column per metric.
 
-    `tokens` are those trained on so far, `time` the seconds since the first point. What was not
-    logged at a step is absent (jsonl) or null (parquet). What a later attempt superseded is left
-    out.
+    `tokens` are those trained on so far, `time` the seconds since the first point. A missing value
+    is absent (jsonl) or null (parquet). Superseded points are left out.
     """
     made = export.table(store.series, run.id)
     headers = {"Content-Disposition": f'attachment; filename="{run.id}.{form}"'}

@@ -1,4 +1,4 @@
-"""Figures of results, built once for dashboard and notebooks."""
+"""Figures of results, for dashboard and notebooks."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def figure(
         Query(description="The parameter on the x axis; a learning rate if there is one."),
     ] = None,
 ) -> SweepFigure:
-    """The sweep's metric against a parameter, with the fit and what it says."""
+    """Return the sweep's metric against a parameter, with the fit."""
     return sweep_figure(services.presenter.sweeps.detail(sweep), parameter)

@@ -1,4 +1,4 @@
-"""Forks: a new run that goes on from a checkpoint of another one, with something changed."""
+"""Forks: a new run that starts from a checkpoint of another run, with changes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
 
 class Fork(BaseModel):
-    """From where, and what is different."""
+    """The checkpoint and the changes."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     step: int | None = Field(default=None, ge=0, examples=[15_000])
-    """The checkpoint's step; the newest checkpoint when it is not given."""
+    """Step of the checkpoint; the newest checkpoint when it is not given."""
     changes: dict[str, Any] | list[str] = Field(
         default={},
         examples=[{"train.optimizer.lr": 1.5e-4}, ["train.schedule.warmup_steps=200"]],
     )
-    """Values by dotted path, laid over the run's spec. A new warmup begins at the checkpoint."""
+    """Values by dotted path that replace those of the run's spec. A new warmup begins at the
+    checkpoint.
+    """
     provenance: dict[str, Any] = {}
-    """Where it comes from: commit, host, command. Stored, never interpreted."""
+    """Provenance: commit, host, command. Stored, never interpreted."""
 
 
 @router.post(
@@ -41,10 +43,10 @@ class Fork(BaseModel):
 def fork(
     body: Fork, run: FoundRun, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
-    """Records a run that goes on from a checkpoint of this one, and queues it.
+    """Record and queue a run that continues from a checkpoint of this one.
 
-    Optimizer, data order and step count go on from the checkpoint; the run forked from is left as
-    it is. Nothing is recorded when anything is wrong.
+    It continues with the checkpoint's optimizer state, data order and step count; the source run
+    does not change. Nothing is recorded on an error.
     """
     made = fork_run(services, run, body.changes, step=body.step, provenance=body.provenance)
     return services.once(key, made)

@@ -1,4 +1,4 @@
-"""Whether a server answers, and which."""
+"""Health and version of the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
 
 PROTOCOL = 1
-"""Of the attempts' routes. Shims outlive upgrades, so the version before is spoken too."""
+"""Versions of the attempt protocol. Shims outlive upgrades, so the previous one is supported,
+too.
+"""
 OLDEST_PROTOCOL = 1
 
 Nonce = Annotated[str | None, Query(pattern="^[0-9a-f]{32,128}$")]
@@ -24,7 +26,7 @@ router = APIRouter(tags=["server"])
 
 class Version(Health):
     versions: dict[str, str]
-    """Of what it runs on."""
+    """Versions of its dependencies."""
 
 
 _VERSION = Version(
@@ -36,11 +38,11 @@ _VERSION = Version(
 
 @router.get("/health", openapi_extra={"security": []})
 async def health(request: Request, services: ServicesDep, nonce: Nonce = None) -> Health:
-    """Answers without a token, as soon as the server listens.
+    """Answer without a token, as soon as the server listens.
 
-    With ``nonce``, it proves that it knows its token, so that a client need not send the token to
-    whatever program holds the port: HMAC-SHA256 under the token over three lines, ``lehr server
-    1``, the nonce, and the connection's address and port with a space between.
+    With ``nonce``, the answer proves that the server knows its token, so that a client does not
+    send the token to another program on the port: HMAC-SHA256 under the token over three lines,
+    ``lehr server 1``, the nonce, and the connection's address and port with a space between.
     """
     address = request.scope.get("server")
     proven = None

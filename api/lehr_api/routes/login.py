@@ -1,4 +1,4 @@
-"""Logging in: a browser hands in the token once and gets a cookie that stands for it."""
+"""Login: a browser sends the token once and gets a cookie derived from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def show(
     services: ServicesDep,
     target: Annotated[str | None, Query(alias="next")] = None,
 ) -> Response:
-    """The form; whoever is logged in goes straight on."""
+    """Show the form; a logged-in browser is redirected."""
     keys = auth.Keys(services.settings.token)
     cookie = auth.cookie_value(request.headers, keys)
     if cookie is not None and keys.cookie_opens(cookie):
@@ -38,7 +38,7 @@ async def show(
 
 @router.post("/login")
 async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
-    """From the form, or from JSON ``{"token": ...}``, which is answered 204."""
+    """Log in from the form, or with JSON ``{"token": ...}``, which is answered with 204."""
     body = await request.body()
     is_json = request.headers.get("content-type", "").startswith("application/json")
     token, target = _from_json(body) if is_json else _from_form(body)
@@ -53,7 +53,7 @@ async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
         keys.cookie,
         max_age=auth.COOKIE_DAYS * 86_400,
         httponly=True,
-        # Lax, so that a link to a run in a message opens it. Other sites' pages gain nothing:
+        # Lax, so that a link to a run in a message opens it. Pages of other sites gain nothing:
         # every request's origin is checked.
         samesite="lax",
         secure=_is_https(request),

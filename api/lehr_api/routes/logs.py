@@ -1,4 +1,4 @@
-"""Logs of a run: which there are, and their text by offset."""
+"""Logs of a run: a list, and their text by offset."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_log(
         Query(ge=1, le=100_000, description="The last so many lines, instead of an offset."),
     ] = None,
 ) -> LogChunk:
-    """Text from an offset on; go on from ``next_offset`` until ``ended``."""
+    """Read text from an offset; continue from ``next_offset`` until ``ended``."""
     which = attempt_id(run.id, _which_attempt(store, run, name, attempt))
     if tail is not None:
         return log_chunk(store.logs.tail(which, name, tail))
@@ -71,7 +71,7 @@ def search_log(
     offset: Annotated[int, Query(ge=0, le=1 << 60, description="Search from this byte on.")] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most lines.")] = 1000,
 ) -> LogHits:
-    """Lines of a log that contain a text, each with its offset."""
+    """Search a log: lines that contain a text, each with its offset."""
     number = _which_attempt(store, run, name, attempt)
     found = store.logs.search(
         attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1

@@ -1,4 +1,4 @@
-"""Metrics of a run: which there are, and their curves."""
+"""Metrics of a run: a list, and their curves."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def series(
         bool, Query(description="Also what earlier attempts logged past a later one's start.")
     ] = False,
 ) -> list[Series]:
-    """Curves in the order asked for: reduced to what a screen can show, or exact."""
+    """Return curves in the requested order: downsampled, or exact."""
     return [
         series_view(
             store.series.read(

@@ -1,4 +1,4 @@
-"""The named model shapes and the config's defaults, to see what a run changed of them."""
+"""The model presets and the config's defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = APIRouter(tags=["specs"], route_class=TaggedRoute)
 
 
 class Presets(BaseModel):
-    """What a training config is where nothing else is said."""
+    """The defaults of a training config."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 

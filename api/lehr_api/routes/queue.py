@@ -1,4 +1,4 @@
-"""What waits, in the order of its turn, each with the reason."""
+"""The queue: queued runs in order, each with the reason why it waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts: launch, list, look at, cancel."""
+"""Rollouts: launch, list, show, cancel."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class RolloutSubmission(Submission):
 def launch(
     body: RolloutSubmission, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
-    """Records a rollout; its first stage starts at once, each further one when its gates have
-    been passed. Nothing is recorded when any stage is wrong.
+    """Record a rollout. Its first stage starts at once, each further one when its gates have
+    passed. Nothing is recorded if any stage is invalid.
     """
     made = launch_rollout(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
@@ -52,7 +52,7 @@ def list_rollouts(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[RolloutView]:
-    """Newest first, a page at a time."""
+    """List rollouts, newest first, one page at a time."""
     found = services.store.rollouts.page(
         project=project,
         name=name,
@@ -71,23 +71,23 @@ def list_rollouts(
 
 @router.get("/{ref}", responses=problem_responses(404))
 def show(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
-    """Its stages with their runs, and each gate with what was expected and what was seen."""
+    """Return its stages with their runs, and each gate with what was expected and seen."""
     return services.presenter.rollouts.detail(rollout)
 
 
 @router.post("/{ref}/cancel", responses=problem_responses(404))
 def cancel(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
-    """Starts nothing more of it and stops its run, without saving. Asking twice is once."""
+    """Start no more runs of it, and stop the current one without saving. Idempotent."""
     return cancel_rollout(services, rollout)
 
 
 @router.post("/{ref}/archive", responses=problem_responses(404, 409))
 def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
-    """Puts it out of sight, once it has ended; its runs stay where they are."""
+    """Archive an ended rollout: hide it from lists. Its runs stay listed."""
     return archive_rollout(services, rollout)
 
 
 @router.post("/{ref}/unarchive", responses=problem_responses(404))
 def unarchive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
-    """Puts it back in sight."""
+    """Unarchive a rollout."""
     return unarchive_rollout(services, rollout)

@@ -1,4 +1,4 @@
-"""Runs: submit, list, look at, act on."""
+"""Runs: submit, list, show, act on."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Submission(BaseModel):
     overrides: dict[str, Any] | list[str] = Field(
         default={}, examples=[{"train.steps": 200}, ["train.optimizer.lr=3e-4"]]
     )
-    """Values by dotted path, laid over the spec."""
+    """Values by dotted path that replace those of the spec."""
     provenance: dict[str, Any] = {}
-    """Where it comes from: commit, host, command. Stored, never interpreted."""
+    """Provenance: commit, host, command. Stored, never interpreted."""
 
 
 class RunSubmission(Submission):
@@ -48,7 +48,7 @@ class RunSubmission(Submission):
     responses=problem_responses(400, 409, 413),
 )
 def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
-    """Records a run and queues it. Nothing is recorded when anything is wrong with it."""
+    """Record a run and queue it. Nothing is recorded if it is invalid."""
     made = submitting.submit_run(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
 
@@ -70,7 +70,7 @@ def list_runs(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[RunView]:
-    """Newest first, a page at a time."""
+    """List runs, newest first, one page at a time."""
     store = services.store
     found = store.runs.page(
         project=project,
@@ -101,7 +101,7 @@ def show(run: FoundRun, services: ServicesDep) -> RunDetail:
     responses=text_responses("application/yaml", 404),
 )
 def config(run: FoundRun) -> Response:
-    """The resolved training config: the run can be repeated from it alone."""
+    """Return the resolved training config: the run can be repeated from it alone."""
     return Response(dump_yaml(run.spec["train"]), media_type="application/yaml")
 
 
@@ -110,29 +110,29 @@ _ACT = problem_responses(404, 409)
 
 @router.post("/{ref}/cancel", responses=_ACT)
 def cancel(run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Stops the run without saving. Asking twice is once."""
+    """Stop the run without saving. Idempotent."""
     return cancel_run(services, run)
 
 
 @router.post("/{ref}/pause", responses=_ACT)
 def pause(run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Saves a checkpoint, stops, and gives the GPUs back. Asking twice is once."""
+    """Save a checkpoint, stop, and free the GPUs. Idempotent."""
     return pause_run(services, run)
 
 
 @router.post("/{ref}/resume", responses=_ACT)
 def resume(run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Queues a paused run again; it goes on from its checkpoint."""
+    """Queue a paused run again; it resumes from its checkpoint."""
     return resume_run(services, run)
 
 
 @router.post("/{ref}/retry", responses=_ACT)
 def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Queues a failed run again, from its last checkpoint, with its retry budgets whole."""
+    """Queue a failed run again, from its last checkpoint, with full retry budgets."""
     return retry_run(services, run)
 
 
 @router.post("/{ref}/checkpoint", responses=_ACT)
 def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Saves a checkpoint at the next step."""
+    """Save a checkpoint at the next step."""
     return order_checkpoint(services, run)

@@ -1,4 +1,4 @@
-"""The event stream: what changes, as it changes."""
+"""The event stream."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ async def stream(
         Header(description="Tolerated: after a break, read what is shown anew."),
     ] = None,
 ) -> StreamingResponse:
-    """Server-sent events: `hello` first, then `run`, `sweep`, `rollout`, `metrics`, `log` and
-    `cluster` as they happen, each with JSON data, and a comment when nothing happens.
+    """Stream server-sent events: `hello` first, then `run`, `sweep`, `rollout`, `metrics`, `log`
+    and `cluster` as they happen, each with JSON data, and a comment when nothing happens.
 
-    Several changes of one thing may come as one event, the newest. What happened before the
-    connection is not told.
+    Several changes of one object may come as one event, the newest. Earlier events are not
+    repeated.
     """
-    del last_event_id  # Nothing is replayed: every event tells the newest state.
+    del last_event_id  # Nothing is repeated: every event contains the newest state.
     run_id = None
     if run is not None:
         run_id = (await run_in_threadpool(services.store.runs.find, run)).id

@@ -1,4 +1,4 @@
-"""Sweeps: launch, list, look at, cancel."""
+"""Sweeps: launch, list, show, cancel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SweepSubmission(Submission):
     responses=problem_responses(400, 409, 413),
 )
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
-    """Records a sweep with all its runs and queues them: all, or nothing when any is wrong."""
+    """Record a sweep with all its runs and queue them; nothing if any run is invalid."""
     made = launch_sweep(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
 
@@ -50,7 +50,7 @@ def list_sweeps(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[SweepView]:
-    """Newest first, a page at a time."""
+    """List sweeps, newest first, one page at a time."""
     found = services.store.sweeps.page(
         project=project,
         name=name,
@@ -69,12 +69,12 @@ def list_sweeps(
 
 @router.get("/{ref}", responses=problem_responses(404))
 def show(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
-    """Its trials, ranked at equal step, and what to know of the result."""
+    """Return its trials, ranked at equal step, and notes on the result."""
     return services.presenter.sweeps.detail(sweep)
 
 
 class Extension(BaseModel):
-    """What to add; which of them depends on the sweep's method."""
+    """Values, points or trials to add, depending on the sweep's method."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -82,11 +82,11 @@ class Extension(BaseModel):
     )
 
     parameters: dict[str, list[Any]] | None = None
-    """Of a grid: further values of its parameters."""
+    """For a grid: more values of its parameters."""
     points: list[dict[str, Any]] | None = None
-    """Of a list: further trials."""
+    """For a list: more points."""
     trials: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Of a random or TPE search: so many further trials."""
+    """For a random or TPE search: number of trials to add."""
 
 
 @router.post(
@@ -95,7 +95,7 @@ class Extension(BaseModel):
     responses=problem_responses(404, 409),
 )
 def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
-    """Runs exactly the failed trials again, from their last checkpoints, and those that never ran
+    """Queue the failed trials again, from their last checkpoints, and those that never ran
     because the sweep was stopped. A failed trial whose run was deleted gets a new run.
     """
     return services.once(key, retry_sweep(services, sweep), status=200)
@@ -109,7 +109,7 @@ def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = Non
 def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
-    """Adds trials, also to a finished sweep; those that are there stay as they are."""
+    """Add trials, also to a finished sweep; existing ones do not change."""
     added = extend_sweep(
         services, sweep, parameters=body.parameters, points=body.points, trials=body.trials
     )
@@ -118,5 +118,5 @@ def extend(
 
 @router.post("/{ref}/cancel", responses=problem_responses(404))
 def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
-    """Stops all its runs that have not ended, without saving. Asking twice is once."""
+    """Stop all its runs that have not ended, without saving. Idempotent."""
     return cancel_sweep(services, sweep)

@@ -1,4 +1,4 @@
-"""Words to find a run by: they may change at any time, its spec may not."""
+"""Tags of a run: unlike its spec, they may change at any time."""
 
 from __future__ import annotations
 
@@ -28,28 +28,26 @@ class Tags(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     tags: list[Tag] = Field(max_length=MOST_TAGS, examples=[["omk", "baseline"]])
-    """Without spaces and commas; one given twice counts once."""
+    """Without spaces and commas; duplicates count once."""
 
 
 class TagChange(BaseModel):
-    """Tags to add to a run's and to remove from them."""
+    """Tags to add and tags to remove."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     add: list[Tag] = Field([], max_length=MOST_TAGS, examples=[["baseline"]])
     remove: list[Tag] = Field([], max_length=MOST_TAGS, examples=[["omk"]])
-    """One that the run does not have is no error; one that is in both lists is removed."""
+    """A tag that the run does not have is ignored; one in both lists is removed."""
 
 
 @router.put("/tags", responses=problem_responses(404))
 def put_tags(body: Tags, run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Puts these tags in place of the run's. Asking twice is once."""
+    """Replace the run's tags. Idempotent."""
     return tagging.replace_tags(services, run, body.tags)
 
 
 @router.post("/tags", responses=problem_responses(404))
 def change_tags(body: TagChange, run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Adds tags and removes tags; the others stay, also when two change them at once. Asking
-    twice is once.
-    """
+    """Add and remove tags; others stay, also under concurrent changes. Idempotent."""
     return tagging.change_tags(services, run, add=body.add, remove=body.remove)

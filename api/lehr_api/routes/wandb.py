@@ -1,4 +1,4 @@
-"""A run's mirror in Weights & Biases, asked for afterwards or otherwise than in its spec."""
+"""Mirror of a run in Weights & Biases, requested later than its spec or with other settings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
 
 @router.post("/wandb", responses=problem_responses(404, 409))
 def mirror(run: FoundRun, services: ServicesDep, body: WandbTracking) -> RunDetail:
-    """Mirrors the run in W&B from its first event on, whether it has ended or not.
+    """Mirror the run to W&B from its first event, whether it has ended or not.
 
-    The body is the spec's `tracking.wandb`; with mode `off`, mirroring ends. How far it is stands
-    in the run's `wandb`.
+    The body is the spec's `tracking.wandb`; mode `off` ends mirroring. The run's `wandb` shows the
+    progress.
     """
     return mirror_run(services, run, body)

@@ -1,7 +1,7 @@
-"""Colours of runs in figures: one for each, everywhere the same.
+"""Colours of runs in figures: each run has the same colour everywhere.
 
-Ten colours that stay apart for colour-blind eyes (Petroff 2021), and the same ten dashed. The
-dashboard has the same rule in ``static/js/colour.js``; a browser test holds the two together.
+Ten colours that colour-blind people can distinguish (Petroff 2021), and the same ten dashed. The
+dashboard has the same rule in ``static/js/colour.js``; a browser test compares the two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Stroke:
 
 
 def slot(run_id: str) -> int:
-    """A run's own colour: FNV-1a over its id."""
+    """Return a run's own colour: FNV-1a over its id."""
     value = 0x811C9DC5
     for byte in run_id.encode():
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
@@ -40,7 +40,7 @@ def slot(run_id: str) -> int:
 
 
 def slots(run_ids: Iterable[str]) -> dict[str, int]:
-    """A slot for each of the runs shown together: its own, or the next where that is taken.
+    """Return a slot for each of the runs shown together: its own, or the next free one.
 
     The second ten are the same colours dashed; beyond twenty they repeat.
     """

@@ -1,9 +1,9 @@
-"""Runs side by side: in what they differ, and whether the difference in outcome means anything.
+"""Compare runs: their differences, and whether the difference in outcome means anything.
 
 If two runs differ in more than one factor, their results prove nothing about either factor: in
 docs/reference-runs.md an 8-bit AdamW run had three times the learning rate of its baseline. A gap
-within the noise between seeds proves nothing at all. The comparison reports both cases in words.
-Values of different held-out sets have no difference.
+within the noise between seeds proves nothing at all. The comparison reports both cases. Values of
+different held-out sets have no difference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_FACTORS = (
     "kind",
     "checkpoints",
 )
-"""What tells runs apart without changing what they compute."""
+"""Fields that identify runs without changing the computation."""
 _OUTCOME_NEUTRAL = (
     "train.checkpoint",
     "train.diagnostics",
@@ -43,7 +43,7 @@ _OUTCOME_NEUTRAL = (
     "time_limit_s",
     "train.threads",
 )
-"""What changes speed or memory, but by contract not the losses."""
+"""Fields that change speed or memory, but by contract not the losses."""
 SEED = "train.seed"
 
 
@@ -64,7 +64,7 @@ class ComparedRun:
     name: str
     spec: Mapping[str, Any]
     curve: Sequence[tuple[float, float]] = ()
-    """(x, value) of the metric compared, x ascending: step, tokens or seconds."""
+    """(x, value) of the compared metric, x ascending: step, tokens or seconds."""
     evaluated: bool = True
     """It has a metric of the held-out set."""
     held_out: str | None = None
@@ -73,36 +73,36 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """A run's value of the metric where all compared runs have one."""
+    """A run's value of the metric at the last x that all compared runs have."""
 
     run_id: str
     x: float | None
-    """The point that was taken: the run's last at or before the common x."""
+    """x of the value: the run's last point at or before the common x."""
     value: float | None
     delta: float | None
     """value minus the baseline's; None where they were measured on different held-out sets."""
     incomparable: bool = False
-    """It has no delta for that reason."""
+    """True if it has no delta for that reason."""
 
 
 @dataclass(frozen=True)
 class ComparisonResult:
     differences: tuple[Difference, ...]
     common_x: float | None
-    """The farthest x that every run reached."""
+    """The last x that every run reached."""
     results: tuple[RunOutcome, ...]
     """In the runs' order; the first run is the baseline."""
     noise: float | None
     """Standard deviation of the metric between runs that differ only in their seed, if any do."""
     held_out: HeldOut = field(default=HeldOut())
-    """Of the runs that were evaluated, whatever the metric compared."""
+    """The held-out sets of the runs that were evaluated, whatever metric is compared."""
     held_out_note: str | None = None
-    """What it means for the metric compared; the first of the notes, too."""
+    """The verdict on the held-out sets for this metric; also the first of the notes."""
     notes: tuple[str, ...] = field(default=())
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings by dotted path; lists are values."""
+    """Flatten nested mappings to dotted paths; lists are values."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{prefix}.{key}" if prefix else str(key)
@@ -114,7 +114,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """Every path whose value is not the same in all specs, without a cap, in order of path."""
+    """Return every path whose value differs between the specs, in order of path."""
     flat = [flatten(spec) for spec in specs]
     paths = sorted({path for values in flat for path in values})
     found = []
@@ -127,7 +127,7 @@ def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
 
 
 def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> ComparisonResult:
-    """The first run is the baseline.
+    """Compare runs; the first is the baseline.
 
     Raises:
         ValueError: fewer than two runs.
@@ -160,7 +160,9 @@ def _is_factor(path: str) -> bool:
 
 
 def _comes_with(path: str, values: tuple[Any, ...], flat: Sequence[Mapping[str, Any]]) -> bool:
-    """A field that only one kind of thing has (adamw's ``fused``) is no factor beside the kind."""
+    """Return whether a field exists only in one variant (adamw's ``fused``): then only the
+    variant is a factor.
+    """
     if _MISSING not in values:
         return False
     group = path.rpartition(".")[0]
@@ -197,19 +199,20 @@ def _standings(
 def _seed_noise(
     runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
 ) -> float | None:
-    """Pooled over the groups of runs whose factors, and with ``by_set`` held-out sets, agree.
+    """Return the noise, pooled over groups of runs with the same factors (and held-out sets, if
+    ``by_set``).
 
-    A repetition of a seed counts once: that it agrees with itself says nothing of other seeds.
+    A repetition of a seed counts once: equal results of one seed show nothing about other seeds.
     """
     groups: dict[str, dict[Any, float]] = {}
-    for run, standing in zip(runs, results, strict=True):
-        if standing.value is None or not math.isfinite(standing.value):
+    for run, outcome in zip(runs, results, strict=True):
+        if outcome.value is None or not math.isfinite(outcome.value):
             continue
         flat = flatten(run.spec)
         factors = {p: v for p, v in flat.items() if _is_factor(p)}
         key = repr((run.held_out if by_set else None, sorted(factors.items())))
         group = groups.setdefault(key, {})
-        group.setdefault(flat.get(SEED), standing.value)
+        group.setdefault(flat.get(SEED), outcome.value)
     return pooled_deviation(list(group.values()) for group in groups.values())
 
 
@@ -220,24 +223,25 @@ def _notes(
     metric: str,
 ) -> Iterable[str]:
     base = runs[0]
-    for run, standing in zip(runs[1:], results[1:], strict=True):
+    for run, outcome in zip(runs[1:], results[1:], strict=True):
         factors = [d for d in differences([base.spec, run.spec]) if d.factor]
         if len(factors) > 1:
             listed = "; ".join(
-                f"{d.path} {_said(d.values[0])} / {_said(d.values[1])}" for d in factors[:4]
+                f"{d.path} {_as_written(d.values[0])} / {_as_written(d.values[1])}"
+                for d in factors[:4]
             )
             more = f"; and {len(factors) - 4} more" if len(factors) > 4 else ""
             yield (
                 f"{base.name} and {run.name} differ in {len(factors)} factors ({listed}{more}), so "
                 "the gap between them cannot be attributed to one."
             )
-        if noise is not None and standing.delta is not None and abs(standing.delta) <= 2 * noise:
+        if noise is not None and outcome.delta is not None and abs(outcome.delta) <= 2 * noise:
             yield (
-                f"{metric} of {run.name} differs from {base.name} by {standing.delta:+.4g}, which "
+                f"{metric} of {run.name} differs from {base.name} by {outcome.delta:+.4g}, which "
                 f"is within twice the noise between seeds ({noise:.2g})."
             )
 
 
-def _said(value: Any) -> str:
-    """As one would write it in a spec."""
+def _as_written(value: Any) -> str:
+    """Format a value as one would write it in a spec."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

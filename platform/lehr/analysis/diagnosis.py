@@ -1,7 +1,7 @@
-"""What a run's curves say is wrong with it: what was seen, since when, and what to try.
+"""Diagnose a run's curves: what was seen, since when, and what to try.
 
-Each rule looks at recorded series alone, so it can be applied to a run at any time and gives the
-same answer. Rules prefer silence to a false alert: they want the sign to last.
+Each rule uses only recorded series, so it can be applied at any time and gives the same answer.
+Rules prefer silence to a false alert: a sign must last.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ JUDGED = (
 )
 """The metrics that the rules read."""
 MIN_POINTS = 20
-"""Below this many points a trend is noise."""
+"""With fewer points, a trend is noise."""
 TOO_GOOD = 0.2
-"""Nats by which the loss must lie under its fp32 check: rounding explains a hundredth of it."""
+"""Nats by which the loss must be below its fp32 check: rounding explains a hundredth of it."""
 LASTS = 3
-"""Points in a row that a sign must hold, where points are rare (evaluations, fp32 checks)."""
+"""Consecutive points that must show a sign, where points are rare (evaluations, fp32 checks)."""
 DATA_SHARE = 0.05
-"""Share of a step's time waiting for data that is worth a word; 0.01 is the loader's aim."""
+"""Share of a step's time spent waiting for data that causes an alert; the loader's goal is 0.01."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Alert:
     code: str
     """nan, too_good, diverging, spikes, stagnant, exploding, overfitting or data_wait."""
     step: int
-    """Since when."""
+    """First step."""
     seen: str
     """What was seen, in words and figures."""
     advice: str
@@ -80,8 +80,8 @@ class _Run:
     total_steps: int
     warmup_steps: int
 
-    def settled(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """(steps, values) after the warmup, finite ones only; None when too few to judge."""
+    def after_warmup(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return (steps, values) after the warmup, finite ones only; None if there are too few."""
         curve = self.curves.get(name)
         if curve is None:
             return None
@@ -141,13 +141,13 @@ def _too_good(run: _Run) -> Iterator[Alert]:
 
 
 def _diverging(run: _Run) -> Iterator[Alert]:
-    settled = run.settled("train/loss")
-    if settled is None:
+    after_warmup = run.after_warmup("train/loss")
+    if after_warmup is None:
         return
-    steps, values = settled
+    steps, values = after_warmup
     smooth = _rolling_median(values, max(5, len(values) // 20))
     lowest = int(np.argmin(smooth))
-    # Against the noise of this very curve, and never for less than a tenth of a nat.
+    # Relative to the noise of this curve, and at least a tenth of a nat.
     noise = float(np.median(np.abs(values - smooth))) * 1.4826
     limit = smooth[lowest] + max(0.1, 4 * noise)
     after = smooth[lowest + 1 :]
@@ -162,10 +162,10 @@ def _diverging(run: _Run) -> Iterator[Alert]:
 
 
 def _spikes(run: _Run) -> Iterator[Alert]:
-    settled = run.settled("train/loss")
-    if settled is None:
+    after_warmup = run.after_warmup("train/loss")
+    if after_warmup is None:
         return
-    steps, values = settled
+    steps, values = after_warmup
     smooth = _rolling_median(values, 11)
     noise = max(float(np.median(np.abs(values - smooth))) * 1.4826, 1e-3)
     spiked = steps[(values - smooth > 10 * noise) & (values - smooth > 0.3)]
@@ -179,11 +179,11 @@ def _spikes(run: _Run) -> Iterator[Alert]:
 
 
 def _stagnant(run: _Run) -> Iterator[Alert]:
-    settled = run.settled("train/loss")
-    if settled is None:
+    after_warmup = run.after_warmup("train/loss")
+    if after_warmup is None:
         return
-    steps, values = settled
-    # In the schedule's last part the rate is near its floor, and a flat loss is no news.
+    steps, values = after_warmup
+    # In the schedule's last part the rate is near its minimum, so a flat loss is expected.
     early = steps <= 0.7 * run.total_steps
     steps, values = steps[early], values[early]
     span = int(0.25 * run.total_steps)
@@ -203,16 +203,16 @@ def _stagnant(run: _Run) -> Iterator[Alert]:
             "stagnant",
             began,
             f"the loss has not fallen since step {began:,} ({window.mean():.3f})",
-            "Look at update/weight: under 1e-4 the learning rate is too low; otherwise the data "
+            "Check update/weight: under 1e-4 the learning rate is too low; otherwise the data "
             "or the model's size may be the limit",
         )
 
 
 def _exploding(run: _Run) -> Iterator[Alert]:
-    settled = run.settled("train/grad_norm")
-    if settled is None:
+    after_warmup = run.after_warmup("train/grad_norm")
+    if after_warmup is None:
         return
-    steps, values = settled
+    steps, values = after_warmup
     part = len(values) // 4
     usual, now = float(np.median(values[part : 2 * part])), float(np.median(values[-part:]))
     if usual > 0 and now > 10 * usual:
@@ -249,7 +249,7 @@ def _overfitting(run: _Run) -> Iterator[Alert]:
 
 
 def _data_wait(run: _Run) -> Iterator[Alert]:
-    waits, times = run.settled("data_wait_s"), run.settled("step_time_s")
+    waits, times = run.after_warmup("data_wait_s"), run.after_warmup("step_time_s")
     if waits is None or times is None:
         return
     share = float(np.sum(waits[1][-MIN_POINTS:]) / max(np.sum(times[1][-MIN_POINTS:]), 1e-9))
@@ -264,13 +264,15 @@ def _data_wait(run: _Run) -> Iterator[Alert]:
 
 
 def _noise(values: Sequence[float]) -> float:
-    """The spread of a series about its course, which may climb or jump: from its differences."""
+    """Estimate the spread of a series about its trend, which may rise or jump, from differences."""
     found = np.abs(np.diff([value for value in values if math.isfinite(value)]))
     return float(np.median(found)) * 1.4826 / math.sqrt(2) if len(found) else 0.0
 
 
 def _rolling_median(values: np.ndarray, width: int) -> np.ndarray:
-    """Centred; the ends repeat the first and last value. Width is made odd."""
+    """Return the centred rolling median; the ends repeat the first and last value. Width is made
+    odd.
+    """
     width |= 1
     padded = np.pad(values, width // 2, mode="edge")
     windows = np.lib.stride_tricks.sliding_window_view(padded, width)

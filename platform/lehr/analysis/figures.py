@@ -1,8 +1,8 @@
-"""Plotly figures that the dashboard and notebooks share, built once, as plain values.
+"""Plotly figures for dashboard and notebooks, as plain values.
 
-``*_data`` functions return JSON-ready dictionaries and need no Plotly; the dashboard draws these
-in the page's own colours, by the ``meta.role`` of each trace. ``sweep_figure`` and
-``curves_figure`` wrap them for notebooks.
+``*_data`` functions return JSON-ready dictionaries and need no Plotly. The dashboard draws them in
+the page's own colours, by the ``meta.role`` of each trace. ``sweep_figure`` and ``curves_figure``
+wrap them for notebooks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_TICKS = 12
 
 
 def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonObject:
-    """The sweep's metric against one parameter: points, the best, the fit, where it diverged."""
+    """Return the sweep's metric against one parameter: points, the best, the fit, divergence."""
     parameter = parameter_choice(sweep, parameter)
     trials = [trial for trial in sweep.trials if parameter in trial.parameters]
     numeric = all(is_number(trial.parameters[parameter]) for trial in trials)
@@ -66,7 +66,7 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonO
 
 
 def curves_figure_data(metric: str, series: Sequence[tuple[str, Series]]) -> JsonObject:
-    """One metric of several runs; ``series`` pairs each run's label with its points."""
+    """Return one metric of several runs; ``series`` pairs each run's label with its points."""
     given = slots(one.run_id for _, one in series)
     axis = series[0][1].x_axis if series else "step"
     data = []
@@ -94,7 +94,7 @@ def curves_figure_data(metric: str, series: Sequence[tuple[str, Series]]) -> Jso
 
 
 def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Any:
-    """``sweep_figure_data`` as a plotly Figure, with the verdict as its title."""
+    """Return ``sweep_figure_data`` as a plotly Figure, with the verdict as its title."""
     import plotly.graph_objects as go
 
     chosen = parameter_choice(sweep, parameter)
@@ -108,7 +108,7 @@ def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Any:
 
 
 def curves_figure(metric: str, series: Sequence[tuple[str, Series]]) -> Any:
-    """``curves_figure_data`` as a plotly Figure."""
+    """Return ``curves_figure_data`` as a plotly Figure."""
     import plotly.graph_objects as go
 
     figure = go.Figure(curves_figure_data(metric, series))
@@ -117,7 +117,7 @@ def curves_figure(metric: str, series: Sequence[tuple[str, Series]]) -> Any:
 
 
 def run_figure(name: str, series: Sequence[Series]) -> Any:
-    """Metrics of one run as a plotly Figure: a panel for each last word of their names."""
+    """Return metrics of one run as a plotly Figure: a panel for each last part of their names."""
     from plotly.subplots import make_subplots
 
     panels: dict[str, list[Series]] = {}
@@ -154,7 +154,7 @@ def run_figure(name: str, series: Sequence[Series]) -> Any:
 def _ranked_traces(
     sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]
 ) -> list[JsonObject]:
-    """A trace for each combination of the other parameters."""
+    """Return a trace for each combination of the other parameters."""
     groups: dict[str, list[TrialView]] = {}
     for trial in trials:
         groups.setdefault(_others(trial, parameter), []).append(trial)
@@ -183,7 +183,7 @@ def _ranked_traces(
 
 
 def _band_trace(parameter: str, trials: Sequence[TrialView], band: float) -> JsonObject:
-    """Around the means, as wide as what chance may explain: half of it to each side."""
+    """Return a band around the means, as wide as the difference that chance may explain."""
     places: dict[Any, list[float]] = {}
     for trial in trials:
         assert trial.compared_value is not None
@@ -205,7 +205,9 @@ def _band_trace(parameter: str, trials: Sequence[TrialView], band: float) -> Jso
 
 
 def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) -> JsonObject:
-    """Through the means where several trials (seeds) share a place, with bars over their range."""
+    """Return the line through the means where several trials (seeds) share an x, with bars over
+    their range.
+    """
     places: dict[Any, list[float]] = {}
     for trial in trials:
         assert trial.compared_value is not None
@@ -237,12 +239,12 @@ def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) 
 def _other_traces(
     sweep: SweepDetail, parameter: str, trials: Sequence[TrialView], *, top: float
 ) -> list[JsonObject]:
-    """Trials that cannot be compared: hollow where they may still be, crosses along the top where
-    they diverged or gave up.
+    """Return trials that cannot be compared: hollow while they still may be, crosses at the top
+    where they diverged or were stopped.
     """
     found = []
     looks: tuple[tuple[str, str, str, str], ...] = (
-        ("pending", "not there yet", "circle-open", _BLUE),
+        ("pending", "not compared yet", "circle-open", _BLUE),
         ("diverged", "diverged", "x-thin", _RED),
         ("gave_up", "failed or stopped", "x-thin", _GREY),
     )
@@ -269,7 +271,7 @@ def _other_traces(
 
 
 def _points(sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]) -> JsonObject:
-    """What all traces of trials share: where they lie on x, and what they are."""
+    """Return what all traces of trials share: x positions and identities."""
     return {
         "type": "scatter",
         "x": _at(parameter, trials),
@@ -285,7 +287,9 @@ def _best_trace(
     tried = [trial.parameters[parameter] for trial in trials]
 
     def place(trial: TrialView) -> str:
-        """Beside the frame the words go inwards: a narrow screen would cut them."""
+        """Return where the label goes: near the frame it points inwards, or a narrow screen
+        would cut it.
+        """
         value = trial.parameters[parameter]
         if len(tried) > 1 and value == max(tried):
             return "top left"
@@ -384,7 +388,7 @@ def _x_axis(
     values = sorted({trial.parameters[parameter] for trial in trials})
     axis["type"] = "log" if logarithmic else "linear"
     if 0 < len(values) <= _MOST_TICKS:
-        # What was tried, by its own name, rather than the decades between.
+        # Label the tried values themselves instead of the decades between them.
         axis["tickvals"] = values
         axis["ticktext"] = [formats.parameter(value, parameter) for value in values]
     return axis

@@ -1,7 +1,7 @@
-"""Whether a stage of a rollout may be followed by a dearer one: what was expected, what was seen.
+"""Judge the gates of a rollout's stage: what was expected, what was seen.
 
-Pure: from recorded curves, digests and the stage's plan. What can only fail is said as soon as it
-is seen; what passes is said once nothing more can come before the judgement.
+Pure: from recorded curves, digests and the stage's plan. A certain failure is reported as soon as
+it is seen. A pass is reported once no further evidence can come.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from lehr_trainer.planning.memory import training_memory
 GateResult = Literal["passed", "failed", "not_judged"]
 GB = 1e9
 _LAST_SHARE = 10
-"""The last tenth of the steps speaks for where the loss has come to, at least three of them."""
+"""The loss at the end is the median of the last tenth of the steps, at least three."""
 _LEAST_POINTS = 6
-"""Below this many steps a fall is no fall."""
+"""With fewer steps, a fall is not significant."""
 
 TITLES: dict[GateName, str] = {
     "first_loss": "first loss",
@@ -46,7 +46,7 @@ TITLES: dict[GateName, str] = {
 
 @dataclass(frozen=True)
 class Pair:
-    """The last checkpoints of a whole run and of one that went on from its middle."""
+    """The last checkpoints of a whole run and of one resumed from its middle."""
 
     whole_id: str
     resumed_id: str
@@ -57,7 +57,7 @@ class Pair:
     problem: str | None = None
     """Why they cannot be compared: a run failed, or a manifest cannot be read."""
     failed: bool = False
-    """Whether that problem is the resuming run's own failure."""
+    """Whether that problem is the resumed run's own failure."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ class Evidence:
     """What a stage's runs have shown so far."""
 
     run_id: str
-    """Of ``train``."""
+    """State of ``train``."""
     curves: Mapping[str, Curve]
-    """By metric, up to where the stage is judged."""
+    """By metric, up to the step at which the stage is judged."""
     alerts: Sequence[Alert] = ()
     device: str | None = None
     """E.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
     complete: bool = False
-    """The run has ended, or has come to where it is judged: no further evidence will count."""
+    """The run has ended or reached the step at which it is judged: no further evidence counts."""
     cause: str | None = None
-    """Why it failed, for machines: out_of_memory, nan_loss, ..."""
+    """Why it failed, for programs: out_of_memory, nan_loss, ..."""
     pair: Pair | None = None
-    """Once both of its runs have ended."""
+    """Set once both of its runs have ended."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,13 @@ class Judgement:
 
 
 def expected(name: GateName, stage: PlannedStage) -> Expected:
-    """What the gate asks of the stage, in words and figures."""
+    """Return what the gate expects of the stage, in words and figures."""
     gate = stage.gates[name]
     return _EXPECTED[name](gate, stage)
 
 
 def judge(name: GateName, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    """None while it is too early to tell, or when the gate is switched off."""
+    """Judge a gate. Return None while it is too early, or when the gate is switched off."""
     gate = stage.gates[name]
     if not gate.enabled:
         return None
@@ -119,30 +119,30 @@ def judge(name: GateName, stage: PlannedStage, evidence: Evidence) -> Judgement 
 
 def _expect_first_loss(gate: FirstLoss, stage: PlannedStage) -> Expected:
     model = stage.train.train.model
-    wanted = predicted_first_loss(model)
-    beyond = wanted - math.log(model.vocab_size)
+    value = predicted_first_loss(model)
+    beyond = value - math.log(model.vocab_size)
     text = (
-        f"{wanted:.2f} ± {gate.within:g} nats: ln({model.vocab_size:,}) and {beyond:.2f} for the "
+        f"{value:.2f} ± {gate.within:g} nats: ln({model.vocab_size:,}) and {beyond:.2f} for the "
         "spread of the first logits"
     )
-    return Expected(text, wanted - gate.within, wanted + gate.within, "nats")
+    return Expected(text, value - gate.within, value + gate.within, "nats")
 
 
 def _judge_first_loss(gate: FirstLoss, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    wanted = _expect_first_loss(gate, stage)
+    expectation = _expect_first_loss(gate, stage)
     curve = evidence.curves.get("train/loss")
     if curve is None or not len(curve):
-        return _nothing_seen("first_loss", wanted, evidence, "no loss was logged")
+        return _nothing_seen("first_loss", expectation, evidence, "no loss was logged")
     step, value = curve.steps[0], curve.values[0]
     if step > 1:
         seen = f"its first loss is logged at step {step:,} (diagnostics.log_every)"
-        return Judgement("first_loss", "not_judged", wanted, seen, run_id=evidence.run_id)
-    assert wanted.at_least is not None
-    assert wanted.at_most is not None
+        return Judgement("first_loss", "not_judged", expectation, seen, run_id=evidence.run_id)
+    assert expectation.at_least is not None
+    assert expectation.at_most is not None
     return Judgement(
         "first_loss",
-        _verdict(wanted.at_least <= value <= wanted.at_most),
-        wanted,
+        _verdict(expectation.at_least <= value <= expectation.at_most),
+        expectation,
         f"{value:.2f} nats at step 1",
         value,
         evidence.run_id,
@@ -161,20 +161,20 @@ def _expect_falling_loss(gate: FallingLoss, stage: PlannedStage) -> Expected:
 def _judge_falling_loss(
     gate: FallingLoss, stage: PlannedStage, evidence: Evidence
 ) -> Judgement | None:
-    wanted = _expect_falling_loss(gate, stage)
+    expectation = _expect_falling_loss(gate, stage)
     curve = evidence.curves.get("train/loss")
     if curve is None or not len(curve):
-        return _nothing_seen("falling_loss", wanted, evidence, "no loss was logged")
+        return _nothing_seen("falling_loss", expectation, evidence, "no loss was logged")
     lost = next((s for s, v in _points(curve) if not math.isfinite(v)), None)
     if lost is not None:
         value = curve.values[list(curve.steps).index(lost)]
         seen = f"the loss became {value} at step {lost:,}"
-        return Judgement("falling_loss", "failed", wanted, seen, None, evidence.run_id, lost)
+        return Judgement("falling_loss", "failed", expectation, seen, None, evidence.run_id, lost)
     if not evidence.complete:
         return None
     if len(curve) < _LEAST_POINTS:
         seen = f"only {len(curve)} of its steps were logged; {_LEAST_POINTS} are needed"
-        return Judgement("falling_loss", "not_judged", wanted, seen, run_id=evidence.run_id)
+        return Judgement("falling_loss", "not_judged", expectation, seen, run_id=evidence.run_id)
     first = curve.values[0]
     last = statistics.median(curve.values[-max(3, len(curve) // _LAST_SHARE) :])
     limit = first * (1 - gate.by)
@@ -186,7 +186,7 @@ def _judge_falling_loss(
     return Judgement(
         "falling_loss",
         _verdict(last <= limit),
-        replace(wanted, at_most=limit),
+        replace(expectation, at_most=limit),
         seen,
         last,
         evidence.run_id,
@@ -198,27 +198,29 @@ def _judge_falling_loss(
 
 
 def _expect_no_alerts(gate: NoAlerts, stage: PlannedStage) -> Expected:  # noqa: ARG001 - one of a table
-    ignored = f" (but for {', '.join(gate.ignore)})" if gate.ignore else ""
+    ignored = f" (except {', '.join(gate.ignore)})" if gate.ignore else ""
     return Expected(f"the diagnosis of its curves finds nothing wrong{ignored}")
 
 
 def _judge_no_alerts(gate: NoAlerts, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    wanted = _expect_no_alerts(gate, stage)
+    expectation = _expect_no_alerts(gate, stage)
     found = [one for one in evidence.alerts if one.code not in gate.ignore]
-    # A curve that is looked at after every step shows a passing sign of something sooner or later:
-    # but for NaN, the diagnosis is asked once.
+    # After every step some curve shows a passing sign of something: except for NaN, the diagnosis
+    # runs only once.
     alert = next((one for one in found if evidence.complete or one.code == "nan"), None)
     if alert is not None:
         return Judgement(
-            "no_alerts", "failed", wanted, alert.message, None, evidence.run_id, alert.step
+            "no_alerts", "failed", expectation, alert.message, None, evidence.run_id, alert.step
         )
     curve = evidence.curves.get("train/loss")
     if curve is None or not len(curve):
-        return _nothing_seen("no_alerts", wanted, evidence, "no loss was logged")
+        return _nothing_seen("no_alerts", expectation, evidence, "no loss was logged")
     if not evidence.complete:
         return None
     seen = f"none in {len(curve):,} logged steps"
-    return Judgement("no_alerts", "passed", wanted, seen, None, evidence.run_id, curve.steps[-1])
+    return Judgement(
+        "no_alerts", "passed", expectation, seen, None, evidence.run_id, curve.steps[-1]
+    )
 
 
 # --- memory --------------------------------------------------------------------------------
@@ -247,25 +249,25 @@ def _expect_memory(gate: Memory, stage: PlannedStage, device: str | None = None)
 
 
 def _judge_memory(gate: Memory, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    wanted = _expect_memory(gate, stage, evidence.device)
+    expectation = _expect_memory(gate, stage, evidence.device)
     if evidence.cause == "out_of_memory":
         seen = "the GPU ran out of memory"
-        return Judgement("memory", "failed", wanted, seen, run_id=evidence.run_id)
+        return Judgement("memory", "failed", expectation, seen, run_id=evidence.run_id)
     on_cpu = (evidence.device or "").startswith("cpu")
     peak = _highest(evidence, "memory/rss_bytes" if on_cpu else "memory/peak_bytes")
     if peak is None:
         if not evidence.complete:
             return None
         seen = "its trainer logged no memory"
-        return Judgement("memory", "not_judged", wanted, seen, run_id=evidence.run_id)
-    if on_cpu and wanted.at_most is None:
+        return Judgement("memory", "not_judged", expectation, seen, run_id=evidence.run_id)
+    if on_cpu and expectation.at_most is None:
         if not evidence.complete:
             return None
         text = f"the process held {peak:.1f} GB of the machine's memory"
-        return Judgement("memory", "not_judged", wanted, text, run_id=evidence.run_id)
+        return Judgement("memory", "not_judged", expectation, text, run_id=evidence.run_id)
     reserved = None if on_cpu else _highest(evidence, "memory/reserved_bytes")
     card = None if on_cpu else find_gpu(evidence.device or "")
-    too_much = wanted.at_most is not None and peak > wanted.at_most
+    too_much = expectation.at_most is not None and peak > expectation.at_most
     held = reserved if reserved is not None else peak
     if card is not None and held > gate.of_card * card.memory_bytes / GB:
         too_much = True
@@ -273,7 +275,7 @@ def _judge_memory(gate: Memory, stage: PlannedStage, evidence: Evidence) -> Judg
         return None
     seen = f"peak {peak:.1f} GB" if not on_cpu else f"{peak:.1f} GB"
     seen += f", {reserved:.1f} GB reserved" if reserved is not None else ""
-    return Judgement("memory", _verdict(not too_much), wanted, seen, peak, evidence.run_id)
+    return Judgement("memory", _verdict(not too_much), expectation, seen, peak, evidence.run_id)
 
 
 # --- MFU -----------------------------------------------------------------------------------
@@ -287,23 +289,23 @@ def _expect_mfu(gate: Mfu, stage: PlannedStage) -> Expected:
 
 
 def _judge_mfu(gate: Mfu, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    wanted = _expect_mfu(gate, stage)
+    expectation = _expect_mfu(gate, stage)
     if not evidence.complete:
         return None
     curve = evidence.curves.get("mfu")
     if curve is None:
         seen = f"no peak is known of {evidence.device or 'its device'}, so there is no MFU"
-        return Judgement("mfu", "not_judged", wanted, seen, run_id=evidence.run_id)
-    # What comes first is compilation and warm caches.
+        return Judgement("mfu", "not_judged", expectation, seen, run_id=evidence.run_id)
+    # The first steps contain compilation and cold caches.
     later = [v for s, v in _points(curve) if 2 * s > curve.steps[-1] and math.isfinite(v)]
     if not later:
         seen = "no MFU was logged in its second half"
-        return Judgement("mfu", "not_judged", wanted, seen, run_id=evidence.run_id)
+        return Judgement("mfu", "not_judged", expectation, seen, run_id=evidence.run_id)
     value = statistics.median(later)
     return Judgement(
         "mfu",
         _verdict(value >= gate.at_least),
-        wanted,
+        expectation,
         f"{value * 100:.1f} %, the median of steps {curve.steps[-len(later)]:,} to "
         f"{curve.steps[-1]:,}",
         value,
@@ -318,7 +320,7 @@ def _judge_mfu(gate: Mfu, stage: PlannedStage, evidence: Evidence) -> Judgement 
 def _expect_exact_resume(gate: ExactResume, stage: PlannedStage) -> Expected:  # noqa: ARG001 - one of a table
     steps = stage.runs[stage.whole].train.steps
     return Expected(
-        f"going on from step {stage.middle:,} gives every weight and optimizer file of step "
+        f"resuming from step {stage.middle:,} gives every weight and optimizer file of step "
         f"{steps:,} bit for bit"
     )
 
@@ -326,37 +328,39 @@ def _expect_exact_resume(gate: ExactResume, stage: PlannedStage) -> Expected:  #
 def _judge_exact_resume(
     gate: ExactResume, stage: PlannedStage, evidence: Evidence
 ) -> Judgement | None:
-    wanted = _expect_exact_resume(gate, stage)
+    expectation = _expect_exact_resume(gate, stage)
     pair = evidence.pair
     if pair is None:
         return None
 
-    def told(verdict: GateResult, seen: str) -> Judgement:
+    def judgement(verdict: GateResult, seen: str) -> Judgement:
         return Judgement(
-            "exact_resume", verdict, wanted, seen, run_id=pair.resumed_id, step=pair.step
+            "exact_resume", verdict, expectation, seen, run_id=pair.resumed_id, step=pair.step
         )
 
     if pair.problem is not None:
-        return told("failed" if pair.failed else "not_judged", pair.problem)
+        return judgement("failed" if pair.failed else "not_judged", pair.problem)
     names = sorted(pair.whole.keys() | pair.resumed.keys())
     if not names:
-        return told("not_judged", "their checkpoints hold no file of tensors to compare")
+        return judgement("not_judged", "their checkpoints hold no file of tensors to compare")
     other = [name for name in names if pair.whole.get(name) != pair.resumed.get(name)]
     if other:
-        return told("failed", f"{len(other)} of {len(names)} files differ: {', '.join(other[:4])}")
-    return told("passed", f"all {len(names)} files are equal")
+        return judgement(
+            "failed", f"{len(other)} of {len(names)} files differ: {', '.join(other[:4])}"
+        )
+    return judgement("passed", f"all {len(names)} files are equal")
 
 
 # --- shared --------------------------------------------------------------------------------
 
 
 def _nothing_seen(
-    gate: GateName, wanted: Expected, evidence: Evidence, seen: str
+    gate: GateName, expectation: Expected, evidence: Evidence, seen: str
 ) -> Judgement | None:
-    """A run that is over without having shown anything has not passed."""
+    """Fail a run that has ended without evidence."""
     if not evidence.complete:
         return None
-    return Judgement(gate, "failed", wanted, seen, run_id=evidence.run_id)
+    return Judgement(gate, "failed", expectation, seen, run_id=evidence.run_id)
 
 
 def _highest(evidence: Evidence, name: str) -> float | None:

@@ -1,8 +1,8 @@
-"""Whether runs were evaluated on the same held-out set. Pure: digests in, verdict out.
+"""Check whether runs were evaluated on the same held-out set. Pure: digests in, verdict out.
 
-A trainer records a digest of the tokens that an evaluation scores. Metrics under ``val/`` compare
-only where the digests are equal: values of different sets have neither a difference nor an order.
-A run whose trainer recorded no digest counts as unknown: its values are compared, with a note.
+A trainer records a digest of the tokens that an evaluation scores. Metrics under ``val/`` are
+comparable only where the digests are equal: values of different sets have neither a difference nor
+an order. A run without a digest counts as unknown: its values are compared, with a note.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Literal
 HeldOutVerdict = Literal["same", "different", "unknown"]
 
 _SHOWN = 8
-"""Characters of a digest in a sentence."""
+"""Characters of a digest that a sentence shows."""
 _NAMED = 4
-"""Runs that a sentence names of each set."""
+"""Runs of each set that a sentence names."""
 
 
 def is_measured(metric: str) -> bool:
-    """Whether a metric is measured on the held-out set."""
+    """Return whether a metric is measured on the held-out set."""
     return metric.startswith("val/")
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Which runs were evaluated on which set."""
+    """The held-out set of each run that was evaluated."""
 
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Run ids by digest, both in the order of the runs."""
@@ -35,7 +35,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, digests: Mapping[str, str | None]) -> HeldOut:
-        """From run id to digest; only runs that were evaluated belong in it."""
+        """Group runs by digest; pass only runs that were evaluated."""
         sets: dict[str, tuple[str, ...]] = {}
         for run_id, digest in digests.items():
             if digest is not None:
@@ -45,24 +45,24 @@ class HeldOut:
 
     @property
     def verdict(self) -> HeldOutVerdict:
-        """A single run is the same as itself, whatever its digest."""
+        """Return the verdict. A single run is the same as itself, whatever its digest."""
         if len(self.sets) > 1:
             return "different"
         known = sum(len(run_ids) for run_ids in self.sets.values())
         return "unknown" if self.unknown and known + len(self.unknown) > 1 else "same"
 
     def differ(self, one: str, other: str) -> bool:
-        """Whether two runs are known to have been evaluated on different sets."""
+        """Return whether two runs are known to have been evaluated on different sets."""
         digests = [self._digest(run_id) for run_id in (one, other)]
         return None not in digests and digests[0] != digests[1]
 
     def note(self, metric: str, names: Mapping[str, str], what: str = "runs") -> str | None:
-        """The verdict in words; None where the sets are the same.
+        """Return the verdict as a sentence; None where the sets are the same.
 
         Args:
-            metric: what was to be compared.
+            metric: the metric to compare.
             names: by run id.
-            what: what the names are of.
+            what: what the names are: runs or trials.
         """
         if self.verdict == "same":
             return None

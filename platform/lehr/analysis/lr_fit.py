@@ -1,8 +1,8 @@
-"""Where the best learning rate lies: the best point, the best region, and what to try next.
+"""Fit the best learning rate: the best point, the best region, and what to try next.
 
-Near its minimum, final loss is close to a parabola in log LR, so a quadratic is fitted to the
-best trial and its neighbours. A minimum between trials is reported only when the parabola opens
-upward and its vertex lies among the trials that were fitted; otherwise the grid did not bracket it.
+Near its minimum, final loss is close to a parabola in log LR, so a quadratic is fitted to the best
+trial and its neighbours. A minimum between trials is reported only when the parabola opens upward
+and its vertex is among the fitted trials; otherwise the grid did not bracket it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lehr.analysis.noise import pooled_deviation
 from lehr.formats import scientific
 
 NEIGHBOURS = 2
-"""Trials each side of the best that take part in the fit: farther out, loss is no parabola."""
+"""Trials on each side of the best that are fitted: farther out, loss is no parabola."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,20 @@ class Parabola:
 
 @dataclass(frozen=True)
 class LrFit:
-    """What a set of (learning rate, loss) pairs says, lower loss being better."""
+    """The result of (learning rate, loss) pairs, lower loss being better."""
 
     best: float
-    """The learning rate with the lowest mean loss."""
+    """Learning rate with the lowest mean loss."""
     best_loss: float
     minimum: float | None
-    """The fitted minimum's learning rate, where the trials bracket one."""
+    """Learning rate of the fitted minimum, where the trials bracket one."""
     minimum_factor: float | None
     """One standard error of it, as a factor: 1.2 means minimum / 1.2 to minimum x 1.2. None when
-    the fit has no degrees of freedom left to tell."""
+    the fit has no degrees of freedom left.
+    """
     parabola: Parabola | None
     edge: Literal["low", "high"] | None
-    """The best lies on this edge of the grid, so the grid does not bracket the minimum."""
+    """The best is on this edge of the grid, so the grid does not bracket the minimum."""
     diverged: tuple[float, ...]
     """Learning rates at which no loss was finite."""
     noise: float | None
@@ -60,7 +61,7 @@ class LrFit:
     """Learning rates to try when the best is on an edge."""
 
     def notes(self) -> list[str]:
-        """What the fit adds to a ranking, one sentence each."""
+        """Return what the fit adds to a ranking, one sentence each."""
         out = []
         if self.next_grid:
             out.append(f"Learning rates to try next: {_listed(self.next_grid)}.")
@@ -70,17 +71,17 @@ class LrFit:
         if self.noise is not None:
             noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
             if len(self.within_noise) > 1:
-                noise += f"; within twice that, these are level: {_listed(self.within_noise)}"
+                noise += f"; within twice that, these are equal: {_listed(self.within_noise)}"
             out.append(f"{noise}.")
         return out
 
     def minimum_note(self) -> str | None:
-        """Where the fitted minimum lies, in a sentence; None without one."""
+        """Return where the fitted minimum is, as a sentence; None without one."""
         if self.minimum is None:
             return None
         spread = ""
         if self.minimum_factor is not None:
-            spread = f", give or take a factor of {self.minimum_factor:.2f}"
+            spread = f", within a factor of {self.minimum_factor:.2f}"
         minimum = scientific(self.minimum, 2)
         return f"A quadratic fit of loss over log LR puts the best at {minimum}{spread}."
 
@@ -90,11 +91,11 @@ def _listed(rates: Iterable[float]) -> str:
 
 
 def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
-    """The fit of loss over learning rate, or None when no loss is finite.
+    """Fit loss over learning rate; None when no loss is finite.
 
     Args:
-        points: (learning rate > 0, loss) pairs; several of one rate are seeds of one trial; a
-            loss that is NaN or infinite diverged.
+        points: (learning rate > 0, loss) pairs; several of one rate are seeds of one trial; a loss
+            that is NaN or infinite diverged.
 
     Raises:
         ValueError: a learning rate is not positive.
@@ -139,7 +140,9 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
 def _edge(
     best: float, tried: Sequence[float], means: dict[float, float]
 ) -> Literal["low", "high"] | None:
-    """A rate that diverged above the best one brackets it: divergence is a loss too."""
+    """Return the edge of the grid that the best is on. A diverged rate above the best brackets
+    it.
+    """
     if len(tried) < 2 or len(means) == 0:
         return None
     if best == tried[0]:
@@ -150,7 +153,9 @@ def _edge(
 def _fit_parabola(
     rates: Sequence[float], losses: Sequence[float]
 ) -> tuple[Parabola | None, float | None, float | None]:
-    """(parabola, its minimum inside the rates, one standard error of that as a factor)."""
+    """Fit and return (parabola, its minimum inside the rates, one standard error of that as a
+    factor).
+    """
     if len(rates) < 3:
         return None, None, None
     import numpy as np
@@ -185,7 +190,7 @@ def _fit_parabola(
 
 
 def _next_grid(rates: Sequence[float], edge: str | None) -> tuple[float, ...]:
-    """Three rates beyond the edge, at the grid's own mean spacing."""
+    """Return three rates beyond the edge, at the grid's own mean spacing."""
     if edge is None or len(rates) < 2:
         return ()
     spacing = (rates[-1] / rates[0]) ** (1 / (len(rates) - 1))

@@ -1,8 +1,7 @@
-"""What a run or a sweep will need, before it has started: size, memory, time, cost.
+"""Plan a run or a sweep before it starts: size, memory, time, cost.
 
-Pure: from a spec and, if there is one, what was measured before. Each estimate says how it was
-obtained. Memory and FLOP formulas are the trainer's own (``lehr_trainer.planning.memory``,
-``lehr_trainer.planning.counts``).
+Pure: from a spec and earlier measurements, if any. Each estimate states its source. Memory and FLOP
+formulas are the trainer's own (``lehr_trainer.planning.memory``, ``lehr_trainer.planning.counts``).
 """
 
 from __future__ import annotations
@@ -28,15 +27,18 @@ from lehr_trainer.planning.hardware import GPUS, Arithmetic, GpuType
 from lehr_trainer.planning.memory import MemoryPlan, training_memory
 
 ASSUMED_MFU = 0.40
-"""Share of the dense peak that a plan assumes. The 1.2B Llama run of docs/reference-runs.md reached
-42 % on 8xH100, with bf16 and every block recomputed."""
+"""MFU that a plan assumes. The 1.2B Llama run of docs/reference-runs.md reached 42 % on 8xH100,
+with bf16 and every block recomputed.
+"""
 USABLE_MEMORY = 0.94
-"""Share of a GPU's memory that training gets: the rest is the CUDA context and fragments."""
+"""Share of a GPU's memory that training can use; the CUDA context and fragmentation take the
+rest.
+"""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What an earlier run of the same kind reached."""
+    """The speed of an earlier run of the same kind."""
 
     tokens_per_s: float
     run_name: str
@@ -45,7 +47,7 @@ class Measured:
 @dataclass(frozen=True)
 class RunPlan:
     model: str
-    """A preset's name, or ``llama of 8 layers`` and the like."""
+    """A preset's name, or e.g. ``llama of 8 layers``."""
     parameters: ParameterCounts
     tied: bool
     tokens_per_step: int
@@ -54,17 +56,17 @@ class RunPlan:
     """Of the whole run."""
     gpus: int
     gpu: GpuType | None
-    """The kind asked for; None when any will do or the kind is unknown."""
+    """The requested kind; None when any will do or the kind is unknown."""
     gpu_type: str | None
     micro_batch: int
     accumulation: int
     memory: MemoryPlan
     """Of one GPU."""
     fits: bool | None
-    """Whether it fits in ``gpu``; None when that is not known."""
+    """Whether it fits in ``gpu``; None when unknown."""
     seconds: float | None
     how: str
-    """Where the time comes from, or why there is none."""
+    """Source of the time estimate, or why there is none."""
     dollars_per_gpu_hour: float | None
 
     @property
@@ -83,13 +85,13 @@ class RunPlan:
 
     @property
     def least_memory_bytes(self) -> int | None:
-        """The smallest memory of a known GPU that it would fit in."""
+        """Return the smallest memory of a known GPU in which it would fit."""
         sizes = [gpu.memory_bytes for gpu in GPUS]
         return min((n for n in sizes if self.memory.peak <= USABLE_MEMORY * n), default=None)
 
     @property
     def roomy_gpus(self) -> list[str]:
-        """Kinds of GPU that it would fit in, smallest first."""
+        """Return kinds of GPU in which it would fit, smallest first."""
         roomy = [gpu for gpu in GPUS if self.memory.peak <= USABLE_MEMORY * gpu.memory_bytes]
         return list(dict.fromkeys(gpu.kind for gpu in sorted(roomy, key=lambda g: g.memory_bytes)))
 
@@ -103,7 +105,7 @@ class SweepPlan:
     goal: str
     trials: list[tuple[dict[str, Any], RunPlan]]
     places: int
-    """How many trials run at one time."""
+    """Number of trials that run at a time."""
     later: int = 0
     """Trials beyond ``trials``, whose values TPE chooses from the results of earlier ones."""
 
@@ -113,12 +115,12 @@ class SweepPlan:
 
     @property
     def _share(self) -> float:
-        """All trials over the known ones: the others are taken to cost what these do."""
+        """Return all trials over the known ones: the others are assumed to cost the same."""
         return (len(self.trials) + self.later) / len(self.trials)
 
     @property
     def seconds(self) -> float | None:
-        """From the first start to the last end."""
+        """Return seconds from the first start to the last end."""
         longest = _all([plan.seconds for _, plan in self.trials])
         return None if longest is None else self.waves * max(longest)
 
@@ -136,7 +138,7 @@ class SweepPlan:
 def plan_run(
     spec: RunSpec, *, measured: Measured | None = None, price: float | None = None
 ) -> RunPlan:
-    """``price`` is in dollars per GPU-hour."""
+    """Plan a run. ``price`` is in dollars per GPU-hour."""
     train = spec.train
     gpus, ranks = spec.resources.gpus, spec.resources.ranks
     gpu = _asked_for(spec.resources.gpu_type)
@@ -174,7 +176,9 @@ def plan_sweep(
     measured: Measured | None = None,
     price: float | None = None,
 ) -> SweepPlan:
-    """``free_gpus`` is how many the cluster has for it; None plans for one place a trial."""
+    """Plan a sweep. ``free_gpus``: available GPUs of the cluster; None plans one place per
+    trial.
+    """
     plans = [
         (parameters, plan_run(run, measured=measured, price=price)) for parameters, run in trials
     ]
@@ -196,10 +200,10 @@ def plan_sweep(
 
 
 def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
-    """Say no before GPUs are spent on it.
+    """Reject an impossible run before it uses GPUs.
 
     Raises:
-        PlanRefused: it does not fit in the kind of GPU that it asks for.
+        PlanRefused: it does not fit in the requested kind of GPU.
     """
     if plan.fits is not False or plan.gpu is None:
         return
@@ -220,7 +224,7 @@ def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
 
 
 def model_name(train: TrainConfig) -> str:
-    """The preset whose values these are, else the kind and its depth."""
+    """Return the preset with these values, else the kind and its depth."""
     values = train.model.model_dump(exclude_defaults=False)
     for name, preset in MODEL_PRESETS.items():
         model = type(train.model)
@@ -232,17 +236,19 @@ def model_name(train: TrainConfig) -> str:
 
 
 def _asked_for(gpu_type: str | None) -> GpuType | None:
-    """The table's GPU for a spec's word; the largest, since ``A100`` means the usual 80 GB one."""
+    """Return the table's GPU for a spec's word; the largest, since ``A100`` usually means the 80
+    GB one.
+    """
     if gpu_type is None:
         return None
-    wanted = gpu_type.upper()
-    found = [gpu for gpu in GPUS if gpu.kind.upper() == wanted or wanted in gpu.words]
-    plain = [gpu for gpu in found if gpu.words == frozenset({wanted})]
+    word = gpu_type.upper()
+    found = [gpu for gpu in GPUS if gpu.kind.upper() == word or word in gpu.words]
+    plain = [gpu for gpu in found if gpu.words == frozenset({word})]
     return next(iter(plain or found), None)
 
 
 def _flops(train: TrainConfig) -> float:
-    """Of the whole run, each stage of its sequence lengths at its own."""
+    """Return FLOPs of the whole run, each stage at its own sequence length."""
     starts = [0, *(round(stage.after * train.steps) for stage in train.batch.stages), train.steps]
     return sum(
         (end - start)
@@ -281,7 +287,7 @@ def _price(gpu: GpuType | None) -> float | None:
 
 
 def _micro_batch_that_fits(spec: RunSpec, gpu: GpuType) -> int | None:
-    """The largest that divides a rank's share and fits."""
+    """Return the largest micro-batch that divides a rank's share and fits."""
     train, gpus = spec.train, spec.resources.gpus
     share = train.batch.sequences // gpus
     for micro_batch in range(share, 0, -1):
@@ -295,7 +301,7 @@ def _micro_batch_that_fits(spec: RunSpec, gpu: GpuType) -> int | None:
 
 
 def _all(values: list[float | None]) -> list[float] | None:
-    """The values if all are known."""
+    """Return the values if all are known."""
     known = [value for value in values if value is not None]
     return known if len(known) == len(values) else None
 

@@ -1,6 +1,6 @@
-"""What an hour of a GPU is taken to cost when nobody says: US dollars, rented on demand.
+"""Default prices of a GPU-hour: US dollars, rented on demand.
 
-Round figures for planning; ``lehr plan --price`` and ``lehr sweep --price`` take the real one.
+Rounded figures for planning; ``lehr plan --price`` and ``lehr sweep --price`` take the real one.
 """
 
 from __future__ import annotations

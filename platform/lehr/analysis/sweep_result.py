@@ -1,4 +1,6 @@
-"""What a sweep says, in a sentence and as a fit: which value is best, and how sure that is."""
+"""The result of a sweep, as a sentence and as a fit: which value is best, and how certain that
+is.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:
-    """The parameter that the figure has on its x axis: the one asked for, else a learning rate,
-    else the first.
+    """Return the parameter for the figure's x axis: the requested one, else a learning rate, else
+    the first.
 
     Raises:
-        KeyError: the sweep does not vary the one asked for.
+        KeyError: the sweep does not vary the requested one.
     """
     if asked is not None:
         if asked not in sweep.parameters:
@@ -28,10 +30,10 @@ def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:
 
 
 def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
-    """The fit of loss over learning rate, where the sweep is one that it can be said of."""
+    """Return the fit of loss over learning rate, for sweeps where it is valid."""
     if not is_rate(parameter) or sweep.goal != "minimize" or sweep.held_out == "different":
         return None
-    # Other parameters would pass for noise, except seeds, which are noise.
+    # Other parameters would look like noise, except seeds, which are noise.
     if any(path != parameter and not path.endswith("seed") for path in sweep.parameters):
         return None
     points = []
@@ -47,9 +49,9 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
 
 
 def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
-    """The answer in a sentence: the best value, what the fit says, whether it is at an edge."""
+    """Return the answer as a sentence: the best value, the fit, whether it is at an edge."""
     if sweep.held_out == "different":
-        return f"No trial leads. {sweep.held_out_note}"
+        return f"No trial is best. {sweep.held_out_note}"
     if sweep.best_parameters is None or sweep.best_value is None:
         if sweep.state == "finished":
             return f"No trial ended with a finite {sweep.metric}."
@@ -58,27 +60,27 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
         for path, value in sweep.best_parameters.items()
     )
-    said = [f"Best {at}: {sweep.metric} {sweep.best_value:#.4g}"]
+    parts = [f"Best {at}: {sweep.metric} {sweep.best_value:#.4g}"]
     fit = sweep_fit(sweep, parameter)
     if fit is not None and fit.minimum is not None:
         spread = ""
         if fit.minimum_factor is not None:
-            spread = f", give or take a factor of {fit.minimum_factor:.2f}"
-        said.append(f"the fit says {formats.scientific(fit.minimum, 3)}{spread}")
+            spread = f", within a factor of {fit.minimum_factor:.2f}"
+        parts.append(f"the fit says {formats.scientific(fit.minimum, 3)}{spread}")
     if fit is not None and len(sweep.trials) > 2:
         if fit.edge is None:
-            said.append("not at the edge of what was tried")
+            parts.append("not at the edge of what was tried")
         else:
             side = "lowest" if fit.edge == "low" else "highest"
-            said.append(f"it is the {side} that was tried, so the best may lie beyond")
+            parts.append(f"it is the {side} that was tried, so the best may lie beyond")
     if sweep.state != "finished" and sweep.compared_at_step is not None:
-        said.append(f"compared at step {sweep.compared_at_step:,}, still running")
-    return "; ".join(said) + "."
+        parts.append(f"compared at step {sweep.compared_at_step:,}, still running")
+    return "; ".join(parts) + "."
 
 
 def outcome(trial: TrialView) -> Literal["ranked", "diverged", "gave_up", "pending", "silent"]:
-    """What a trial says: a value where trials are compared; that it diverged; that it ended without
-    getting there; a value that cannot be compared yet; or nothing so far.
+    """Return what a trial shows: a value to compare, that it diverged, that it ended early, a
+    value that cannot be compared yet, or nothing so far.
     """
     if is_finite(trial.compared_value):
         return "ranked"

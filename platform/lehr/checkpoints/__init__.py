@@ -1,4 +1,4 @@
-"""Checkpoints beyond the disk that they were written to: places, copies, checks.
+"""Checkpoints beyond the disk on which they were written: locations, copies, verification.
 
-Torch-free: the server verifies and serves them, the nodes' side processes copy them.
+Free of torch: the server verifies and serves them, side processes on the nodes copy them.
 """

@@ -1,7 +1,7 @@
-"""A checkpoint copied, fetched, checked and removed, between a folder and any place of fsspec's.
+"""Copy, fetch, verify and remove checkpoints, between a folder and any fsspec storage.
 
-A copy is laid out as the folder is: data files, then ``manifest.json``, last when it is written
-and first when it is removed. So a copy with a manifest is whole, wherever a process died.
+A copy has the same files as the folder. ``manifest.json`` is written last and removed first, so a
+copy with a manifest is complete, wherever a process died.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from lehr_trainer.errors import BadCheckpoint
 
 PIECE = 8 << 20
 AT_ONCE = 4
-"""Files that are copied side by side."""
+"""Files that are copied in parallel."""
 _FOLDERS = ("file://", "sftp://")
 
 
 @dataclass(frozen=True)
 class Known:
-    """A checkpoint that is whole, as its manifest says."""
+    """A complete checkpoint, as described by its manifest."""
 
     manifest: Manifest
     digest: str
-    """SHA-256 of manifest.json, and so of everything that it lists."""
+    """SHA-256 of manifest.json, which covers everything that it lists."""
 
 
 class Folder:
     """A checkpoint in a folder of this machine, its files held open.
 
-    What is held can be read to its end even when retention removes it meanwhile.
+    Open files can be read to their end even when retention removes them meanwhile.
 
     Raises:
-        BadCheckpoint: it is not whole.
+        BadCheckpoint: it is incomplete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +68,7 @@ class Folder:
             self._held = held.pop_all()
 
     def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:
-        """A file's bytes from ``first`` on, ``size`` of them, piece by piece."""
+        """Yield a file's bytes from ``first`` on, ``size`` of them, in pieces."""
         yield from _pieces(self._files[name], first, size)
 
     def close(self) -> None:
@@ -82,9 +82,9 @@ class Folder:
 
 
 class Copy:
-    """A checkpoint at a place, by its URL. Every method asks the place anew.
+    """A checkpoint in storage, by its URL. Every method queries the storage again.
 
-    Raises whatever the place's client does when it cannot be reached.
+    Raises whatever the storage's client raises when it cannot be reached.
     """
 
     def __init__(self, url: str) -> None:
@@ -92,13 +92,13 @@ class Copy:
         self._fs, self._path = open_place(url)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held open."""
 
     def known(self) -> Known | None:
-        """What its manifest says; None when there is none: then it is no copy.
+        """Return what its manifest says; None without a manifest: then it is no copy.
 
         Raises:
-            BadCheckpoint: there is something that is no manifest.
+            BadCheckpoint: the manifest is invalid.
         """
         try:
             content = self._fs.cat_file(self._at(layout.MANIFEST))
@@ -107,15 +107,15 @@ class Copy:
         return _known(content, self.url)
 
     def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:
-        """A file's bytes from ``first`` on, ``size`` of them, piece by piece."""
+        """Yield a file's bytes from ``first`` on, ``size`` of them, in pieces."""
         with self._fs.open(self._at(name), "rb", block_size=PIECE) as file:
             yield from _pieces(file, first, size)
 
     def write(self, folder: Folder) -> None:
-        """Copy ``folder`` here; what is half there is written again.
+        """Copy ``folder`` here; incomplete files are written again.
 
         Raises:
-            BadCheckpoint: the folder's files are not what its manifest says.
+            BadCheckpoint: the folder's files do not match its manifest.
         """
         if self.url.startswith(_FOLDERS):
             self._fs.makedirs(self._path, exist_ok=True)
@@ -129,7 +129,7 @@ class Copy:
         if not self.url.startswith(_FOLDERS):
             self._fs.pipe_file(manifest, folder.content)
             return
-        # An object appears whole; a file only once it has its name.
+        # An object appears only when complete; a file gets its name at the end.
         self._fs.pipe_file(f"{manifest}.tmp", folder.content)
         self._fs.mv(f"{manifest}.tmp", manifest)
 
@@ -149,15 +149,15 @@ class Copy:
             raise OSError(f"{self.url}/{name} has {size:,} bytes of {entry.size:,}")
 
     def fetch(self, folder: Path) -> Known:
-        """Copy it to ``folder``, atomically, every digest compared on the way.
+        """Copy it to ``folder``, atomically, checking every digest.
 
         Raises:
-            BadCheckpoint: there is no copy, or its files are not what its manifest says.
+            BadCheckpoint: there is no copy, or its files do not match its manifest.
         """
         found = self.known()
         if found is None:
             raise BadCheckpoint(f"{self.url} has no {layout.MANIFEST}, so it is incomplete")
-        # A name of its own: two nodes may fetch to one shared folder.
+        # A unique name: two nodes may fetch to one shared folder.
         draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
         draft.mkdir(parents=True)
         try:
@@ -170,7 +170,7 @@ class Copy:
             _write(draft / layout.MANIFEST, [self._fs.cat_file(self._at(layout.MANIFEST))])
             if whole(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
-                with contextlib.suppress(OSError):  # Another node was quicker.
+                with contextlib.suppress(OSError):  # Another node was faster.
                     draft.rename(folder)
             if whole(folder) is None:
                 raise BadCheckpoint(f"{folder} cannot be created")
@@ -183,10 +183,10 @@ class Copy:
         _compare(f"{self.url}/{name}", entry, digest, size)
 
     def verify(self) -> Known:
-        """Read all of it and compare every digest.
+        """Read all of it and check every digest.
 
         Raises:
-            BadCheckpoint: the first thing that is wrong.
+            BadCheckpoint: the first mismatch.
         """
         found = self.known()
         if found is None:
@@ -207,7 +207,9 @@ class Copy:
         return found
 
     def remove(self) -> None:
-        """The manifest first, so that what is left of a removal is no copy. May be repeated."""
+        """Remove the manifest first, so that a partial removal leaves no valid copy. May be
+        repeated.
+        """
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._at(layout.MANIFEST))
         with contextlib.suppress(FileNotFoundError):
@@ -218,7 +220,7 @@ class Copy:
 
 
 def whole(folder: Path) -> Known | None:
-    """What a folder's manifest says, if its files are all there in their size; else None."""
+    """Return what a folder's manifest says, if all files exist with the right size; else None."""
     try:
         with Folder(folder) as held:
             return held.known
@@ -227,10 +229,10 @@ def whole(folder: Path) -> Known | None:
 
 
 def verify_folder(folder: Path) -> Known:
-    """Read all of a folder and compare every digest.
+    """Read all of a folder and check every digest.
 
     Raises:
-        BadCheckpoint: the first thing that is wrong.
+        BadCheckpoint: the first mismatch.
     """
     with Folder(folder) as held:
         for name, entry in held.known.manifest.files.items():
@@ -273,7 +275,7 @@ def _compare(where: str, entry: FileEntry, digest: str, size: int) -> None:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """A plain file for reading; a link is not followed, whoever put it there."""
+    """Open a regular file for reading; never follow a link, whoever created it."""
     try:
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
     except FileNotFoundError:
@@ -286,7 +288,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _write(path: Path, pieces: Any) -> tuple[str, int]:
-    """A new file, on the disk when this returns."""
+    """Create a file and fsync it."""
     hashed, size = hashlib.sha256(), 0
     with path.open("xb") as file:
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Where a run's checkpoints lie, as the server sees it: read, verified, weighed, removed."""
+"""A run's checkpoints as the server sees them: find, read, verify, estimate, remove."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """A checkpoint that can be read, wherever it is."""
+    """A checkpoint that can be read, in its folder or its copy."""
 
     def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]: ...
     def close(self) -> None: ...
@@ -37,21 +37,21 @@ class Source(Protocol):
 @dataclass(frozen=True)
 class Readable:
     source: Source
-    """To be closed once it was read."""
+    """Close this after reading."""
     known: Known
 
 
 def find(
     run: RunRow, rows: Sequence[CheckpointRow], step: int, attempt: int | None
 ) -> CheckpointRow:
-    """The checkpoint at ``step``, the newest attempt's unless one is named.
+    """Return the checkpoint at ``step``, of the newest attempt unless one is given.
 
     Raises:
         NotFound: there is none; the nearest step is named.
     """
-    there = [row for row in rows if row.step == step and attempt in {None, row.attempt}]
-    if there:
-        return max(there, key=lambda row: row.attempt)
+    matching = [row for row in rows if row.step == step and attempt in {None, row.attempt}]
+    if matching:
+        return max(matching, key=lambda row: row.attempt)
     name = f"{run.name} ({run.id})"
     of = f" of attempt {attempt}" if attempt is not None else ""
     if not rows:
@@ -66,20 +66,20 @@ def find(
 
 
 class CheckpointLocations:
-    """One checkpoint's places: its folder, if this machine has it, and its copy.
+    """The locations of one checkpoint: its folder, if this machine has it, and its copy.
 
-    A worker reports these places, so each is compared with where this run's checkpoints must
-    lie. A place elsewhere is neither read nor removed.
+    Workers report these locations, so each is compared with where this run's checkpoints must be.
+    Other locations are neither read nor removed.
     """
 
     def __init__(self, runs_dir: Path, run: RunRow, row: CheckpointRow) -> None:
         self.row = row
         self.folder = runs_dir / run.id / row.path
         self.stray_folder = _stray_folder(runs_dir, run, row)
-        """Why its path is not one of this run's; None when it is."""
+        """Why its path does not belong to this run; None when it does."""
         copy_url = row.copy_url if row.copy_state == THERE else None
         self.stray_copy = _stray_copy(run, row, copy_url)
-        """Why its copy's URL is not one of this run's; None when it is, and without a copy."""
+        """Why its copy's URL does not belong to this run; None when it does, and without a copy."""
         self.copy_url = copy_url if self.stray_copy is None else None
 
     @property
@@ -87,16 +87,16 @@ class CheckpointLocations:
         return self.stray_folder is None and (self.folder / layout.MANIFEST).is_file()
 
     def require_own(self) -> None:
-        """Raises Conflict when one of its places is not this run's."""
+        """Raise Conflict when one of its locations does not belong to this run."""
         for why in (self.stray_folder, self.stray_copy):
             if why is not None:
                 raise Conflict(
                     f"the checkpoint at step {self.row.step:,} cannot be used: {why}.",
-                    hint="The attempt registered this place. Inspect it before removing anything.",
+                    hint="An attempt registered this location. Inspect it before removing it.",
                 )
 
     def readable(self) -> Readable:
-        """The folder if it is whole, else the copy.
+        """Return the folder if it is complete, else the copy.
 
         Raises:
             Conflict: neither can be read from this machine.
@@ -144,7 +144,7 @@ class CheckpointLocations:
         )
 
     def verify(self) -> CheckpointVerdict:
-        """Every place read to its end and compared with its manifest, and that with the record."""
+        """Read every location completely; compare it with its manifest, and that with the store."""
         places = [
             PlaceVerdict(place=place, ok=False, message=why)
             for place, why in (
@@ -189,9 +189,9 @@ class CheckpointLocations:
         )
 
     def weigh(self) -> CheckpointDeletion:
-        """What removing it would free, as far as this machine sees it."""
+        """Return what removing it would free, as far as this machine can see."""
         places = []
-        notes = [f"left alone: {why}" for why in (self.stray_folder, self.stray_copy) if why]
+        notes = [f"not removed: {why}" for why in (self.stray_folder, self.stray_copy) if why]
         if self.row.removed_at is None and self.stray_folder is None:
             if self.here:
                 places.append(str(self.folder))
@@ -210,7 +210,11 @@ class CheckpointLocations:
         )
 
     def remove_copy(self) -> None:
-        """Raises Conflict when the place cannot be reached: the copy is still there then."""
+        """Remove the copy.
+
+        Raises:
+            Conflict: the storage cannot be reached, so the copy still exists.
+        """
         if self.copy_url is None:
             return
         try:
@@ -224,10 +228,10 @@ class CheckpointLocations:
             ) from error
 
     def remove_folder(self) -> None:
-        """The manifest first: what is left of a removal is no checkpoint.
+        """Remove the folder, its manifest first, so that no partial checkpoint looks complete.
 
         Raises:
-            Conflict: one of its places is not this run's.
+            Conflict: one of its locations does not belong to this run.
         """
         self.require_own()
         (self.folder / layout.MANIFEST).unlink(missing_ok=True)
@@ -236,10 +240,10 @@ class CheckpointLocations:
 
 
 def own_folder(runs_dir: Path, run_id: str) -> Path:
-    """The run's directory.
+    """Return the run's directory.
 
     Raises:
-        Conflict: it is a link, so what is in it may be anybody's.
+        Conflict: it is a link, so its content may belong to somebody else.
     """
     folder = runs_dir / run_id
     if folder.is_symlink():
@@ -257,7 +261,7 @@ def _stray_folder(runs_dir: Path, run: RunRow, row: CheckpointRow) -> str | None
             f"its path is {row.path[:200]!r}, not "
             f"attempt-<1 to {row.attempt}>/{layout.CHECKPOINTS}/step-<8 digits>"
         )
-    # The runs' folder may be a link, and nothing below it.
+    # The runs' folder may be a link, but nothing below it.
     root = runs_dir.resolve() / run.id
     if not (root / row.path).resolve().is_relative_to(root):
         return f"its path {row.path!r} leads out of the run's directory by a link"
@@ -268,5 +272,5 @@ def _stray_copy(run: RunRow, row: CheckpointRow, url: str | None) -> str | None:
     place = copies_at(run.spec, run.id, row.path)
     if url is None or url == place:
         return None
-    expected = f"not {place}" if place else "and the run's spec names no place for copies"
+    expected = f"not {place}" if place else "but the run's spec does not request copies"
     return f"its copy's url is {url[:200]!r}, {expected}"

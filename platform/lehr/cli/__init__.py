@@ -1,5 +1,5 @@
-"""The command line: one file a noun, each imported only when its command is called.
+"""The command line: one file per noun, imported only when its command is called.
 
-Everything about runs, sweeps and the cluster goes over HTTP through ``lehr.client``, like
-everybody else's; only ``up``, ``down``, ``doctor`` and ``data`` look at the machine itself.
+Commands on runs, sweeps and the cluster go over HTTP through ``lehr.client``. Only ``up``,
+``down``, ``doctor``, ``db`` and ``data`` work on the machine itself.
 """

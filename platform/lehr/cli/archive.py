@@ -1,4 +1,4 @@
-"""``lehr archive``, ``unarchive``, ``delete``: runs out of sight, or off the disk."""
+"""``lehr archive``, ``unarchive``, ``delete``: hide runs from lists, or delete their files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def delete(
 ) -> None:
     """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.
 
-    Shows first how much space it frees, copies elsewhere included. Spec, provenance and state
+    Shows first how much space it frees, including copies in storage. Spec, provenance and state
     changes are kept; the run is archived. JSON: {deleted: Deletion} or {deleted: SweepDeletion}.
     """
     run = find(connect(), ref)
@@ -84,5 +84,5 @@ def delete(
 
 
 def noun(found: Run | Sweep | Rollout) -> str:
-    """``run``, ``sweep`` or ``rollout``: what --json calls it."""
+    """Return ``run``, ``sweep`` or ``rollout``: the key of --json."""
     return type(found).__name__.lower()

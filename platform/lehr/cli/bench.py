@@ -1,7 +1,7 @@
 """``lehr bench``: repeat a published experiment (docs/reference-runs.md) on this machine.
 
-The trainer measures, in processes of its own; this side checks the names, hands the options on
-and shows the table.
+The trainer measures, in its own processes. This module checks the names, passes the options on and
+shows the table.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ def bench(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     sequences: Annotated[
         int | None,
-        typer.Option(min=1, help="Sequences of an optimizer step. Default: those of the size."),
+        typer.Option(min=1, help="Sequences per optimizer step. Default: from --size."),
     ] = None,
     sequence_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a sequence. Default: those of the size.")
+        int | None, typer.Option(min=1, help="Tokens per sequence. Default: from --size.")
     ] = None,
-    memory_gb: Annotated[float | None, typer.Option(help="For batch: memory limit in GB.")] = None,
-    out: Annotated[Path | None, typer.Option(help="For gpu: folder for the results.")] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(help="Memory limit in GB (batch only).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results (gpu only).")] = None,
     budget_s: Annotated[
-        float | None, typer.Option(help="For gpu: start no further row after this many seconds.")
+        float | None, typer.Option(help="Start no more rows after this many seconds (gpu only).")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="For gpu: run this section only. May be repeated.")
+        list[str] | None, typer.Option(help="Run only this section (gpu only). May be repeated.")
     ] = None,
     eager: Annotated[
         bool, typer.Option("--eager", help="Skip rows that use torch.compile.")
@@ -87,11 +89,11 @@ def bench(
 
 
 def _run(arguments: list[str], *, quiet: bool) -> dict[str, Any]:
-    """The trainer's table; its progress goes to stderr as it comes.
+    """Run the experiment and return the trainer's table. Its progress goes to stderr.
 
     Raises:
-        UserError: it refuses what was asked for.
-        LehrError: it failed, or is not installed here.
+        UserError: an option is wrong.
+        LehrError: the trainer failed, or is not installed.
     """
     from importlib.util import find_spec
 
@@ -111,11 +113,11 @@ def _run(arguments: list[str], *, quiet: bool) -> dict[str, Any]:
         text=True,
         env=environment,
     )
-    said: list[str] = []
+    output_lines: list[str] = []
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            said.append(line.rstrip())
+            output_lines.append(line.rstrip())
             if not quiet and not line.startswith("error: "):
                 notes().print(line.rstrip(), markup=False, style="dim")
         assert process.stdout is not None
@@ -125,7 +127,7 @@ def _run(arguments: list[str], *, quiet: bool) -> dict[str, Any]:
         process.terminate()
         process.wait()
         raise
-    last = said[-1] if said else f"exit {process.returncode}"
+    last = output_lines[-1] if output_lines else f"exit {process.returncode}"
     if process.returncode == 2:
         raise UserError(last.removeprefix("error: "))
     if process.returncode != 0:

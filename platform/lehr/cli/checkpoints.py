@@ -1,4 +1,4 @@
-"""``lehr checkpoints``: what a run has saved, where it lies, whether it is whole."""
+"""``lehr checkpoints``: list, save, verify, download and delete checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -103,27 +103,27 @@ def save(ref: Ref, as_json: JsonOption = False) -> None:
         print_json({"run": to_jsonable(run.detail)})
         return
     console().print(f"{run.name} ({run.id}) will save after its current step.", markup=False)
-    notes().print(f"  See it: lehr checkpoints ls {run.id}", markup=False)
+    notes().print(f"  List it: lehr checkpoints ls {run.id}", markup=False)
 
 
 @checkpoints.command("verify")
 def verify(
     ref: Ref, step: StepOption = None, attempt: AttemptOption = None, as_json: JsonOption = False
 ) -> None:
-    """Read checkpoints completely, in every location, and compare every digest.
+    """Read checkpoints completely, in every location, and check every digest.
 
     Without --step: all checkpoints of the run. Exit code 1: one is damaged or incomplete.
 
     JSON: {run, ok, checkpoints: [CheckpointVerdict]}.
     """
     run = connect().run(ref)
-    wanted: list[tuple[int, int | None]] = [(step, attempt)] if step is not None else []
+    selected: list[tuple[int, int | None]] = [(step, attempt)] if step is not None else []
     if step is None:
-        wanted += [(one.step, one.attempt) for one in run.checkpoints() if is_there(one)]
-    if not wanted:
+        selected += [(one.step, one.attempt) for one in run.checkpoints() if is_there(one)]
+    if not selected:
         raise NotFound(f"{run.name} ({run.id}) has no checkpoint.")
     verdicts = []
-    for at, number in wanted:
+    for at, number in selected:
         with notes().status(f"Reading step {at:,}"):
             verdict = run.verify_checkpoint(at, attempt=number)
         verdicts.append(verdict)
@@ -135,7 +135,7 @@ def verify(
                 f"step {at:,}  {mark}  {escaped(place.place)}\n  {escaped(place.message)}"
             )
         if not verdict.places:
-            console().print(f"step {at:,}  [red]not in any place that the server can reach[/]")
+            console().print(f"step {at:,}  [red]in no location that the server can reach[/]")
     ok = all(verdict.ok for verdict in verdicts)
     if as_json:
         print_json({"run": run.id, "ok": ok, "checkpoints": to_jsonable(verdicts)})
@@ -153,7 +153,8 @@ def download(
     attempt: AttemptOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Download a checkpoint into a folder and compare every digest. Continues a broken download.
+    """Download a checkpoint into a folder and check every digest. Continues an interrupted
+    download.
 
     Without --step: the newest checkpoint.
 
@@ -182,8 +183,8 @@ def download(
     else:
         run.download_checkpoint(at, folder, attempt=attempt, progress=count)
     if as_json:
-        told = {"run": run.id, "step": at, "path": str(folder), "bytes": size}
-        print_json({"downloaded": told})
+        downloaded = {"run": run.id, "step": at, "path": str(folder), "bytes": size}
+        print_json({"downloaded": downloaded})
     else:
         console().print(
             f"{escaped(str(folder))}: step {at:,} of {escaped(run.name)}, {formats.size(size)}"
@@ -217,12 +218,16 @@ def rm(
 
 
 def is_there(one: CheckpointView) -> bool:
-    """Its files or its copy."""
+    """Return whether its files or its copy exist."""
     return one.removed_at is None or one.copy_state == "there"
 
 
 def newest(run: Run) -> CheckpointView:
-    """Raises NotFound when there is none."""
+    """Return the newest checkpoint.
+
+    Raises:
+        NotFound: there is none.
+    """
     for one in run.checkpoints():
         if one.latest:
             return one

@@ -1,4 +1,4 @@
-"""The doctor's checks. Each looks at one thing and says what it found and how to mend it."""
+"""The checks of ``lehr doctor``. Each reports what it found and how to fix it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Check:
 
 
 def run_checks() -> list[Check]:
-    """All of them, side by side: torch's import alone takes seconds."""
+    """Run all checks in parallel: importing torch alone takes seconds."""
     with ThreadPoolExecutor(max_workers=8) as pool:
         found = list(pool.map(lambda check: check(), CHECKS))
     return [check for checks in found for check in checks]
@@ -50,7 +50,7 @@ def check_python() -> list[Check]:
 
 
 def check_packages() -> list[Check]:
-    """What each extra brings, by installed metadata: nothing is imported."""
+    """Check the packages of each extra by their metadata, without importing them."""
     checks = []
     for extra, needed in (
         ("server", ("fastapi", "uvicorn", "sqlmodel", "alembic", "ray", "jinja2", "plotly")),
@@ -69,21 +69,19 @@ def check_packages() -> list[Check]:
         else:
             checks.append(Check(f"lehr[{extra}]", "ok", f"complete, lehr {__version__}"))
     for name in ("torch", "ray"):
-        found, wanted = _version(name), _pinned(name)
-        if found and wanted and found.split("+")[0] != wanted:
+        found, pinned = _version(name), _pinned(name)
+        if found and pinned and found.split("+")[0] != pinned:
             why = (
-                "Another torch can change a run's losses."
+                "Another version of torch can change a run's losses."
                 if name == "torch"
                 else "Ray refuses workers whose version differs from the head's."
             )
-            checks.append(
-                Check(name, "note", f"{found}; {wanted} is what Lehr is tested with", why)
-            )
+            checks.append(Check(name, "note", f"{found}; Lehr is tested with {pinned}", why))
     return checks
 
 
 def check_torch() -> list[Check]:
-    """In a process of its own: whether torch imports, and what it sees of CUDA."""
+    """Import torch in a subprocess and check which GPUs it finds."""
     if _version("torch") is None:
         return []
     program = (
@@ -125,12 +123,12 @@ def _check_cuda(gpus: list[str], cuda: str | None, nccl: str | None) -> Check:
             if cuda is None
             else "The driver may be too old for this CUDA: compare nvidia-smi's version."
         )
-        return Check("GPUs", "bad", f"{len(driver)} GPUs by the driver, none seen by torch", mend)
+        return Check("GPUs", "bad", f"{len(driver)} GPUs found by the driver, none by torch", mend)
     return Check("GPUs", "note", "none: training runs on the CPU, on logical GPUs", None)
 
 
 def check_gpu_use() -> list[Check]:
-    """Processes that already hold GPU memory: a trial beside them would run out of it."""
+    """Check for processes that already hold GPU memory: a trial beside them would run out of it."""
     rows = _nvidia_smi("index,memory.used,memory.total")
     checks = []
     for row in rows:
@@ -164,15 +162,15 @@ def check_disk() -> list[Check]:
         ("runs", home.runs_dir()),
         ("data", home.data_dir()),
     ):
-        there = _existing(path)
-        device = there.stat().st_dev
+        existing = _existing(path)
+        device = existing.stat().st_dev
         if device in seen:
             continue
         seen.add(device)
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(existing).free
         text = f"{formats.size(free)} free for {what} in {path}"
-        if not os.access(there, os.W_OK):
-            checks.append(Check("disk", "bad", f"{there} cannot be written", "Set LEHR_HOME."))
+        if not os.access(existing, os.W_OK):
+            checks.append(Check("disk", "bad", f"{existing} cannot be written", "Set LEHR_HOME."))
         elif free < 1 * _GB:
             checks.append(
                 Check("disk", "bad", text, "Free some space: a checkpoint would not fit.")
@@ -186,11 +184,11 @@ def check_disk() -> list[Check]:
 
 
 def check_filesystem() -> list[Check]:
-    """SQLite's locks do not hold on network file systems."""
+    """Check the file system: SQLite's locks are unreliable on network file systems."""
     try:
         mounts = filesystems.MOUNTS.read_text("utf-8", "surrogateescape")
     except OSError:
-        mounts = ""  # Not Linux: nothing to ask.
+        mounts = ""  # Not Linux: /proc has no answer.
     kind = filesystems.filesystem_type(_existing(home.home()).resolve(), mounts)
     if kind in filesystems.NETWORK:
         return [
@@ -241,7 +239,7 @@ def check_token() -> list[Check]:
 
 
 def check_server() -> list[Check]:
-    """Whether one answers; and, if it does, that it is of this version and what its nodes run."""
+    """Check whether a server answers, runs this version, and what its nodes run."""
     from lehr.client import Client
 
     try:
@@ -277,7 +275,7 @@ def _check_port() -> list[Check]:
 
 
 def check_open_ports() -> list[Check]:
-    """Ports of Lehr's own processes that other machines can reach."""
+    """Check which ports of Lehr's processes other machines can reach."""
     from lehr.cli.ports import reachable_ports
 
     reachable = reachable_ports(home.home())
@@ -298,7 +296,7 @@ def check_open_ports() -> list[Check]:
 
 
 def check_socket_path() -> list[Check]:
-    """A unix socket's path holds 107 characters, and Ray's sockets lie deep."""
+    """Check the length of socket paths: Linux allows 107 characters, and Ray's paths are long."""
     path = home.ray_dir()
     longest = f"{path}/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
     if len(longest) > 107:
@@ -332,7 +330,7 @@ def _version(name: str) -> str | None:
 
 
 def _pinned(name: str) -> str | None:
-    """The exact version that Lehr's own metadata asks for."""
+    """Return the exact version that Lehr's metadata requires."""
     for line in importlib.metadata.requires("lehr") or ():
         requirement = line.split(";")[0].strip()
         package, equals, version = requirement.partition("==")
@@ -342,7 +340,7 @@ def _pinned(name: str) -> str | None:
 
 
 def _nvidia_smi(fields: str) -> list[str]:
-    """One line a GPU; nothing where there is no driver."""
+    """Return nvidia-smi's output, one line per GPU; empty without a driver."""
     try:
         done = subprocess.run(
             ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"],
@@ -357,7 +355,7 @@ def _nvidia_smi(fields: str) -> list[str]:
 
 
 def _memory_bytes() -> int | None:
-    """The machine's, or the container's share of it."""
+    """Return the memory of the machine, or of the container if that is less."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -370,7 +368,7 @@ def _memory_bytes() -> int | None:
 
 
 def _existing(path: Path) -> Path:
-    """The nearest folder above that is there."""
+    """Return the nearest existing parent folder."""
     while not path.exists():
         path = path.parent
     return path

@@ -1,4 +1,4 @@
-"""``lehr cluster``: the machines, and which of them get no more work."""
+"""``lehr cluster``: list nodes, and exclude or readmit them."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def exclude(
     ),
     as_json: JsonOption = False,
 ) -> None:
-    """Place no new runs on a node. Running ones continue. JSON: ClusterView."""
+    """Place no new runs on a node. Its running runs continue. JSON: ClusterView."""
     view = connect().exclude_node(node, reason)
     if as_json:
         print_json(to_jsonable(view))
     else:
-        console().print(f"{escaped(node)} is excluded: no new runs. Running ones continue.")
+        console().print(f"{escaped(node)} is excluded: no new runs. Its running runs continue.")
 
 
 @group.command("readmit")
 def readmit(node: NodeArgument, as_json: JsonOption = False) -> None:
-    """Place runs on a node again, and forget its earlier failures. JSON: ClusterView."""
+    """Place runs on a node again, and clear its failure count. JSON: ClusterView."""
     view = connect().readmit_node(node)
     if as_json:
         print_json(to_jsonable(view))

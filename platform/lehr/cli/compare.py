@@ -59,8 +59,9 @@ def compare(
 ) -> None:
     """Compare runs: differences of their configs, the metric at equal x, speed and memory.
 
-    Reports when runs were evaluated on different held-out sets (then a metric under val/ has no
-    delta), when they differ in more than one factor, and gaps within the noise between seeds.
+    Warns when runs were evaluated on different held-out sets (a metric under val/ then has no
+    delta), when they differ in more than one factor, and when a gap is within the noise between
+    seeds.
 
     JSON: {comparison: ComparisonView}.
     """
@@ -69,7 +70,7 @@ def compare(
         ids = _run_ids(client, refs)
         if len(ids) < 2:
             raise UserError(
-                f"a comparison needs at least two runs; {', '.join(refs)} is {len(ids)}.",
+                f"a comparison needs at least two runs; got {len(ids)}.",
                 hint="lehr compare BASELINE OTHER...   The last runs: lehr ls",
             )
         found = client.compare(*ids, metric=metric, x=x)
@@ -97,7 +98,7 @@ def compare(
 
 
 def _run_ids(client: Client, refs: list[str]) -> list[str]:
-    """Ids of the runs meant; a sweep's are those of its trials, best first."""
+    """Return the ids of the runs to compare; those of a sweep are its trials, best first."""
     from lehr.client import Sweep
 
     ids: list[str] = []
@@ -114,7 +115,7 @@ def _headline(found: ComparisonView) -> str:
     if found.common_x is None:
         return f"[bold]{metric}[/]: some runs have no value yet"
     at = _AXES[found.x_axis](found.common_x)
-    return f"[bold]{metric} at {at}[/], the farthest that all {len(found.runs)} runs reached"
+    return f"[bold]{metric} at {at}[/], the last point that all {len(found.runs)} runs reached"
 
 
 def _standings(found: ComparisonView) -> Table:
@@ -157,7 +158,7 @@ def _remark(one: RunResultView, noise: float | None, *, base: bool) -> str:
 
 
 def _beside(value: float | None, base: float | None, text: str, is_base: bool) -> str:
-    """With what it is more or less than the baseline's."""
+    """Append the difference from the baseline in percent."""
     if is_base or not value or not base:
         return text
     change = round((value / base - 1) * 100)
@@ -181,6 +182,6 @@ def _texts(values: list[Any], path: str) -> list[str]:
 
 def _noise(found: ComparisonView) -> str:
     if found.noise is None:
-        unknown = "not known; no two of these runs differ in train.seed alone"
+        unknown = "unknown; no two of these runs differ only in train.seed"
         return f"[dim]noise between seeds: {unknown}[/]"
     return f"noise between seeds: {found.noise:.2g} (standard deviation of {escaped(found.metric)})"

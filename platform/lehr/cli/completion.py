@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: its script, its installation, and names from the server."""
+"""Shell completion for bash, zsh and fish: script, installation, and names from the server."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MOST = 50
 
 
 def show(shell: str) -> None:
-    """Print the script of ``--show-completion SHELL``, and end.
+    """Print the script for ``--show-completion SHELL``, and exit.
 
     Raises:
-        UserError: there is none for this shell.
+        UserError: the shell is not supported.
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
@@ -26,10 +26,10 @@ def show(shell: str) -> None:
 
 
 def install(shell: str) -> None:
-    """Add the script to the shell's start-up files, for ``--install-completion SHELL``, and end.
+    """Add the script to the shell's start-up files for ``--install-completion SHELL``, and exit.
 
     Raises:
-        UserError: there is none for this shell.
+        UserError: the shell is not supported.
     """
     from typer.completion import install as install_script  # type: ignore[attr-defined]
 
@@ -39,7 +39,7 @@ def install(shell: str) -> None:
 
 
 def refs(incomplete: str) -> list[str]:
-    """Names of runs, sweeps and rollouts that go on so; none when no server answers at once."""
+    """Complete names of runs, sweeps and rollouts. Return none when no server answers quickly."""
     import os
 
     from lehr.client import Client

@@ -1,4 +1,4 @@
-"""The server that commands talk to, and what a name on the command line means there."""
+"""Connect to the server, and resolve names given on the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Ref = Annotated[
 
 
 def connect() -> Client:
-    """The client for LEHR_SERVER or ``--server``, else for this machine's server."""
+    """Return a client for ``--server`` or LEHR_SERVER, else for this machine's server."""
     from lehr.client import Client
 
     return Client(os.environ.get("LEHR_SERVER") or None, on_silence=_say)
@@ -41,10 +41,12 @@ def _say(message: str) -> None:
 
 
 def find_any(client: Client, ref: str) -> Run | Sweep | Rollout:
-    """The rollout, the sweep or the run of that id or name, in this order: runs have longer names.
+    """Find the rollout, sweep or run with that id or name, in this order.
+
+    A sweep's runs have longer names than the sweep, so the shorter name wins.
 
     Raises:
-        NotFound: none of them; with the names that are near.
+        NotFound: no match; with similar names.
     """
     try:
         return client.find_rollout(ref)
@@ -59,10 +61,10 @@ def find_any(client: Client, ref: str) -> Run | Sweep | Rollout:
 
 
 def find(client: Client, ref: str) -> Run | Sweep:
-    """The sweep or the run of that id or name; a sweep goes first, its runs have longer names.
+    """Find the sweep or run with that id or name; a sweep wins, because its runs have longer names.
 
     Raises:
-        NotFound: neither; with the names that are near.
+        NotFound: no match; with similar names.
     """
     try:
         return client.find_sweep(ref)

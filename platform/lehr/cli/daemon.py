@@ -1,7 +1,7 @@
-"""The server as a process of this machine: started once, found again, ended by what was recorded.
+"""The server as a daemon of this machine: start it, find it, and identify it later.
 
-``<home>/up.json`` says which process ``lehr up`` started. A pid alone would not do: numbers are
-used again, so it is kept with the process's start time.
+``<home>/up.json`` records which process ``lehr up`` started. Pids are reused, so the process's
+start time is recorded with the pid.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _LOG_LINES = 12
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How the server was asked to run."""
+    """The options that the server was started with."""
 
     host: str = home.DEFAULT_HOST
     port: int | None = None
-    """None takes the default port, or the next free one."""
+    """None: the default port, or the next free one."""
     gpus: int | None = None
     ray_address: str | None = None
     more: tuple[str, ...] = ()
-    """Options of ``python -m lehr_api`` passed on as they are."""
+    """Options passed to ``python -m lehr_api`` unchanged."""
 
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that answers, or at least lives."""
+    """A server that answers, or whose process at least is alive."""
 
     where: Path
     url: str
     process: ProcessId
     options: ServerOptions | None
-    """How `lehr up` was asked for it; None when something else started it."""
+    """The options given to `lehr up`; None when something else started the server."""
 
     @property
     def token_hint(self) -> str:
@@ -66,7 +66,7 @@ class RunningServer:
 
 
 def running_server(where: Path) -> RunningServer | None:
-    """The living server of this home, whoever started it."""
+    """Return the living server of this home, whoever started it."""
     info = home.read_server(where)
     process = identify(info.pid) if info else None
     if info is None or process is None or home.lock_holder(where) != info.pid:
@@ -75,10 +75,10 @@ def running_server(where: Path) -> RunningServer | None:
 
 
 def start(where: Path, options: ServerOptions) -> RunningServer:
-    """Start it as a daemon, and wait until it answers.
+    """Start the server as a daemon, and wait until it answers.
 
     Raises:
-        Conflict: the port is somebody else's.
+        Conflict: another program uses the port.
         LehrError: it ended, or did not answer in time; with the last lines of its log.
     """
     home.ensure_home(where)
@@ -93,7 +93,7 @@ def start(where: Path, options: ServerOptions) -> RunningServer:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in this terminal is not meant for it.
+            start_new_session=True,  # Ctrl-C in this terminal must not reach the server.
             cwd=where,
             env=_environment(where),
         )
@@ -102,9 +102,9 @@ def start(where: Path, options: ServerOptions) -> RunningServer:
         _record(where, process, options)
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
-        there = running_server(where)
-        if there is not None and there.process.pid == child.pid and answers(there.url):
-            return there
+        server = running_server(where)
+        if server is not None and server.process.pid == child.pid and answers(server.url):
+            return server
         if child.poll() is not None:
             raise _did_not_start(f"it ended with exit code {child.returncode}", log, begin)
         if time.monotonic() > deadline:
@@ -115,7 +115,9 @@ def start(where: Path, options: ServerOptions) -> RunningServer:
 
 
 def server_command(where: Path, options: ServerOptions, port: int) -> list[str]:
-    """-P: a folder's random.py must not stand in for the standard library's."""
+    """Return the command line. -P: a random.py in the folder must not replace the standard
+    library's.
+    """
     command = [sys.executable, "-P", "-m", "lehr_api", "--home", str(where)]
     command += ["--host", options.host, "--port", str(port)]
     if options.gpus is not None:
@@ -126,7 +128,7 @@ def server_command(where: Path, options: ServerOptions, port: int) -> list[str]:
 
 
 def run_in_foreground(where: Path, options: ServerOptions) -> None:
-    """Become the server, as systemd and containers want it. Does not return."""
+    """Replace this process by the server, for systemd and containers. Does not return."""
     home.ensure_home(where)
     command = server_command(where, options, _port(options))
     os.chdir(where)
@@ -134,12 +136,12 @@ def run_in_foreground(where: Path, options: ServerOptions) -> None:
 
 
 def answers(url: str) -> bool:
-    """Whether health answers; asked without the HTTP library, which takes longer to import."""
+    """Return whether /health answers. Uses no HTTP library, because importing it takes longer."""
     from http.client import HTTPConnection, HTTPException
 
     address = urlsplit(url)
     if address.scheme == "https":
-        return True  # Its certificate need not be one that we trust; that it lives is known.
+        return True  # Any certificate will do: this only checks that the server is alive.
     try:
         connection = HTTPConnection(address.hostname or "", address.port, timeout=5.0)
         connection.request("GET", "/api/v1/health")
@@ -150,7 +152,7 @@ def answers(url: str) -> bool:
 
 @contextmanager
 def one_at_a_time(where: Path) -> Iterator[None]:
-    """Of two ``lehr up`` at once, the second finds what the first has started."""
+    """Hold a lock, so that the second of two ``lehr up`` finds the server of the first."""
     with (where / "up.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -161,16 +163,16 @@ def forget(where: Path) -> None:
 
 
 def _environment(where: Path) -> dict[str, str]:
-    # What serves this home must not itself be told of another server.
+    # The server of this home must not use the address of another server.
     passed = {k: v for k, v in os.environ.items() if k not in {"LEHR_SERVER", "LEHR_TOKEN"}}
     return {**passed, "LEHR_HOME": str(where), "PYTHONUNBUFFERED": "1"}
 
 
 def _port(options: ServerOptions) -> int:
-    """The port to listen on.
+    """Return the port to listen on.
 
     Raises:
-        Conflict: the one that was asked for is taken.
+        Conflict: the requested port is taken.
     """
     if options.port is not None:
         if not _free(options.host, options.port):
@@ -182,7 +184,7 @@ def _port(options: ServerOptions) -> int:
     for port in range(home.DEFAULT_PORT, home.DEFAULT_PORT + 100):
         if _free(options.host, port):
             return port
-    raise Conflict(f"no port from {home.DEFAULT_PORT} on is free.", hint="Choose one: --port N")
+    raise Conflict(f"no free port at or above {home.DEFAULT_PORT}.", hint="Choose one: --port N")
 
 
 def _free(host: str, port: int) -> bool:
@@ -191,7 +193,7 @@ def _free(host: str, port: int) -> bool:
     except socket.gaierror as error:
         raise UserError(f"--host {host}: {error.strerror}.") from None
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As the server will bind: a port in TIME_WAIT is free.
+        # Bind as the server will: a port in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -206,7 +208,7 @@ def _record(where: Path, process: ProcessId, options: ServerOptions) -> None:
 
 
 def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:
-    """How this very process was asked for, if `lehr up` started it."""
+    """Return the options of this process, if `lehr up` started it."""
     try:
         data = json.loads((where / "up.json").read_bytes())
         options = ServerOptions(**{**data["options"], "more": tuple(data["options"]["more"])})
@@ -220,13 +222,13 @@ def _did_not_start(why: str, log: Path, begin: int) -> LehrError:
     with log.open("rb") as file:
         file.seek(begin)
         lines = file.read().decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
-    said = "\n".join(f"    {_readable(line)}" for line in lines)
-    hint = f"The end of {log}:\n{said}" if said else f"Its log: {log}"
+    tail = "\n".join(f"    {_readable(line)}" for line in lines)
+    hint = f"The end of {log}:\n{tail}" if tail else f"Its log: {log}"
     return LehrError(f"the server did not start: {why}.", hint=hint)
 
 
 def _readable(line: str) -> str:
-    """The server's log has JSON lines; of a traceback the last line says what happened."""
+    """Shorten a line of the server's log: a JSON line's message, or a traceback's last line."""
     try:
         event = str(json.loads(line)["event"])
     except (ValueError, KeyError, TypeError):

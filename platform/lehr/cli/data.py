@@ -1,4 +1,4 @@
-"""``lehr data``: token shards, before any GPU is taken."""
+"""``lehr data``: prepare token shards before a run needs GPUs."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ def prepare(
 
     JSON: {prepared: [summary of each preparation]}.
     """
-    said = [prepare_corpus(config, quiet=as_json) for config in corpora(read_spec(file, overrides))]
+    summaries = [
+        prepare_corpus(config, quiet=as_json) for config in corpora(read_spec(file, overrides))
+    ]
     if as_json:
-        print_json({"prepared": said})
+        print_json({"prepared": summaries})
     else:
-        for text in said:
+        for text in summaries:
             console().print(text, markup=False)
 
 
@@ -74,11 +76,11 @@ def _runs(spec: Spec) -> list[RunSpec]:
 
 
 def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:
-    """Run the trainer's own preparation, with a progress bar; the words that it ends with.
+    """Run the trainer's preparation with a progress bar. Return its last message.
 
     Raises:
         UserError: the corpus or the tokenizer is wrong.
-        LehrError: the trainer is not installed here.
+        LehrError: the trainer is not installed.
     """
     from importlib.util import find_spec
 
@@ -121,7 +123,7 @@ def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:
 
 
 def _follow(lines: Any, *, quiet: bool) -> None:
-    """Notices as a bar on a terminal, as lines of text in a pipe, as nothing for programs."""
+    """Show progress: a bar on a terminal, lines of text in a pipe, nothing with --json."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     out = notes()

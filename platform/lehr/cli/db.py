@@ -1,4 +1,4 @@
-"""``lehr db``: care of this machine's databases. Works on the files of LEHR_HOME, not over HTTP."""
+"""``lehr db``: maintain this machine's databases. Works on files of LEHR_HOME, not over HTTP."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Home = Annotated[
 def about() -> None:
     """Check, back up, restore, rebuild and upgrade the databases of this machine's server.
 
-    check and backup work beside a running server; restore, rebuild and upgrade need it stopped
-    (`lehr down`) and say so when it is not.
+    check and backup work while the server runs. restore, rebuild and upgrade need it stopped (`lehr
+    down`).
     """
 
 
@@ -44,7 +44,7 @@ def about() -> None:
 def check(home: Home = None, as_json: JsonOption = False) -> None:
     """Check the databases for damage, without changing them. Exit code 1: damage found.
 
-    The server may run.
+    The server may be running.
 
     JSON: {home, ok, findings: [{level, where, message}]}.
     """
@@ -89,10 +89,10 @@ def backup(
     home: Home = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy databases and streams as of one moment, even while trainings write.
+    """Back up databases and streams in a consistent state, even while runs are training.
 
-    Not in it: checkpoints (run directories), prepared data, and the token.
-    JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at}}.
+    Not included: checkpoints (run directories), prepared data, and the token. JSON: {backup:
+    {folder, runs, files, size_bytes, version, revision, created_at}}.
     """
     upkeep = _upkeep()
     with notes().status("Copying"):
@@ -128,7 +128,7 @@ def restore(
     JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at}}.
     """
     upkeep = _upkeep()
-    # The home need not exist yet: a new machine begins with its backup.
+    # The home may not exist yet: a new machine can start from a backup.
     where = (home or homes.home()).expanduser().absolute()
     _needs_it_down(where, "restore")
     if (where / "lehr.db").exists() and not replace and not (where / ".restoring").exists():
@@ -157,7 +157,7 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
     upkeep = _upkeep()
     where = _home(home)
     _needs_it_down(where, "rebuild")
-    with notes().status("Reading every stream again"):
+    with notes().status("Reading every stream"):
         made = upkeep.rebuild(where)
     if as_json:
         print_json(
@@ -183,8 +183,8 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
 def upgrade(home: Home = None, as_json: JsonOption = False) -> None:
     """Upgrade the tables of lehr.db to this version. Keeps all rows, and a copy of the old file.
 
-    The server does this by itself when it starts. It must be down.
-    JSON: {before, after}: revisions.
+    The server does this when it starts. The server must be stopped. JSON: {before, after}:
+    revisions.
     """
     upkeep = _upkeep()
     where = _home(home)
@@ -221,7 +221,7 @@ def _home(given: Path | None) -> Path:
 
 
 def _needs_it_down(where: Path, what: str) -> None:
-    """Says it before anything is read; the home's lock holds it for good."""
+    """Fail early if the server runs. The lock of the home protects the files in any case."""
     pid = homes.lock_holder(where)
     if pid is not None:
         raise UserError(

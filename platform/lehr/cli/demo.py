@@ -1,4 +1,4 @@
-"""``lehr demo``: the whole of Lehr once, on real text, from nothing to a ranked table."""
+"""``lehr demo``: all of Lehr once, on real text, ending with a ranked table."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def demo(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start the platform, prepare a corpus, train eight learning rates, rank them.
+    """Start the server, prepare a corpus, train eight learning rates, rank them.
 
-    A running server, a prepared corpus and a finished sweep are reused. Overrides are those of
-    `lehr sweep`; a short demo: lehr demo run.train.steps=50. Exit code 1 if a trial
-    failed. JSON: {sweep: SweepDetail}.
+    Reuses a running server, a prepared corpus and a finished sweep. Overrides are those of `lehr
+    sweep`. A short demo: lehr demo run.train.steps=50. Exit code 1 if a trial failed. JSON: {sweep:
+    SweepDetail}.
     """
     from lehr.cli.daemon import ServerOptions
     from lehr.cli.server import bring_up, port_taken
@@ -56,14 +56,14 @@ def demo(
     except SpecError as error:
         raise nothing_recorded(error) from None
     if not isinstance(spec, SweepSpec):
-        raise UserError("the demo is a sweep: its kind cannot be overridden.")
+        raise UserError("kind cannot be overridden: the demo is a sweep.")
     options = ServerOptions()
-    standing, fresh = bring_up(options, as_it_stands=True)
-    _say("server", f"{standing.url}{'' if fresh else ' (already running)'}")
-    if fresh and (taken := port_taken(options, standing)):
+    running, fresh = bring_up(options, as_it_stands=True)
+    _say("server", f"{running.url}{'' if fresh else ' (already running)'}")
+    if fresh and (taken := port_taken(options, running)):
         _say("port", taken)
 
-    client = standing.client()
+    client = running.client()
     cluster = _wait_for_cluster(client)
     _say("cluster", _what(cluster))
 
@@ -82,16 +82,16 @@ def demo(
     if as_json:
         print_json({"sweep": to_jsonable(sweep.detail)})
     else:
-        _next(client, sweep, standing.token_hint)
+        _next(client, sweep, running.token_hint)
     if not healthy:
         raise typer.Exit(1)
 
 
 def _wait_for_cluster(client: Client) -> ClusterView:
-    """The cluster once it has a GPU to give; Ray takes some ten seconds.
+    """Wait until the cluster has a GPU; Ray takes about ten seconds.
 
     Raises:
-        LehrError: it did not come up; with the reason that it gives.
+        LehrError: it did not start; with the reason.
     """
     deadline = time.monotonic() + _CLUSTER_TIMEOUT_S
     with notes().status("Starting the cluster"):
@@ -120,16 +120,16 @@ def _what(cluster: ClusterView) -> str:
 def _prepare(spec: SweepSpec) -> str:
     from lehr.cli.data import corpora, prepare_corpus
 
-    said = ""
+    corpus_text = ""
     for config in corpora(spec):
-        said = prepare_corpus(config)
-    first = said.splitlines()[0] if said else ""
+        corpus_text = prepare_corpus(config)
+    first = corpus_text.splitlines()[0] if corpus_text else ""
     own = spec.run.train.data.corpus.kind == "stdlib"
     return f"Python's standard library: {first}" if own else first
 
 
 def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
-    """The same sweep, launched before, if each of its trials has a verdict or will have one."""
+    """Find an earlier launch of the same sweep of which no trial has failed."""
     from lehr.specs import SweepSpec
 
     try:

@@ -1,4 +1,4 @@
-"""``lehr doctor``: what is wrong with this machine, and how to mend it."""
+"""``lehr doctor``: find problems of this machine, and suggest fixes."""
 
 from __future__ import annotations
 

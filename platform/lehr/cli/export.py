@@ -1,4 +1,4 @@
-"""``lehr export``: a run's metrics as a file."""
+"""``lehr export``: write a run's metrics to a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def export(
     ] = None,
     form: Annotated[
         Literal["jsonl", "parquet"] | None,
-        typer.Option("--format", "-f", help="Default: by the suffix of the file, else jsonl."),
+        typer.Option("--format", "-f", help="Format. Default: from the file's suffix, else jsonl."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,7 +35,7 @@ def export(
     chosen = form or ("parquet" if output is not None and output.suffix == ".parquet" else "jsonl")
     if output is None and (as_json or (chosen == "parquet" and sys.stdout.isatty())):
         raise UserError(
-            "Parquet on a terminal, and --json, need an output file.", hint="Add -o FILE."
+            "Parquet on a terminal and --json need an output file.", hint="Add -o FILE."
         )
     run = connect().run(ref)
     with notes().status(f"Reading {escaped(run.name)}"):
@@ -49,7 +49,7 @@ def export(
     except OSError as error:
         raise UserError(f"{output} cannot be written: {error.strerror}.") from error
     if as_json:
-        told = {"run": run.id, "path": str(output), "format": chosen, "bytes": len(data)}
-        print_json({"exported": told})
+        exported = {"run": run.id, "path": str(output), "format": chosen, "bytes": len(data)}
+        print_json({"exported": exported})
     else:
         console().print(f"{escaped(str(output))}: {formats.size(len(data))} of {escaped(run.name)}")

@@ -1,4 +1,4 @@
-"""``lehr fork``: go on from a run's checkpoint with something changed."""
+"""``lehr fork``: start a new run from another run's checkpoint, with changes."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def fork(
 ) -> None:
     """Start a new run from a checkpoint of another run, with changes.
 
-    It takes weights, optimizer state and step count from the checkpoint; a new warmup starts
-    there. To rescue a run that diverged, halve the LR, warm up briefly and raise the floor:
-    lehr fork RUN --step 15000 train.optimizer.lr=1.5e-4 train.schedule.warmup_steps=200
+    The new run takes weights, optimizer state and step count from the checkpoint, then warms up
+    again. To rescue a run that diverged, halve the LR, warm up briefly and raise the minimum: lehr
+    fork RUN --step 15000 train.optimizer.lr=1.5e-4 train.schedule.warmup_steps=200
     train.schedule.min_lr_ratio=0.2
 
     JSON: {run: RunDetail}.

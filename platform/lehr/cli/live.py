@@ -1,6 +1,6 @@
-"""What ``lehr watch`` shows on a terminal: one picture of a sweep or a run, redrawn in place.
+"""The live display of ``lehr watch``: one frame of a sweep or a run, redrawn in place.
 
-Each frame is made from views alone, so that a test can draw one; ``watch`` fetches and refreshes.
+Frames are pure functions of views, so tests can draw them. ``watch`` fetches and refreshes.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ _ALERTS = 3
 _EVENTS = 4
 _LEAST_TRIALS = 3
 _OVER_AND_UNDER = 9
-"""Lines of a sweep's frame beside its trials, its GPUs and its alerts."""
+"""Lines of a sweep's frame that are not trials: headings, GPUs and alerts."""
 SILENCES = {
-    "unreachable": "no word from its node; it may well go on",
-    "stalled": "alive, but no step for long",
+    "unreachable": "its node does not respond; the run may continue",
+    "stalled": "alive, but no step for a long time",
 }
-_TOLD = frozenset({"started", "resumed", "checkpoint", "evaluation", "warning", "notice"})
+_SHOWN_KINDS = frozenset({"started", "resumed", "checkpoint", "evaluation", "warning", "notice"})
 
 
 @dataclass
 class LiveState:
-    """What is known beside the view itself, and when it was last heard."""
+    """Data shown beside the view, and when the server last answered."""
 
     cluster: ClusterView | None = None
     events: list[EventView] = field(default_factory=list)
-    """Of a run that is watched alone."""
+    """Set when a single run is watched."""
     heard_at: float = field(default_factory=time.time)
 
 
 def sweep_frame(
     view: SweepDetail, seen: LiveState, *, height: int = 40, width: int = 100, now: float
 ) -> Group:
-    """The whole of a sweep in ``height`` lines; trials that do not fit are counted."""
+    """Draw a sweep in ``height`` lines; trials that do not fit are counted."""
     from rich.console import Group
 
     gpus = gpu_map(seen.cluster, {trial.run.id: str(trial.number) for trial in view.trials})
@@ -66,7 +66,7 @@ def sweep_frame(
     shown, left_out = fitting(view.trials, room)
     parts = [headline(view), f"  {_sweep_bar(view, now)}"]
     if view.held_out == "different":
-        text = f"no trial leads: {escaped(view.metric)} is of different held-out sets"
+        text = f"no best trial: {escaped(view.metric)} was measured on different held-out sets"
         parts.append(f"  [yellow]{text}[/]")
     elif view.best_value is not None:
         parts.append(f"  {_best(view)}")
@@ -78,7 +78,7 @@ def sweep_frame(
 
 
 def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
-    """One run: how far it is, its figures, its GPUs, what it said last."""
+    """Draw a run: progress, figures, GPUs and newest events."""
     from rich.console import Group
 
     latest = {name: value.value for name, value in view.latest.items()}
@@ -101,24 +101,24 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
     if places and view.placement:
         lines += ["", *places]
-    told = [event for event in seen.events if event.kind in _TOLD][-_EVENTS:]
-    if told:
+    recent = [event for event in seen.events if event.kind in _SHOWN_KINDS][-_EVENTS:]
+    if recent:
         lines.append("")
-    for event in told:
+    for event in recent:
         when = f"{formats.ago(event.at, now):>10}"
         lines.append(f"  [dim]{when}[/]  {escaped(_one_line(event.message))}")
     return Group(*lines, *_alerts([view]), *_silence(seen, now))
 
 
 def bar(share: float, width: int = _BAR) -> str:
-    """A bar of ``width`` letters, as markup."""
+    """Return a bar of ``width`` characters, as markup."""
     full = round(min(max(share, 0.0), 1.0) * width)
     whole, empty = ("━", "─") if unicode_safe() else ("#", "-")
     return f"[green]{whole * full}[/][dim]{empty * (width - full)}[/]"
 
 
 def reason(run: RunView) -> str | None:
-    """Why it is in its state; before its first step, what its trainer says that it does."""
+    """Return why the run is in its state; before its first step, what its trainer does."""
     if run.state == "queued":
         return run.pending_reason
     if run.state in {"starting", "running"}:
@@ -127,7 +127,7 @@ def reason(run: RunView) -> str | None:
 
 
 def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:
-    """A line a node, a mark a GPU: ``own`` runs by their mark, others' ▪, free ·."""
+    """Draw one line per node, one mark per GPU: runs of ``own`` by their mark, others ▪, free ·."""
     if cluster is None or not cluster.nodes:
         return []
     width = max([len(mark) for mark in own.values()], default=1)
@@ -147,7 +147,7 @@ def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:
 
 
 def fitting(trials: Sequence[TrialView], room: int) -> tuple[list[TrialView], str]:
-    """The trials worth most to look at, in the sweep's order, and what was left out, in words."""
+    """Select the trials that fit, in the sweep's order, and describe what was left out."""
     if len(trials) <= room:
         return list(trials), ""
     kept = sorted(trials, key=_worth)[: max(room - 1, 1)]
@@ -169,7 +169,7 @@ def _worth(trial: TrialView) -> tuple[int, int, int]:
 
 
 def _launched(view: RunView, now: float) -> str | None:
-    """Importing torch and making the model takes a while in which nothing else is heard."""
+    """Return when the trainer was launched: it reports nothing while it imports torch."""
     attempts = getattr(view, "attempts", [])
     if view.state != "starting" or not attempts or attempts[-1].dispatched_at is None:
         return None
@@ -204,7 +204,7 @@ def _best(view: SweepDetail) -> str:
     point = view.best_parameters or {}
     values = []
     for path, value in point.items():
-        # In the notation of its column.
+        # Use the notation of the column.
         column = formats.learning_rates([value, *(c.parameters.get(path) for c in view.trials)])
         values.append(column[0])
     names = formats.short_paths(list(point))
@@ -247,7 +247,7 @@ def _short(seconds: float) -> str:
 
 
 def _until(seconds: float, now: float, *, only_clock: bool = False) -> str:
-    """21 m (14:32): how long, and the local time by then."""
+    """Format a remaining time and the local time of its end: 21 m (14:32)."""
     clock = time.strftime("%H:%M", time.localtime(now + seconds))
     if seconds >= 20 * 3600:
         clock = time.strftime("%a %H:%M", time.localtime(now + seconds))
@@ -264,7 +264,7 @@ def _mark(gpu: GpuView, own: dict[str, str], width: int) -> str:
 
 
 def _alerts(runs: Sequence[RunView]) -> list[Text]:
-    """Each in one line, as far as it goes; `lehr show` has the whole text."""
+    """List alerts, one line each; `lehr show` has the full text."""
     from rich.text import Text
 
     found = [(run.name, alert) for run in runs for alert in run.alerts]

@@ -1,4 +1,4 @@
-"""``lehr logs``: what a run prints."""
+"""``lehr logs``: print the output of a run."""
 
 from __future__ import annotations
 

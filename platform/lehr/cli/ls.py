@@ -1,4 +1,4 @@
-"""``lehr ls``: runs, sweeps and rollouts, newest first."""
+"""``lehr ls``: list runs, sweeps and rollouts, newest first."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ls(
     ] = 30,
     as_json: JsonOption = False,
 ) -> None:
-    """Runs, newest first.
+    """List runs, newest first.
 
     JSON: {runs: [RunView]}, with --sweeps {sweeps: [SweepView]}, with --rollouts {rollouts:
     [RolloutView]}.
@@ -114,7 +114,7 @@ def ls(
 
 
 def _why_none(*, filtered: bool, archived: bool, others: bool) -> str:
-    """Why there is nothing to list. ``others``: without or with --archived there is something."""
+    """Explain an empty list. ``others``: the list is not empty without (or with) --archived."""
     if others and archived:
         return "None of these runs is archived. Leave out --archived to list them."
     if others:

@@ -1,7 +1,7 @@
 """``lehr``: the table of commands, and the one place where errors become exit codes.
 
-Exit codes: 0 done; 1 something failed (a run that was watched, or Lehr itself); 2 the input is
-wrong; 3 the plan says it cannot work; 4 no server answers, or it refuses the token; 130 Ctrl-C.
+Exit codes: 0 done; 1 something failed (a watched run, or Lehr itself); 2 the input is wrong; 3 the
+plan cannot work; 4 no server answers, or it rejects the token; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in 
 
 
 class LazyGroup(TyperGroup):
-    """Knows its commands by name, and imports the module of the one that is called."""
+    """A command group that imports the module of a command only when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer's signature
         return list(MODULES)
@@ -97,7 +97,7 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer's signature
-        """From the table above, so that ``--help`` imports none of them."""
+        """List commands from the table above, so that ``--help`` imports none of them."""
         for heading, group in COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, about) for name, (_, about) in group.items()])
@@ -175,10 +175,10 @@ def options(
 
 
 def run() -> None:
-    """The entry point of the ``lehr`` command."""
+    """Run the ``lehr`` command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show a dash or a bar gets a question mark, not a traceback.
+            # A terminal without dashes and bars shows question marks instead of failing.
             stream.reconfigure(errors="replace")
     if "_LEHR_COMPLETE" in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
@@ -194,7 +194,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # `lehr ls | head`: nobody reads on. Python would complain again as it flushes at exit.
+        # `lehr ls | head` closes the pipe early. Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 

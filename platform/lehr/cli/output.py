@@ -1,7 +1,7 @@
-"""Where a command's answer goes: a terminal, a pipe or ``--json``.
+"""Output of commands: to a terminal, a pipe or as ``--json``.
 
-The answer goes to stdout, everything else (questions, progress, errors) to stderr. Colour and
-movement are for terminals only; a pipe gets plain text that is never cut.
+The result goes to stdout; questions, progress and errors go to stderr. Colour and live displays are
+for terminals only. A pipe gets plain text that is never cut.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ _CONTROLS = re.compile(
 
 @cache
 def console() -> Console:
-    """For the answer."""
+    """Return the console for results."""
     return _console(sys.stdout)
 
 
 @cache
 def notes() -> Console:
-    """For what is said beside the answer."""
+    """Return the console for messages beside the result."""
     return _console(sys.stderr)
 
 
 def is_terminal() -> bool:
-    """Whether stdout is watched by a person."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def unicode_safe() -> bool:
-    # The real one: a live display puts a stand-in without an encoding in its place.
+    # Use the real stdout: a live display replaces it by an object without an encoding.
     encoding = getattr(sys.__stdout__, "encoding", None) or ""
     return encoding.lower().replace("-", "") == "utf8"
 
 
 def own_name() -> str:
-    """How to call this command again from here: ``lehr``, or its path when it is not on PATH."""
+    """Return how to call this command: ``lehr``, or its path when it is not on PATH."""
     import shutil
     from pathlib import Path
 
@@ -79,12 +79,12 @@ def own_name() -> str:
 
 
 def print_json(value: BaseModel | list[Any] | dict[str, Any]) -> None:
-    """One JSON document, in the shapes of ``lehr.schemas`` where there is one."""
+    """Print one JSON document, as a type of ``lehr.schemas`` where one exists."""
     typer.echo(json.dumps(to_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False))
 
 
 def to_jsonable(value: Any) -> Any:
-    """Views as dicts, with non-finite numbers as strings, as the API writes them."""
+    """Convert views to dicts, with non-finite numbers as strings, as in the API."""
     if hasattr(value, "model_dump_json"):
         return json.loads(value.model_dump_json())
     if isinstance(value, list | tuple):
@@ -95,7 +95,7 @@ def to_jsonable(value: Any) -> Any:
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """No boxes: a dim head, columns two spaces apart."""
+    """Return a table without boxes: a dim head, columns two spaces apart."""
     from rich.table import Table
 
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
@@ -105,19 +105,19 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def escaped(text: str) -> str:
-    """What others wrote (messages, reasons, paths), for a place where markup is read."""
+    """Escape markup in text from elsewhere (messages, reasons, paths)."""
     from rich.markup import escape
 
     return escape(without_controls(text))
 
 
 def without_controls(text: str) -> str:
-    """What a training process writes must not be able to drive the reader's terminal."""
+    """Remove control characters: a training's output must not control the terminal."""
     return _CONTROLS.sub("", text)
 
 
 def state_text(state: str, reason: str | None = None) -> str:
-    """A state in its colour, as markup; with the reason after it."""
+    """Return a state in its colour, as markup, followed by the reason."""
     style = STATE_STYLES.get(state, "")
     text = f"[{style}]{state}[/]" if style else state
     return f"{text}: {escaped(reason)}" if reason else text
@@ -162,7 +162,7 @@ def _console(file: Any) -> Console:
         file=file,
         highlight=False,
         soft_wrap=not terminal,
-        # A pipe has no width; a table must not be cut to a guess of one.
+        # A pipe has no width, so tables are never cut to a guessed width.
         width=None if terminal or "COLUMNS" in os.environ else _PIPE_WIDTH,
         no_color=True if "NO_COLOR" in os.environ else None,
     )

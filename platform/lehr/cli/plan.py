@@ -1,4 +1,4 @@
-"""``lehr plan``: what a run, a sweep or a rollout would need. Works without a server."""
+"""``lehr plan``: estimate what a run, a sweep or a rollout needs. Works without a server."""
 
 from __future__ import annotations
 
@@ -60,24 +60,24 @@ def plan(
 
 
 def read_spec(file: str, overrides: list[str] | None) -> Spec:
-    """The spec in a file, or in standard input when the file is ``-``."""
+    """Read the spec from a file, or from standard input when the file is ``-``."""
     import sys
 
     from lehr.specs import load_spec
 
     if file == "-":
         return load_spec(f"{sys.stdin.read()}\n", overrides or [])
-    # A path, never YAML text, whatever is in it.
+    # Always a path, never YAML text.
     from pathlib import Path
 
     return load_spec(Path(file), overrides or [])
 
 
 def show_run_plan(spec: RunSpec, *, price: float | None = None, as_json: bool = False) -> None:
-    """Print it, then refuse it if it cannot work.
+    """Print the plan, then fail if it cannot work.
 
     Raises:
-        PlanRefused: it does not fit in the GPU that it asks for.
+        PlanRefused: it does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_run, refuse_if_impossible
     from lehr.cli.plan_text import known_cluster, measured_before, plan_json, run_text
@@ -96,10 +96,10 @@ def show_run_plan(spec: RunSpec, *, price: float | None = None, as_json: bool = 
 def show_sweep_plan(
     spec: SweepSpec, *, price: float | None = None, as_json: bool = False, each_trial: bool = False
 ) -> None:
-    """Print it, with its trials if asked, then refuse it if one of them cannot work.
+    """Print the plan, with its trials if asked, then fail if one of them cannot work.
 
     Raises:
-        PlanRefused: a trial does not fit in the GPU that it asks for.
+        PlanRefused: a trial does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_sweep, refuse_if_impossible
     from lehr.cli.plan_text import (
@@ -131,9 +131,9 @@ def show_sweep_plan(
 
 
 def of_another_kind(file: str, spec: Spec, wanted: str) -> UserError:
-    """What is said of a file that another command launches."""
+    """Return the error for a file that another command launches."""
     verb = "submit" if spec.kind == "run" else spec.kind
     ask = "Submit" if spec.kind == "run" else "Launch"
     return UserError(
-        f"{file} is a {spec.kind}, not a {wanted}.", hint=f"{ask} it: lehr {verb} {file}"
+        f"{file} is a {spec.kind}, not a {wanted}.", hint=f"{ask} it with: lehr {verb} {file}"
     )

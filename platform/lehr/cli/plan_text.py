@@ -1,4 +1,4 @@
-"""A plan as people read it, and what the server can add to it."""
+"""Format a plan as text, with what the server can add to it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
 
 
 def trials_table(plan: SweepPlan) -> Table:
-    """What each trial is and needs."""
+    """Return a table of the trials and their needs."""
     names = formats.short_paths(plan.paths)
     rows = table(
         "#", *names, "GPUs", "memory", "tokens", "time", right=("#", *names, "memory", "tokens")
@@ -80,7 +80,7 @@ def trials_table(plan: SweepPlan) -> Table:
 
 
 def plan_json(plan: RunPlan) -> dict[str, Any]:
-    """The documented shape of a run's plan."""
+    """Return the documented JSON of a run's plan."""
     return {
         "model": plan.model,
         "parameter_count": plan.parameters.total,
@@ -124,11 +124,11 @@ def sweep_json(plan: SweepPlan) -> dict[str, Any]:
     }
 
 
-# --- what the server knows; a plan needs none ----------------------------------------------
+# --- details that only a server has; plans work without them ---------------------------
 
 
 def known_cluster() -> ClusterView | None:
-    """The cluster, if a server answers."""
+    """Return the cluster, if a server answers."""
     try:
         cluster = connect().cluster()
     except LehrError:
@@ -144,7 +144,7 @@ def matching_gpus(gpu_type: str | None, cluster: ClusterView) -> int:
 
 
 def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
-    """What the cluster lacks for one run of this kind, in words."""
+    """Describe what the cluster lacks for one such run."""
     if cluster is None or matching_gpus(plan.gpu_type, cluster) >= plan.gpus:
         return None
     kinds = sorted({gpu.name for node in cluster.nodes for gpu in node.gpus})
@@ -153,7 +153,7 @@ def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
 
 
 def measured_before(spec: RunSpec, parameters: int) -> Measured | None:
-    """The median speed of the newest finished run with the same model size, batch and GPUs."""
+    """Return the median speed of the newest finished run of the same model size, batch and GPUs."""
     import statistics
 
     from lehr.analysis.plan import Measured
@@ -225,7 +225,7 @@ def _memory_line(plans: list[RunPlan]) -> str:
 
 
 def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
-    """The copy that asynchronous saves write from; nothing where all saves block."""
+    """Return lines about the host copy of asynchronous saves; empty where all saves block."""
     most = max(plan.memory.checkpoint_copy for plan in plans)
     if not most:
         return []

@@ -1,4 +1,4 @@
-"""Which ports of Lehr's own processes other machines can reach, read from ``/proc``."""
+"""Find ports of Lehr's processes that other machines can reach, from ``/proc``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOPBACK = ("0100007F", "00000000000000000000000001000000")
 
 
 def reachable_ports(where: Path) -> list[tuple[int, str]]:
-    """(port, program) of each socket that Lehr at this home listens on beyond loopback."""
+    """Return (port, program) of each socket of this home's processes open beyond loopback."""
     inodes = _listening_inodes()
     found: dict[int, str] = {}
     for process in _processes_of(where):
@@ -29,7 +29,7 @@ def reachable_ports(where: Path) -> list[tuple[int, str]]:
 
 
 def _listening_inodes() -> dict[str, int]:
-    """Socket inode -> port, of what listens at an address that is not loopback."""
+    """Map socket inodes to ports, for sockets that listen on an address other than loopback."""
     found: dict[str, int] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -45,7 +45,7 @@ def _listening_inodes() -> dict[str, int]:
 
 
 def _processes_of(where: Path) -> list[Path]:
-    """Processes that carry this home in their environment, as all that Lehr starts does."""
+    """Return the processes with this home in their environment, as in all that Lehr starts."""
     mark = f"LEHR_HOME={where}".encode()
     found = []
     for folder in Path("/proc").iterdir():

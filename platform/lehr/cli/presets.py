@@ -1,4 +1,4 @@
-"""``lehr presets``: the named model shapes."""
+"""``lehr presets``: list the named model configurations."""
 
 from __future__ import annotations
 

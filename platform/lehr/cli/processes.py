@@ -1,4 +1,4 @@
-"""Processes by pid and start time, so that a number that was reused is never taken for ours."""
+"""Processes by pid and start time, so that a reused pid is never mistaken."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 class ProcessId:
     pid: int
     started: str
-    """When, in the kernel's own terms; equal for the same process only."""
+    """Start time in the kernel's units; only compared for equality."""
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The living process of that number; None when there is none (a zombie is none)."""
+    """Return the living process with that pid; None if there is none or it is a zombie."""
     if pid <= 0:
         return None
     try:
@@ -40,10 +40,10 @@ def alive(process: ProcessId) -> bool:
 
 
 def stop(process: ProcessId, *, timeout_s: float) -> bool:
-    """SIGTERM, then SIGKILL if it is still there after ``timeout_s``. True if it was killed.
+    """Send SIGTERM, then SIGKILL after ``timeout_s``. Return whether it was killed.
 
     Raises:
-        PermissionError: it belongs to somebody else.
+        PermissionError: the process belongs to another user.
     """
     if not _signal(process, signal.SIGTERM) or wait_gone(process, timeout_s):
         return False
@@ -79,7 +79,7 @@ def _boot_id() -> str:
 
 
 def _identify_by_ps(pid: int) -> ProcessId | None:
-    """Where there is no /proc, as on macOS."""
+    """Identify a process without /proc, as on macOS."""
     done = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )

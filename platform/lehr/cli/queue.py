@@ -1,4 +1,4 @@
-"""``lehr queue``: what waits, in the order of its turn, and for what."""
+"""``lehr queue``: list queued runs in order, and why they wait."""
 
 from __future__ import annotations
 

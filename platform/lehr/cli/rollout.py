@@ -1,4 +1,4 @@
-"""``lehr rollout``: plan, ask, launch."""
+"""``lehr rollout``: plan, confirm, launch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rollout(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Show the stages and their gates only. Needs no server."),
+        typer.Option("--dry-run", help="Only show the stages and their gates. Needs no server."),
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
@@ -41,8 +41,8 @@ def rollout(
 ) -> None:
     """Launch a run in stages: plan, confirm, launch.
 
-    The stages are a tiny model on a CPU, one GPU, two GPUs, and the run itself. A stage starts
-    only after all gates of the one before have passed.
+    The stages are a tiny model on a CPU, one GPU, two GPUs, and the run itself. A stage starts only
+    after all gates of the previous stage have passed.
 
     JSON: {rollout: RolloutDetail}, without asking; with --dry-run what `lehr plan --json` prints.
     """

@@ -1,4 +1,4 @@
-"""What a rollout would do, stage by stage, before it is launched."""
+"""The plan of a rollout as text and JSON, stage by stage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def show_rollout_plan(
     spec: RolloutSpec, *, price: float | None = None, as_json: bool = False
 ) -> None:
-    """Print it, then refuse it if a stage cannot work.
+    """Print the plan, then fail if a stage cannot work.
 
     Raises:
-        PlanRefused: a stage does not fit in the GPU that it asks for.
+        PlanRefused: a stage does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_run, refuse_if_impossible
     from lehr.specs import stages
@@ -33,7 +33,7 @@ def show_rollout_plan(
 
 
 def rollout_text(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> str:
-    """As markup: a paragraph a stage, with what it needs and what it must show."""
+    """Return the plan as markup: a paragraph per stage, with its needs and its gates."""
     from lehr.specs.stages import left_out
 
     count = f"{len(planned)} stage{'s' if len(planned) > 1 else ''}"
@@ -46,20 +46,20 @@ def rollout_text(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]])
 
 
 def rollout_json(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> dict[str, Any]:
-    """The documented shape of a rollout's plan."""
+    """Return the documented JSON of a rollout's plan."""
     from lehr.analysis.gates import expected
     from lehr.cli.plan_text import plan_json
     from lehr.specs.stages import left_out
 
     def gate(stage: PlannedStage, name: Any) -> dict[str, Any]:
-        wanted = expected(name, stage)
+        expectation = expected(name, stage)
         return {
             "name": name,
             "enabled": stage.gates[name].enabled,
-            "expected": wanted.text,
-            "at_least": wanted.at_least,
-            "at_most": wanted.at_most,
-            "unit": wanted.unit,
+            "expected": expectation.text,
+            "at_least": expectation.at_least,
+            "at_most": expectation.at_most,
+            "unit": expectation.unit,
         }
 
     return {
@@ -113,7 +113,7 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
         steps = " + ".join(f"{run['steps']:,}" for run in extra)
         lines.append(f"   and {steps} steps to verify an exact resume")
     if stage.last:
-        lines.append(f"   judged at step {stage.judge_after:,}, while it continues")
+        lines.append(f"   judged at step {stage.judge_after:,}, while the run continues")
     width = max(len(TITLES[name]) for name in stage.gates)
     for name, gate in stage.gates.items():
         text = escaped(expected(name, stage).text) if gate.enabled else "off"

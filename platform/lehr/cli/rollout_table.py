@@ -1,4 +1,4 @@
-"""A rollout as text: its stages as a line, then each gate with its evidence."""
+"""A rollout as text: its stages in one line, then each gate with its evidence."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _STYLES = {
 
 
 def styled(state: str) -> str:
-    """A stage's or a gate's state in its colour, as markup."""
+    """Return the state of a stage or gate in its colour, as markup."""
     text = state.replace("_", " ")
     style = _STYLES.get(state)
     return f"[{style}]{text}[/]" if style else text
 
 
 def headline(rollout: RolloutView) -> str:
-    """``llama-1b   running at one_gpu   cpu passed > one_gpu running > ...``, as markup."""
+    """Return one line: ``llama-1b   running at one_gpu   cpu passed > one_gpu running > ...``."""
     arrow = " → " if unicode_safe() else " > "
     line = arrow.join(f"{name} {styled(state)}" for name, state in rollout.progress.items())
     at = f" at {rollout.stage}" if rollout.stage and rollout.state != "passed" else ""
@@ -40,7 +40,7 @@ def headline(rollout: RolloutView) -> str:
 
 
 def gates_table(rollout: RolloutDetail, *, begun_only: bool = False) -> Table:
-    """A row a gate; ``begun_only`` leaves out stages whose turn has not come."""
+    """Return a table with one row per gate; ``begun_only`` omits stages that have not started."""
     rows = table("stage", "gate", "verdict")
     rows.add_column("seen", overflow="fold")
     rows.add_column("expected", overflow="fold")
@@ -60,7 +60,7 @@ def gates_table(rollout: RolloutDetail, *, begun_only: bool = False) -> Table:
 
 
 def stages_table(rollout: RolloutDetail) -> Table:
-    """A row a stage: what it is, how far, what it took."""
+    """Return a table with one row per stage: what it is, its progress, its duration."""
     rows = table("#", "stage", "state", "GPUs", "steps", "gates", "GPU time", right=("#", "GPUs"))
     rows.add_column("runs", overflow="fold")
     for stage in rollout.stages:
@@ -78,7 +78,7 @@ def stages_table(rollout: RolloutDetail) -> Table:
 
 
 def why(rollout: RolloutDetail) -> str | None:
-    """Why it stopped, or what it does now."""
+    """Return why the rollout stopped, or what it does now."""
     if rollout.reason is not None:
         return rollout.reason
     return next((s.reason for s in rollout.stages if s.state == "running" and s.reason), None)
@@ -92,8 +92,8 @@ def _steps(stage: StageView) -> str:
 def _judged(gates: list[GateView]) -> str:
     asked = [gate for gate in gates if gate.state != "off"]
     passed = sum(gate.state == "passed" for gate in asked)
-    told = [f"{passed} of {len(asked)} passed"]
+    parts = [f"{passed} of {len(asked)} passed"]
     for state in ("failed", "not_judged"):
         number = sum(gate.state == state for gate in asked)
-        told += [f"{number} {state.replace('_', ' ')}"] if number else []
-    return ", ".join(told)
+        parts += [f"{number} {state.replace('_', ' ')}"] if number else []
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""``lehr cancel``, ``pause``, ``resume``, ``retry``, ``extend``: what is wanted of it."""
+"""``lehr cancel``, ``pause``, ``resume``, ``retry``, ``extend``: actions on runs and sweeps."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ def cancel(
         else:
             console().print(f"{found.name}: {len(open_runs)} runs are being cancelled.")
         return
-    _told(found.cancel(), as_json)
+    _report(found.cancel(), as_json)
 
 
 @app.command("pause")
 def pause(ref: Ref, as_json: JsonOption = False) -> None:
     """Save a run, then free its GPUs. JSON: {run: RunDetail}."""
-    _told(connect().run(ref).pause(), as_json)
+    _report(connect().run(ref).pause(), as_json)
 
 
 @app.command("resume")
 def resume(ref: Ref, as_json: JsonOption = False) -> None:
     """Queue a paused run again. It resumes from its checkpoint. JSON: {run: RunDetail}."""
-    _told(connect().run(ref).resume(), as_json)
+    _report(connect().run(ref).resume(), as_json)
 
 
 @app.command("retry")
 def retry(ref: Ref, as_json: JsonOption = False) -> None:
     """Queue a failed run again, or all failed trials of a sweep. They resume from checkpoints.
 
-    Also queues trials that never ran because the sweep was stopped.
+    Trials that never ran because the sweep was stopped are queued too.
 
     JSON: {run: RunDetail} or {sweep: SweepDetail}.
     """
@@ -76,7 +76,7 @@ def retry(ref: Ref, as_json: JsonOption = False) -> None:
     if isinstance(found, Sweep):
         _told_sweep(found.retry(), as_json)
     else:
-        _told(found.retry(), as_json)
+        _report(found.retry(), as_json)
 
 
 @app.command("extend")
@@ -108,10 +108,10 @@ def extend(
 
 
 def confirm(question: str) -> None:
-    """Ask on the terminal; a no ends the command.
+    """Ask for confirmation on the terminal; end the command on a no.
 
     Raises:
-        UserError: nobody can be asked.
+        UserError: stdin is not a terminal.
     """
     import sys
 
@@ -132,7 +132,7 @@ def _told_sweep(sweep: Sweep, as_json: bool) -> None:
     console().print(f"{sweep.name}: {counts}")
 
 
-def _told(run: Run, as_json: bool) -> None:
+def _report(run: Run, as_json: bool) -> None:
     if as_json:
         print_json({"run": to_jsonable(run.detail)})
         return

@@ -1,4 +1,4 @@
-"""``lehr schema``: JSON Schema of what people write."""
+"""``lehr schema``: print the JSON Schema of spec files."""
 
 from __future__ import annotations
 

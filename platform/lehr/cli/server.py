@@ -1,4 +1,4 @@
-"""``lehr up`` and ``lehr down``: the platform on this machine."""
+"""``lehr up`` and ``lehr down``: start and stop the server of this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def up(
             "--gpus",
             min=1,
             max=1024,
-            help="Logical GPUs of a machine without GPUs. Default: as declared last, else 8.",
+            help="Logical GPUs of a machine without GPUs. Default: as before, else 8.",
         ),
     ] = None,
     ray_address: Annotated[
@@ -59,7 +59,7 @@ def up(
         str | None,
         typer.Option(
             "--public-url",
-            help="URL by which workers and browsers reach the server, if not --host.",
+            help="URL at which workers and browsers reach the server, if it differs from --host.",
         ),
     ] = None,
     allowed_host: Annotated[
@@ -77,8 +77,8 @@ def up(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start the server on this machine, or show its address if it is running. Adopts trainings that
-    an earlier server left running.
+    """Start the server on this machine, or show its address if it is running. Adopts runs that an
+    earlier server left training.
 
     JSON: {url, pid, started, home, token_file}.
     """
@@ -97,80 +97,80 @@ def up(
     )
     if foreground:
         run_in_foreground(home.home(), options)
-    there, started = bring_up(options)
+    server, started = bring_up(options)
     if as_json:
         print_json(
             {
-                "url": there.url,
-                "pid": there.process.pid,
+                "url": server.url,
+                "pid": server.process.pid,
                 "started": started,
-                "home": str(there.where),
-                "token_file": str(there.where / "token"),
+                "home": str(server.where),
+                "token_file": str(server.where / "token"),
             }
         )
         return
     out = console()
     out.print(f"Lehr {'is running' if started else 'is already running'}.")
-    out.print(f"  dashboard  {there.url}   ({there.token_hint})")
-    if started and (taken := port_taken(options, there)):
+    out.print(f"  dashboard  {server.url}   ({server.token_hint})")
+    if started and (taken := port_taken(options, server)):
         out.print(f"  port       {taken}")
     lehr = own_name()
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
 
 def bring_up(options: ServerOptions, *, as_it_stands: bool = False) -> tuple[RunningServer, bool]:
-    """The server of this home, and whether it was started just now.
+    """Return the server of this home, and whether this call started it.
 
-    ``as_it_stands`` takes one that was started otherwise than is asked for.
+    ``as_it_stands`` accepts a running server with other options.
 
     Raises:
-        Conflict: one stands that was started otherwise than is asked for now.
-        LehrError: one stands and does not answer, or a new one did not start.
+        Conflict: a server with other options is running.
+        LehrError: a running server does not answer, or a new one did not start.
     """
     where = home.ensure_home()
     with one_at_a_time(where):
-        there = running_server(where)
-        if there is None:
+        server = running_server(where)
+        if server is None:
             with notes().status("Starting the server"):
                 return start(where, options), True
-    if not answers(there.url):
+    if not answers(server.url):
         raise LehrError(
-            f"the server, process {there.process.pid}, does not answer at {there.url}.",
+            f"the server, process {server.process.pid}, does not answer at {server.url}.",
             hint="Restart it: lehr down --keep-runs, then lehr up",
         )
     if not as_it_stands:
-        _check_same(there, options)
-    return there, False
+        _check_same(server, options)
+    return server, False
 
 
-def _check_same(there: RunningServer, options: ServerOptions) -> None:
-    """What was asked for explicitly must be what stands."""
-    if there.options is None:
+def _check_same(server: RunningServer, options: ServerOptions) -> None:
+    """Check that explicitly given options match the running server."""
+    if server.options is None:
         return
-    asked, has = options, there.options
-    gpus = has.gpus if has.gpus is not None or asked.gpus is None else _gpus_by_default(there, has)
+    asked, has = options, server.options
+    gpus = has.gpus if has.gpus is not None or asked.gpus is None else _gpus_by_default(server, has)
     differs = [
         f"{option} {now} (it has {before if before is not None else 'none'})"
         for option, now, before, default in (
             ("--gpus", asked.gpus, gpus, None),
             ("--ray-address", asked.ray_address, has.ray_address, None),
             ("--host", asked.host, has.host, ServerOptions.host),
-            ("--port", asked.port, _port_of(there.url), None),
+            ("--port", asked.port, _port_of(server.url), None),
         )
         if now not in {default, before}
     ]
     if differs:
         raise Conflict(
-            f"the server at {there.url} was started without {', '.join(differs)}.",
+            f"the server at {server.url} was started without {', '.join(differs)}.",
             hint="Stop it first: lehr down (trainings are saved; they continue after lehr up)",
         )
 
 
-def _gpus_by_default(there: RunningServer, has: ServerOptions) -> int | None:
-    """What a server took that was started without --gpus."""
+def _gpus_by_default(server: RunningServer, has: ServerOptions) -> int | None:
+    """Return the GPUs that a server chose when it was started without --gpus."""
     from lehr.node.gpu_inventory import gpus_to_offer
 
-    return gpus_to_offer(None, there.where) if has.ray_address is None else None
+    return gpus_to_offer(None, server.where) if has.ray_address is None else None
 
 
 @app.command("down")
@@ -189,12 +189,12 @@ def down(
     ] = 120.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop everything that `up` started: trainings (saved first), server, Ray. Nothing else.
+    """Stop all that `up` started: trainings (saved first), server, Ray. Nothing else.
 
-    Stopped trainings resume from where they were saved after the next `up`. Pending copies of
+    After the next `up`, stopped trainings resume from where they were saved. Pending copies of
     checkpoints are finished first, unless their storage fails. Unfinished copies are listed, and
-    continue after the next `up`.
-    JSON: {stopped: [words], runs: {saved, killed, kept}, uncopied: {place: checkpoints}}.
+    continue after the next `up`. JSON: {stopped: [names], runs: {saved, killed, kept}, uncopied:
+    {location: checkpoints}}.
     """
     from lehr.cli.shutdown import take_down
 
@@ -241,12 +241,12 @@ def _trainings(number: int) -> str:
     return f"{number} training was" if number == 1 else f"{number} trainings were"
 
 
-def port_taken(options: ServerOptions, there: RunningServer) -> str | None:
-    """Why a server that was started just now has another port than the usual one."""
-    port = _port_of(there.url)
+def port_taken(options: ServerOptions, server: RunningServer) -> str | None:
+    """Explain why a new server does not use the default port."""
+    port = _port_of(server.url)
     if options.port is not None or port in {None, home.DEFAULT_PORT} or _has_public_url(options):
         return None
-    return f"{port}, since another program holds {home.DEFAULT_PORT}"
+    return f"{port} (another program uses {home.DEFAULT_PORT})"
 
 
 def _has_public_url(options: ServerOptions) -> bool:
@@ -258,7 +258,7 @@ def _port_of(url: str) -> int | None:
 
 
 def _absolute(path: str | None) -> str | None:
-    """The server runs in its home: a relative path means the caller's folder."""
+    """Make a path absolute: the server runs in its home, so a relative path would break."""
     if path is None:
         return None
     found = Path(path).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""``lehr show``: one run, one sweep or one rollout in full."""
+"""``lehr show``: all details of a run, a sweep or a rollout."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _print_run(run: Run) -> None:
         out.print(rows)
     events = run.events()
     if events:
-        shown = telling(events)
+        shown = relevant_events(events)
         out.print(
             "\nevents" if len(shown) == len(events) else f"\n{len(shown)} of {len(events)} events"
         )
@@ -141,16 +141,16 @@ def _print_run(run: Run) -> None:
         out.print(rows)
     out.print(f"\n  {run.url}", style="dim")
     out.print(
-        f"  Its output: lehr logs {view.id}        All of it: lehr show {view.id} --json",
+        f"  Output: lehr logs {view.id}        All details: lehr show {view.id} --json",
         style="dim",
     )
 
 
-def telling(events: Sequence[EventView]) -> list[EventView]:
-    """The newest events and, however old, why attempts were lost or failed.
+def relevant_events(events: Sequence[EventView]) -> list[EventView]:
+    """Select the newest events and, however old, why attempts were lost or failed.
 
-    Checkpoints that made room for newer ones say nothing that the list of checkpoints doesn't;
-    left in, they would push a lost attempt out of sight within a minute.
+    Deleted checkpoints are left out: the list of checkpoints shows them, and they would push a lost
+    attempt out of sight within a minute.
     """
     worth = [e for e in events if e.kind != "checkpoint_removed"]
     recent = len(worth) - _LAST_EVENTS

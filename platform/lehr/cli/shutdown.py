@@ -1,7 +1,7 @@
-"""Ending what ``lehr up`` started: server, trainings, Ray, so that none starts another anew.
+"""Stop what ``lehr up`` started (server, trainings, Ray), so that none restarts another.
 
-Only what is recorded in this home is touched, each process by pid and start time. Another Ray on
-the machine, another home's server and trainings of a cluster that was merely used go on.
+Stops only processes recorded in this home, identified by pid and start time. Another Ray on the
+machine, other homes, and trainings on a cluster that Lehr only joined continue.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ShutdownReport:
 
 
 def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownReport:
-    """End it; what is not there is passed over.
+    """Stop all; skip what is not running.
 
     Raises:
-        Conflict: a server stands that something else than ``lehr up`` started.
+        Conflict: the server was not started by ``lehr up``.
     """
     report = ShutdownReport()
     if not where.is_dir():
@@ -44,21 +44,21 @@ def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownRepo
 
 
 def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_s: float) -> None:
-    there = running_server(where)
-    if there is not None and there.options is None:
+    server = running_server(where)
+    if server is not None and server.options is None:
         raise Conflict(
-            f"the server, process {there.process.pid}, was not started by lehr up.",
-            hint="Stop it where it was started, e.g. systemctl stop lehr. Then lehr down stops the "
+            f"the server, process {server.process.pid}, was not started by lehr up.",
+            hint="Stop it as it was started, e.g. systemctl stop lehr. Then lehr down stops the "
             "trainings and Ray that it left running.",
         )
-    if there is not None:
-        killed = stop(there.process, timeout_s=SERVER_TIMEOUT_S)
+    if server is not None:
+        killed = stop(server.process, timeout_s=SERVER_TIMEOUT_S)
         report.stopped.append(
             "the server (killed: it did not end by itself)" if killed else "the server"
         )
     forget(where)
     if ray_head.recorded(where) is not None:
-        # Only with a Ray of our own are the trainings on this machine ours to end.
+        # Only trainings on Lehr's own Ray belong to this machine.
         if keep_runs:
             report.kept = count_trainings(where)
         else:

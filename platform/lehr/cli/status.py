@@ -1,4 +1,4 @@
-"""``lehr status``: the server, its GPUs, what runs and what waits."""
+"""``lehr status``: show the server, its GPUs, active runs and the queue."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     if node.excluded is not None:
         gone += f"  [red]excluded: {escaped(node.excluded)}[/]"
     out.print(f"{escaped(node.name)}  [dim]{escaped(node.address)}[/]{gone}")
-    # Logical GPUs have nothing to tell of themselves.
+    # Logical GPUs have no measurements.
     real = not node.logical
     figures = ("used", "memory", "°C") if real else ()
     rows = table("GPU", "what", *figures, "run", "since", right=figures)

@@ -1,4 +1,4 @@
-"""``lehr submit``: one run."""
+"""``lehr submit``: submit one run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def submit(
         out.print(f"  {run.url}", style="dim")
         if not watch:
             out.print(
-                f"  Watch it: lehr watch {run.id}        Its output: lehr logs -f {run.id}",
+                f"  Watch it: lehr watch {run.id}        Output: lehr logs -f {run.id}",
                 style="dim",
             )
     if watch and not watch_until_end(client, run, as_json=as_json):
@@ -74,13 +74,13 @@ def submit(
 
 
 def _first_word(run: Run) -> None:
-    """Give the dispatcher a moment to say where the run goes, or what it waits for."""
+    """Wait briefly for the dispatcher to place the run, or to report why it waits."""
     deadline = time.monotonic() + _TIMEOUT_S
     while run.state == "queued" and not run.view.pending_reason and time.monotonic() < deadline:
         time.sleep(0.05)
         try:
             run.refresh()
-        except LehrError:  # The run is recorded: what follows must not look like a refusal.
+        except LehrError:  # Already recorded: this must not look like a rejection.
             return
 
 
@@ -95,7 +95,7 @@ def run_spec(file: str, overrides: list[str]) -> RunSpec:
 
 
 def refuse(spec: RunSpec) -> None:
-    """Refuse what the plan says cannot work, before anything is recorded.
+    """Fail if the plan cannot work, before anything is recorded.
 
     Raises:
         PlanRefused: it does not fit.
@@ -109,7 +109,7 @@ def refuse(spec: RunSpec) -> None:
 
 
 def nothing_recorded(error: LehrError) -> LehrError:
-    """The same error, which also says that it came in time."""
+    """Return the same error with a note that nothing was recorded."""
     if isinstance(error, SpecError):
         return NothingRecorded(error.problems)
     hint = f"{error.hint}\nNothing was recorded." if error.hint else "Nothing was recorded."

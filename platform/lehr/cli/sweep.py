@@ -1,4 +1,4 @@
-"""``lehr sweep``: plan, ask, launch."""
+"""``lehr sweep``: plan, confirm, launch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sweep(
     overrides: OverridesArgument = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and its trials only. Needs no server.")
+        bool, typer.Option("--dry-run", help="Only show the plan and its trials. Needs no server.")
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")

@@ -18,14 +18,14 @@ _DONE = frozenset({"completed", "failed", "cancelled", "pruned"})
 _WAITING = frozenset({"queued", "paused"})
 _BAR = 8
 _BEST = "best of all"
-"""The column that marks the best; it has no head."""
+"""The column that marks the best; it has no heading."""
 _WIDE, _WIDEST = 100, 120
-"""Letters of a terminal: from here a picture has losses and bars, and longer curves."""
+"""Terminal width from which the display shows losses, bars and longer curves."""
 _LEAST_STATE = 12
 
 
 def trials_table(sweep: SweepDetail, *, ranked: bool = False) -> Table:
-    """A row a trial: its values, the metric, the curve, speed, place and state."""
+    """Return a table with one row per trial: values, metric, curve, speed, node and state."""
     trials = sorted(sweep.trials, key=_rank) if ranked else sweep.trials
     columns = {
         **({"#": [str(trial.rank or formats.NOTHING) for trial in trials]} if ranked else {}),
@@ -38,7 +38,7 @@ def trials_table(sweep: SweepDetail, *, ranked: bool = False) -> Table:
 
 
 def live_table(sweep: SweepDetail, *, width: int) -> Table:
-    """The same for a picture of ``width`` letters: each trial in one line, with how far it is."""
+    """Return the same in ``width`` characters: one line per trial, with its progress."""
     trials = sweep.trials
     wide, widest = width >= _WIDE, width >= _WIDEST
     columns = {
@@ -71,7 +71,7 @@ def _table(
     for name in columns:
         justify: Literal["left", "right"] = "left" if name in left else "right"
         rows.add_column(_head(name), justify=justify, no_wrap=True)
-    # Where a terminal is too narrow, the words give way, not the figures.
+    # On a narrow terminal the texts are shortened, not the figures.
     rows.add_column("state", overflow="fold")
     for index, trial in enumerate(trials):
         row = [texts[index] for texts in columns.values()]
@@ -84,7 +84,7 @@ def _head(name: str) -> str:
 
 
 def _values(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, list[str]]:
-    """The swept values, the metric and which is best."""
+    """Return the swept values, the metric and the mark of the best."""
     columns = {}
     for name, path in zip(formats.short_paths(sweep.parameters), sweep.parameters, strict=True):
         texts = formats.learning_rates([trial.parameters.get(path) for trial in trials])
@@ -130,7 +130,7 @@ def _cut(markup: str, width: int) -> Text:
 
 
 def headline(sweep: SweepDetail) -> str:
-    """``lr-grid   running 7 · done 1 · waiting 0   step 412/1,000   ETA 21 m``, as markup."""
+    """Return one line: ``lr-grid   running 7 · done 1 · waiting 0   step 412/1,000   ETA 21 m``."""
     counts = sweep.counts
     running = sum(n for state, n in counts.items() if state not in _DONE | _WAITING)
     parts = [f"running {running}"] if running else []
@@ -149,9 +149,9 @@ def headline(sweep: SweepDetail) -> str:
 
 
 def sweep_eta(sweep: SweepDetail) -> float | None:
-    """Seconds to the end of the last run; None while nothing allows a guess.
+    """Return seconds to the end of the last run; None if it cannot be estimated.
 
-    Waiting runs are taken to need as long as the running ones, on as many places.
+    Assumes that waiting runs take as long as the running ones, on as many places.
     """
     if sweep.state == "finished":
         return None
@@ -169,7 +169,7 @@ def sweep_eta(sweep: SweepDetail) -> float | None:
 
 
 def _whole_s(run: RunView) -> float:
-    """Seconds from its first step to its last, by what is left, or at the end by its last step."""
+    """Return seconds from its first step to its last: estimated, or measured once it has ended."""
     share = (run.step or 0) / run.total_steps
     if share < 1:
         return (run.eta_s or 0.0) / (1 - share)

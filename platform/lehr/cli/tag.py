@@ -1,4 +1,4 @@
-"""``lehr tag``: words to find runs by."""
+"""``lehr tag``: add, remove and show tags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tag(
     change: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[add|remove TAG...]", help="Tags to add or remove. Without: show the tags."
+            metavar="[add|remove TAG...]", help="Tags to add or remove. None: show the tags."
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -37,13 +37,13 @@ def tag(
     for run in runs if verb else ():
         run.tag(*tags) if verb == "add" else run.untag(*tags)
     if as_json:
-        # A sweep was read before its runs changed.
+        # The sweep was read before its runs changed.
         key = "sweep" if isinstance(found, Sweep) else "run"
         print_json({key: to_jsonable(found.refresh().detail)})
         return
     for run in runs:
-        told = " ".join(escaped(one) for one in run.tags) or "[dim]no tags[/]"
-        console().print(f"{escaped(run.name)} ({run.id}): {told}", highlight=False)
+        tags_text = " ".join(escaped(one) for one in run.tags) or "[dim]no tags[/]"
+        console().print(f"{escaped(run.name)} ({run.id}): {tags_text}", highlight=False)
 
 
 def _read(change: list[str]) -> tuple[Literal["add", "remove"] | None, list[str]]:

@@ -1,4 +1,4 @@
-"""``lehr wandb``: a run or a sweep in Weights & Biases, also long after it ended."""
+"""``lehr wandb``: mirror a run or a sweep to Weights & Biases, even after it ended."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 wandb = typer.Typer(
-    help="Mirror runs in Weights & Biases.", rich_markup_mode=None, no_args_is_help=True
+    help="Mirror runs to Weights & Biases.", rich_markup_mode=None, no_args_is_help=True
 )
 app.add_typer(wandb, name="wandb")
 
 
 @wandb.callback()
 def about() -> None:
-    """Mirror runs in Weights & Biases.
+    """Mirror runs to Weights & Biases.
 
-    The server does it, with its own W&B key; a spec asks for it with tracking.wandb.
+    The server does it, with its own W&B key. To mirror from the start, set tracking.wandb in the
+    spec.
     """
 
 
@@ -63,9 +64,11 @@ def mirror(
         print_json({"runs": to_jsonable([run.detail for run in runs])})
         return
     for run in runs:
-        told = run.detail.wandb
-        console().print(f"{escaped(run.name)}: {escaped(told.text) if told else 'not mirrored'}")
-        where = (told.url or told.folder) if told else None
+        mirror_view = run.detail.wandb
+        console().print(
+            f"{escaped(run.name)}: {escaped(mirror_view.text) if mirror_view else 'not mirrored'}"
+        )
+        where = (mirror_view.url or mirror_view.folder) if mirror_view else None
         if where:
             console().print(f"  {escaped(where)}", style="dim")
     if not wait and chosen != "off":
@@ -86,13 +89,13 @@ def _mode(text: str) -> Literal["online", "offline", "off"]:
 
 
 def _finish(run: Run) -> None:
-    """Until the mirror has all that the run has said so far, or has failed."""
+    """Wait until the mirror has all of the run so far, or has failed."""
     import time
 
     while True:
-        told = run.refresh().detail.wandb
-        if told is None or told.state in {"done", "failed"}:
+        mirror_view = run.refresh().detail.wandb
+        if mirror_view is None or mirror_view.state in {"done", "failed"}:
             return
-        if told.state == "mirroring" and not told.behind_bytes and not run.ended:
+        if mirror_view.state == "mirroring" and not mirror_view.behind_bytes and not run.ended:
             return
         time.sleep(0.5)

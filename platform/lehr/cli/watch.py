@@ -1,4 +1,4 @@
-"""``lehr watch``: a run, a sweep or a rollout, live, until it ends. Leaving it stops nothing."""
+"""``lehr watch``: show a run, a sweep or a rollout live until it ends. Ctrl-C only detaches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 _NOT_LIVE = frozenset({"spec", "provenance", "attempts"})
-"""Parts of a RunDetail that say what was asked for, at length: `lehr show --json` has them."""
+"""Long parts of a RunDetail, as requested; `lehr show --json` has them."""
 
 
 @app.command("watch")
@@ -45,7 +45,7 @@ def watch(ref: Ref, as_json: JsonOption = False) -> None:
     """Show live progress of a run, sweep or rollout until it ends. Ctrl-C leaves it running.
 
     Exit code 1 if a run failed, or the rollout did not pass. JSON: a SweepDetail, RolloutDetail or
-    RunView, one line whenever it changed; the last line is how it ended.
+    RunView, one line for each change; the last line is the final state.
     """
     client = connect()
     found = find_any(client, ref)
@@ -56,9 +56,9 @@ def watch(ref: Ref, as_json: JsonOption = False) -> None:
 def watch_until_end(
     client: Client, found: Run | Sweep | Rollout, *, as_json: bool = False, quiet: bool = False
 ) -> bool:
-    """Show it until it ends or Ctrl-C. False if it ended and something in it failed.
+    """Show progress until it ends or Ctrl-C. Return False if it ended and something failed.
 
-    In a sweep, a loss that became NaN is a finding about its trial, not a failure.
+    In a sweep, a loss that became NaN is a result of its trial, not a failure.
     """
     from lehr.client import Rollout, Sweep
 
@@ -101,7 +101,7 @@ def _sweep_frame(view: SweepDetail, seen: LiveState) -> RenderableType:
 
 
 def print_result(sweep: Sweep) -> None:
-    """How a sweep ended: the ranked table, then what to know of it."""
+    """Print how a sweep ended: the ranked table, then its notes."""
     out = console()
     view = sweep.detail
     out.print(headline(view))
@@ -133,7 +133,7 @@ def _watch_rollout(client: Client, rollout: Rollout) -> None:
 
 
 def rollout_frame(view: RolloutDetail, seen: LiveState) -> RenderableType:
-    """The stages, the gates of those that have begun, and its GPUs."""
+    """Draw the stages, the gates of those that have begun, and the GPUs."""
     from rich.console import Group
 
     own = {one.run.id: str(stage.number) for stage in view.stages for one in stage.runs}
@@ -162,7 +162,7 @@ def _watch_run(client: Client, run: Run) -> None:
 
 
 def run_lines(run: RunView) -> str:
-    """A run in three lines, as markup."""
+    """Return a run as three lines of markup."""
     latest = {name: value.value for name, value in run.latest.items()}
     step = run.step or 0
     lines = [f"[bold]{run.name}[/]  [dim]{run.id}[/]   {state_text(run.state, reason(run))}"]
@@ -184,19 +184,19 @@ def _live(
     wait: Callable[..., Any],
     render: Callable[[Any, LiveState], RenderableType],
 ) -> None:
-    """Redrawn in place twice a second, and cleared at the end: what follows is the result."""
+    """Redraw in place twice a second, and clear at the end, before the result is printed."""
     from rich.live import Live
 
     look = Look(client)
     newest: Any = None
 
-    def heard(view: Any) -> None:
+    def on_view(view: Any) -> None:
         nonlocal newest
         look.beside(view)
         newest = view
 
-    # In the picture a late answer has its own line.
-    told, client.transport.on_silence = client.transport.on_silence, None
+    # The display has its own line for a slow server.
+    judged, client.transport.on_silence = client.transport.on_silence, None
     try:
         with Live(
             get_renderable=lambda: "" if newest is None else render(newest, look.seen),
@@ -204,13 +204,13 @@ def _live(
             refresh_per_second=2,
             transient=True,
         ):
-            wait(progress=heard)
+            wait(progress=on_view)
     finally:
-        client.transport.on_silence = told
+        client.transport.on_silence = judged
 
 
 class Look:
-    """Fetches what a picture shows beside the view: the cluster, and a run's events."""
+    """Fetch what the display shows beside the view: the cluster, and a run's events."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -219,7 +219,7 @@ class Look:
     def beside(self, view: SweepDetail | RolloutDetail | RunView) -> None:
         from lehr.schemas import RunView
 
-        # What cannot be had now is shown as it was; the view itself has come.
+        # If a fetch fails, the old data stay on display; the view itself has arrived.
         with suppress(ServerUnavailable):
             self.seen.cluster = self._client.cluster()
             if isinstance(view, RunView):
@@ -228,7 +228,7 @@ class Look:
 
 
 class RunLines:
-    """A run for a pipe: a line at each change of state, and one at every tenth of the way."""
+    """Lines of a run for a pipe: one per change of state, and one per tenth of its steps."""
 
     def __init__(self) -> None:
         self._state = ""
@@ -248,7 +248,9 @@ class RunLines:
 
 
 class SweepLines:
-    """A sweep for a pipe: a line when a trial changes its state, one at every tenth of the way."""
+    """Lines of a sweep for a pipe: one per change of a trial's state, and one per tenth of all
+    steps.
+    """
 
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
@@ -272,7 +274,7 @@ class SweepLines:
 
 
 class RolloutLines:
-    """A rollout for a pipe: a line for each change of a stage, and for each gate that is judged."""
+    """Lines of a rollout for a pipe: one per change of a stage, and one per judged gate."""
 
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
@@ -281,8 +283,8 @@ class RolloutLines:
     def __call__(self, view: RolloutDetail) -> None:
         for stage in view.stages:
             for gate in stage.gates:
-                told = gate.state in {"passed", "failed", "not_judged"}
-                if told and (stage.name, gate.name) not in self._judged:
+                judged = gate.state in {"passed", "failed", "not_judged"}
+                if judged and (stage.name, gate.name) not in self._judged:
                     verdict = gate.state.replace("_", " ")
                     _note(f"{stage.name}: {gate.title} {verdict}: {gate.seen}")
                     self._judged.add((stage.name, gate.name))
@@ -301,9 +303,7 @@ def _newest(view: RunView, name: str) -> float | None:
 
 
 def _words(run: RunView) -> str:
-    """Its state and why, without what changes every second: notices on the way to the first step,
-    and who frees a GPU when.
-    """
+    """Return state and reason, without parts that change every second."""
     if run.state in {"starting", "running", "completed"}:
         return run.state
     if run.state == "queued":

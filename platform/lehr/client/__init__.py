@@ -1,7 +1,7 @@
-"""The Python client: what a notebook, a script and the command line talk to a server with.
+"""The Python client, for notebooks, scripts and the command line.
 
-``Client()`` finds the local server and its token, or LEHR_SERVER and LEHR_TOKEN. It needs the
-light install only; pandas is imported by the methods that return frames.
+``Client()`` finds the local server and its token, or uses LEHR_SERVER and LEHR_TOKEN. It needs only
+the light install; pandas is imported by the methods that return frames.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Late: what a command of a tenth of a second does not need should not cost it a hundredth.
+    # Imported late, so that short commands start fast.
     if name in {"AsyncClient", "AsyncRollout", "AsyncRun", "AsyncSweep"}:
         from lehr.client import async_client
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class AsyncTransport(Transport):
-    """For use inside of ``lehr.client.loop.run``."""
+    """A transport for use inside ``lehr.client.loop.run``."""
 
     def sleep(self, seconds: float) -> None:
         import anyio
@@ -28,7 +28,7 @@ class AsyncTransport(Transport):
 
 
 class _Http:
-    """As much of ``httpx.Client`` as the transport uses."""
+    """The part of ``httpx.Client`` that the transport uses."""
 
     def __init__(self, **settings: Any) -> None:
         import httpx
@@ -54,7 +54,7 @@ class _Http:
 
 
 class _Answer:
-    """As much of ``httpx.Response`` as the transport uses of one that comes in pieces."""
+    """The part of ``httpx.Response`` that the transport uses of a streamed answer."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""A run's checkpoints over HTTP: verified, downloaded, deleted."""
+"""A run's checkpoints over HTTP: verify, download, delete."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from lehr.client.transport import Transport
 
 LONG_S = 3600.0
-"""Reading 15 GB from slow storage takes its time."""
+"""Reading 15 GB from slow storage takes minutes."""
 _TRIES = 5
 _MANIFEST = "manifest.json"
 _PIECE = 1 << 20
 
 DownloadProgress = Callable[[int, int], None]
-"""Bytes so far, and bytes in all."""
+"""Bytes so far, and total bytes."""
 
 
 def verify(transport: Transport, run_id: str, step: int, attempt: int | None) -> CheckpointVerdict:
@@ -60,12 +60,12 @@ def download(
     attempt: int | None = None,
     progress: DownloadProgress | None = None,
 ) -> CheckpointFiles:
-    """Put a checkpoint's files into ``folder``, every digest compared on the way.
+    """Download a checkpoint's files into ``folder`` and check every digest.
 
-    What an interrupted download left in ``<folder>.part`` is gone on with.
+    Continues an interrupted download from ``<folder>.part``.
 
     Raises:
-        Conflict: ``folder`` exists and is not empty, or the checkpoint cannot be read whole.
+        Conflict: ``folder`` exists and is not empty, or the checkpoint cannot be read completely.
         UserError: ``folder`` cannot be written.
     """
     answer = transport.get(f"{_path(run_id, step)}/files", {"attempt": attempt})
@@ -105,36 +105,36 @@ def _file(
     url: str,
     params: dict[str, int],
     path: Path,
-    wanted: FileView,
+    expected: FileView,
     came: Callable[[int], None],
 ) -> None:
     hashed = hashlib.sha256()
     with path.open("a+b") as file:
         file.seek(0)
-        there = 0
+        received = 0
         while piece := file.read(_PIECE):
             hashed.update(piece)
-            there += len(piece)
-        came(min(there, wanted.size_bytes))
+            received += len(piece)
+        came(min(received, expected.size_bytes))
         for attempt in range(1, _TRIES + 1):
-            if there >= wanted.size_bytes:
+            if received >= expected.size_bytes:
                 break
             try:
-                for piece in transport.pieces(url, params, first=there):
+                for piece in transport.pieces(url, params, first=received):
                     file.write(piece)
                     hashed.update(piece)
-                    there += len(piece)
+                    received += len(piece)
                     came(len(piece))
             except ServerUnavailable:
                 if attempt == _TRIES:
                     raise
         file.flush()
         os.fsync(file.fileno())
-    if there != wanted.size_bytes or hashed.hexdigest() != wanted.sha256:
+    if received != expected.size_bytes or hashed.hexdigest() != expected.sha256:
         shutil.rmtree(path.parent, ignore_errors=True)
         raise Conflict(
-            f"{wanted.name} arrived damaged: {there:,} bytes of {wanted.size_bytes:,}, SHA-256 "
-            f"{hashed.hexdigest()[:12]} for {wanted.sha256[:12]}.",
+            f"{expected.name} arrived damaged: {received:,} bytes of {expected.size_bytes:,}, "
+            f"SHA-256 {hashed.hexdigest()[:12]} for {expected.sha256[:12]}.",
             hint="Check it: lehr checkpoints verify",
         )
 

@@ -1,4 +1,4 @@
-"""``Client``: the way in."""
+"""``Client``: the entry point of the Python client."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class Client:
         timeout_s: float = 30.0,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
-        """``on_silence`` is told, from another thread, when an answer takes over 3 s.
+        """Connect to a server.
+
+        ``on_silence`` is called from another thread when an answer takes over 3 s.
 
         Raises:
             ServerUnavailable: no address is given, and no server of this home runs.
@@ -73,7 +75,7 @@ class Client:
         address = server or home.server_url()
         if address is None:
             raise ServerUnavailable(
-                f"no Lehr server of {home.home()} runs.",
+                f"no Lehr server is running for {home.home()}.",
                 hint="Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER",
             )
         given = token or os.environ.get("LEHR_TOKEN")
@@ -83,8 +85,8 @@ class Client:
         self.transport = self._transport_kind(
             address,
             given or own,
-            # Whoever names a server and gives a token has decided. Any other server has to show
-            # that the token is its own.
+            # An explicit server with an explicit token is trusted. Any other server must prove that
+            # it knows the token.
             prove_first=None if given and named else whose,
             timeout_s=timeout_s,
             on_silence=on_silence,
@@ -118,7 +120,7 @@ class Client:
     ) -> Run:
         """Submit one run; it is recorded and queued when this returns.
 
-        ``spec`` is a file's path, YAML text, a dict or a ``RunSpec``.
+        ``spec`` is the path of a file, YAML text, a dict or a ``RunSpec``.
 
         Raises:
             SpecError: with every problem found; nothing was recorded.
@@ -141,7 +143,7 @@ class Client:
         archived: bool = False,
         limit: int | None = None,
     ) -> list[Run]:
-        """Runs, newest first; all that match unless ``limit`` says how many."""
+        """Return runs, newest first: all that match, or at most ``limit``."""
         params = {
             "project": project,
             "state": [states] if isinstance(states, str) else states,
@@ -155,7 +157,7 @@ class Client:
         return [Run(self.transport, view) for view in views]
 
     def run(self, ref: str) -> Run:
-        """A run by id, unique beginning of an id, or name (the newest of that name)."""
+        """Return a run by id, unique prefix of an id, or name (the newest of that name)."""
         answer = self.transport.get(f"/runs/{quote(ref, safe='')}")
         return Run(self.transport, RunDetail.model_validate_json(answer))
 
@@ -165,10 +167,10 @@ class Client:
         metric: str = "val/loss",
         x: Literal["step", "tokens", "time", "flops"] = "step",
     ) -> Comparison:
-        """Runs side by side: what differs in their configs, and the metric at equal ``x``.
+        """Compare runs: differences of their configs, and the metric at equal ``x``.
 
-        The first is the baseline. ``notes`` says what the comparison cannot: more than one factor
-        differs, or a difference lies within the noise between seeds.
+        The first is the baseline. ``notes`` lists limits of the comparison: more than one factor
+        differs, or a difference is within the noise between seeds.
 
         Raises:
             NotFound: no such run, or none of them has the metric.
@@ -188,7 +190,7 @@ class Client:
     ) -> Sweep:
         """Launch a sweep: all its runs are recorded and queued when this returns.
 
-        To look at one that exists, use ``find_sweep``.
+        For an existing sweep use ``find_sweep``.
 
         Raises:
             SpecError: with every problem found; nothing was recorded.
@@ -200,12 +202,12 @@ class Client:
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
     def sweeps(self, *, project: str | None = None, limit: int | None = None) -> list[Sweep]:
-        """Sweeps, newest first; all that match unless ``limit`` says how many."""
+        """Return sweeps, newest first: all that match, or at most ``limit``."""
         views = self._pages("/sweeps", Page[SweepView], {"project": project}, limit)
         return [Sweep(self.transport, view) for view in views]
 
     def find_sweep(self, ref: str) -> Sweep:
-        """A sweep by id, unique beginning of an id, or name (the newest of that name)."""
+        """Return a sweep by id, unique prefix of an id, or name (the newest of that name)."""
         answer = self.transport.get(f"/sweeps/{quote(ref, safe='')}")
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
@@ -219,9 +221,10 @@ class Client:
         provenance: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Rollout:
-        """Launch a rollout: a run brought up in stages, each behind the gates of the one before.
+        """Launch a rollout: a run brought up in stages, each starting after the gates of the
+        previous one.
 
-        To look at one that exists, use ``find_rollout``.
+        For an existing rollout use ``find_rollout``.
 
         Raises:
             SpecError: with every problem found; nothing was recorded.
@@ -233,12 +236,12 @@ class Client:
         return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
 
     def rollouts(self, *, project: str | None = None, limit: int | None = None) -> list[Rollout]:
-        """Rollouts, newest first; all that match unless ``limit`` says how many."""
+        """Return rollouts, newest first: all that match, or at most ``limit``."""
         views = self._pages("/rollouts", Page[RolloutView], {"project": project}, limit)
         return [Rollout(self.transport, view) for view in views]
 
     def find_rollout(self, ref: str) -> Rollout:
-        """A rollout by id, unique beginning of an id, or name (the newest of that name)."""
+        """Return a rollout by id, unique prefix of an id, or name (the newest of that name)."""
         answer = self.transport.get(f"/rollouts/{quote(ref, safe='')}")
         return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
 
@@ -248,25 +251,25 @@ class Client:
         return ClusterView.model_validate_json(self.transport.get("/cluster"))
 
     def exclude_node(self, node: str, reason: str = "excluded by the user") -> ClusterView:
-        """Place nothing more on a node; what runs there goes on."""
+        """Place no new runs on a node. Its running runs continue."""
         path = f"/cluster/nodes/{quote(node, safe='')}/exclude"
         return ClusterView.model_validate_json(self.transport.post(path, {"reason": reason}))
 
     def readmit_node(self, node: str) -> ClusterView:
-        """Give a node work again; what it failed before is forgiven."""
+        """Place runs on a node again, and clear its failure count."""
         path = f"/cluster/nodes/{quote(node, safe='')}/readmit"
         return ClusterView.model_validate_json(self.transport.post(path))
 
     def queue(self) -> list[QueueEntry]:
-        """What waits, in order, each with the reason."""
+        """Return the queued runs in order, each with the reason why it waits."""
         return TypeAdapter(list[QueueEntry]).validate_json(self.transport.get("/queue"))
 
     def health(self) -> Health:
-        """Whether a Lehr server answers; needs no token."""
+        """Return the server's health; needs no token."""
         return Health.model_validate_json(self.transport.get("/health"))
 
     def stream(self, run: str | None = None) -> Iterator[StreamEvent]:
-        """What happens, as it happens, in all runs or one; reconnects by itself."""
+        """Yield events of all runs or one, as they happen. Reconnects by itself."""
         return self.transport.events({"run": run})
 
     def _pages(
@@ -295,7 +298,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 def _load(
     spec: Path | str | dict[str, Any] | Spec, overrides: Overrides, *, want: str
 ) -> tuple[Spec, Path | None]:
-    """The validated spec, and the folder of its file if it has one."""
+    """Return the validated spec, and the folder of its file if it has one."""
     from lehr.specs import load_spec
 
     folder = None

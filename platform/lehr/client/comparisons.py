@@ -1,4 +1,4 @@
-"""``Comparison``: runs side by side, as Python objects."""
+"""``Comparison``: a comparison of runs as Python objects."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _POINTS = 500
 
 
 class Identified(Protocol):
-    """A run, of either client."""
+    """A run of either client."""
 
     @property
     def id(self) -> str: ...
 
 
 class Comparison(ComparisonView):
-    """What differs between runs, and their metric at equal step, tokens, time or FLOPs.
+    """Differences between runs, and their metric at equal step, tokens, time or FLOPs.
 
-    ``notes`` says what the comparison cannot: the first of them, that the runs were evaluated on
-    different held-out sets, where they were. Then a metric under ``val/`` has no delta.
+    ``notes`` lists limits of the comparison. If the runs were evaluated on different held-out sets,
+    that comes first, and a metric under ``val/`` has no delta.
     """
 
     _transport: Transport = PrivateAttr()
@@ -44,12 +44,14 @@ class Comparison(ComparisonView):
         self._transport = context
 
     def frame(self) -> pd.DataFrame:
-        """pandas: a row a run, the baseline first, with what may change the outcome."""
+        """Return a pandas frame: one row per run, the baseline first, with what may change the
+        outcome.
+        """
         import_pandas("frame()")
         return comparison_frame(self)
 
     def curves(self) -> list[Series]:
-        """The metric of each run over the comparison's x axis, in the runs' order."""
+        """Return the metric of each run over the comparison's x axis, in the runs' order."""
         found = []
         for run_id in self.runs:
             axis = "tokens" if self.x_axis == "flops" else self.x_axis
@@ -62,7 +64,7 @@ class Comparison(ComparisonView):
         return found
 
     def plot(self) -> Any:
-        """Plotly: the metric of each run over the comparison's x axis."""
+        """Plot the metric of each run over the comparison's x axis with Plotly."""
         need_plotly("plot()")
         from lehr.analysis.figures import curves_figure
 
@@ -79,7 +81,7 @@ class Comparison(ComparisonView):
         per_token = RunView.model_validate_json(answer).flops_per_token
         if per_token is None:
             raise UserError(
-                f"{series.run_id}: the FLOPs a token changed during the run.",
+                f"{series.run_id}: its FLOPs per token changed during the run.",
                 hint="Compare by tokens: x='tokens'",
             )
         return series.model_copy(update={"x": [tokens * per_token for tokens in series.x]})

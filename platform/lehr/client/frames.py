@@ -1,4 +1,4 @@
-"""pandas frames from views. pandas is imported here, late, since the light install lacks it."""
+"""pandas frames from views. pandas is imported late, since the light install lacks it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def import_pandas(what: str) -> ModuleType:
 
 
 def need_plotly(what: str) -> None:
-    """Raises UserError where figures cannot be made."""
+    """Raise UserError if figures cannot be made."""
     try:
         import plotly  # noqa: F401 - only whether it is there
     except ImportError as error:
@@ -38,7 +38,9 @@ def need_plotly(what: str) -> None:
 
 
 def series_frame(series: Sequence[Series]) -> pd.DataFrame:
-    """A row a step, a column ``step`` and one a metric; a step that a metric lacks is NaN."""
+    """Return one row per step: a column ``step`` and one per metric, NaN where a value is
+    missing.
+    """
     import pandas as pd
 
     columns = {one.name: pd.Series(one.y, index=one.step, dtype="float64") for one in series}
@@ -48,7 +50,7 @@ def series_frame(series: Sequence[Series]) -> pd.DataFrame:
 
 
 def trials_frame(trials: Sequence[TrialView], metric: str) -> pd.DataFrame:
-    """A row a trial, in the sweep's order: its values, its result, its run."""
+    """Return one row per trial, in the sweep's order: its values, its result, its run."""
     import pandas as pd
 
     rows: list[dict[str, Any]] = [
@@ -67,12 +69,14 @@ def trials_frame(trials: Sequence[TrialView], metric: str) -> pd.DataFrame:
     ]
     index = pd.Index([trial.number for trial in trials], name="trial")
     frame = pd.DataFrame(rows, index=index)
-    # Whole numbers with gaps stay whole numbers.
+    # Integers with gaps stay integers.
     return frame.astype({"step": "Int64", "rank": "Int64"}) if rows else frame
 
 
 def gates_frame(stages: Sequence[StageView]) -> pd.DataFrame:
-    """A row a gate, stage after stage: what was expected, what was seen, and the verdict."""
+    """Return one row per gate, stage by stage: the expected and the observed value, and the
+    verdict.
+    """
     import pandas as pd
 
     rows = [
@@ -98,7 +102,9 @@ def gates_frame(stages: Sequence[StageView]) -> pd.DataFrame:
 
 
 def comparison_frame(found: ComparisonView) -> pd.DataFrame:
-    """A row a run, the baseline first: its value and figures, and each factor that differs."""
+    """Return one row per run, the baseline first: its value and figures, and each factor that
+    differs.
+    """
     import pandas as pd
 
     factors = [difference for difference in found.differences if difference.factor]

@@ -1,8 +1,8 @@
-"""Synchronous code on an event loop, so that both clients are one code.
+"""Run synchronous code on an event loop, so that both clients share their code.
 
 A call of the asynchronous client runs the synchronous client's method in a greenlet. Where that
-would block (a request, a pause), the greenlet hands an awaitable to the coroutine around it and
-goes on with its result; meanwhile the loop is free. No thread is involved. SQLAlchemy's asyncio
+would block (a request, a pause), the greenlet passes an awaitable to the coroutine around it and
+continues with its result. Meanwhile the loop is free. No thread is involved. SQLAlchemy's asyncio
 does the same.
 """
 
@@ -18,22 +18,22 @@ _END: Final = object()
 
 
 async def run(work: Callable[[], T]) -> T:
-    """What ``work`` returns; it may call ``wait_for``."""
+    """Run ``work`` and return its result; it may call ``wait_for``."""
     child = greenlet(work)
-    said: Any = child.switch()
+    pending: Any = child.switch()
     while not child.dead:
         try:
-            value = await said
+            value = await pending
         except BaseException as error:  # noqa: BLE001 - cancellation too is the child's to see
-            said = child.throw(error)
+            pending = child.throw(error)
         else:
-            said = child.switch(value)
-    result: T = said
+            pending = child.switch(value)
+    result: T = pending
     return result
 
 
 def wait_for(awaitable: Awaitable[T]) -> T:
-    """The awaitable's result; for use inside of ``run`` only."""
+    """Return the awaitable's result; only for use inside ``run``."""
     parent = getcurrent().parent
     assert parent is not None, "wait_for was called outside of run"
     result: T = parent.switch(awaitable)
@@ -41,7 +41,7 @@ def wait_for(awaitable: Awaitable[T]) -> T:
 
 
 async def iterate(make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-    """The items of an iterator whose steps may call ``wait_for``."""
+    """Iterate over an iterator whose steps may call ``wait_for``."""
     items = await run(make)
     try:
         while True:

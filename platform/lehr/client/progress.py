@@ -1,6 +1,6 @@
-"""What one sees while waiting: a table under a notebook's trial, a bar in a terminal, else nothing.
+"""Progress while waiting: a table in a notebook, a bar on a terminal, else nothing.
 
-The bar goes to stderr, and only when a person watches it: output that is piped stays clean.
+The bar goes to stderr, and only on a terminal, so piped output stays clean.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from lehr.schemas import RolloutDetail, RunView, SweepDetail
 
 Shown = Callable[[float, float, str], None]
-"""Done, of how much, and what to say beside it."""
+"""Steps done, total steps, and a text beside them."""
 
 
 @contextmanager
 def run_progress(name: str, url: str) -> Iterator[Callable[[RunView], None]]:
-    """Yields what is to be called with each new view of a run."""
+    """Yield a function to be called with each new view of a run."""
     live = live_run(url)
     if live is not None:
         yield live
@@ -36,7 +36,7 @@ def run_progress(name: str, url: str) -> Iterator[Callable[[RunView], None]]:
 
 @contextmanager
 def sweep_progress(name: str, url: str) -> Iterator[Callable[[SweepDetail], None]]:
-    """Yields what is to be called with each new view of a sweep."""
+    """Yield a function to be called with each new view of a sweep."""
     live = live_sweep(url)
     if live is not None:
         yield live
@@ -47,7 +47,7 @@ def sweep_progress(name: str, url: str) -> Iterator[Callable[[SweepDetail], None
 
 @contextmanager
 def rollout_progress(name: str, url: str) -> Iterator[Callable[[RolloutDetail], None]]:
-    """Yields what is to be called with each new view of a rollout."""
+    """Yield a function to be called with each new view of a rollout."""
     live = live_rollout(url)
     if live is not None:
         yield live
@@ -75,7 +75,7 @@ def _rich() -> Progress:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     return Progress(
-        # Markup is off: names and reasons are others' words.
+        # Markup is off: names and reasons are free text.
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[words]}", markup=False),
@@ -85,14 +85,14 @@ def _rich() -> Progress:
 
 
 def _steps(sweep: SweepDetail) -> tuple[float, float]:
-    """Over all its runs; one that has ended counts whole."""
+    """Return steps over all its runs; an ended run counts as complete."""
     runs = [trial.run for trial in sweep.trials]
     done = sum(run.total_steps if run.ended_at is not None else run.step or 0 for run in runs)
     return done, sum(run.total_steps for run in runs)
 
 
 def _gates(rollout: RolloutDetail) -> tuple[float, float]:
-    """Judged, of all that are switched on."""
+    """Return how many gates were judged, of all that are switched on."""
     states = [gate.state for stage in rollout.stages for gate in stage.gates]
     asked = [state for state in states if state != "off"]
     return sum(state not in {"waiting", "skipped"} for state in asked), len(asked)
@@ -117,5 +117,5 @@ def _sweep_words(sweep: SweepDetail) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
     best = f"  best {sweep.metric} {formats.loss(sweep.best_value)}" if sweep.best_value else ""
     if sweep.held_out == "different":
-        best = f"  no best: {sweep.metric} is of different held-out sets"
+        best = f"  no best: {sweep.metric} was measured on different held-out sets"
     return f"{counts}{best}"

@@ -1,4 +1,4 @@
-"""Sends a token once the server has proven that it knows it."""
+"""Authentication that sends a token only after the server has proven that it knows it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProvenToken(httpx.Auth):
     """
 
     def __init__(self, server: str, token: str, whose: str) -> None:
-        """``whose``: the token in words, for the message."""
+        """Create the authentication. ``whose`` describes the token in the error message."""
         self._server = server
         self._token = token
         self._whose = whose
@@ -66,7 +66,7 @@ class ProvenToken(httpx.Auth):
             f"{self._server}/api/v1/health",
             params={"nonce": nonce},
             headers={"User-Agent": request.headers["User-Agent"]},
-            extensions=request.extensions,  # Its time limits.
+            extensions=request.extensions,  # Use its time limits.
         )
 
     def _with_token(self, request: httpx.Request) -> httpx.Request:
@@ -103,9 +103,11 @@ def _health(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _peer(answer: httpx.Response) -> tuple[str, int] | None:
-    """The address that the answer's connection goes to; asked before the body's end closes it."""
+    """Return the peer address of the connection; it must be read before the body ends and closes
+    it.
+    """
     try:
         found = answer.extensions["network_stream"].get_extra_info("server_addr")
-    except OSError:  # The other side closed it at once.
+    except OSError:  # The peer has already closed it.
         return None
     return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None

@@ -1,4 +1,4 @@
-"""Where a submission comes from: commit, uncommitted changes, host, command, versions."""
+"""Provenance of a submission: commit, uncommitted changes, host, command, versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GIT_TIMEOUT_S = 5.0
 
 
 def provenance(folder: Path | None = None) -> dict[str, Any]:
-    """What can be known of this process and of the git tree that ``folder`` lies in."""
+    """Collect the provenance of this process and of the git tree that contains ``folder``."""
     return {
         "command": sys.argv,
         "host": socket.gethostname(),
@@ -32,14 +32,14 @@ def _user() -> str | None:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return None  # A container may run as a user id that has no name.
+        return None  # A container may run as a user id without a name.
 
 
 def _git(folder: Path) -> dict[str, Any] | None:
     commit = _ask_git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    # --no-ext-diff and --no-textconv: a repository's settings must not start programs here.
+    # --no-ext-diff and --no-textconv: a repository's settings must not start programs.
     diff = _ask_git(folder, "diff", "--no-ext-diff", "--no-textconv", "HEAD") or ""
     remote = _ask_git(folder, "config", "--get", "remote.origin.url")
     return {
@@ -53,7 +53,7 @@ def _git(folder: Path) -> dict[str, Any] | None:
 
 
 def _without_secret(remote: str) -> str:
-    """``https://user:token@host/x`` without what stands before the @."""
+    """Remove credentials from a URL: ``https://user:token@host/x``."""
     scheme, separator, rest = remote.partition("://")
     if not separator:
         return remote

@@ -1,4 +1,4 @@
-"""``Rollout``: one run brought up in stages, its gates and what they showed."""
+"""``Rollout``: one rollout of a server, with its stages and gates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Rollout:
-    """A rollout as it was when last read; ``refresh()`` reads it again."""
+    """A rollout as last read; ``refresh()`` reads it again."""
 
     def __init__(self, transport: Transport, view: RolloutView) -> None:
         self._transport = transport
@@ -45,17 +45,17 @@ class Rollout:
 
     @property
     def reason(self) -> str | None:
-        """Why it stopped."""
+        """Return why it stopped."""
         return self.view.reason
 
     @property
     def url(self) -> str:
-        """Its page on the dashboard."""
+        """Return the URL of its page on the dashboard."""
         return f"{self._transport.server}/rollouts/{self.id}"
 
     @property
     def detail(self) -> RolloutDetail:
-        """The view with its stages, spec and notes."""
+        """Return the view with its stages, spec and notes."""
         if not isinstance(self.view, RolloutDetail):
             self.refresh()
         assert isinstance(self.view, RolloutDetail)
@@ -63,16 +63,16 @@ class Rollout:
 
     @property
     def stages(self) -> list[StageView]:
-        """In their order, those to come too."""
+        """Return all stages in order, including future ones."""
         return self.detail.stages
 
     @property
     def notes(self) -> list[str]:
-        """What to know of it: a stage that was left out, a gate that could not be judged."""
+        """Return notes: a stage that was left out, a gate that could not be judged."""
         return self.detail.notes
 
     def gates(self, stage: str | None = None) -> list[GateView]:
-        """Of one stage, or of all in their order.
+        """Return the gates of one stage, or of all in order.
 
         Raises:
             NotFound: it has no such stage.
@@ -90,14 +90,14 @@ class Rollout:
         return found.gates
 
     def runs(self) -> list[Run]:
-        """All that were submitted so far, in that order."""
+        """Return all runs submitted so far, in order."""
         return [Run(self._transport, one.run) for stage in self.stages for one in stage.runs]
 
     def run(self) -> Run:
-        """The run that is rolled out: the last stage's.
+        """Return the run of the last stage.
 
         Raises:
-            NotFound: its stage has not begun.
+            NotFound: the last stage has not begun.
         """
         for one in self.stages[-1].runs:
             return Run(self._transport, one.run)
@@ -111,11 +111,11 @@ class Rollout:
         return self
 
     def cancel(self) -> Self:
-        """Start nothing more of it, and stop its run without saving."""
+        """Start no more runs, and stop the current one without saving."""
         return self._act("cancel")
 
     def archive(self) -> Self:
-        """Put it out of sight, once it has ended; its runs stay where they are."""
+        """Hide it from lists, once it has ended. Its runs stay listed."""
         return self._act("archive")
 
     def unarchive(self) -> Self:
@@ -132,12 +132,12 @@ class Rollout:
         timeout_s: float | None = None,
         progress: Callable[[RolloutDetail], None] | None = None,
     ) -> Self:
-        """Until it has ended. Interrupting only stops the waiting, never a run.
+        """Wait until it has ended. Interrupting only stops the waiting, never a run.
 
         Args:
-            timeout_s: give up after so long.
-            progress: called with the newest view at every look. When none is given, a notebook
-                shows a live table, a terminal a bar on stderr.
+            timeout_s: give up after this time.
+            progress: called with each new view. Without it, a notebook shows a live table, a
+                terminal a bar on stderr.
 
         Raises:
             TimeoutError: it had not ended in time.
@@ -148,7 +148,7 @@ class Rollout:
         return self
 
     def frame(self) -> pd.DataFrame:
-        """pandas: a row a gate of each stage."""
+        """Return a pandas frame: one row per gate of each stage."""
         import_pandas("frame()")
         return gates_frame(self.stages)
 

@@ -1,4 +1,4 @@
-"""``Run``: one run of a server, and what can be asked of it."""
+"""``Run``: one run of a server, with its data and actions."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ _FOLLOW_PAUSE_S = 0.5
 
 
 class Run:
-    """A run as it was when last read; ``refresh()`` reads it again."""
+    """A run as last read; ``refresh()`` reads it again."""
 
     def __init__(self, transport: Transport, view: RunView) -> None:
         self._transport = transport
         self.view = view
 
-    # --- what it is ------------------------------------------------------------------------
+    # --- properties ------------------------------------------------------------------------
 
     @property
     def id(self) -> str:
@@ -75,17 +75,17 @@ class Run:
 
     @property
     def step(self) -> int | None:
-        """Optimizer steps done, as last heard."""
+        """Return the optimizer steps done, as last reported."""
         return self.view.step
 
     @property
     def attempt(self) -> int:
-        """Number of its newest launch; 0 before the first."""
+        """Return the number of its newest attempt; 0 before the first."""
         return self.view.attempt
 
     @property
     def reason(self) -> str | None:
-        """Why it is in its state, or why it waits."""
+        """Return why it is in its state, or why it waits."""
         return self.view.reason or self.view.pending_reason
 
     @property
@@ -98,12 +98,12 @@ class Run:
 
     @property
     def url(self) -> str:
-        """Its page on the dashboard."""
+        """Return the URL of its page on the dashboard."""
         return f"{self._transport.server}/runs/{self.id}"
 
     @property
     def detail(self) -> RunDetail:
-        """The view with spec, provenance and attempts."""
+        """Return the view with spec, provenance and attempts."""
         if not isinstance(self.view, RunDetail):
             self.refresh()
         assert isinstance(self.view, RunDetail)
@@ -117,7 +117,7 @@ class Run:
 
     @property
     def config(self) -> TrainConfig:
-        """What the trainer runs with, e.g. ``run.config.optimizer.lr``."""
+        """Return the trainer's config, e.g. ``run.config.optimizer.lr``."""
         return self.spec.train
 
     def refresh(self) -> Self:
@@ -133,14 +133,14 @@ class Run:
 
         return run_html(self.view, self.url)
 
-    # --- what can be done with it ----------------------------------------------------------
+    # --- actions -----------------------------------------------------------------------------
 
     def cancel(self) -> Self:
         """Stop it without saving."""
         return self._act("cancel")
 
     def pause(self) -> Self:
-        """Save a checkpoint, stop, and give the GPUs back; ``resume`` goes on from there."""
+        """Save a checkpoint, stop, and free the GPUs; ``resume`` continues from there."""
         return self._act("pause")
 
     def resume(self) -> Self:
@@ -155,18 +155,18 @@ class Run:
         return self._act("checkpoint")
 
     def archive(self) -> Self:
-        """Put it out of sight, once it has ended; nothing of it is lost."""
+        """Hide it from lists, once it has ended. Nothing is deleted."""
         return self._act("archive")
 
     def unarchive(self) -> Self:
         return self._act("unarchive")
 
     def tag(self, *tags: str) -> Self:
-        """Add tags; those that it has stay."""
+        """Add tags and keep the existing ones."""
         return self._change_tags(add=tags)
 
     def untag(self, *tags: str) -> Self:
-        """Remove tags; one that it does not have is no error."""
+        """Remove tags; a missing tag is no error."""
         return self._change_tags(remove=tags)
 
     def _change_tags(self, **change: Sequence[str]) -> Self:
@@ -176,11 +176,11 @@ class Run:
         return self
 
     def deletion(self) -> Deletion:
-        """What ``delete`` would free."""
+        """Return what ``delete`` would free."""
         return Deletion.model_validate_json(self._transport.get(f"/runs/{self.id}/deletion"))
 
     def delete(self) -> Deletion:
-        """Delete its checkpoints, metrics, logs and files, for good; its record stays, archived."""
+        """Delete its checkpoints, metrics, logs and files, for good. Its record stays, archived."""
         return Deletion.model_validate_json(self._transport.delete(f"/runs/{self.id}"))
 
     def fork(
@@ -190,16 +190,16 @@ class Run:
         *,
         idempotency_key: str | None = None,
     ) -> Run:
-        """A new run that goes on from a checkpoint of this one, with something changed.
+        """Start a new run from a checkpoint of this one, with changes.
 
         ::
 
             run.fork(step=15_000, changes={"train.optimizer.lr": 1.5e-4})
 
         Args:
-            step: the checkpoint's; the newest checkpoint when none is given.
+            step: step of the checkpoint. Default: the newest.
             changes: values by dotted path. A new warmup begins at the checkpoint.
-            idempotency_key: names this request, so that it may be sent twice.
+            idempotency_key: identifies this request, so that repeating it is safe.
 
         Raises:
             NotFound: there is no checkpoint at that step; the nearest is named.
@@ -226,10 +226,10 @@ class Run:
         job_type: str | None = None,
         tags: Sequence[str] = (),
     ) -> Self:
-        """Have the server mirror it in Weights & Biases, from its first event on.
+        """Mirror it to Weights & Biases, from its first event. The server does it.
 
-        How far that is: ``run.refresh().detail.wandb``. The arguments are those of a spec's
-        ``tracking.wandb``; a repeat begins anew with the new ones.
+        Progress: ``run.refresh().detail.wandb``. The arguments are those of a spec's
+        ``tracking.wandb``. Repeating it starts over with new arguments.
 
         Raises:
             UserError: the server lacks the package wandb, or a key for ``online``.
@@ -251,12 +251,12 @@ class Run:
         timeout_s: float | None = None,
         progress: Callable[[RunView], None] | None = None,
     ) -> Self:
-        """Until it has ended. Interrupting only stops the waiting, never the run.
+        """Wait until it has ended. Interrupting only stops the waiting, never the run.
 
         Args:
-            timeout_s: give up after so long.
-            progress: called with the newest view at every look. When none is given, a notebook
-                shows a live table, a terminal a bar on stderr.
+            timeout_s: give up after this time.
+            progress: called with each new view. Without it, a notebook shows a live table, a
+                terminal a bar on stderr.
 
         Raises:
             TimeoutError: it had not ended in time.
@@ -266,7 +266,7 @@ class Run:
         until_ended(self, waiting, shown, lambda: self.view)
         return self
 
-    # --- what it has said ------------------------------------------------------------------
+    # --- data --------------------------------------------------------------------------------
 
     def metrics(self) -> list[MetricInfo]:
         return self._list("/metrics", MetricInfo)
@@ -280,20 +280,22 @@ class Run:
         smoothing: float | None = None,
         superseded: bool = False,
     ) -> list[Series]:
-        """Curves, reduced on the server unless ``exact``; all metrics when none is named."""
-        wanted = list(names) or [metric.name for metric in self.metrics()]
+        """Return curves, downsampled by the server unless ``exact``; all metrics when none is
+        named.
+        """
+        selected = list(names) or [metric.name for metric in self.metrics()]
         params = {
-            "name": wanted,
+            "name": selected,
             "x": x,
             "points": points,
             "exact": exact,
             "smoothing": smoothing,
             "superseded": superseded,
         }
-        return self._list("/series", Series, params) if wanted else []
+        return self._list("/series", Series, params) if selected else []
 
     def history(self, *names: str) -> pd.DataFrame:
-        """Every point of the named metrics (all when none is named), a row a step.
+        """Return every point of the named metrics (default: all), one row per step.
 
         Exact, and the same on every call once the run has ended.
 
@@ -309,9 +311,9 @@ class Run:
         x: Literal["step", "tokens", "time"] = "step",
         smoothing: float | None = None,
     ) -> Any:
-        """Plotly: the named metrics, by default the losses.
+        """Plot the named metrics with Plotly; by default the losses.
 
-        Metrics that end alike (``train/loss``, ``val/loss``) share a panel.
+        Metrics with the same last part (``train/loss``, ``val/loss``) share a panel.
 
         Raises:
             NotFound: the run has no metric of that name, or none at all yet.
@@ -319,8 +321,8 @@ class Run:
         need_plotly("plot()")
         from lehr.analysis.figures import run_figure
 
-        wanted = names or self._losses()
-        return run_figure(self.name, self.series(*wanted, x=x, points=1000, smoothing=smoothing))
+        selected = names or self._losses()
+        return run_figure(self.name, self.series(*selected, x=x, points=1000, smoothing=smoothing))
 
     def _losses(self) -> list[str]:
         known = [metric.name for metric in self.metrics()]
@@ -329,7 +331,9 @@ class Run:
         return [name for name in known if name in {"train/loss", "val/loss"}] or known[:1]
 
     def export(self, form: Literal["jsonl", "parquet"] = "jsonl") -> bytes:
-        """Every point of every metric, as a file's bytes: a row a step, a column a metric."""
+        """Return every point of every metric as the bytes of a file: one row per step, one
+        column per metric.
+        """
         return self._transport.get(f"/runs/{self.id}/export", {"format": form})
 
     def log_streams(self) -> list[LogStream]:
@@ -344,14 +348,15 @@ class Run:
         follow: bool = False,
         offset: int | None = None,
     ) -> Iterator[str]:
-        """Lines of a log, by default rank 0's of the newest attempt.
+        """Return lines of a log, by default rank 0 of the newest attempt.
 
         Args:
-            name: which; ``log_streams()`` lists them.
-            attempt: of which attempt; the newest when None.
-            tail: begin so many lines before the end.
-            follow: go on as lines come, through later attempts, until the run has ended.
-            offset: begin at this byte instead, as ``search_logs`` tells it.
+            name: name of the log; ``log_streams()`` lists them.
+            attempt: number of the attempt.
+            Default: the newest.
+            tail: return only the last lines, this many.
+            follow: continue with new lines, through later attempts, until the run has ended.
+            offset: begin at this byte instead, as returned by ``search_logs``.
         """
         if attempt is None:
             attempt = self._newest_attempt(name, wait=follow)
@@ -367,13 +372,14 @@ class Run:
     def search_logs(
         self, text: str, name: str = "rank-0.log", *, attempt: int | None = None, offset: int = 0
     ) -> Iterator[LogHit]:
-        """Lines of a log that contain ``text``, whatever its case; by default of rank 0.
+        """Return lines of a log that contain ``text``, ignoring case; by default of rank 0.
 
         Args:
-            text: what a line must contain.
-            name: which log; ``log_streams()`` lists them.
-            attempt: of which attempt; the newest that wrote this log when None.
-            offset: search from this byte on.
+            text: text that a line must contain.
+            name: name of the log; ``log_streams()`` lists them.
+            attempt: number of the attempt.
+            Default: the newest that wrote this log.
+            offset: search from this byte.
         """
         at: int | None = offset
         while at is not None:
@@ -408,13 +414,13 @@ class Run:
             if not wait or self.ended:
                 known = sorted({log.name for log in self.log_streams()})
                 if not known and self.view.attempt == 0:
-                    return None  # It never started: there is nothing to read, and no mistake.
+                    return None  # It never started: there is nothing to read, which is no error.
                 hint = f"It has: {', '.join(known)}" if known else "It has written none yet."
                 raise NotFound(f"run {self.name} has no log {name!r}.", hint=hint)
             self._transport.sleep(_FOLLOW_PAUSE_S)
 
     def _later_attempt(self, name: str, attempt: int) -> int | None:
-        """The next attempt that wrote this log; None once the run has ended without one."""
+        """Return the next attempt that wrote this log; None once the run has ended without one."""
         while True:
             later = [
                 log.attempt
@@ -438,14 +444,16 @@ class Run:
     def samples(self) -> list[SampleView]:
         return self._list("/samples", SampleView)
 
-    # --- what it has saved -----------------------------------------------------------------
+    # --- checkpoints -------------------------------------------------------------------------
 
     def checkpoints(self) -> list[CheckpointView]:
-        """By step; those that are gone stay listed, with ``removed_at``."""
+        """Return its checkpoints by step; deleted ones stay listed, with ``removed_at``."""
         return self._list("/checkpoints", CheckpointView)
 
     def verify_checkpoint(self, step: int, *, attempt: int | None = None) -> CheckpointVerdict:
-        """Have the server read a checkpoint to its end, wherever it lies, and compare digests."""
+        """Have the server read a checkpoint completely, in every location, and check its
+        digests.
+        """
         return checkpoints.verify(self._transport, self.id, step, attempt)
 
     def download_checkpoint(
@@ -456,17 +464,18 @@ class Run:
         attempt: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Fetch a checkpoint into a folder that does not exist yet; every digest is compared.
+        """Download a checkpoint into a new folder and check every digest.
 
         Args:
-            step: the checkpoint's.
-            folder: where its files go.
-            attempt: of which attempt; the newest that saved at this step.
-            progress: called with the bytes so far, and in all.
+            step: step of the checkpoint.
+            folder: folder for its files.
+            attempt: number of the attempt.
+            Default: the newest that saved at this step.
+            progress: called with the bytes so far, and the total.
 
         Raises:
             NotFound: there is no checkpoint at that step; the nearest is named.
-            Conflict: the folder exists, or no place of the checkpoint can be read.
+            Conflict: the folder exists, or no location of the checkpoint can be read.
         """
         target = Path(folder)
         checkpoints.download(
@@ -475,11 +484,11 @@ class Run:
         return target
 
     def checkpoint_deletion(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
-        """What ``delete_checkpoint`` would free."""
+        """Return what ``delete_checkpoint`` would free."""
         return checkpoints.deletion(self._transport, self.id, step, attempt)
 
     def delete_checkpoint(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
-        """Delete one checkpoint with its copy, once nothing would begin from it any more."""
+        """Delete one checkpoint and its copy, unless a run still needs it."""
         return checkpoints.delete(self._transport, self.id, step, attempt)
 
     def _list(self, path: str, kind: type[V], params: dict[str, Any] | None = None) -> list[V]:

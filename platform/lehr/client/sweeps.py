@@ -1,4 +1,4 @@
-"""``Sweep``: one sweep of a server, its trials and its verdict."""
+"""``Sweep``: one sweep of a server, with its trials and their ranking."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Sweep:
-    """A sweep as it was when last read; ``refresh()`` reads it again."""
+    """A sweep as last read; ``refresh()`` reads it again."""
 
     def __init__(self, transport: Transport, view: SweepView) -> None:
         self._transport = transport
@@ -46,12 +46,12 @@ class Sweep:
 
     @property
     def url(self) -> str:
-        """Its page on the dashboard."""
+        """Return the URL of its page on the dashboard."""
         return f"{self._transport.server}/sweeps/{self.id}"
 
     @property
     def detail(self) -> SweepDetail:
-        """The view with its trials, spec and notes."""
+        """Return the view with its trials, spec and notes."""
         if not isinstance(self.view, SweepDetail):
             self.refresh()
         assert isinstance(self.view, SweepDetail)
@@ -59,34 +59,34 @@ class Sweep:
 
     @property
     def trials(self) -> list[TrialView]:
-        """In the sweep's order."""
+        """Return the trials in the sweep's order."""
         return self.detail.trials
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the result: the best is at the edge of the grid, ..."""
+        """Return notes on the result: the best is at the edge of the grid, ..."""
         return self.detail.notes
 
     def results(self) -> list[TrialView]:
-        """Its trials, best first; those without a rank come last, in the sweep's order."""
+        """Return the trials, best first; those without a rank come last, in the sweep's order."""
         return sorted(
             self.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
         )
 
     def runs(self) -> list[Run]:
-        """One a trial, in the sweep's order."""
+        """Return the runs, one per trial, in the sweep's order."""
         return [Run(self._transport, trial.run) for trial in self.trials]
 
     def best(self) -> Run:
-        """The run that leads, by the sweep's metric at equal step.
+        """Return the best run, by the sweep's metric at equal step.
 
         Raises:
-            Conflict: its trials were evaluated on different held-out sets, so none leads.
+            Conflict: its trials were evaluated on different held-out sets, so they have no ranking.
             NotFound: no run has a finite value yet.
         """
         if self.detail.held_out == "different":
             raise Conflict(
-                f"no run of sweep {self.name} is best. {self.detail.held_out_note}",
+                f"sweep {self.name} has no best run. {self.detail.held_out_note}",
                 hint="Every trial's value and held-out set: frame()",
             )
         for trial in self.trials:
@@ -106,22 +106,22 @@ class Sweep:
         return self._act("cancel")
 
     def retry(self, *, idempotency_key: str | None = None) -> Self:
-        """Run exactly its failed trials again, and those that never ran as it was stopped."""
+        """Queue its failed trials again, and those that never ran because it was stopped."""
         return self._act("retry", key=idempotency_key or uuid.uuid4().hex)
 
     def archive(self) -> Self:
-        """Put it and its runs out of sight, once all have ended; nothing is lost."""
+        """Hide it and its runs from lists, once all have ended. Nothing is deleted."""
         return self._act("archive")
 
     def unarchive(self) -> Self:
         return self._act("unarchive")
 
     def deletion(self) -> SweepDeletion:
-        """What ``delete`` would free."""
+        """Return what ``delete`` would free."""
         return SweepDeletion.model_validate_json(self._transport.get(f"/sweeps/{self.id}/deletion"))
 
     def delete(self) -> SweepDeletion:
-        """Delete its runs' checkpoints, metrics, logs and files, for good; the record stays."""
+        """Delete its runs' checkpoints, metrics, logs and files, for good. The record stays."""
         answer = self._transport.delete(f"/sweeps/{self.id}", within_s=LONG_S)
         return SweepDeletion.model_validate_json(answer)
 
@@ -133,13 +133,13 @@ class Sweep:
         trials: int | None = None,
         idempotency_key: str | None = None,
     ) -> Self:
-        """Add trials, also once it has finished.
+        """Add trials, also after it has finished.
 
         Args:
-            parameters: of a grid, further values by dotted path.
-            points: of a list, further points, each with its values by dotted path.
-            trials: of a search, how many more points to try.
-            idempotency_key: names this request, so that it may be sent twice.
+            parameters: for a grid, more values by dotted path.
+            points: for a list, more points, each with its values by dotted path.
+            trials: for a search, the number of points to add.
+            idempotency_key: identifies this request, so that repeating it is safe.
         """
         more = {"parameters": parameters, "points": points, "trials": trials}
         body = {name: v for name, v in more.items() if v is not None}
@@ -153,7 +153,7 @@ class Sweep:
         entity: str | None = None,
         tags: Sequence[str] = (),
     ) -> Self:
-        """Have the server mirror its runs in Weights & Biases, as one group.
+        """Mirror its runs to Weights & Biases, as one group. The server does it.
 
         Raises:
             UserError: the server lacks the package wandb, or a key for ``online``.
@@ -176,12 +176,12 @@ class Sweep:
         timeout_s: float | None = None,
         progress: Callable[[SweepDetail], None] | None = None,
     ) -> Self:
-        """Until all its runs have ended. Interrupting only stops the waiting, never the runs.
+        """Wait until all its runs have ended. Interrupting only stops the waiting, never the runs.
 
         Args:
-            timeout_s: give up after so long.
-            progress: called with the newest view at every look. When none is given, a notebook
-                shows a live table, a terminal a bar on stderr.
+            timeout_s: give up after this time.
+            progress: called with each new view. Without it, a notebook shows a live table, a
+                terminal a bar on stderr.
 
         Raises:
             TimeoutError: it had not finished in time.
@@ -192,13 +192,12 @@ class Sweep:
         return self
 
     def frame(self) -> pd.DataFrame:
-        """pandas: a row a trial."""
+        """Return a pandas frame: one row per trial."""
         import_pandas("frame()")
         return trials_frame(self.trials, self.view.metric)
 
     def plot(self, parameter: str | None = None) -> Any:
-        """Plotly: the metric against a swept parameter (a learning rate, if there is one), with
-        the fit and what it says.
+        """Plot the metric against a swept parameter (the learning rate by default), with its fit.
 
         Raises:
             NotFound: the sweep does not vary ``parameter``.

@@ -1,4 +1,4 @@
-"""HTTP to a Lehr server: the token, retries of what is safe, problems as exceptions."""
+"""HTTP to a Lehr server: the token, retries of safe requests, problem answers as exceptions."""
 
 from __future__ import annotations
 
@@ -53,19 +53,21 @@ _LONGEST_PAUSE_S = 5.0
 TIMEOUT_S = 60.0
 """A server that restarts must not end a wait of hours."""
 SLOW_S = 3.0
-"""Without an answer for so long, whoever waits is told."""
+"""Seconds without an answer after which the caller is notified."""
 SILENCE_LIMIT_S = 45.0
-"""A stream sends a heartbeat every 15 s. After three that are missing, the connection is dead."""
+"""A stream sends a heartbeat every 15 s. After three missing ones, the connection counts as
+broken.
+"""
 
 Params = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class StreamEvent:
-    """Something changed: ``run``, ``sweep``, ``metrics``, ``log`` or ``cluster``.
+    """A change of ``run``, ``sweep``, ``metrics``, ``log`` or ``cluster``.
 
-    ``hello`` comes first on each connection, also after a reconnect: what happened in between
-    has to be read again. ``heartbeat`` comes when nothing else does.
+    ``hello`` comes first on each connection, also after a reconnect: read again what may have
+    changed in between. ``heartbeat`` comes when nothing else does.
     """
 
     kind: str
@@ -96,9 +98,10 @@ class Transport:
         prove_first: str | None = None,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
-        """``on_silence`` is told, in words and from another thread, when an answer is late.
+        """Create the connection pool.
 
-        ``prove_first``: the token in words, if it is sent only to a server that proves to know it.
+        ``on_silence`` is called with a text, from another thread, when an answer is late.
+        ``prove_first`` describes the token if it is sent only to a server that proves to know it.
         """
         address = urlsplit(server)
         if address.scheme not in {"http", "https"} or not address.hostname:
@@ -116,7 +119,7 @@ class Transport:
             self._proven = ProvenToken(self.server, token, prove_first)
         elif token:
             headers["Authorization"] = f"Bearer {token}"
-        # A proxy for the web must not swallow what stays on this machine.
+        # Web proxies must not receive requests to this machine.
         beyond = address.hostname not in {"127.0.0.1", "localhost", "::1"}
         authorities = os.environ.get("SSL_CERT_FILE")
         self._http = self._open(
@@ -125,7 +128,7 @@ class Transport:
             auth=self._proven,
             timeout=timeout_s,
             trust_env=beyond,
-            # Who is trusted is the environment's to say on this machine, too.
+            # On this machine, too, the environment decides which certificates are trusted.
             **({"verify": _trusting(authorities)} if authorities and not beyond else {}),
         )
 
@@ -160,7 +163,7 @@ class Transport:
         params: Params | None = None,
         within_s: float | None = None,
     ) -> bytes:
-        """``within_s``: for an answer that takes longer than others."""
+        """Send a POST; ``within_s`` is the time limit of slow answers."""
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         answer = self._send(
             "POST",
@@ -174,7 +177,7 @@ class Transport:
         return answer.content
 
     def pieces(self, path: str, params: Params | None = None, *, first: int = 0) -> Iterator[bytes]:
-        """A large answer as it comes, from byte ``first`` on."""
+        """Yield a large answer in pieces, from byte ``first``."""
         import httpx
 
         headers = {"Range": f"bytes={first}-"} if first else {}
@@ -189,7 +192,7 @@ class Transport:
             raise self._unavailable(error) from error
 
     def events(self, params: Params | None = None) -> Iterator[StreamEvent]:
-        """What the server tells as it happens; connects again when the connection breaks.
+        """Yield events of the server; reconnect when the connection breaks.
 
         Raises:
             ServerUnavailable: the server cannot be reached, at first or for a minute after a break.
@@ -212,7 +215,8 @@ class Transport:
                         yield event
             except httpx.TransportError as error:
                 self._distrust()
-                # The server restarts, or a proxy cut us off: the next connection tells which.
+                # The server restarts, or a proxy closed the connection; the next connection shows
+                # which.
                 if heard_at is None or time.monotonic() - heard_at > TIMEOUT_S:
                     raise self._unavailable(error) from error
             self.sleep(0.5)
@@ -228,13 +232,13 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         within_s: float | None = None,
     ) -> httpx.Response:
-        """One request. ``again``: it may be sent twice, so a broken connection is tried anew."""
+        """Send one request. ``again``: it is safe to repeat, so a broken connection is retried."""
         import httpx
 
         for attempt in range(1, _TRIES + 1):
             last = attempt == _TRIES
             try:
-                # What is known to take long is no silence.
+                # Requests that are known to be slow are not reported.
                 with nullcontext() if within_s else self._watched():
                     answer = self._http.request(
                         method,
@@ -246,7 +250,7 @@ class Transport:
                     )
             except (httpx.ConnectError, httpx.ReadTimeout) as error:
                 self._distrust()
-                # What took so long once will hardly be quick the next time.
+                # A request that was slow once will be slow again.
                 raise self._unavailable(error) from error
             except httpx.TransportError as error:
                 self._distrust()
@@ -260,10 +264,10 @@ class Transport:
             if answer.is_success:
                 return answer
             raise problem_error(answer.status_code, answer.content)
-        raise AssertionError("unreachable: the last try returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _distrust(self) -> None:
-        """Another program may have the port by now."""
+        """Require a new proof: another program may have taken the port."""
         if self._proven is not None:
             self._proven.forget()
 
@@ -274,7 +278,7 @@ class Transport:
             return
         where = urlsplit(self.server).netloc
         message = (
-            f"Lehr's server at {where} has not answered for {SLOW_S:.0f} s; it gets "
+            f"Lehr's server at {where} has not answered for {SLOW_S:.0f} s; the limit is "
             f"{self._http.timeout.read or 0:.0f} s."
         )
         timer = threading.Timer(SLOW_S, self.on_silence, [message])
@@ -298,7 +302,7 @@ class Transport:
 
 
 def problem_error(status: int, body: bytes) -> LehrError:
-    """The exception that a problem+json answer stands for."""
+    """Return the exception for a problem+json answer."""
     try:
         data = json.loads(body)
     except ValueError:
@@ -329,7 +333,7 @@ def _problem(item: Mapping[str, Any]) -> SpecProblem:
 
 
 def _parse_events(lines: Iterator[str]) -> Iterator[StreamEvent]:
-    """The wire format of server-sent events; a comment is a heartbeat."""
+    """Parse server-sent events; a comment is a heartbeat."""
     kind, data = "message", ""
     for line in lines:
         if line.startswith(":"):
@@ -344,7 +348,7 @@ def _parse_events(lines: Iterator[str]) -> Iterator[StreamEvent]:
 
 
 def _present(params: Params | None) -> dict[str, Any] | None:
-    """Without what is None, and with booleans as the server reads them."""
+    """Drop parameters that are None, and write booleans as the server reads them."""
     if params is None:
         return None
     given = {name: value for name, value in params.items() if value is not None}
@@ -353,10 +357,10 @@ def _present(params: Params | None) -> dict[str, Any] | None:
 
 def _pause(retry_after: str | None, attempt: int) -> float:
     try:
-        wanted = float(retry_after) if retry_after else 0.2 * 2**attempt
+        pause = float(retry_after) if retry_after else 0.2 * 2**attempt
     except ValueError:
-        wanted = 1.0
-    return min(max(wanted, 0.0), _LONGEST_PAUSE_S)
+        pause = 1.0
+    return min(max(pause, 0.0), _LONGEST_PAUSE_S)
 
 
 def _why(error: httpx.TransportError) -> str:

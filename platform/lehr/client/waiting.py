@@ -1,4 +1,4 @@
-"""Waiting for something to end: pauses, patience with a restarting server, a deadline."""
+"""Waiting for a run, sweep or rollout: pauses, restarts of the server, a deadline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def until_ended(
     shown: AbstractContextManager[Callable[[V], None]],
     view: Callable[[], V],
 ) -> None:
-    """Look at it again and again, and show each look.
+    """Read it repeatedly until it has ended, and show each view.
 
     Raises:
         TimeoutError: it had not ended in time.
@@ -58,7 +58,7 @@ class Wait:
 
     @contextmanager
     def patience(self) -> Iterator[None]:
-        """Swallow a server that does not answer, for a while, if it has answered before."""
+        """Tolerate a server that does not answer for a while, if it has answered before."""
         try:
             yield
         except ServerUnavailable:
@@ -68,7 +68,7 @@ class Wait:
             self._answered_at = time.monotonic()
 
     def pause(self, state: str) -> None:
-        """Until the next look.
+        """Sleep until the next read.
 
         Raises:
             TimeoutError: the deadline has passed.

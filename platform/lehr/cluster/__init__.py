@@ -1,5 +1,4 @@
-"""The hands: dispatcher loop, Ray head, bridge, agent, shim, shipper, torchrun command, capacity.
+"""The server's side of the cluster: dispatcher, controllers, Ray head, bridge, membership.
 
-``shim``, ``shipper``, ``procfs``, ``torchrun`` and ``gpulock`` use the standard library alone: they
-run once an attempt, and must start in milliseconds. Only ``bridge`` imports Ray.
+Only ``bridge`` imports Ray. ``lehr.node`` has what runs on the nodes.
 """

@@ -1,4 +1,4 @@
-"""The server's side of an attempt: heartbeats, exits, tokens. Called from request threads."""
+"""The server's answers to attempts: heartbeats, exits, tokens. Called from request threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0
 STOPPING_HEARTBEAT_S = 1.0
-"""While it is asked to end: each step of the stop_level should arrive soon."""
+"""Heartbeat interval while an attempt is stopping, so that each stop level arrives soon."""
 
 
 class AttemptProtocol:
@@ -36,7 +36,7 @@ class AttemptProtocol:
         self._heartbeats = heartbeats
         self._wake = wake
         self._exits = threading.Lock()
-        """Two parts of a gang must not each record themselves over the other."""
+        """Serializes exits: two parts of a gang must not overwrite each other's record."""
 
     def authenticate(self, attempt_id: str, token: str) -> bool:
         try:
@@ -72,9 +72,9 @@ class AttemptProtocol:
         return answer
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Record the exit; close the attempt and settle its run once all its bytes are here.
+        """Record an exit; close the attempt and finalize its run once all its streams have arrived.
 
-        Called again with the same, it answers the same.
+        Repeating the same call gives the same answer.
 
         Raises:
             UserError: the attempt has no such part.
@@ -92,34 +92,36 @@ class AttemptProtocol:
                 if attempt.exited_at is None:
                     store.attempts.update(attempt_id, exit=payload["exit"], exited_at=store.clock())
         if complete_as_a_whole:
-            self._settle(attempt_id)
+            self._finalize(attempt_id)
             store.attempts.close(attempt_id)
         self._wake()
         killpoints.reached("server: before an exit is answered")
         return {"closed": complete, "offsets": held}
 
     @staticmethod
-    def _sound(attempt_id: str, said: object) -> dict[str, Any]:
-        note = sound_exit(said)
+    def _sound(attempt_id: str, report: object) -> dict[str, Any]:
+        note = sound_exit(report)
         if "dropped" in note:
             log.warning(
                 "attempt %s: parts of its exit are dropped: %s", attempt_id, note["dropped"]
             )
         return note
 
-    def _settle(self, attempt_id: str) -> None:
-        """What fails here is left to the dispatcher: the shim has said all and may end."""
+    def _finalize(self, attempt_id: str) -> None:
+        """Finalize the run. On failure the dispatcher tries again, so that the shim can end."""
         try:
             self._store.event_applier.apply(attempt_id)
-            killpoints.reached("server: before an exit is settled")
+            killpoints.reached("server: before an exit is finalized")
             finalize(self._store, attempt_id)
         except (StoreUnavailable, OSError, MemoryError):
-            raise  # Asked again, it may go well.
+            raise  # The dispatcher will retry.
         except Exception:
-            log.exception("attempt %s: its end could not be settled", attempt_id)
+            log.exception("attempt %s: its run could not be finalized", attempt_id)
 
     def _note_part(self, attempt: Attempt, payload: dict[str, Any], *, complete: bool) -> bool:
-        """One node's part of a gang ended: whether all parts have, and all their bytes are here."""
+        """Record the exit of one node's part. Return whether all parts and all streams are
+        complete.
+        """
         note = dict(attempt.exit or {})
         number = int(payload.get("node_rank") or 0)
         if number >= len(attempt.placement):
@@ -131,7 +133,7 @@ class AttemptProtocol:
         part = {**payload["exit"], "delivered": complete}
         if known.get(rank) != part:
             parts = {**known, rank: part}
-            if note.get("stand_in"):  # It was given up; that is how it ended.
+            if note.get("stand_in"):  # It was given up before; that decision stands.
                 note["parts"] = parts
             else:
                 note = merge_exit_reports(parts)
@@ -145,9 +147,9 @@ class AttemptProtocol:
 
 
 def orders(run: RunRow, *, fenced: bool, keep: Collection[str] = ()) -> Orders:
-    """What an attempt of this run should be doing. ``keep``: checkpoints that forks wait for."""
-    wanted = _orders(run, fenced=fenced)
-    return wanted.model_copy(update={"keep": tuple(sorted(keep))}) if keep else wanted
+    """Return the orders for an attempt of this run. ``keep``: checkpoints that forks wait for."""
+    orders_now = _orders(run, fenced=fenced)
+    return orders_now.model_copy(update={"keep": tuple(sorted(keep))}) if keep else orders_now
 
 
 def _orders(run: RunRow, *, fenced: bool) -> Orders:

@@ -1,19 +1,23 @@
-"""The bridge: the process that speaks Ray, so that the server need not.
+"""The bridge: the process that talks to Ray on behalf of the server.
 
 ``python -P -m lehr.cluster.bridge ADDRESS SESSION URL NODE`` is a child of the server. It reads
-requests from stdin and writes answers and news to stdout, a JSON object a line. It opens no
-database, decides nothing and remembers nothing: Ray ends a driver that loses its cluster for a
-minute (exit 1, no exception), and then another bridge is started.
+requests from stdin and writes answers and news to stdout, one JSON object per line. It opens no
+database, decides nothing and keeps no state. Ray ends a driver that loses its cluster for a minute
+(exit 1, no exception); then another bridge is started.
 
-Requests: ``{"id", "op": "start", "node", "launch"}`` and
-``{"id", "op": "stop", "node", "attempt_id", "stop_level", "reason"}``; each is answered by
-``{"id", "ok", "result" | "error"}``. The end of stdin ends the bridge.
+Requests: ``{"id", "op": "start", "node", "launch"}`` and ``{"id", "op": "stop", "node",
+"attempt_id", "stop_level", "reason"}``. Each is answered by ``{"id", "ok", "result"
 
-News: ``{"news": "members", "nodes": [...]}`` whenever the cluster's members change, and
-``{"news": "node", "name", "hello" | "attempts" | "error"}`` from each node's agent, at least once
-every few seconds; beside the attempts, ``gpus_now`` says what its GPUs do. A node's answers and
-news come in the order in which its agent acted: a list that is read after a start's answer has
-that attempt in it.
+"error"}``. The end of stdin ends the bridge.
+
+News: ``{"news": "members", "nodes": [...]}`` when the members of the cluster change, and ``{"news":
+"node", "name", "hello"
+
+"attempts"
+
+"error"}`` from each node's agent, at least once every few seconds. Lists of attempts come with
+``gpus_now``, the measurements of the node's GPUs. The messages of a node keep the order of its
+agent's actions: a list that arrives after the answer to a start contains that attempt.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ AGENT_START_S = 120.0
 
 
 class Output:
-    """Lines to the server, from several threads."""
+    """Writes lines to the server from several threads."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -56,7 +60,7 @@ class Output:
 
 
 class NodeThread(threading.Thread):
-    """Speaks to one node's agent, one call after the other; replaces the agent when it is dead."""
+    """Talks to one node's agent, one call at a time, and replaces the agent when it is dead."""
 
     def __init__(self, member: RayNode, session: str, server_url: str, output: Output) -> None:
         super().__init__(name=f"node-{member.name}", daemon=True)
@@ -79,18 +83,18 @@ class NodeThread(threading.Thread):
                 if request is None:
                     return
                 self.answer(request)
-            # However many requests come: what is there must be seen, too.
+            # Read the agent's list regularly, even under many requests.
             if time.monotonic() >= look_at:
-                self.look()
+                self.report_list()
                 look_at = time.monotonic() + (LIST_EVERY_S if self.agent else 0.2)
 
-    def look(self) -> None:
-        """Say what the agent lists; find or make an agent when there is none."""
+    def report_list(self) -> None:
+        """Report the agent's list; find or create an agent when there is none."""
         try:
             if self.agent is None:
                 self.connect()
             else:
-                # An agent that an earlier release left running lists its attempts alone.
+                # An agent of an earlier release lists only attempts.
                 found = (
                     self.call("report") if self.protocol >= 2 else {"attempts": self.call("list")}
                 )
@@ -121,10 +125,10 @@ class NodeThread(threading.Thread):
         return ray.get(getattr(self.agent, verb).remote(*args), timeout=timeout_s)
 
     def connect(self) -> None:
-        """The node's agent, by its name; made if there is none.
+        """Return the node's agent, found by name, or create it.
 
-        The name has Ray's id of the node in it: a node that comes back is a new one to Ray, and
-        the old one's actor is gone for good while its name stays taken.
+        The name contains Ray's id of the node. A node that comes back is a new one to Ray, and the
+        name of the old node's dead actor stays taken.
         """
         name = f"agent-{self.member.ray_id[:16]}"
         try:
@@ -136,7 +140,7 @@ class NodeThread(threading.Thread):
                 lifetime="detached",
                 num_cpus=0,
                 num_gpus=self.member.gpus,
-                # Killed, it comes back by itself; its node gone, it need not.
+                # A killed actor restarts by itself; one on a lost node does not.
                 max_restarts=-1,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(self.member.ray_id, soft=False),
             )
@@ -152,7 +156,7 @@ class NodeThread(threading.Thread):
         self.output.say(news="node", name=self.member.name, hello=hello)
 
     def lose_agent(self, error: Exception) -> None:
-        """Begin again with a new hello; an actor that is dead for good leaves its name."""
+        """Start over with a new hello; an actor that is dead for good gives up its name."""
         agent, self.agent = self.agent, None
         if isinstance(error, ray.exceptions.ActorDiedError) and agent is not None:
             try:
@@ -166,9 +170,9 @@ class NodeThread(threading.Thread):
 
 class Bridge:
     def __init__(self, session: str, server_url: str, own_node: str, output: Output) -> None:
-        """``own_node``: the server's own node, empty if it has none.
+        """Connect to the cluster. ``own_node``: the server's own node, empty if it has none.
 
-        It gets an agent even without GPUs: that one knows how earlier attempts ended there.
+        The own node gets an agent even without GPUs, to report how earlier attempts ended there.
         """
         self.session = session
         self.server_url = server_url
@@ -178,7 +182,7 @@ class Bridge:
         self.known: list[RayNode] = []
 
     def watch(self) -> None:
-        """Follow the cluster's members for as long as the process lives."""
+        """Follow the members of the cluster until the process ends."""
         while True:
             members = current_nodes(ray.nodes())
             if members != self.known:
@@ -219,7 +223,8 @@ def _brief(error: Exception) -> str:
 
 def main() -> None:
     address, session, server_url, own_node = sys.argv[1:5]
-    # Ray and whatever it loads may print: the server's lines have a descriptor of their own.
+    # Ray and its dependencies may print to stdout, so messages to the server use another
+    # descriptor.
     own = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     output = Output(own)
@@ -243,7 +248,7 @@ def main() -> None:
     threading.Thread(target=watch, name="members", daemon=True).start()
     for line in sys.stdin:
         bridge.dispatch(json.loads(line))
-    # The server is gone. Agents are detached: they stay, and so does what they watch.
+    # The server is gone. Agents are detached: they and their attempts continue.
     os._exit(0)
 
 

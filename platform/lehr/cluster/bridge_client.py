@@ -1,4 +1,4 @@
-"""The server's side of the bridge: keeps one running, hands it requests, hears its news."""
+"""The server's side of the bridge: keeps one running, sends requests, receives news."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from lehr.node import exit_report
 log = logging.getLogger(__name__)
 
 RESTART_S = (0.2, 10.0)
-"""Pause before another bridge: doubled with each that ended soon."""
+"""Pause before the next bridge: doubled after each one that ended soon."""
 SETTLED_S = 30.0
-"""A bridge that lived so long was well."""
+"""A bridge that lived this long counts as healthy."""
 
 
 class BridgeDown(LehrError):
-    """The bridge ended before it could answer; whether the agent acted is not known."""
+    """The bridge ended before it answered. Whether the agent acted is unknown."""
 
 
 class AgentRefused(LehrError):
-    """The agent answered that it could not do what was asked."""
+    """The agent answered with an error."""
 
 
 class BridgeClient:
@@ -84,7 +84,7 @@ class BridgeClient:
         return self._thread.ident is not None
 
     def stop(self) -> None:
-        """End the bridge. The head, the agents and all trainings stay."""
+        """Stop the bridge. The head, the agents and all trainings continue."""
         self._stopping.set()
         with self._guard:
             process = self._process
@@ -103,7 +103,7 @@ class BridgeClient:
             return self._process.pid if self._process else None
 
     def request(self, op: str, node: str, **fields: Any) -> Future[Any]:
-        """Ask a node's agent to act; the future has its answer, or an error."""
+        """Send a request to a node's agent; the future has its answer, or an error."""
         future: Future[Any] = Future()
         with self._guard:
             number = next(self._ids)
@@ -147,7 +147,7 @@ class BridgeClient:
             self._stopping.wait(pause)
 
     def _one_life(self) -> str:
-        """Start a bridge and hear it until it ends; why it ended."""
+        """Start a bridge and read its output until it ends. Return why it ended."""
         environment = dict(os.environ)
         address = self._ray_address
         head: ray_head.Head | None = None
@@ -156,7 +156,7 @@ class BridgeClient:
             address = head.address
             environment = {k: v for k, v in environment.items() if not k.startswith("RAY_")}
             environment |= ray_head.driver_environment(self._home)
-        # Ray hands a driver's working folder to its workers as a place to import from.
+        # Ray adds a driver's working folder to the import path of its workers.
         empty = self._home / "ray" / "empty"
         empty.mkdir(parents=True, exist_ok=True)
         logs = homes.logs_dir(self._home)
@@ -174,7 +174,7 @@ class BridgeClient:
                 text=True,
                 cwd=empty,
                 env=environment,
-                start_new_session=True,  # Ctrl-C at the server's terminal is the server's alone.
+                start_new_session=True,  # Ctrl-C must only reach the server.
             )
         with self._guard:
             self._process = process
@@ -185,7 +185,7 @@ class BridgeClient:
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                self._hear(json.loads(line))
+                self._on_message(json.loads(line))
         finally:
             with self._guard:
                 self._process = None
@@ -198,7 +198,7 @@ class BridgeClient:
         return f"the connection to Ray was lost (bridge exit {code}); reconnecting{_why(logs)}"
 
     def _watch_head(self, head: ray_head.Head, bridge: subprocess.Popen[str]) -> None:
-        """End the bridge when its head has ended: Ray itself would hope for a minute."""
+        """Stop the bridge when its head has ended; Ray itself would wait for a minute."""
         while bridge.poll() is None and not self._stopping.is_set():
             if not head.running():
                 log.warning("the Ray head has ended")
@@ -206,25 +206,25 @@ class BridgeClient:
                 return
             self._stopping.wait(1.0)
 
-    def _hear(self, said: dict[str, Any]) -> None:
-        if "id" in said:
+    def _on_message(self, line_data: dict[str, Any]) -> None:
+        if "id" in line_data:
             with self._guard:
-                future = self._waiting.pop(said["id"], None)
+                future = self._waiting.pop(line_data["id"], None)
             if future is None:
                 return
-            if said["ok"]:
-                future.set_result(said["result"])
+            if line_data["ok"]:
+                future.set_result(line_data["result"])
             else:
-                future.set_exception(AgentRefused(said["error"]))
+                future.set_exception(AgentRefused(line_data["error"]))
             return
-        if said["news"] == "up":
+        if line_data["news"] == "up":
             self._on_state("up", None)
             return
-        self._on_news(said)
+        self._on_news(line_data)
 
 
 def _why(logs: Path) -> str:
-    """The last thing that the bridge had to say, if it had anything."""
+    """Return the bridge's last log line, if any."""
     lines = exit_report.last_bytes(str(logs / "bridge.log"), 2000).decode("utf-8", "replace")
     words = [line.strip() for line in lines.splitlines() if line.strip()]
     return f": {words[-1][:200]}" if words else ""

@@ -1,8 +1,8 @@
-"""The dispatcher: one loop that looks, decides purely, and acts, each act fenced.
+"""The dispatcher: one loop that observes, decides and acts. Every action is fenced.
 
-A tick observes the record and the cluster, asks ``lehr.control`` what follows, and carries that
-out. Nothing is decided from what a tick before remembered, so a restarted server just ticks. It
-wakes when something changes and looks again every second anyway.
+A tick reads the store and the cluster, calls the pure functions of ``lehr.control`` for decisions,
+and carries them out. No decision depends on memory of an earlier tick, so a restarted server just
+continues. The loop wakes up on every change, and once per second.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 GATHER_S = 0.02
-"""Between being woken and looking: what changes together is looked at together."""
-SETTLE_WAIT_S = 20.0
-"""For the streams of an attempt that has exited; then its run is settled from exit.json alone."""
+"""Wait this long after a wake-up, so that changes that come together are handled together."""
+FINALIZE_WAIT_S = 20.0
+"""Limit for the streams of an exited attempt. After it, exit.json alone decides."""
 DEFAULT_TIMEOUTS = rc.Timeouts()
 DEFAULT_THRESHOLDS = Thresholds()
 TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
-"""Tests train with something smaller than the real trainer."""
+"""Tests replace the trainer by something smaller."""
 
 
 class Dispatcher:
-    """Starts what waits, watches what runs, settles what ended.
+    """Starts queued runs, watches running ones, finalizes ended ones.
 
     Runs in a thread of the server's process. ``stop`` leaves every training running.
 
     Args:
-        store: the record.
+        store: the store.
         home: Lehr's home.
         ray_address: an existing cluster, or None for an embedded Ray head.
         gpus: GPUs of the embedded head; logical ones on a machine without any. None: see
@@ -69,7 +69,7 @@ class Dispatcher:
         server_url: where shippers reach this server.
         trainer: the module that trains, or a script ending in ``.py``.
         node: the embedded head's node name; by default the host's.
-        timeouts: how long what is waited for.
+        timeouts: time limits for the steps of an attempt's life.
         thresholds: when an attempt counts as silent.
     """
 
@@ -105,7 +105,7 @@ class Dispatcher:
             gpus=offered,
             node=name,
             server_url=server_url,
-            on_news=self._hear,
+            on_news=self._on_news,
             on_state=self._bridge_state,
         )
         self._launcher = Launcher(
@@ -131,27 +131,27 @@ class Dispatcher:
         self._stopping = threading.Event()
         self._guard = threading.Lock()
         self._attempts_with_new_events: set[str] = set()
-        """Attempts whose events have grown since the last tick."""
+        """Attempts with new events since the last tick."""
         self._self_reported_exits: set[str] = set()
-        """Attempts that reported their own end, of those that agents still list."""
+        """Attempts that reported their own exit and are still listed by agents."""
         self._order: tuple[str, ...] = ()
         self._unsubscribe = store.subscribe(self._changed)
         self._thread = threading.Thread(target=self._loop, name="dispatcher", daemon=True)
 
-    # ------------------------------------------------------------------ what the server calls
+    # --- called by the server ----------------------------------------------------------------
 
     def start(self) -> None:
-        """Returns at once: Ray comes up beside the server."""
+        """Start the loop. Returns at once; Ray starts in the background."""
         self._attempts_with_new_events.update(
             attempt.id for attempt in self.store.attempts.list_open()
         )
-        self._sweeps.look_at_all()
-        self._rollouts.look_at_all()
+        self._sweeps.enqueue_all()
+        self._rollouts.enqueue_all()
         self._thread.start()
         self._bridge.start()
 
     def stop(self) -> None:
-        """Stop deciding. Trainings, agents and the Ray head go on."""
+        """Stop the loop. Trainings, agents and the Ray head continue."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -161,15 +161,15 @@ class Dispatcher:
         self._unsubscribe()
 
     def wake(self) -> None:
-        """Something changed: look now."""
+        """Run the next tick now."""
         self._wake.set()
 
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """An attempt lives; the answer holds its orders."""
+        """Record a heartbeat. The answer contains the attempt's orders."""
         return self.handlers.on_heartbeat(attempt_id, payload)
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """An attempt's processes are gone; the answer says which bytes are still missing."""
+        """Record the exit of an attempt. The answer lists the bytes that are still missing."""
         answer = self.handlers.on_exit(attempt_id, payload)
         self._nodes.note_end()
         return answer
@@ -187,7 +187,7 @@ class Dispatcher:
         return self._order
 
     def exclude_node(self, name: str, reason: str) -> None:
-        """Nothing more is placed on the node; what runs there goes on.
+        """Place no new runs on the node. Its running runs continue.
 
         Raises:
             NotFound: the cluster has no such node.
@@ -197,7 +197,7 @@ class Dispatcher:
         self.wake()
 
     def readmit_node(self, name: str) -> None:
-        """The node gets work again; what it failed before no longer counts.
+        """Place runs on the node again, and clear its failure count.
 
         Raises:
             NotFound: the cluster has no such node.
@@ -217,10 +217,10 @@ class Dispatcher:
             )
 
     def can_ever_place(self, resources: Resources) -> str | None:
-        """Why no state of this cluster could hold it; None when one could, or nobody knows yet.
+        """Return why the cluster could never hold it; None if it could, or if that is unknown.
 
-        A GPU type that no node has is not refused: such a run waits and says why, since a node
-        of that type may join. More GPUs than there are would be a mistake in the spec.
+        A GPU type that no node has is not rejected: the run waits and shows why, since a node of
+        that type may join. More GPUs than the cluster has are an error in the spec.
         """
         nodes = [member.as_node() for member in self._cluster.members().values()]
         if not self._embedded and not nodes:
@@ -228,7 +228,7 @@ class Dispatcher:
         return can_ever_place(Need(resources.gpus, resources.nodes), nodes)
 
     def silences(self) -> dict[str, Liveness]:
-        """By run id, for runs that have a living attempt."""
+        """Return the liveness by run id, for runs that have a living attempt."""
         return {
             attempt.run_id: self.heartbeats.silence(attempt.id, self._thresholds)
             for attempt in self.store.attempts.list_open()
@@ -247,16 +247,16 @@ class Dispatcher:
         if change.kind == "run":
             self._mirror.changed(change.id)
             if threading.current_thread() is not self._thread:
-                self._wake.set()  # What a tick changes itself, it also goes on from.
+                self._wake.set()  # Changes by the tick itself need no other tick.
         elif change.kind == "metrics" and change.attempt is not None:
             with self._guard:
                 self._attempts_with_new_events.add(f"{change.id}-{change.attempt}")
 
-    def _hear(self, news: dict[str, Any]) -> None:
+    def _on_news(self, news: dict[str, Any]) -> None:
         before = self._cluster.members()
-        self._cluster.hear(news)
+        self._cluster.on_news(news)
         after = self._cluster.members()
-        if snapshot.shape(before) != snapshot.shape(after):
+        if snapshot.cluster_summary(before) != snapshot.cluster_summary(after):
             self.store.notify(Change("cluster", ""))
         self._wake.set()
 
@@ -274,18 +274,18 @@ class Dispatcher:
             try:
                 self.tick()
             except Exception:
-                # The next tick begins from the record again; a lasting fault shows in the log.
+                # The next tick starts from the store again; a lasting error shows in the log.
                 log.exception("a tick failed")
                 self._stopping.wait(TICK_S)
             if self._wake.wait(TICK_S):
                 self._stopping.wait(GATHER_S)
 
     def tick(self) -> None:
-        """Look, decide, act: once."""
+        """Observe, decide, act: once."""
         self._launcher.note_answers()
         self._apply_events()
         self._mirror.refresh()
-        self._settle_ended()
+        self._finalize_ended()
         self._sweeps.tick()
         self._rollouts.tick()
         self._mirror.refresh()
@@ -293,7 +293,7 @@ class Dispatcher:
         self._mirror.refresh()
         attempts = self.store.attempts.list_open()
         self.heartbeats.keep_only(attempt.id for attempt in attempts)
-        members = snapshot.corrected(
+        members = snapshot.with_reported_exits(
             self._cluster.members(), attempts, self.store, self._self_reported_exits
         )
         self._reconcile(attempts, members)
@@ -302,10 +302,10 @@ class Dispatcher:
 
     def _apply_events(self) -> None:
         with self._guard:
-            spoke, self._attempts_with_new_events = self._attempts_with_new_events, set()
-        left = set(spoke)
+            attempt_ids, self._attempts_with_new_events = self._attempts_with_new_events, set()
+        left = set(attempt_ids)
         try:
-            for attempt_id in spoke:
+            for attempt_id in attempt_ids:
                 run_id, what = run_of(attempt_id), "reading its events"
                 apply = partial(self.store.event_applier.apply, attempt_id)
                 if self._isolation.do(run_id, what, apply) or not self._isolation.tries_again(
@@ -316,21 +316,21 @@ class Dispatcher:
             with self._guard:
                 self._attempts_with_new_events |= left
 
-    def _settle_ended(self) -> None:
-        """Transition runs whose attempt has exited."""
+    def _finalize_ended(self) -> None:
+        """Finalize runs whose attempt has exited."""
         active = self._mirror.runs(ACTIVE)
         newest = self.store.attempts.newest([run.id for run in active])
         for run in active:
             attempt = newest.get(run.id)
             if attempt is not None and attempt.exited_at is not None:
-                self._isolation.do(run.id, "settling its end", partial(self._settle, attempt))
+                self._isolation.do(run.id, "finalizing it", partial(self._finalize, attempt))
 
-    def _settle(self, attempt: Attempt) -> None:
+    def _finalize(self, attempt: Attempt) -> None:
         if attempt.open and not (attempt.exit or {}).get("stand_in"):
-            # Its streams are on their way; then it is settled where they arrive.
+            # Its streams are still arriving; their arrival finalizes the run.
             heartbeat = self.heartbeats.of(attempt.id)
             heartbeat.ended_since = heartbeat.ended_since or self.heartbeats.now()
-            if self.heartbeats.now() - heartbeat.ended_since < SETTLE_WAIT_S:
+            if self.heartbeats.now() - heartbeat.ended_since < FINALIZE_WAIT_S:
                 return
         self.store.event_applier.apply(attempt.id)
         state = finalize(self.store, attempt.id)
@@ -338,7 +338,7 @@ class Dispatcher:
             log.info("attempt %s ended: its run is %s", attempt.id, state.value)
 
     def _apply_requests(self) -> None:
-        """What people want, as moves: those that need no process happen here and now."""
+        """Apply users' requests that need no process, as transitions."""
         for run in self._mirror.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
             self._isolation.do(run.id, "applying its requests", partial(self._heed, run))
 
@@ -372,7 +372,8 @@ class Dispatcher:
         attempt = self.store.attempts.get(f"{run.id}-{run.attempt}")
         heartbeat = self.heartbeats.of(attempt.id)
         elapsed = heartbeat.elapsed_s
-        if elapsed is None:  # Not heard of yet. The record's times jump with the machine's clock.
+        if elapsed is None:
+            # No heartbeat yet. Times in the database jump with the machine's clock.
             elapsed = self.heartbeats.now() - heartbeat.first_known
         return bool(elapsed > limit)
 
@@ -389,7 +390,8 @@ class Dispatcher:
             if not self._isolation.do(
                 attempt.run_id, "reading its attempt", partial(look, attempt)
             ):
-                unclear.add(attempt.id)  # Not a stranger: it is left alone until it is clear.
+                # It is known, so it is no orphan; leave it alone until its state is clear.
+                unclear.add(attempt.id)
         actions = rc.reconcile(
             seen,
             [member.seen(but=unclear) for member in members.values()],
@@ -412,7 +414,7 @@ class Dispatcher:
                 self.store.attempts.update(attempt.id, dispatched_at=self.store.clock())
             case rc.MarkLost() if attempt is not None:
                 log.warning("attempt %s is lost: %s", attempt.id, action.message)
-                note = self._launcher.stand_in(action.cause, action.message, action.node)
+                note = self._launcher.synthetic_exit(action.cause, action.message, action.node)
                 self._launcher.record_exit(attempt.id, note)
                 self._nodes.note_end()
             case rc.RecordExit() if attempt is not None:

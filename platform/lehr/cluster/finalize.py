@@ -1,4 +1,4 @@
-"""Carries out what an attempt's end means for its run: the decided moves, each fenced."""
+"""Finalize a run: carry out the transitions that follow from its attempt's exit, each fenced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ TIME_LIMIT = "time_limit"
 
 
 def synthetic_exit(cause: str, message: str, at: float, node: str | None = None) -> dict[str, Any]:
-    """For an attempt whose own exit.json will not come. ``node``: whose fault that is, if known."""
+    """Return an exit report for an attempt without its own exit.json. ``node``: the faulty node,
+    if known.
+    """
     return {
         "code": None,
         "signal": None,
@@ -31,7 +33,7 @@ def synthetic_exit(cause: str, message: str, at: float, node: str | None = None)
 
 
 def merge_exit_reports(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """One note for a gang, from those of its parts by node rank: the first failure speaks."""
+    """Merge the exit reports of a gang's parts, by node rank; the first failure decides."""
     ranked = sorted(parts.values(), key=lambda part: float(part.get("ended_at") or 0.0))
     failed = [part for part in ranked if part.get("code") != 0]
     spoken = [part["finished"] for part in ranked if part.get("finished")]
@@ -43,7 +45,9 @@ def merge_exit_reports(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
 
 
 def effective_desired(run: RunRow) -> Desired:
-    """What the attempt is to do. A run that is stopping stops, even if it is wanted again."""
+    """Return the desired state of the attempt. A stopping run stops, even if it was requested
+    again.
+    """
     desired = Desired(run.desired)
     stopping = run.state == RunState.STOPPING.value and run.cause != TIME_LIMIT
     return Desired.PAUSE if stopping and desired is Desired.RUN else desired
@@ -72,7 +76,7 @@ def decide(run: RunRow, attempt: Attempt, ended: Mapping[str, Any]) -> Outcome:
 
 
 def request_message(store: Store, run: RunRow) -> str | None:
-    """What was said with the request that holds for the run now."""
+    """Return the message of the request that currently applies to the run."""
     requests = store.requests.of_run(run.id)
     return requests[-1].message if requests and requests[-1].kind == run.desired else None
 
@@ -80,8 +84,8 @@ def request_message(store: Store, run: RunRow) -> str | None:
 def finalize(store: Store, attempt_id: str) -> RunState | None:
     """Transition the run according to the attempt's exit. Return None if a newer attempt exists.
 
-    If another thread transitions the run meanwhile (the trainer's first record, a cancel), that
-    transition stands, and the decision is made again from what is then recorded.
+    If another thread changes the run meanwhile (the trainer's first record, a cancel), that
+    transition stands, and the decision is made again from the new state.
     """
     for _ in range(10):
         attempt = store.attempts.get(attempt_id)
@@ -95,7 +99,7 @@ def finalize(store: Store, attempt_id: str) -> RunState | None:
         if _carry_out(store, run, state, decided):
             return decided.state
     raise InternalError(
-        f"attempt {attempt_id}: could not finalize its run: its state changed in each of 10 tries"
+        f"attempt {attempt_id}: could not finalize its run: its state changed during 10 tries"
     )
 
 

@@ -1,6 +1,6 @@
-"""What is known of living attempts between two writes to the record: when they last spoke.
+"""Heartbeats of living attempts, in memory, between two writes to the store.
 
-In memory and on monotonic clocks: a restarted server begins anew, with everybody heard just now.
+Uses monotonic clocks. A restarted server starts empty and counts every attempt as just seen.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ class Heartbeat:
     first_known: float
     last_heartbeat: float | None = None
     node_heartbeats: dict[int, float] = field(default_factory=dict)
-    """The last heartbeat of each node's part, by node rank."""
+    """Time of the last heartbeat of each node's part, by node rank."""
     recorded_heartbeat: float | None = None
-    """The newest heartbeat that was seen in the record."""
+    """Newest heartbeat that was read from the store."""
     elapsed_s: float | None = None
-    """How long it has been running, by its node's clock."""
+    """Seconds since its start, by its node's clock."""
     steps: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
-    """(when heard, step), each with a higher step than the one before."""
+    """(time, step) of heartbeats with a new step."""
     request_since: float | None = None
-    """When it was first found to be asked to stop."""
+    """When it was first asked to stop."""
     ended_since: float | None = None
     stop_level: tuple[StopLevel, str] | None = None
     in_flight: int = 0
-    """Start calls that are not answered yet."""
+    """Start calls without an answer yet."""
     failed_starts: int = 0
     start_error: str = ""
     start_node: str | None = None
-    """The node that refused last."""
+    """The last node that rejected the start."""
     start_again: float = 0.0
 
 
@@ -56,9 +56,9 @@ class HeartbeatTable:
             return self._heartbeats.setdefault(attempt_id, Heartbeat(self._clock()))
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
-        wanted = set(attempt_ids)
+        kept = set(attempt_ids)
         with self._guard:
-            for attempt_id in self._heartbeats.keys() - wanted:
+            for attempt_id in self._heartbeats.keys() - kept:
                 del self._heartbeats[attempt_id]
 
     def heartbeat(
@@ -87,13 +87,13 @@ class HeartbeatTable:
         return self._clock() - last
 
     def since_step_s(self, attempt_id: str) -> float | None:
-        """Since a step was last heard of that was new; None before the first."""
+        """Return seconds since the last new step; None before the first."""
         heartbeat = self.of(attempt_id)
         with self._guard:
             return self._clock() - heartbeat.steps[-1][0] if heartbeat.steps else None
 
     def step_s(self, attempt_id: str) -> float | None:
-        """Its usual seconds per step."""
+        """Return its usual seconds per step."""
         heartbeat = self.of(attempt_id)
         with self._guard:
             return median_step_s(list(heartbeat.steps))

@@ -1,4 +1,4 @@
-"""Keep a fault of one run from stopping the work for the other runs."""
+"""Isolate errors: one run's error must not stop the work for other runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 TRIES = 5
 GIVE_UP_S = 10.0
-"""Least time between the first failure and giving up, so that a short fault ends no run."""
+"""Minimum time between the first failure and giving up, so that a short error ends no run."""
 
 
 @dataclass(slots=True)
@@ -23,10 +23,10 @@ class _Failing:
 
 
 class Isolation:
-    """Run the parts of a tick that concern one run each.
+    """Runs the parts of a tick that concern a single run.
 
-    A fault of one part is logged once and tried again with the next tick. A run for which a part
-    keeps failing is given up by ``give_up``, which gets its id and the reason.
+    An error is logged once and retried with the next tick. When a part keeps failing, ``give_up``
+    is called with the run's id and the reason.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Isolation:
         """Call ``act``, and return whether it succeeded. ``what`` names the action in messages.
 
         Raises:
-            StoreUnavailable: nothing can be done for any run.
+            StoreUnavailable: the store fails for every run.
         """
         key = (run_id, what)
         try:
@@ -54,7 +54,7 @@ class Isolation:
             failing.times += 1
             if failing.times == 1:
                 log.exception("run %s: %s failed", run_id, what)
-            # Memory and disks are the machine's: they are no reason to end one run or all.
+            # A full disk or memory concerns the whole machine: it is no reason to end one run.
             if not isinstance(error, (OSError, MemoryError)) and self._is_over(failing):
                 del self._failing[key]
                 self._end(run_id, f"{what} failed {failing.times} times: {error!r}")
@@ -63,7 +63,7 @@ class Isolation:
         return True
 
     def tries_again(self, run_id: str, what: str) -> bool:
-        """Whether this part failed last time, and its run is not given up yet."""
+        """Return whether this part failed last time, and its run is not given up yet."""
         return (run_id, what) in self._failing
 
     def _is_over(self, failing: _Failing) -> bool:

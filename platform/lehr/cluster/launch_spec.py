@@ -1,4 +1,4 @@
-"""What an agent is told to start: everything a shim needs, in one JSON object."""
+"""The launch spec of an attempt: everything that an agent and a shim need, as one JSON object."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, Orders
 
 _PORTS = range(20_000, 30_000)
-"""For the rendezvous of several nodes: below those that systems hand out by themselves."""
+"""Ports for the rendezvous of several nodes: below those that systems assign themselves."""
 
 
 @dataclass(frozen=True)
 class LaunchSettings:
-    """What is the same for every attempt of this server."""
+    """Settings shared by every attempt of this server."""
 
     runs_dir: Path
     data_dir: Path
@@ -39,10 +39,11 @@ def placement_json(placement: Placement) -> list[dict[str, Any]]:
 
 
 def newest_checkpoint(run: RunRow, checkpoints: list[CheckpointRow]) -> str | None:
-    """What the next attempt resumes from, relative to the run directory or absolute.
+    """Return the checkpoint that the next attempt resumes from, relative to the run directory or
+    absolute.
 
-    The newest attempt's newest: one that fell back to an older checkpoint has shown that those
-    after it were bad.
+    It is the newest checkpoint of the newest attempt. If that attempt fell back to an older
+    checkpoint, the newer ones were damaged.
     """
     found = [c for c in checkpoints if layout.checkpoint_at(c.path) is not None]
     if not found:
@@ -53,18 +54,20 @@ def newest_checkpoint(run: RunRow, checkpoints: list[CheckpointRow]) -> str | No
 def to_fetch(
     run_id: str, resume_from: str | None, saved: Sequence[CheckpointRow]
 ) -> list[dict[str, Any]]:
-    """Where a node that lacks the pinned checkpoint gets one: the pinned one's copy first, then,
-    of its own run's, those of older ones. Empty where there is no copy at all.
+    """Return where a node without the pinned checkpoint can fetch it.
+
+    First the copy of the pinned checkpoint, then copies of the run's older ones. Empty if there are
+    no copies.
     """
     pinned = next((c for c in saved if resume_from and resume_from.endswith(c.path)), None)
     if resume_from is None or pinned is None:
         return []
-    wanted = [{"path": resume_from, "url": _copy_of(pinned)}]
+    candidates = [{"path": resume_from, "url": _copy_of(pinned)}]
     if pinned.run_id == run_id:
         older = [c for c in saved if (c.attempt, c.step) < (pinned.attempt, pinned.step)]
         older.sort(key=lambda c: (c.attempt, c.step), reverse=True)
-        wanted += [{"path": c.path, "url": _copy_of(c)} for c in older]
-    return wanted if any(one["url"] for one in wanted) else []
+        candidates += [{"path": c.path, "url": _copy_of(c)} for c in older]
+    return candidates if any(one["url"] for one in candidates) else []
 
 
 def _copy_of(point: CheckpointRow) -> str | None:
@@ -79,9 +82,9 @@ def launches(
     addresses: dict[str, str],
     saved: Sequence[CheckpointRow] = (),
 ) -> dict[str, dict[str, Any]]:
-    """By node, what its agent is to start.
+    """Return the launch spec for each node.
 
-    ``saved`` are the checkpoints of the run that it goes on from: its own, or another's.
+    ``saved`` are the checkpoints of the run that it continues: its own, or another's.
     """
     given: dict[str, str] = run.spec["env"]
     run_dir = settings.runs_dir / run.id
@@ -122,7 +125,7 @@ def launches(
             "gpus": list(share.gpus),
             "env": given | {"LEHR_DATA": str(settings.data_dir)},
             "files": files,
-            # The first node writes the checkpoints; any of them may lack the one to go on from.
+            # The first node writes checkpoints; any other node may lack the one to resume from.
             "upload": run.spec.get("checkpoints", {}).get("upload") if rank == 0 else None,
             "fetch": to_fetch(run.id, attempt.resume_from, saved),
         }
@@ -130,5 +133,5 @@ def launches(
 
 
 def _spread(text: str) -> int:
-    """The same number for the same attempt, whoever computes it."""
+    """Return a number that depends only on the attempt."""
     return int.from_bytes(text.encode()[-6:], "big")

@@ -1,4 +1,4 @@
-"""Begins attempts, has agents start them, and asks what lives to end. The dispatcher's hands."""
+"""Start and stop attempts through the agents of their nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 START_TRIES = 5
 STOP_AGAIN_S = 5.0
-"""Before the same is asked of an agent again."""
+"""Seconds before a request to an agent is repeated."""
 
 
 class Launcher:
@@ -59,7 +59,7 @@ class Launcher:
         self._asked: dict[tuple[str, str, rc.StopLevel], float] = {}
 
     def begin(self, run: RunRow, placement: Placement) -> None:
-        """Record the attempt, then start it: nobody hears of an attempt that is not recorded."""
+        """Record the attempt, then start it: agents only see attempts that are recorded."""
         attempt_id = f"{run.id}-{run.attempt + 1}"
         attempt = self._store.transitions.begin_attempt(
             run.id,
@@ -74,14 +74,14 @@ class Launcher:
             self.launch(run, attempt)
 
     def launch(self, run: RunRow, attempt: Attempt) -> None:
-        """Call the agents of its nodes; harmless when they have heard it before."""
+        """Call the agents of its nodes. Repeating the call is harmless."""
         heartbeat = self._heartbeats.of(attempt.id)
         if self._heartbeats.now() < heartbeat.start_again:
             return
         if heartbeat.failed_starts >= START_TRIES:
             words = f"its node did not start it in {START_TRIES} tries: {heartbeat.start_error}"
             self.record_exit(
-                attempt.id, self.stand_in("launch_failed", words, heartbeat.start_node)
+                attempt.id, self.synthetic_exit("launch_failed", words, heartbeat.start_node)
             )
             return
         addresses = {name: member.address for name, member in self._cluster.members().items()}
@@ -90,7 +90,7 @@ class Launcher:
             saved = self._saved(run, attempt)
             orders = launches(run, attempt, token, self._settings, addresses, saved)
         except (LehrError, ValueError) as error:
-            self.record_exit(attempt.id, self.stand_in("launch_failed", str(error)))
+            self.record_exit(attempt.id, self.synthetic_exit("launch_failed", str(error)))
             return
         heartbeat.in_flight += len(placement_of(attempt))
         for node, launch in orders.items():
@@ -101,7 +101,7 @@ class Launcher:
             future.add_done_callback(partial(self._answered, node, attempt.id, gpus))
 
     def _saved(self, run: RunRow, attempt: Attempt) -> list[CheckpointRow]:
-        """The checkpoints of the run that the attempt goes on from."""
+        """Return the checkpoints of the run that the attempt continues."""
         if attempt.resume_from is None:
             return []
         another = Path(attempt.resume_from).is_absolute()
@@ -111,7 +111,7 @@ class Launcher:
     def _answered(
         self, node: str, attempt_id: str, gpus: tuple[int, ...], done: Future[Any]
     ) -> None:
-        """Called in the thread that hears the bridge, in the order in which agents acted."""
+        """Handle an answer. Called in the bridge's thread, in the order in which agents acted."""
         error = done.exception()
         if error is None:
             killpoints.reached("server: a start is confirmed")
@@ -121,7 +121,7 @@ class Launcher:
         self._wake()
 
     def note_answers(self) -> None:
-        """Record which starts were confirmed since the last time."""
+        """Record starts that were confirmed since the last call."""
         with self._guard:
             answers, self._answers = self._answers, []
         for attempt_id, node, error in answers:
@@ -129,7 +129,7 @@ class Launcher:
             heartbeat.in_flight -= 1
             if error is not None:
                 log.warning("start of %s: %s", attempt_id, error)
-                # Only what an agent itself refused counts: a bridge that is down is nobody's fault.
+                # Only a rejection by an agent counts; a broken bridge is no fault of the node.
                 if isinstance(error, AgentRefused):
                     heartbeat.failed_starts += 1
                     heartbeat.start_error, heartbeat.start_node = str(error), node
@@ -140,7 +140,7 @@ class Launcher:
                 self._store.attempts.update(attempt_id, dispatched_at=self._store.clock())
 
     def stop(self, action: rc.StopAttempt) -> None:
-        """By its node's agent; heartbeats bring the same, should Ray be down."""
+        """Stop it through its node's agent. Heartbeats carry the same order in case Ray is down."""
         self._heartbeats.of(action.attempt_id).stop_level = (action.stop_level, action.reason)
         now = self._heartbeats.now()
         for node in action.nodes:
@@ -158,7 +158,7 @@ class Launcher:
             )
         self._asked = {k: at for k, at in self._asked.items() if now - at < 10 * STOP_AGAIN_S}
 
-    def stand_in(self, cause: str, message: str, node: str | None = None) -> dict[str, Any]:
+    def synthetic_exit(self, cause: str, message: str, node: str | None = None) -> dict[str, Any]:
         return synthetic_exit(cause, message, self._store.clock(), node)
 
     def record_exit(self, attempt_id: str, note: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""What is known of the cluster now: its nodes, their GPUs, what their agents list.
+"""The current members of the cluster: nodes, their GPUs, the attempts that agents list.
 
-Filled from the bridge's news, in its thread; read by the dispatcher and by requests.
+Written by the bridge's thread; read by the dispatcher and by requests.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from lehr.control.reconcile import AttemptPhase, NodeSeen
 from lehr.control.resources import Gpu, Node
 
 CPUS_A_RUN = 16
-"""A run without a GPU has as many threads at most (``Agent.threads``)."""
+"""A run without GPUs uses at most as many threads (``Agent.threads``)."""
 RayState = Literal["starting", "up", "down"]
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One attempt, as its node's agent lists it."""
+    """One attempt in the list of its node's agent."""
 
     state: AttemptPhase
     gpus: tuple[int, ...]
@@ -39,11 +39,11 @@ class Member:
     serves: bool = True
     """It has an agent, or will have one: it has GPUs, or it is the server's own node."""
     answered: bool = False
-    """Its agent has spoken to this server's present bridge."""
+    """Its agent has reported to the current bridge."""
     hello: Mapping[str, Any] = field(default_factory=dict)
     gpus: tuple[Mapping[str, Any], ...] = ()
     gpus_now: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """What its GPUs do, by index; those that nothing is known of are absent."""
+    """Measurements of its GPUs by index; GPUs without measurements are absent."""
     attempts: Mapping[str, Listed] = field(default_factory=dict)
     error: str | None = None
     last_seen_at: float | None = None
@@ -53,10 +53,10 @@ class Member:
         return self.alive and self.answered
 
     def seen(self, *, but: Collection[str] = ()) -> NodeSeen:
-        """``but``: attempts that are left out."""
+        """Return the attempts listed on it. ``but``: attempts to leave out."""
         return NodeSeen(
             self.name,
-            # Without GPUs it gets no agent, and so cannot hold what it held before.
+            # A node without GPUs gets no agent, so it no longer holds its former attempts.
             alive=self.alive and self.serves,
             answered=self.usable,
             attempts={
@@ -71,10 +71,10 @@ class Member:
 
 
 class Cluster:
-    """All that was ever a member since the server started, by name.
+    """All members since the server started, by name.
 
-    ``expected`` are the nodes that are known before Ray is up (the embedded head's own), so that
-    what can never be placed is refused from the first second.
+    ``expected`` are nodes known before Ray is up (the embedded head's own), so that impossible runs
+    are rejected from the first second.
     """
 
     def __init__(self, expected: Mapping[str, list[dict[str, Any]]]) -> None:
@@ -95,13 +95,13 @@ class Cluster:
 
     @property
     def membership_known(self) -> bool:
-        """Whether Ray has said who its members are, to the bridge that lives now."""
+        """Return whether Ray has reported its members to the current bridge."""
         with self._guard:
             return self._membership_known
 
     @property
     def has_no_gpus(self) -> bool:
-        """Whether all members are known, and there is no GPU to give out and none to come."""
+        """Return whether all members are known, and none has or will have GPUs."""
         with self._guard:
             if not self._membership_known or self._state != "up":
                 return False
@@ -109,19 +109,19 @@ class Cluster:
             return all(m.answered and not m.gpus for m in alive)
 
     def set_state(self, state: RayState, message: str | None) -> bool:
-        """Whether this changed anything."""
+        """Set the state. Return whether it changed."""
         with self._guard:
             changed = (state, message) != (self._state, self._message)
             self._state, self._message = state, message
             if state != "up":
-                # What agents said to another bridge says nothing of now.
+                # Reports to an earlier bridge are outdated.
                 self._membership_known = False
                 self._members = {
                     name: replace(member, answered=False) for name, member in self._members.items()
                 }
             return changed
 
-    def hear(self, news: Mapping[str, Any]) -> None:
+    def on_news(self, news: Mapping[str, Any]) -> None:
         with self._guard:
             if news["news"] == "members":
                 self._hear_members(news["nodes"])
@@ -129,9 +129,9 @@ class Cluster:
                 self._hear_node(news)
 
     def note_started(self, node: str, attempt_id: str, gpus: tuple[int, ...]) -> None:
-        """An agent has confirmed a start: its last list is older than that.
+        """Record a start confirmed by an agent: its last list is older than that.
 
-        To be called in the thread that hears the news: its next list has the attempt.
+        Call this in the thread that receives the news: the next list contains the attempt.
         """
         with self._guard:
             member = self._members.get(node)
@@ -142,11 +142,11 @@ class Cluster:
 
     def _hear_members(self, nodes: list[dict[str, Any]]) -> None:
         self._membership_known = True
-        told = {node["name"]: node for node in nodes}
+        by_name = {node["name"]: node for node in nodes}
         for name, member in list(self._members.items()):
-            if name not in told:
+            if name not in by_name:
                 self._members[name] = replace(member, alive=False, answered=False)
-        for name, node in told.items():
+        for name, node in by_name.items():
             member = self._members.get(name) or Member(name)
             same = member.ray_id == node["ray_id"]
             self._members[name] = replace(
@@ -169,11 +169,11 @@ class Cluster:
         listed = hello["attempts"] if hello is not None else news["attempts"]
         attempts = {
             name: Listed(
-                AttemptPhase(said["state"]),
-                tuple(said["gpus"]),
-                None if said["exit"] is None else sound_exit(said["exit"]),
+                AttemptPhase(entry["state"]),
+                tuple(entry["gpus"]),
+                None if entry["exit"] is None else sound_exit(entry["exit"]),
             )
-            for name, said in listed.items()
+            for name, entry in listed.items()
         }
         self._members[member.name] = replace(
             member,

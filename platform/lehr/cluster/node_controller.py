@@ -1,4 +1,4 @@
-"""Takes nodes that fail out of use: looks at how attempts ended, and notes what follows."""
+"""Exclude nodes that fail: reads how attempts ended, and records the decision."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ EXCLUDED: Final = "excluded"
 
 
 class NodeController:
-    """Looks again only when an attempt has ended since; the record holds what was decided."""
+    """Checks only after an attempt has ended; decisions are recorded in the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ended = threading.Event()
-        self._ended.set()  # A server that starts knows nothing yet.
+        self._ended.set()  # A new server has checked nothing yet.
 
     def note_end(self) -> None:
-        """An attempt has ended. From any thread."""
+        """Note that an attempt has ended. May be called from any thread."""
         self._ended.set()
 
     def tick(self, usable: Collection[str]) -> None:
-        """``usable``: the nodes that answer."""
+        """Exclude failing nodes. ``usable``: the nodes that answer."""
         if not self._ended.is_set():
             return
         self._ended.clear()
@@ -47,20 +47,20 @@ class NodeController:
 
 
 def excluded(notes: Mapping[str, NodeNote]) -> dict[str, str]:
-    """By node, why it is excluded."""
+    """Return the excluded nodes, each with the reason."""
     return {name: note.message for name, note in notes.items() if note.kind == EXCLUDED}
 
 
 def readmitted(notes: Mapping[str, NodeNote]) -> dict[str, float]:
-    """By node, since when what it does counts."""
+    """Return by node since when its failures count."""
     return {name: note.at for name, note in notes.items() if note.kind != EXCLUDED}
 
 
 def faulty_nodes(attempt: Attempt) -> dict[str, str]:
-    """By node of the attempt that is at fault for its end, the cause."""
+    """Return the nodes at fault for the attempt's exit, each with the cause."""
     note = attempt.exit or {}
     nodes = [str(share["node"]) for share in attempt.placement]
-    if note.get("node") is not None:  # Somebody who knew decided its end.
+    if note.get("node") is not None:  # A person or the server decided its end.
         cause = str(note.get("reason"))
         return {str(note["node"]): cause} if cause in FAULTS else {}
     parts = note.get("parts")
@@ -88,6 +88,6 @@ def _ends(attempt: Attempt) -> Iterator[Ended]:
     at = attempt.exited_at or 0.0
     for share in attempt.placement:
         node = str(share["node"])
-        # In a gang that one node brought down, the others neither failed nor did well.
+        # If one node broke a gang, the other nodes neither failed nor succeeded.
         if node in at_fault or not at_fault:
             yield Ended(node, attempt.id, at, at_fault.get(node))

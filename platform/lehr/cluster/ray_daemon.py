@@ -1,8 +1,8 @@
-"""Starts Ray's own ``ray start`` without client server and dashboard. Run with ``python -P -m``.
+"""Run Ray's own ``ray start`` without client server and dashboard. Run with ``python -P -m``.
 
-The client server runs code for whoever connects, cannot be switched off by an option, and takes a
-fixed port by default. The dashboard's process is started even where the dashboard is switched off,
-and the raylet is started only after it: a second of computing that every ``lehr up`` waited for.
+The client server runs code for anybody who connects, has no option to disable it, and takes a fixed
+port by default. Ray starts the dashboard's process even if the dashboard is disabled, and the
+raylet only after it, which would add a second to every ``lehr up``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""An embedded Ray head: a daemon of its own that outlives the server, and is found again by it.
+"""An embedded Ray head: a daemon that outlives the server, and that the next server finds again.
 
-Never ``ray stop``: that ends every Ray on the machine. What this starts carries a mark of its own
-in its environment, and only that is ended.
+Never run ``ray stop``: it ends every Ray on the machine. Processes of this head carry a mark in
+their environment, and only marked processes are ended.
 
-Ray runs with token authentication and without dashboard, client server and usage reports. Its
-GCS and raylet listen on every interface whatever they are told, so the token is what protects
-them: it lies in the home, readable by its owner alone.
+Ray runs with token authentication and without dashboard, client server and usage reports. Its GCS
+and raylet listen on every interface, whatever the options, so the token protects them. It is stored
+in the home, readable only by its owner.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from lehr.errors import InternalError
 from lehr.node import procfs
 
 MARK = "LEHR_RAY_HEAD"
-"""Environment variable of everything that belongs to one head."""
+"""Environment variable of all processes of one head."""
 START_S = 90.0
 OBJECT_STORE_BYTES = 80_000_000
-"""Lehr puts nothing into it; Ray would take 30 % of the memory."""
+"""Lehr does not use the object store; by default Ray would give it 30 % of the memory."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """A head that was started, as recorded in ``<home>/ray/head.json``."""
+    """A head as recorded in ``<home>/ray/head.json``."""
 
     address: str
     gpus: int
@@ -47,11 +47,11 @@ class Head:
     boot_id: str
 
     def running(self) -> bool:
-        """Whether its first process runs; that one ends when any of Ray's own does."""
+        """Return whether its first process runs; it ends when any other process of Ray ends."""
         return procfs.is_same(self.pid, self.start_time, self.boot_id)
 
     def alive(self) -> bool:
-        """Whether it runs and can be reached."""
+        """Return whether it runs and can be reached."""
         if not self.running():
             return False
         host, _, port = self.address.rpartition(":")
@@ -66,7 +66,7 @@ class Head:
 
 
 def token_file(home: Path) -> Path:
-    """The file that holds the Ray token; made at first."""
+    """Return the file with the Ray token; create it at the first call."""
     path = _folder(home) / "token"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -78,7 +78,7 @@ def token_file(home: Path) -> Path:
 
 
 def driver_environment(home: Path) -> dict[str, str]:
-    """What a process needs in its environment to speak to the home's embedded Ray."""
+    """Return the environment variables for a process that connects to the home's embedded Ray."""
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_file(home))}
 
 
@@ -91,13 +91,13 @@ def recorded(home: Path) -> Head | None:
 
 
 def ensure(home: Path, gpus: int, *, node: str) -> Head:
-    """The home's head: the one that runs, or a new one.
+    """Return the running head of this home, or start one.
 
-    One that has another number of GPUs, or is only half alive, is ended first; trainings do not
-    belong to it and go on.
+    A head with another number of GPUs, or one that is only half alive, is stopped first. Trainings
+    are not its children and continue.
 
     Raises:
-        InternalError: Ray did not start; the message has its last words.
+        InternalError: Ray did not start; the message has its last lines.
     """
     with _starting(home):
         head = recorded(home)
@@ -109,7 +109,7 @@ def ensure(home: Path, gpus: int, *, node: str) -> Head:
 
 
 def stop(home: Path) -> list[int]:
-    """End the home's head and all that belongs to it; returns the processes that were ended."""
+    """Stop the home's head and all its processes. Return those that were ended."""
     with _starting(home):
         head = recorded(home)
         if head is None:
@@ -137,9 +137,9 @@ def _start(home: Path, gpus: int, *, node: str) -> Head:
         "LEHR_NODE": str(homes.node_dir(home)),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DISABLE_IMPORT_WARNING": "1",
-        # Ray's workers are nice by 15, and trainings would inherit that.
+        # Ray makes its workers nice by 15, and trainings would inherit that.
         "RAY_worker_niceness": "0",
-        # It would end the agent when trainings fill the memory: theirs is not Ray's to watch.
+        # It would end the agent when trainings fill the memory; Ray must not watch their memory.
         "RAY_memory_monitor_refresh_ms": "0",
     }
     command = [
@@ -149,11 +149,11 @@ def _start(home: Path, gpus: int, *, node: str) -> Head:
         *("--num-cpus", "0", "--num-gpus", str(gpus)),
         *("--object-store-memory", str(OBJECT_STORE_BYTES)),
         *("--include-dashboard", "false", "--include-log-monitor", "false"),
-        # Its default is a fixed port, which a second head on the machine could not have.
+        # The default is a fixed port, which a second head on the machine could not use.
         *("--dashboard-agent-listen-port", "0"),
         *("--no-monitor", "--disable-usage-stats"),
         *("--labels", f"lehr.node={node}"),
-        # Ray opens its folder to everybody (mode 0777); the one around it stays closed.
+        # Ray opens its folder to everybody (mode 0777); the parent folder stays closed.
         *("--temp-dir", str(temporary / "r")),
     ]
     logs = homes.logs_dir(home)
@@ -177,7 +177,7 @@ def _start(home: Path, gpus: int, *, node: str) -> Head:
         start_time=procfs.start_time(process.pid) or 0,
         boot_id=procfs.boot_id(),
     )
-    # Recorded before it is up: whatever happens next, `lehr down` finds it.
+    # Recorded before it is up, so that `lehr down` finds it in any case.
     procfs.write_json(str(_folder(home) / "head.json"), asdict(head), mode=0o600, durable=True)
     deadline = time.monotonic() + START_S
     while b"Ray runtime started" not in log_path.read_bytes():
@@ -190,14 +190,14 @@ def _start(home: Path, gpus: int, *, node: str) -> Head:
 
 
 def _end(head: Head) -> list[int]:
-    """End everything that carries the head's mark or descends from what does, raylets first.
+    """End all processes with the head's mark and their descendants, raylets first.
 
-    A raylet ends at once when it is asked to, and its agents and workers with it; asked together
-    with them and the GCS, it waits for those that are gone. What is left then has nothing to
-    save, and Ray's own parent process would take seconds to notice.
+    A raylet ends at once when asked, with its agents and workers. If all were asked together with
+    the GCS, it would wait for processes that are gone. The rest has nothing to save, and Ray's own
+    parent process would take seconds to notice.
 
-    Ray's own agents write their titles over their environment, mark and all. Shims are no
-    descendants: they were let go of by a double fork.
+    Ray's agents overwrite their environment with their titles, including the mark. Shims are no
+    descendants, because of a double fork.
     """
     marked = head.processes()
     kin = _descendants(marked)
@@ -237,7 +237,7 @@ def _name(pid: int) -> str:
 
 
 def _descendants(pids: list[int]) -> dict[int, int]:
-    """Children and children's children of ``pids``, with the start time that tells each apart."""
+    """Return children and grandchildren of ``pids``, with start times to identify them."""
     found: dict[int, int] = {}
     waiting = list(pids)
     while waiting:
@@ -254,7 +254,7 @@ def _still(pid: int, started: int) -> bool:
 
 
 def _reap(pids: set[int]) -> None:
-    """Collect those that are this process's own children, or they stay as zombies."""
+    """Collect ended children of this process, or they stay as zombies."""
     for pid in pids:
         try:
             os.waitpid(pid, os.WNOHANG)
@@ -269,17 +269,17 @@ def _folder(home: Path) -> Path:
 
 
 def _forget_sessions(folder: Path) -> None:
-    """Remove what earlier heads left, but for the newest: it may be wanted to see why it ended."""
+    """Remove the sessions of earlier heads except the newest, which may show why it ended."""
     sessions = sorted(path for path in folder.glob("session_2*") if not path.is_symlink())
     for path in sessions[:-1]:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _own_folder(path: Path) -> None:
-    """A folder in the shared temporary one that nobody else can have prepared.
+    """Return a folder in the shared temporary one that nobody else can have prepared.
 
     Raises:
-        InternalError: somebody else's file stands there.
+        InternalError: it exists and belongs to another user.
     """
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
@@ -289,10 +289,10 @@ def _own_folder(path: Path) -> None:
 
 
 def _node_ip() -> str:
-    """The address that Ray will choose as this node's own, so that both mean the same one."""
+    """Return the address that Ray will choose for this node, so that both use the same."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Connecting a datagram socket sends nothing: it only chooses a route.
+            # Connecting a datagram socket sends nothing; it only selects a route.
             probe.connect(("10.255.255.255", 1))
             return str(probe.getsockname()[0])
         except OSError:
@@ -307,7 +307,7 @@ def _free_port() -> int:
 
 @contextmanager
 def _starting(home: Path) -> Iterator[None]:
-    """One process at a time starts or ends the head."""
+    """Hold a lock: one process at a time starts or stops the head."""
     with (_folder(home) / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

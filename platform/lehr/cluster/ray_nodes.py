@@ -1,4 +1,4 @@
-"""Ray's list of nodes as this project understands it: each machine once. Imports no Ray."""
+"""Ray's list of nodes, with each machine once. Imports no Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LABEL = "lehr.node"
 
 @dataclass(frozen=True)
 class RayNode:
-    """A node of the Ray cluster, as Ray sees it."""
+    """A node of the Ray cluster, as Ray reports it."""
 
     name: str
     """Its ``lehr.node`` label, else its host's name."""
@@ -24,7 +24,9 @@ class RayNode:
 
 
 def current_nodes(listed: list[dict[str, Any]]) -> list[RayNode]:
-    """Each machine once, by its living node: Ray lists a restarted raylet as one more."""
+    """Return each machine once, by its living node: Ray lists a restarted raylet as another
+    node.
+    """
     nodes: dict[str, RayNode] = {}
     for one in listed:
         node = RayNode(
@@ -39,7 +41,7 @@ def current_nodes(listed: list[dict[str, Any]]) -> list[RayNode]:
             if not node.alive:
                 continue
             if twin.address != node.address:
-                # Two machines of one name: their addresses tell them apart.
+                # Two machines with the same name are distinguished by address.
                 node = replace(node, name=f"{node.name}@{node.address}")
         nodes[node.name] = node
     return sorted(nodes.values(), key=lambda node: node.name)

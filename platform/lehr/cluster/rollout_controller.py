@@ -1,4 +1,4 @@
-"""Carries out what a rollout's stages decide: the dispatcher asks it to look, once a tick."""
+"""Carry out decisions about rollouts; the dispatcher calls it once per tick."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 _KNOWN_RUNS = 20_000
 _KNOWN_PLANS = 200
 _ACTS_A_LOOK = 50
-"""More than any rollout can do at one time: a look ends, whatever happens."""
+"""More than any rollout needs at once, so that a pass always ends."""
 
 
 class RolloutController:
-    """Looks only at rollouts of which something changed; each act is fenced by the record."""
+    """Checks only rollouts that have changed. Each action is fenced by the store."""
 
     def __init__(self, store: Store, runs_dir: Path) -> None:
         self._store = store
@@ -44,13 +44,13 @@ class RolloutController:
         self._rollout_of: OrderedDict[str, str | None] = OrderedDict()
         self._plans: OrderedDict[str, list[PlannedStage]] = OrderedDict()
 
-    def look_at_all(self) -> None:
-        """When a server starts: whatever had been about to happen."""
+    def enqueue_all(self) -> None:
+        """Enqueue all open rollouts when a server starts."""
         with self._guard:
             self._dirty.update(self._store.rollouts.unended())
 
     def changed(self, change: Change) -> None:
-        """From any thread; quick."""
+        """Enqueue the run's rollout. May be called from any thread; fast."""
         with self._guard:
             if change.kind == "rollout":
                 self._dirty.add(change.id)
@@ -60,13 +60,13 @@ class RolloutController:
     def tick(self) -> None:
         with self._guard:
             dirty, self._dirty = self._dirty, set()
-            spoke, self._attempts_with_new_events = self._attempts_with_new_events, set()
-        dirty |= self._rollouts_of(spoke)
+            attempt_ids, self._attempts_with_new_events = self._attempts_with_new_events, set()
+        dirty |= self._rollouts_of(attempt_ids)
         for rollout_id in sorted(dirty):
             try:
                 self._look(rollout_id)
             except Exception:
-                # One rollout's fault must not hold the cluster's queue; it is looked at again.
+                # An error of one rollout must not stop the queue; it is retried.
                 log.exception("rollout %s could not be updated", rollout_id)
                 with self._guard:
                     self._dirty.add(rollout_id)
@@ -75,7 +75,7 @@ class RolloutController:
         new = [run_id for run_id in run_ids if run_id not in self._rollout_of]
         if new:
             found = self._store.rollouts.of_runs(new)
-            # A run belongs to its rollout from the transaction on that records it.
+            # A run belongs to its rollout from the transaction that records it.
             self._rollout_of.update({run_id: found.get(run_id) for run_id in new})
         known = {self._rollout_of[run_id] for run_id in run_ids}
         while len(self._rollout_of) > _KNOWN_RUNS:
@@ -151,7 +151,7 @@ class RolloutController:
         now: control.StageState,
         runs: Mapping[StageRunRole, RunRow],
     ) -> int:
-        """Records what can be judged now; how many gates that was."""
+        """Judge the gates that can be judged now. Return how many."""
         found: list[Judgement] = []
         compared: Pair | None = None
         if control.pair_is_over(now):
@@ -179,7 +179,9 @@ class RolloutController:
         runs: Mapping[StageRunRole, RunRow],
         act: Act,
     ) -> bool:
-        """False when nothing came of it: the record was faster, and is looked at again."""
+        """Carry out an action. Return False if the state had changed; then the decision is made
+        again.
+        """
         if isinstance(act, Pass):
             log.info("rollout %s: stage %s has passed", rollout.id, now.name)
             return self._store.rollout_progress.pass_stage(rollout.id, act.stage)
@@ -249,7 +251,7 @@ class RolloutController:
 
 
 def _resuming(stage: PlannedStage, whole: RunRow, step: int) -> RunSpec:
-    """The whole run's spec, nothing changed but its name; nobody needs to see it elsewhere."""
+    """Return the whole run's spec with another name and without mirrors."""
     changes = {"name": stage.run_name("resumed"), "tracking": {}}
     return fork_spec(whole.spec, changes, step=step)
 

@@ -1,4 +1,4 @@
-"""What a stage's runs have shown, read from the record for its gates to judge."""
+"""Evidence for a stage's gates, read from the store."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from lehr_trainer.contract.records import Started
 _MEASURED = ("mfu", "memory/peak_bytes", "memory/reserved_bytes", "memory/rss_bytes")
 _POINTS = 2_000
 _TENSORS = ".safetensors"
-"""What is compared: weights and optimizer. The other files hold what a launch has of its own."""
+"""Compared files: weights and optimizer. Others contain data of the launch."""
 
 
 def evidence(
     store: Store, stage: PlannedStage, run: RunRow, *, over: bool, pair: Pair | None = None
 ) -> Evidence:
-    """What the stage's run has shown by the step where it is judged.
+    """Collect what the stage's run has shown by the step at which it is judged.
 
     Args:
-        store: the record.
-        stage: as it was planned.
-        run: its ``train``.
-        over: nothing more will come of it.
-        pair: what exact_resume compares, once there is something to compare.
+        store: the store.
+        stage: the planned stage.
+        run: its ``train`` run.
+        over: no more data will come.
+        pair: what exact_resume compares, once both exist.
     """
     curves = {}
     for name in dict.fromkeys([*JUDGED, *_MEASURED]):
@@ -57,7 +57,7 @@ def evidence(
             curves, total_steps=train.steps, warmup_steps=train.schedule.warmup(train.steps)
         ),
         device=_device(store, run.id),
-        # A run that ended badly has shown what it could: only what is wrong in it counts.
+        # A run that failed has shown all it could; only its alerts count.
         complete=(over and run.state == RunState.COMPLETED) or (stage.last and reached),
         cause=run.cause if run.state == RunState.FAILED else None,
         pair=pair,
@@ -67,7 +67,7 @@ def evidence(
 def pair(
     store: Store, runs_dir: Path, stage: PlannedStage, runs: Mapping[StageRunRole, RunRow]
 ) -> Pair:
-    """The digests of both runs' last checkpoints, or why there are none."""
+    """Return the digests of both runs' last checkpoints, or why they are missing."""
     whole, resumed = runs[stage.whole], runs.get("resumed")
     step = stage.runs[stage.whole].train.steps
     for run in (whole, resumed):
@@ -90,13 +90,13 @@ def pair(
 
 
 def middle_checkpoint(store: Store, stage: PlannedStage, whole: RunRow) -> CheckpointRow | None:
-    """Where the resumed run goes on from."""
+    """Return the checkpoint that the resumed run continues from."""
     return _last(store, whole.id, stage.middle)
 
 
 def _last(store: Store, run_id: str, step: int) -> CheckpointRow | None:
-    there = [row for row in store.checkpoints.of_run(run_id) if row.step == step]
-    return max(there, key=lambda row: row.attempt, default=None)
+    matching = [row for row in store.checkpoints.of_run(run_id) if row.step == step]
+    return max(matching, key=lambda row: row.attempt, default=None)
 
 
 def _device(store: Store, run_id: str) -> str | None:

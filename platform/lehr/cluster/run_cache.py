@@ -1,4 +1,4 @@
-"""The runs that have not ended, as the record has them, read again only where they changed."""
+"""A cache of the runs that have not ended; only changed runs are read again."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lehr.store import Store
 from lehr.store.tables import RunRow, SweepRow
 
 WHOLE_EVERY_S = 60.0
-"""Everything is read again so often, should a change ever have gone untold."""
+"""Seconds after which everything is read again, in case a change was missed."""
 MANY = 500
-"""So many changed runs are read faster all at once."""
+"""From this many changed runs on, one query for all is faster."""
 _LIVING = frozenset(RunState) - ENDED
 
 
 class RunCache:
-    """Used by the dispatcher's thread; ``changed`` may be called from any.
+    """Used by the dispatcher's thread; ``changed`` may be called from any thread.
 
-    A row that is a moment old does no harm: every act is fenced by the record itself.
+    A slightly old row does no harm: the store fences every action.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class RunCache:
         self._waiting = {i: pair for i, pair in self._waiting.items() if i in self._rows}
 
     def forget_waiting(self) -> None:
-        """Which nodes a run avoids has changed: it is read anew at the next look."""
+        """Drop cached queue entries after a change of the nodes that runs avoid."""
         with self._guard:
             self._dirty.update(list(self._waiting))
 
     def runs(self, states: Collection[RunState]) -> list[RunRow]:
-        """In order of submission."""
+        """Return the runs in order of submission."""
         values = {state.value for state in states}
         found = [row for row in self._rows.values() if row.state in values]
         return sorted(found, key=lambda run: run.number or 0)
 
     def waiting(self) -> list[Waiting]:
-        """The queue as values to decide on."""
+        """Return the queue as values for the decision."""
         found = []
         for run in self.runs({RunState.QUEUED}):
             known = self._waiting.get(run.id)

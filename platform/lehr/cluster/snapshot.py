@@ -1,4 +1,4 @@
-"""Rows and news as the values that ``lehr.control`` decides on."""
+"""Convert rows and news to the values that ``lehr.control`` decides on."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow, SweepRow
 
 
-def shape(members: Mapping[str, Member]) -> list[tuple[Any, ...]]:
-    """What of the cluster is worth telling people when it changes."""
+def cluster_summary(members: Mapping[str, Member]) -> list[tuple[Any, ...]]:
+    """Return the facts of the cluster whose changes are announced to subscribers."""
     return [(m.name, m.usable, m.error, len(m.gpus)) for m in members.values()]
 
 
 def transition_for_request(state: RunState, desired: Desired) -> RunState | None:
-    """The move that a request asks for, if it asks for one in this state."""
+    """Return the transition that a request causes in this state, if any."""
     ends = {Desired.CANCEL, Desired.PRUNE}
     if state is RunState.QUEUED:
         if desired in ends:
@@ -49,13 +49,15 @@ def transition_for_request(state: RunState, desired: Desired) -> RunState | None
 def open_attempt(
     attempt: Attempt, run: RunRow | None, members: Mapping[str, Member], heartbeats: HeartbeatTable
 ) -> OpenAttempt:
-    """``run``: the attempt's run if it is active, else None."""
+    """Return the attempt for the decision. ``run``: the attempt's run if it is active, else
+    None.
+    """
     heartbeat = heartbeats.of(attempt.id)
     _hear_from_record(attempt, heartbeats)
     now = heartbeats.now()
-    wanted = run is not None and run.attempt == attempt.number
-    desired = effective_desired(run) if run is not None and wanted else Desired.CANCEL
-    over = run is not None and wanted and over_time_limit(run)
+    current = run is not None and run.attempt == attempt.number
+    desired = effective_desired(run) if run is not None and current else Desired.CANCEL
+    over = run is not None and current and over_time_limit(run)
     if desired is not Desired.RUN or over:
         heartbeat.request_since = (
             now if heartbeat.request_since is None else heartbeat.request_since
@@ -74,7 +76,7 @@ def open_attempt(
     return OpenAttempt(
         id=attempt.id,
         nodes=tuple(nodes),
-        wanted=wanted,
+        current=current,
         desired=desired,
         over_time_limit=over,
         stalled=_stalled(attempt, run, heartbeats),
@@ -89,8 +91,8 @@ def open_attempt(
             for rank, name in enumerate(nodes)
             if len(nodes) > 1
         },
-        # What it said in its stream was heard, too: the first heartbeat comes seconds later.
-        heard=attempt.last_heartbeat_at is not None or attempt.events_applied > 0,
+        # Events count as contact, too: the first heartbeat comes seconds later.
+        contacted=attempt.last_heartbeat_at is not None or attempt.events_applied > 0,
         since_request_s=now - heartbeat.request_since
         if heartbeat.request_since is not None
         else 0.0,
@@ -101,7 +103,7 @@ def open_attempt(
 def _stalled(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> str | None:
     limit = run.spec.get("stall_limit_s") if run is not None else None
     since = heartbeats.since_step_s(attempt.id)
-    # Only what is heard of can be told to have stopped; of the others nothing is known.
+    # A stopped step counter means something only if heartbeats arrive.
     if (
         limit is None
         or since is None
@@ -113,7 +115,7 @@ def _stalled(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -
 
 
 def listed_exit(attempt: Attempt, members: Mapping[str, Member]) -> dict[str, Any]:
-    """How it ended, by the word of its nodes' agents; what its parts reported counts first."""
+    """Return how it ended, from its nodes' lists; reports of its own parts come first."""
     parts: dict[str, Any] = dict((attempt.exit or {}).get("parts", {}))
     for rank, share in enumerate(attempt.placement):
         listed = members[share["node"]].attempts.get(attempt.id)
@@ -123,7 +125,7 @@ def listed_exit(attempt: Attempt, members: Mapping[str, Member]) -> dict[str, An
 
 
 def _hear_from_record(attempt: Attempt, heartbeats: HeartbeatTable) -> None:
-    """A heartbeat that was recorded by another way than ``on_heartbeat`` counts as heard now."""
+    """Count a heartbeat that was recorded elsewhere (not by ``on_heartbeat``) as contact now."""
     heartbeat = heartbeats.of(attempt.id)
     if attempt.last_heartbeat_at != heartbeat.recorded_heartbeat:
         if heartbeat.recorded_heartbeat is not None:
@@ -148,7 +150,7 @@ def waiting(run: RunRow, sweep: SweepRow | None, store: Store) -> Waiting:
 
 
 def excluded_nodes(store: Store, run: RunRow) -> frozenset[str]:
-    """Nodes that failed this run twice by a fault of their own."""
+    """Return nodes that failed this run twice by their own fault."""
     faults: Counter[str] = Counter()
     since = readmitted(store.nodes.notes())
     for attempt in store.attempts.of_run(run.id):
@@ -163,7 +165,7 @@ def active(
     members: Mapping[str, Member],
     heartbeats: HeartbeatTable,
 ) -> list[Active]:
-    """All that holds GPUs: attempts that have not exited, and what agents found besides."""
+    """Return all that holds GPUs: attempts that have not exited, and orphans that agents list."""
     by_id = {run.id: run for run in runs}
     held = []
     known = set()
@@ -191,14 +193,14 @@ def active(
     return held
 
 
-def corrected(
+def with_reported_exits(
     members: Mapping[str, Member], attempts: Sequence[Attempt], store: Store, gone: set[str]
 ) -> dict[str, Member]:
-    """The members, with attempts that reported their own end as ended: agents' lists are older.
+    """Return the members, with attempts that reported their own exit as ended: lists are older.
 
-    A shim reports only once its attempt's processes are gone. What was merely given up for lost
-    stays as it was listed: its processes may live. ``gone`` remembers, from tick to tick, which
-    those are of the attempts that are listed.
+    A shim reports only after its attempt's processes are gone. An attempt that was given up as lost
+    stays as listed, because its processes may live. ``gone`` remembers the reported exits of listed
+    attempts from tick to tick.
     """
     rows = {attempt.id: attempt for attempt in attempts}
     listed_now = {attempt_id for member in members.values() for attempt_id in member.attempts}

@@ -1,4 +1,4 @@
-"""Carries out what a sweep's trials decide: the dispatcher asks it to look, once a tick."""
+"""Carry out decisions about sweeps; the dispatcher calls it once per tick."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from lehr.store.tables import SweepRow
 log = logging.getLogger(__name__)
 
 _KEPT = 10_000
-"""Reports of so many runs are kept, for as long as nothing was added to them."""
+"""Number of sweeps whose reports are cached while they do not change."""
 
 
 class SweepController:
-    """Looks only at sweeps of which something changed; each act is fenced by the record."""
+    """Checks only sweeps that have changed. Each action is fenced by the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,13 +35,13 @@ class SweepController:
         self._sweep_of: dict[str, str | None] = {}
         self._reports: OrderedDict[tuple[str, int, int], tuple[TrialReport, ...]] = OrderedDict()
 
-    def look_at_all(self) -> None:
-        """When a server starts: whatever had been about to happen."""
+    def enqueue_all(self) -> None:
+        """Enqueue all open sweeps when a server starts."""
         with self._guard:
             self._dirty.update(self._store.sweeps.unended())
 
     def changed(self, change: Change) -> None:
-        """From any thread; quick."""
+        """Enqueue the run's sweep. May be called from any thread; fast."""
         with self._guard:
             if change.kind == "sweep":
                 self._dirty.add(change.id)
@@ -51,8 +51,8 @@ class SweepController:
     def tick(self) -> None:
         with self._guard:
             dirty, self._dirty = self._dirty, set()
-            spoke, self._attempts_with_new_events = self._attempts_with_new_events, set()
-        for run_id in spoke:
+            attempt_ids, self._attempts_with_new_events = self._attempts_with_new_events, set()
+        for run_id in attempt_ids:
             sweep_id = self._pruned_sweep(run_id)
             if sweep_id is not None:
                 dirty.add(sweep_id)
@@ -60,13 +60,13 @@ class SweepController:
             try:
                 self._look(sweep_id)
             except Exception:
-                # One sweep's fault must not hold the cluster's queue; it is looked at again.
+                # An error of one sweep must not stop the queue; it is retried.
                 log.exception("sweep %s could not be updated", sweep_id)
                 with self._guard:
                     self._dirty.add(sweep_id)
 
     def _pruned_sweep(self, run_id: str) -> str | None:
-        """The run's sweep, if what the run says may end it or others."""
+        """Return the run's sweep if new metrics of the run may prune it or other trials."""
         if run_id not in self._sweep_of:
             run = self._store.runs.get(run_id)
             sweep = self._store.sweeps.get(run.sweep_id) if run.sweep_id is not None else None
@@ -82,8 +82,10 @@ class SweepController:
         trials = [_trial(one) for one in standing]
         if needs_reports(spec, trials, stopped=stopped):
             reports = self._read_reports(spec, standing)
-            heard = [one.run_id for one, seen in zip(standing, reports, strict=True) if seen]
-            held_out = self._store.events.held_out(heard) if is_measured(spec.metric.name) else {}
+            reporting = [one.run_id for one, seen in zip(standing, reports, strict=True) if seen]
+            held_out = (
+                self._store.events.held_out(reporting) if is_measured(spec.metric.name) else {}
+            )
             trials = [
                 _trial(one, seen, held_out.get(one.run_id))
                 for one, seen in zip(standing, reports, strict=True)
@@ -106,7 +108,7 @@ class SweepController:
             try:
                 made = trials_at(spec, decision.points, first=known + 1)
             except SpecError as error:
-                # The ends of each range were checked, but not every combination of values.
+                # The bounds of each range were checked, but not every combination of values.
                 self._store.sweep_progress.stop(
                     sweep.id, f"the next trial cannot be created: {error}", actor="sweep"
                 )

@@ -1,7 +1,7 @@
-"""Attempts' tokens: each opens one attempt's routes and nothing else.
+"""Tokens of attempts: each opens one attempt's routes and nothing else.
 
-They are derived from a key in the home (mode 0600), so that a server that was killed between
-recording an attempt and starting it can still start it; the database has only their hashes.
+They are derived from a key in the home (mode 0600). So a server that was killed between recording
+and starting an attempt can still start it. The database has only their hashes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def matches(token: str, token_sha256: str) -> bool:
 
 
 def _key(path: Path) -> bytes:
-    """The key in the file; made whole at first, by whoever comes first."""
+    """Return the key in the file; create it atomically at the first call."""
     if not path.exists():
         create_secret(path, secrets.token_bytes(32))
     return path.read_bytes()

@@ -1,4 +1,4 @@
-"""What should happen next: life cycle, queue, reconcile, retries, outcome, silence.
+"""Pure decisions: life cycle, queue, reconcile, retries, outcome, liveness, sweeps, rollouts.
 
-Pure functions of recorded state: no I/O, and no clock but the one passed in.
+Functions of recorded state: no I/O, and no clock except the one passed in.
 """

@@ -1,6 +1,6 @@
-"""Copies of checkpoints: where each lies, and which stay.
+"""Copies of checkpoints: their URLs, and which are kept.
 
-Those stay that the trainer's policy keeps or a fork waits for.
+A copy is kept if the trainer's policy keeps its checkpoint or a fork waits for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lehr_trainer.configs.train import CheckpointConfig
 
 
 def copies_at(spec: Mapping[str, Any], run_id: str, path: str) -> str | None:
-    """The URL of the copy of a run's checkpoint; None where the spec asks for no copies."""
+    """Return the URL of the copy of a run's checkpoint; None if the spec requests no copies."""
     place = spec.get("checkpoints", {}).get("upload")
     return None if place is None else f"{place}/{run_id}/{path}"
 
@@ -31,10 +31,10 @@ class RetainedCheckpoint(Protocol):
 
 
 def kept_because(
-    point: RetainedCheckpoint, there: Sequence[RetainedCheckpoint], policy: CheckpointConfig
+    point: RetainedCheckpoint, existing: Sequence[RetainedCheckpoint], policy: CheckpointConfig
 ) -> list[str]:
-    """Why the policy keeps one of those that are there, in words; nothing when it does not."""
-    ordered = sorted(there, key=lambda one: (one.attempt, one.step))
+    """Return why the policy keeps each existing checkpoint; those not kept are absent."""
+    ordered = sorted(existing, key=lambda one: (one.attempt, one.step))
     reasons = []
     if point in ordered[-policy.keep_last :]:
         reasons.append(f"one of the last {policy.keep_last}")
@@ -47,9 +47,9 @@ def kept_because(
 
 
 def copies_to_remove(
-    there: Sequence[RetainedCheckpoint], policy: CheckpointConfig, needed: Collection[str]
+    existing: Sequence[RetainedCheckpoint], policy: CheckpointConfig, needed: Collection[str]
 ) -> list[str]:
-    """Paths of the copies that nothing keeps any more. ``needed`` are paths that forks wait for."""
-    ordered = sorted(there, key=lambda one: (one.attempt, one.step))
+    """Return the paths of copies to remove. ``needed`` are paths that forks wait for."""
+    ordered = sorted(existing, key=lambda one: (one.attempt, one.step))
     held = [Held(Path(one.path), one.step, one.val_loss) for one in ordered]
     return [str(one.path) for one in superfluous(held, policy) if str(one.path) not in needed]

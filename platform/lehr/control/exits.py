@@ -1,4 +1,4 @@
-"""The valid parts of a node's report about how an attempt ended."""
+"""Validation of a node's report about how an attempt ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Sound(BaseModel):
 
 
 class LastWord(_Sound):
-    """The trainer's ``finished`` record, should its stream never arrive."""
+    """The trainer's ``finished`` record, in case its stream never arrives."""
 
     outcome: Literal["completed", "stopped", "failed"]
     step: Count = 0
@@ -26,12 +26,12 @@ class LastWord(_Sound):
 
 
 class ExitNote(_Sound):
-    """exit.json. Every part may be missing."""
+    """The content of exit.json. Every part may be missing."""
 
     code: Annotated[int, Field(ge=-(2**31), lt=2**32)] | None = None
     signal: Annotated[int, Field(ge=1, le=255)] | None = None
     reason: Text = ""
-    """Why the shim ended it or could not start it; empty when the process ended by itself."""
+    """Why the shim stopped or could not start it; empty when the process ended by itself."""
     detail: Text = ""
     log_tail: Text = ""
     started_at: FiniteFloat | None = None
@@ -40,14 +40,14 @@ class ExitNote(_Sound):
     finished: LastWord | None = None
 
 
-def sound_exit(said: object) -> dict[str, Any]:
-    """The parts of an exit note that are what they should be.
+def sound_exit(report: object) -> dict[str, Any]:
+    """Return the valid parts of an exit report.
 
-    A part that is not is left out, and named in ``dropped``: the attempt has ended all the same,
-    and its shim must be able to end, too. So nothing is refused.
+    Invalid parts are left out and named in ``dropped``. Nothing is rejected: the attempt has ended
+    in any case, and its shim must be able to end, too.
     """
-    given: Mapping[Any, Any] = said if isinstance(said, Mapping) else {}
-    dropped = [] if given is said else [f"exit: {type(said).__name__} is no object"]
+    given: Mapping[Any, Any] = report if isinstance(report, Mapping) else {}
+    dropped = [] if given is report else [f"exit: {type(report).__name__} is not an object"]
     try:
         note = ExitNote.model_validate(given)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Forks: which checkpoint a new run begins from, and what may be different in it."""
+"""Forks: choose the checkpoint that a new run starts from, and build its spec."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SCHEDULE = "train.schedule"
 _WARMUP = frozenset({f"{_SCHEDULE}.{name}" for name in ("warmup_steps", "warmup_ratio")})
 _EITHER = (("warmup_steps", "warmup_ratio"), ("decay_steps", "decay_ratio"))
 _MODEL_MAY_CHANGE = frozenset({"rope_theta", "rope_scaling", "max_sequence_length", "norm_eps"})
-"""What a checkpoint's weights do not depend on in shape: a longer context needs the first three."""
+"""Fields that do not change the shape of weights; a longer context needs the first three."""
 _LONGEST_NAME = 100
 
 
 class ForkPoint(Protocol):
-    """A checkpoint whose files are there."""
+    """A checkpoint whose files exist."""
 
     @property
     def attempt(self) -> int: ...
@@ -35,7 +35,7 @@ C = TypeVar("C", bound=ForkPoint)
 
 
 def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:
-    """The checkpoint at ``step``, the newest attempt's; without a step the newest there is.
+    """Return the newest attempt's checkpoint at ``step``; without a step, the newest checkpoint.
 
     Raises:
         NotFound: there is none at that step; the nearest is named.
@@ -47,9 +47,9 @@ def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:
         )
     if step is None:
         return max(checkpoints, key=lambda c: (c.attempt, c.step))
-    there = [c for c in checkpoints if c.step == step]
-    if there:
-        return max(there, key=lambda c: c.attempt)
+    matching = [c for c in checkpoints if c.step == step]
+    if matching:
+        return max(matching, key=lambda c: c.attempt)
     steps = sorted({c.step for c in checkpoints})
     near = min(steps, key=lambda s: (abs(s - step), s))
     listed = ", ".join(f"{s:,}" for s in steps[-10:])
@@ -60,11 +60,11 @@ def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:
 
 
 def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSpec:
-    """The spec of a run that goes on from ``step`` of one with the spec ``source``.
+    """Return the spec of a run that continues a run with the spec ``source`` from ``step``.
 
-    A new warmup can only mean one from here on, so a change of it begins the schedule at ``step``
-    (``train.schedule.starts_after``) unless the changes say where it begins. Of two fields that
-    exclude each other, the one that is given wins over the source's.
+    A changed warmup means a new warmup, so it starts the schedule at ``step``
+    (``train.schedule.starts_after``) unless the changes set that, too. Of two fields that exclude
+    each other, a changed one replaces the source's.
 
     Raises:
         SpecError: a change is wrong, needs other weights than the checkpoint's, or leaves no step.
@@ -95,7 +95,7 @@ def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[SpecProblem
     found = []
     if new.steps <= step:
         message = (
-            f"train.steps is {new.steps:,}, and the checkpoint is at step {step:,}: "
+            f"train.steps is {new.steps:,}, but the checkpoint is at step {step:,}: "
             "nothing would be left to train."
         )
         found.append(SpecProblem("train.steps", message, f"Change it too: train.steps={2 * step}"))

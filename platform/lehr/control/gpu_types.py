@@ -1,4 +1,4 @@
-"""Whether a spec's GPU type is likely a slip of the pen: such a run would wait for ever."""
+"""Detect misspelt GPU types: such a run would wait for ever."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _ALSO = (
     *("RTX 5060", "RTX 5070", "RTX 5080", "RTX 5090", "RTX 6000", "Quadro", "Titan", "GTX"),
     *("MI100", "MI210", "MI250", "MI250X", "MI300A", "MI300X", "MI325X", "MI350X", "MI355X"),
 )
-"""Names of GPUs whose peaks the trainer's table does not have."""
+"""Names of GPUs that are missing in the trainer's table of peaks."""
 _CLOSE = 0.8
-"""Of difflib's ratio: one letter more, less or other in a name of four."""
+"""Threshold of difflib's ratio: one wrong letter in a name of four."""
 
 
-def likely_meant(wanted: str, there: Iterable[str]) -> str | None:
-    """The name that was likely meant; None when ``wanted`` may well be right.
+def likely_meant(given: str, existing: Iterable[str]) -> str | None:
+    """Return the name that was likely meant; None when ``wanted`` may be right.
 
-    It may be right when a GPU that is ``there`` is of that type, when it has a known name in it,
-    when it is spelled as the driver does (``NVIDIA ...``), and when it is like no known name: new
-    GPUs come, and a run may wait for a node that has yet to join.
+    It may be right if a GPU of the cluster (``there``) is of that type, if it contains a known
+    name, if it is spelled as the driver does (``NVIDIA ...``), or if it is unlike any known name:
+    new GPUs appear, and a run may wait for a node that will join later.
     """
     known = [*dict.fromkeys(gpu.kind for gpu in GPUS), *_ALSO]
-    if any(is_type(name, wanted) for name in (*there, *known)):
+    if any(is_type(name, given) for name in (*existing, *known)):
         return None
-    if any(is_type(wanted, name) for name in known) or wanted.upper().startswith("NVIDIA "):
+    if any(is_type(given, name) for name in known) or given.upper().startswith("NVIDIA "):
         return None
     by_key = {name.upper(): name for name in known}
-    close = difflib.get_close_matches(wanted.upper().strip(), by_key, n=1, cutoff=_CLOSE)
+    close = difflib.get_close_matches(given.upper().strip(), by_key, n=1, cutoff=_CLOSE)
     return by_key[close[0]] if close else None

@@ -1,7 +1,7 @@
-"""The life of a run: its states, and the moves between them that exist.
+"""The life cycle of a run: its states and the allowed transitions.
 
-A move that is not in ``TRANSITIONS`` cannot be recorded. Who decides a move lives in
-this package; who writes it down is ``lehr.store``.
+A transition that is not in ``TRANSITIONS`` cannot be recorded. This package decides transitions;
+``lehr.store`` records them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class RunState(StrEnum):
 
     @property
     def active(self) -> bool:
-        """Whether an attempt of it may hold GPUs."""
+        """Return whether an attempt of it may hold GPUs."""
         return self in ACTIVE
 
 
 class Desired(StrEnum):
-    """What people (or a pruner) want of a run; orders carry it to the attempt."""
+    """The desired state of a run, set by people or a pruner. Orders carry it to the attempt."""
 
     RUN = "run"
     PAUSE = "pause"

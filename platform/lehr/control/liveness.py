@@ -1,7 +1,7 @@
-"""Three kinds of silence: unreachable, stalled, dead. This tells the first two.
+"""Liveness of an attempt: ok, unreachable or stalled.
 
-Dead is decided by ``reconcile``, from what agents and Ray say, never from silence alone: a
-partition that heals must find its training run alive.
+``reconcile`` decides that an attempt is dead, from reports of agents and Ray, never from silence
+alone: after a network partition its training must still run.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class Liveness(StrEnum):
     UNREACHABLE = "unreachable"
     """No heartbeat for a while: shown, not failed."""
     STALLED = "stalled"
-    """It heartbeats, but its steps have stopped."""
+    """Heartbeats arrive, but no new steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     unreachable_s: float = 20.0
     stalled_factor: float = 10.0
-    """Times the median step."""
+    """Multiple of the median step time."""
     stalled_floor_s: float = 180.0
-    """Saves, evaluations and recompilations take this long in good health."""
+    """A normal save, evaluation or recompilation may take this long."""
 
 
 def liveness(
@@ -37,7 +37,7 @@ def liveness(
     median_step_s: float | None,
     thresholds: Thresholds = Thresholds(),
 ) -> Liveness:
-    """How an attempt is silent.
+    """Return the liveness of an attempt.
 
     Args:
         since_contact_s: seconds since its last heartbeat, or since its dispatch if none came yet.
@@ -54,7 +54,9 @@ def liveness(
 
 
 def median_step_s(history: Sequence[tuple[float, int]]) -> float | None:
-    """Median seconds per step from (time, step) pairs, oldest first; None from fewer than three."""
+    """Return median seconds per step from (time, step) pairs, oldest first; None from fewer than
+    three.
+    """
     rates = [
         (later - earlier) / (after - before)
         for (earlier, before), (later, after) in itertools.pairwise(history)

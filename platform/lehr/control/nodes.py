@@ -1,9 +1,9 @@
-"""Which nodes get no more work because they fail what they are given.
+"""Exclude nodes that keep failing.
 
-A node whose last ``LIMIT`` attempts all ended by a fault of its own is excluded, until somebody
-readmits it: a broken machine is free again soonest, and would eat every waiting run's retries. An
-attempt that ends in any other way clears it, the user's errors and cancels too. The last node
-that can be used is never excluded: then nothing would run at all.
+A node is excluded when its last ``LIMIT`` attempts all failed by a fault of the node, until
+somebody readmits it. Otherwise a broken machine, which is free again soonest, would use up the
+retries of every waiting run. An attempt that ends in any other way clears the count, including user
+errors and cancels. The last usable node is never excluded, because then nothing would run.
 
 Pure: values in, values out.
 """
@@ -21,18 +21,18 @@ FAULTS = frozenset(
         *("ecc_error", "gpu_lost"),
     }
 )
-"""Causes of an attempt's end that lie in its node: see ``lehr.control.retries``."""
+"""Causes that lie in the node: see ``lehr.control.retries``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an attempt ended, as far as one of its nodes is concerned."""
+    """How an attempt ended on one of its nodes."""
 
     node: str
     attempt: str
     at: float
     fault: str | None
-    """The cause, if it is the node's; None when the node did its part."""
+    """The cause, if it lies in the node; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,12 @@ class Exclude:
 def failing(
     ends: Iterable[Ended], readmitted: Mapping[str, float], usable: Collection[str]
 ) -> list[Exclude]:
-    """Nodes to exclude now.
+    """Return the nodes to exclude now.
 
     Args:
-        ends: what ended on each node, in any order.
-        readmitted: by node, since when its faults count; a node that is not there has none yet.
+        ends: ended attempts of each node, in any order.
+        readmitted: by node, since when its failures count; nodes without an entry were never
+            readmitted.
         usable: nodes that answer and are not excluded.
     """
     of_node: dict[str, list[Ended]] = defaultdict(list)
@@ -64,6 +65,6 @@ def failing(
         if not left - {node}:
             continue
         left.discard(node)
-        said = ", ".join(f"{end.attempt} ({end.fault})" for end in last)
-        found.append(Exclude(node, f"it failed {LIMIT} attempts in a row: {said}"))
+        failures = ", ".join(f"{end.attempt} ({end.fault})" for end in last)
+        found.append(Exclude(node, f"it failed {LIMIT} attempts in a row: {failures}"))
     return found

@@ -1,4 +1,4 @@
-"""What becomes of a run when its attempt has ended."""
+"""Decide the next state of a run after its attempt has ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome:
     cause: str
     message: str | None = None
     spends: Budget = Budget.NONE
-    """The budget that the next try is paid from; NONE when there is no next try."""
+    """The budget that pays for the next try; NONE when there is no next try."""
 
 
 def outcome(
@@ -40,20 +40,20 @@ def outcome(
     finished: FinishedReport | None,
     budgets: Budgets,
 ) -> Outcome:
-    """The state that the run goes to, and why.
+    """Return the next state of the run, and why.
 
     Args:
-        desired: what was wanted of the run when the attempt ended.
+        desired: the desired state when the attempt ended.
         time_limit_s: the run's limit, for the message.
-        over_time_limit: the attempt was stopped for it.
+        over_time_limit: the attempt was stopped because of the limit.
         ended: how the process ended.
-        finished: the trainer's last record, when there is one.
-        budgets: tries left.
+        finished: the trainer's last record, if any.
+        budgets: retries left.
     """
     if finished is not None and finished.outcome == "completed":
-        # What is recorded decides: a crash on the way out takes nothing from a finished training.
+        # The trainer's record decides: a crash at exit does not undo a finished training.
         return Outcome(RunState.COMPLETED, "completed", rough_end(ended))
-    # What its people want decides, whatever the process did on its way down.
+    # The desired state decides, however the process ended while stopping.
     if desired is not Desired.RUN and not _failed_while_pausing(desired, finished):
         message = None
         if desired is Desired.PAUSE and not _stopped_cleanly(finished):
@@ -74,7 +74,7 @@ def _stopped_cleanly(finished: FinishedReport | None) -> bool:
 
 
 def _failed_while_pausing(desired: Desired, finished: FinishedReport | None) -> bool:
-    """A run that fails by itself while it is asked to pause would only fail again."""
+    """Fail a run that fails by itself while pausing: it would only fail again."""
     return desired is Desired.PAUSE and finished is not None and finished.outcome == "failed"
 
 
@@ -85,10 +85,11 @@ def _exhausted(cause: Cause) -> str:
 
 
 def path(old: RunState, new: RunState) -> tuple[RunState, ...]:
-    """The moves that lead from one state to another, without the first state; empty if none do.
+    """Return the transitions from one state to another, without the first state; empty if
+    impossible.
 
-    A short run can end before anybody noticed that it had started: ``starting`` to ``completed``
-    goes by way of ``running``, since each state is recorded.
+    A short run can end before its start was recorded. It goes from ``starting`` by way of
+    ``running`` to ``completed``, since each state is recorded.
     """
     if new in TRANSITIONS[old]:
         return (new,)

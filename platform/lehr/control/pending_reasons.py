@@ -1,7 +1,7 @@
-"""Why a run waits, in words for people.
+"""Messages that explain why a run waits.
 
-Texts change only when something worth telling changes: times are rounded coarsely, positions
-are left out, so that ten thousand waiting runs are not rewritten with every start.
+A text changes only when the situation does: times are rounded and positions left out, so that a
+start does not rewrite the reasons of ten thousand queued runs.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50)
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """What is missing on one node."""
+    """The missing GPUs on one node."""
 
     node: str
     free: int
-    """GPUs of the needed type that are free on the node now."""
+    """GPUs of the required type that are free on the node now."""
     size: int
-    """GPUs of the needed type that the node has."""
+    """GPUs of the required type that the node has."""
     missing: int
     holder: str | None
-    """The run that ends first of those that hold the missing ones."""
+    """Of the runs that hold the missing GPUs, the one that ends first."""
     holder_frees: int
     remaining_s: float | None
 
 
 def about(seconds: float) -> str:
-    """``about 40 m``, ``about 3 h``: no finer than it is known."""
+    """Round a time to what is known: ``about 40 m``, ``about 3 h``."""
     minutes = seconds / 60
     if minutes < 1:
         return "less than 1 m"
@@ -42,24 +42,24 @@ def about(seconds: float) -> str:
 
 
 def sweep_limit(sweep: str, limit: int) -> str:
-    return f"waits for its sweep: {sweep} runs at most {limit} at one time"
+    return f"waits for its sweep: {sweep} runs at most {limit} at a time"
 
 
 def cpu_places(places: int) -> str:
-    taken = "the one place is" if places == 1 else f"all {places} places are"
+    taken = "the only place is" if places == 1 else f"all {places} places are"
     return f"waits for a node's CPU ({taken} taken)"
 
 
 def no_usable_node(
     need: Need, silent: Sequence[str], excluded: Sequence[str], out: Sequence[str] = ()
 ) -> str:
-    """Nodes that could hold it exist, but none can be used now."""
+    """Return the reason when nodes could hold the run, but none can be used now."""
     parts = []
     if silent:
         parts.append(f"{_names(silent)} {_do(silent)} not answer")
     if excluded:
-        said = f"{_names(excluded)} failed it twice and {_are(excluded)} excluded for it"
-        parts.append(f"{said}: lehr cluster readmit {excluded[0]}")
+        reason = f"{_names(excluded)} failed this run twice and {_are(excluded)} excluded for it"
+        parts.append(f"{reason}: lehr cluster readmit {excluded[0]}")
     if out:
         parts.append(f"{_out(out)}: lehr cluster readmit {out[0]}")
     return f"waits for {need}" + (f" ({'; '.join(parts)})" if parts else "")
@@ -75,16 +75,17 @@ def waits(
     next_at: int | None,
     out: Sequence[str] = (),
 ) -> str:
-    """E.g. ``waits for 8 x H100 (node n2 has 6 free; k3 frees 2 in about 40 m); next in line ...``.
+    """Return e.g. ``waits for 8 x H100 (node n2 has 6 free; k3 frees 2 in about 40 m); next in line
+    ...``.
 
     Args:
         need: what it needs.
-        blockers: what is missing where its reservation is; empty when it has none.
-        free: GPUs of its type that are free now, kept ones included.
+        blockers: what is missing where its reservation is; empty without a reservation.
+        free: GPUs of its type that are free now, including reserved ones.
         total: GPUs of its type.
-        keeper: the run that free GPUs are kept for, if any are.
-        next_at: the priority at which it is the next in line, if it is.
-        out: nodes with such GPUs that are excluded.
+        keeper: the run for which free GPUs are reserved, if any.
+        next_at: the priority at which it is next in line, if it is.
+        out: excluded nodes with such GPUs.
     """
     lacking = [blocker for blocker in blockers if blocker.missing]
     if free == 0:
@@ -97,7 +98,7 @@ def waits(
     elif lacking:
         detail = f"node {lacking[0].node} has {lacking[0].free} free{_freed_by(lacking[0])}"
     else:
-        detail = f"{free} free, not on the nodes it needs"
+        detail = f"{free} free, but not on the nodes it needs"
     if out:
         detail += f"; {_out(out)}"
     text = f"waits for {need} ({detail})"
@@ -105,7 +106,7 @@ def waits(
 
 
 def _all_busy(total: int) -> str:
-    return "the one is busy" if total == 1 else f"all {total} are busy"
+    return "the only one is busy" if total == 1 else f"all {total} are busy"
 
 
 def _freed_by(blocker: Blocker) -> str:

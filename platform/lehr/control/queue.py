@@ -1,4 +1,4 @@
-"""Which waiting runs start now, where, and why the others wait.
+"""Decide which queued runs start now, where, and why the others wait.
 
 The rules, in order:
 
@@ -12,7 +12,7 @@ The rules, in order:
 5. **No starvation**: a run that does not fit holds its GPUs: those that are free now on the node
    where the fewest are missing, and those that will be. Later runs may start beside that
    reservation (backfill), never on it, so they cannot delay it. A higher priority may.
-6. A sweep runs at most ``max_concurrent`` of its runs at one time; those held back by this hold
+6. A sweep runs at most ``max_concurrent`` of its runs at a time; those held back by this hold
    nothing and count for nothing.
 
 Pure: values in, values out.
@@ -48,14 +48,14 @@ class Waiting:
     sweep_id: str | None = None
     sweep_name: str | None = None
     max_concurrent: int | None = None
-    """Of its sweep."""
+    """Limit of its sweep."""
     excluded_nodes: frozenset[str] = frozenset()
     """Nodes that failed this run twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """Something that holds GPUs: an attempt of a run, or what a lost one left behind."""
+    """Something that holds GPUs: an attempt of a run, or an orphan of a lost one."""
 
     run_id: str
     placement: Placement
@@ -64,7 +64,7 @@ class Active:
     project: str = "default"
     sweep_id: str | None = None
     remaining_s: float | None = None
-    """About how long it will still take; None when nothing is known."""
+    """Estimated remaining seconds; None when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class StartRun:
 class Plan:
     starts: tuple[StartRun, ...]
     reasons: dict[str, str]
-    """For every run that does not start, why."""
+    """The reason for every run that does not start."""
     order: tuple[str, ...]
-    """All that keep waiting, in the order of their turn."""
+    """All runs that keep waiting, in order."""
 
 
 @dataclass(slots=True)
@@ -89,17 +89,17 @@ class _Board:
     nodes: dict[str, Node]
     busy: dict[str, dict[int, Active]] = field(default_factory=dict)
     taken: dict[str, set[int]] = field(default_factory=dict)
-    """Given away in this plan."""
+    """GPUs allocated in this plan."""
     held: dict[str, dict[int, str]] = field(default_factory=dict)
-    """Reserved: node -> GPU -> run that it is kept for."""
+    """Reserved GPUs: node -> GPU -> run that it is reserved for."""
     of_type: dict[tuple[str, str | None], tuple[int, ...]] = field(default_factory=dict)
     version: int = 0
-    """Grows whenever GPUs are given away or kept."""
+    """Increases whenever GPUs are allocated or reserved."""
     on_cpu: Counter[str] = field(default_factory=Counter)
-    """Runs without a GPU, by node."""
+    """Number of runs without a GPU, by node."""
 
     def open(self, node: Node, need: Need, *, held: bool = False) -> list[int]:
-        """GPUs that the need could have now; ``held`` counts reserved ones in."""
+        """Return GPUs that are available for the need now; ``held`` includes reserved ones."""
         busy, taken = self.busy.get(node.name, {}), self.taken.get(node.name, set())
         kept: Mapping[int, str] = {} if held else self.held.get(node.name, {})
         return [
@@ -109,7 +109,7 @@ class _Board:
         ]
 
     def matching(self, node: Node, need: Need) -> tuple[int, ...]:
-        """``resources.matching``, worked out once: thousands of runs ask for a few kinds."""
+        """Return ``resources.matching``, cached: thousands of runs have only a few needs."""
         key = (node.name, need.gpu_type)
         if key not in self.of_type:
             self.of_type[key] = matching(node, need)
@@ -123,7 +123,7 @@ class _Board:
         ]
 
     def fit(self, run: Waiting) -> Placement | None:
-        """The whole gang on free GPUs that are kept for nobody, or None."""
+        """Place the whole gang on free, unreserved GPUs; None if it does not fit."""
         need = run.need
         if not need.gpus:
             return self._fit_on_cpu(run)
@@ -140,7 +140,7 @@ class _Board:
         )
 
     def _fit_on_cpu(self, run: Waiting) -> Placement | None:
-        """A place on the node that has the most left."""
+        """Return the node with the most places left for runs without GPUs."""
         left = [
             (self.on_cpu[node.name] - node.cpu_places, node.name)
             for node in self.candidates(run)
@@ -155,16 +155,16 @@ class _Board:
             self.taken.setdefault(share.node, set()).update(share.gpus)
 
     def reserve(self, run: Waiting) -> list[Blocker]:
-        """Keep a whole gang's GPUs for the run, free ones first, on the nodes nearest to it.
+        """Reserve GPUs for the whole gang, free ones first, on the nodes nearest to holding it.
 
-        Returns what it waits for there; nothing when earlier reservations leave too little.
+        Return what is missing there; nothing when earlier reservations leave too little.
         """
         need = run.need
         options: list[tuple[int, float, str, list[int]]] = []
         for node in self.candidates(run):
             kept = self.held.get(node.name, {})
             free = self.open(node, need)
-            # GPUs given away in this plan end last: nothing is known of their runs yet.
+            # GPUs allocated in this plan are freed last: the end of their runs is unknown.
             later = sorted(
                 (
                     (self._remaining(node.name, index), index)
@@ -216,7 +216,7 @@ class _Board:
 
 
 def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[Node]) -> Plan:
-    """What to start now, and for every other waiting run why it waits."""
+    """Decide what starts now, and the reason for every other queued run."""
     board = _Board({node.name: node for node in nodes})
     for holder in active:
         for share in holder.placement:
@@ -232,11 +232,11 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
     starts: list[StartRun] = []
     names = {run.run_id: run.name or run.run_id for run in waiting}
     unplaceable: set[tuple[Need, frozenset[str]]] = set()
-    told: dict[tuple[Need, frozenset[str]], tuple[int, str]] = {}
+    reasons_by_need: dict[tuple[Need, frozenset[str]], tuple[int, str]] = {}
     first_of: set[int] = set()
     for run in order:
         kind = (run.need, run.excluded_nodes)
-        # Free GPUs only grow fewer while a plan is made: what did not fit once will not now.
+        # Free GPUs only decrease during a plan, so what did not fit once will not fit later.
         placement = None if kind in unplaceable else board.fit(run)
         if placement is not None:
             board.take(placement)
@@ -245,12 +245,15 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
         unplaceable.add(kind)
         next_in_line = run.priority not in first_of
         first_of.add(run.priority)
-        version, reason = told.get(kind, (-1, ""))
+        version, reason = reasons_by_need.get(kind, (-1, ""))
         if next_in_line or version != board.version:
             version = board.version
             reason = _reason(run, board, names, next_in_line=next_in_line)
             if not next_in_line and version == board.version:
-                told[kind] = version, reason  # Nothing was left to reserve: nor is for the next.
+                reasons_by_need[kind] = (
+                    version,
+                    reason,
+                )  # Nothing was left to reserve, so nothing is left for the next run.
         why[run.run_id] = reason
     started = {start.run_id for start in starts}
     turn = [run.run_id for run in order if run.run_id not in started]
@@ -263,7 +266,7 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
 
 
 def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_line: bool) -> str:
-    """Reserve what can be reserved for a run that does not fit, and say what it waits for."""
+    """Reserve GPUs for a run that does not fit, and return the reason why it waits."""
     need = run.need
     candidates = board.candidates(run)
     if not need.gpus:
@@ -292,9 +295,9 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
 def _possible_now(
     waiting: Sequence[Waiting], board: _Board
 ) -> tuple[list[Waiting], dict[str, str]]:
-    """Runs that the nodes which answer could hold; of the others, why not.
+    """Split runs by whether nodes that answer could hold them; return the others' reasons.
 
-    The others hold nothing and count for nothing, or they would hold up those that can run.
+    The others reserve nothing, or they would delay runs that can start.
     """
     possible: list[Waiting] = []
     why: dict[str, str] = {}
@@ -339,7 +342,9 @@ def _within_sweep_limits(
 
 
 def _in_turn(waiting: Sequence[Waiting], active: Sequence[Active]) -> list[Waiting]:
-    """By priority, then by what the run's project has ahead of it, then by submission."""
+    """Sort by priority, then by the GPUs that the run's project has ahead of it, then by
+    submission.
+    """
     several = len({run.project for run in waiting}) > 1
     ahead: dict[str, int] = {}
     if several:

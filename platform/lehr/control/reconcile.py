@@ -1,15 +1,14 @@
-"""Desired against observed: what to do about every open attempt and every process found.
+"""Reconcile: compare open attempts with what is observed, and derive actions.
 
-Each tick compares the attempts that should be (rows that are open) with those that are (what the
-nodes' agents list, what heartbeats say) and answers with actions. A restart of the server is an
-ordinary tick: what lives is adopted, what is unknown is ended, what is missing is given up and
-its run goes back to the queue.
+Each tick compares the open attempts of the store with the lists of the nodes' agents and with
+heartbeats. A restart of the server is an ordinary tick: living attempts are adopted, orphans are
+ended, missing attempts are given up and their runs queued again.
 
-Silence alone never ends an attempt: a server that cannot hear a worker does not know that it is
-dead. It is lost when its node's agent answers and does not know it, or when Ray says that the
-node is gone and the lease has run out.
+Silence alone never ends an attempt, since a server that receives nothing cannot know that a worker
+is dead. An attempt is lost when its node's agent answers and does not list it, or when Ray reports
+the node as gone and the lease has expired.
 
-Pure: values in, values out; durations are measured by the caller on monotonic clocks.
+Pure: values in, values out; the caller measures durations on monotonic clocks.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from lehr.control.lifecycle import Desired
 
 
 class AttemptPhase(StrEnum):
-    """How an agent found an attempt on its node."""
+    """The state of an attempt in its agent's list."""
 
     LIVE = "live"
     """Its shim runs: training, or ending."""
     ENDED = "ended"
-    """Its exit.json is written and no process is left; its streams may still be on their way."""
+    """Its exit.json is written and no process is left; its streams may still be arriving."""
 
 
 class StopLevel(StrEnum):
-    """How hard a process is asked to end. Each step includes the one before."""
+    """How hard a process is asked to stop. Each level includes the previous ones."""
 
     ORDER = "order"
-    """orders.json, read at the next step boundary."""
+    """Through orders.json, read at the next step boundary."""
     TERM = "term"
     KILL = "kill"
 
@@ -45,52 +44,52 @@ class NodeSeen:
     alive: bool
     """Ray counts it as a member."""
     answered: bool
-    """Its agent has listed what it has, to this server's bridge."""
+    """Its agent has sent its list to the current bridge."""
     attempts: Mapping[str, AttemptPhase] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAttempt:
-    """One that may still have processes, or bytes on their way."""
+    """An attempt that may still have processes, or streams that are not complete."""
 
     id: str
     nodes: tuple[str, ...]
-    wanted: bool
+    current: bool
     """It is its run's newest attempt and the run is active; otherwise it is fenced."""
     desired: Desired = Desired.RUN
     over_time_limit: bool = False
     stalled: str | None = None
-    """In words, that it heartbeats without stepping for longer than its spec allows."""
+    """Set when it has sent heartbeats without a step for longer than its spec allows."""
     dispatched: bool = False
-    """An agent confirmed its start once."""
+    """An agent has confirmed its start."""
     in_flight: bool = False
-    """A start call is under way, so what the agents list of it means nothing yet."""
+    """A start call is in progress, so the agents' lists mean nothing yet."""
     exited: bool = False
-    """Its exit is recorded; only streams may still come."""
+    """Its exit is recorded; only streams may still arrive."""
     ended_nodes: frozenset[str] = frozenset()
-    """Nodes of a gang whose part has reported its end."""
+    """Nodes of a gang whose part has reported its exit."""
     ended_well: bool = False
-    """Each part of it that has ended did so by itself and without an error."""
+    """Every part that has ended did so by itself and without an error."""
     since_contact_s: float = 0.0
     """Since its last heartbeat; before the first, since its dispatch or creation."""
     silent_nodes: Mapping[str, float] = field(default_factory=dict)
-    """The same for each node's part of it, where they differ."""
-    heard: bool = False
-    """A heartbeat, or a part of its events, came at least once."""
+    """The same for each node's part, where they differ."""
+    contacted: bool = False
+    """At least one heartbeat or event has arrived."""
     since_request_s: float = 0.0
     """Since it was first asked to stop."""
     since_ended_s: float = 0.0
-    """Since its agent first said that it had ended, or its exit was recorded."""
+    """Since its agent first listed it as ended, or its exit was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long what is waited for, in seconds."""
+    """Time limits in seconds."""
 
     lease_s: float = 60.0
-    """Without a heartbeat, on a node that Ray has lost: then it is lost too."""
+    """Without a heartbeat, on a node that Ray has lost: then the attempt is lost, too."""
     first_heartbeat_s: float = 300.0
-    """Dispatched, but nothing was ever heard of it."""
+    """Dispatched, but no heartbeat or event ever arrived."""
     cancel_term_s: float = 6.0
     cancel_kill_s: float = 14.0
     """A cancelled run's GPUs must be free within 30 s."""
@@ -98,32 +97,32 @@ class Timeouts:
     pause_kill_s: float = 900.0
     """Long enough to save 15 GB to slow storage."""
     gang_drain_s: float = 900.0
-    """One node's part of a gang completed: until the others must have. The first may be saving."""
+    """After one node's part of a gang completed: time for the others. The first may be saving."""
     collect_s: float = 20.0
-    """Ended, but its shipper's word of it has not come: the agent's word is taken."""
+    """Ended, but its shipper has not reported it: then the agent's report counts."""
     exit_grace_s: float = 10.0
-    """Exited by its own word, while its agent's last list still has it living."""
+    """It has reported its exit, but its agent's last list still shows it as living."""
     abandon_s: float = 24 * 3600.0
-    """Exited, its node gone: the rest of its streams will not come."""
+    """Exited, and its node is gone: the rest of its streams will not arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Call the agents of its nodes: start it."""
+    """Call the agents of its nodes to start it."""
 
     attempt_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """It lives, though nobody noted that it was started: note it."""
+    """It lives, but its start was not recorded: record it."""
 
     attempt_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopAttempt:
-    """Ask its processes on these nodes to end, this hard."""
+    """Stop its processes on these nodes, at this level."""
 
     attempt_id: str
     nodes: tuple[str, ...]
@@ -133,25 +132,25 @@ class StopAttempt:
 
 @dataclass(frozen=True, slots=True)
 class MarkLost:
-    """Its processes are gone, or beyond reach for good: settle the run without its exit."""
+    """Its processes are gone or out of reach for good: finalize the run without its exit."""
 
     attempt_id: str
     cause: str
     message: str
     node: str | None = None
-    """Whose fault it was, where that is known."""
+    """The faulty node, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordExit:
-    """It has ended, and its shipper cannot say so: take the agent's word."""
+    """It has ended, but its shipper cannot report it: record the agent's report."""
 
     attempt_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CloseAttempt:
-    """Nothing more will come of it: close it."""
+    """Close the attempt: nothing more will arrive."""
 
     attempt_id: str
 
@@ -166,14 +165,14 @@ def reconcile(
     *,
     membership_known: bool = True,
 ) -> list[Action]:
-    """What to do now.
+    """Return the actions to take now.
 
     Args:
-        attempts: every open attempt in the record.
+        attempts: every open attempt in the store.
         nodes: every node that is or was a member.
-        timeouts: the limits.
-        membership_known: whether Ray answers. When its head is down, nobody knows who is a
-            member, and no node counts as lost.
+        timeouts: the time limits.
+        membership_known: whether Ray answers. While its head is down the members are unknown, and
+            no node counts as lost.
     """
     seen = {node.name: node for node in nodes}
     actions: list[Action] = []
@@ -211,22 +210,22 @@ def _judge(
     if not attempt.dispatched:
         return _undispatched(attempt, mine, live, absent)
     if absent:
-        # An agent answers and has never heard of it: neither processes nor files are there.
-        return _lost(attempt, live, "shim_lost", f"no trace of it is left on node {absent[0]}")
+        # Its agent answers and does not list it: neither processes nor files exist.
+        return _lost(attempt, live, "shim_lost", f"node {absent[0]} has no trace of it")
     if found and not live and len(found) == len(attempt.nodes):
         return [RecordExit(attempt.id)] if attempt.since_ended_s > timeouts.collect_s else []
     actions: list[Action] = []
-    if not attempt.wanted:
+    if not attempt.current:
         actions += _stop(attempt, live, StopLevel.KILL, "superseded by another attempt")
     elif attempt.desired is not Desired.RUN or attempt.over_time_limit:
         actions += _stopping(attempt, live, timeouts)
-    elif not attempt.heard and attempt.since_contact_s > timeouts.first_heartbeat_s:
+    elif not attempt.contacted and attempt.since_contact_s > timeouts.first_heartbeat_s:
         actions += _lost(
             attempt,
             live,
             "no_contact",
-            f"started on {attempt.nodes[0]} {attempt.since_contact_s:.0f} s ago, and nothing was "
-            "heard of it: can that node reach this server's address?",
+            f"started on {attempt.nodes[0]} {attempt.since_contact_s:.0f} s ago, but sent no "
+            "heartbeat: can that node reach this server's address?",
             attempt.nodes[0] if len(attempt.nodes) == 1 else None,
         )
     elif attempt.stalled is not None:
@@ -234,7 +233,7 @@ def _judge(
     elif len(live) < len(found) and not (
         attempt.ended_well and attempt.since_ended_s <= timeouts.gang_drain_s
     ):
-        # A gang is whole or it is nothing: where one node's part ended, the others must.
+        # A gang runs completely or not at all: when one part has ended, the others must, too.
         actions += _stop(attempt, live, _gang_stop_level(attempt), "another node's part ended")
     return actions
 
@@ -244,10 +243,10 @@ def _undispatched(
 ) -> list[Action]:
     if live and not absent:
         return [Adopt(attempt.id)]
-    if not attempt.wanted or attempt.desired is not Desired.RUN:
+    if not attempt.current or attempt.desired is not Desired.RUN:
         if not absent:
             return []
-        # Stopped before anybody started it: there is no process to wait for.
+        # Stopped before it was started: there is no process to wait for.
         return _lost(attempt, live, "never_started", "stopped before it was started")
     if all(node.answered for node in mine):
         return [Launch(attempt.id)]
@@ -308,7 +307,7 @@ def _lost(
 
 
 def _orphans(known: set[str], nodes: Iterable[NodeSeen]) -> list[Action]:
-    """Live processes that no open attempt accounts for."""
+    """Return actions for live processes that no open attempt accounts for."""
     return [
         StopAttempt(attempt_id, (node.name,), StopLevel.KILL, "no open attempt")
         for node in nodes

@@ -1,4 +1,4 @@
-"""What runs need and what nodes have, in the queue's own words."""
+"""Needs of runs and resources of nodes, as the queue uses them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Node:
     name: str
     gpus: tuple[Gpu, ...]
     usable: bool = True
-    """Its agent answers; nothing is placed on a node that is known but silent."""
+    """Its agent answers; nothing is placed on a node that does not answer."""
     excluded: bool = False
-    """It fails what it is given, or somebody took it out: nothing is placed on it."""
+    """It was excluded for failures or by a user: nothing is placed on it."""
     cpu_places: int = 1
-    """Runs without a GPU that it takes at one time."""
+    """Maximum number of runs without a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The gang that a run needs: all of it at once, or none."""
+    """The gang that a run needs: placed together or not at all."""
 
     gpus: int = 1
     nodes: int = 1
-    """Nodes that share the GPUs evenly."""
+    """Nodes. Each has the same number of GPUs."""
     gpu_type: str | None = None
 
     @property
@@ -58,7 +58,7 @@ class NodeShare:
 
 
 Placement = tuple[NodeShare, ...]
-"""The first share is where torchrun's rendezvous is."""
+"""The first share has torchrun's rendezvous."""
 
 
 def count(number: int, noun: str) -> str:
@@ -70,11 +70,10 @@ def words(name: str) -> list[str]:
 
 
 def is_type(gpu_name: str, wanted: str | None) -> bool:
-    """Whether a GPU is of the wanted type: A100 is a word of "NVIDIA A100-SXM4-80GB".
+    """Return whether a GPU is of the given type: A100 is a word of "NVIDIA A100-SXM4-80GB".
 
-    Several words may be wanted ("A100 80GB"), and a space more or less does not matter
-    (RTX4090 is "GeForce RTX 4090"); a part of a word never matches, or H100 would take an
-    H1000.
+    Several words are allowed ("A100 80GB"), and spaces do not matter (RTX4090 is "GeForce RTX
+    4090"). A part of a word never matches, or H100 would match an H1000.
     """
     if wanted is None:
         return True
@@ -90,12 +89,12 @@ def is_type(gpu_name: str, wanted: str | None) -> bool:
 
 
 def matching(node: Node, need: Need) -> tuple[int, ...]:
-    """Indices of the node's GPUs that are of the type needed."""
+    """Return the indices of the node's GPUs that are of the required type."""
     return tuple(gpu.index for gpu in node.gpus if is_type(gpu.name, need.gpu_type))
 
 
 def inventory(nodes: Iterable[Node]) -> str:
-    """E.g. ``8 x NVIDIA H100 80GB HBM3 and 2 x logical GPU``."""
+    """Return e.g. ``8 x NVIDIA H100 80GB HBM3 and 2 x logical GPU``."""
     names = Counter(gpu.name for node in nodes for gpu in node.gpus)
     if not names:
         return "no GPUs"
@@ -104,7 +103,7 @@ def inventory(nodes: Iterable[Node]) -> str:
 
 
 def can_ever_place(need: Need, nodes: Sequence[Node]) -> str | None:
-    """Why no state of these nodes could ever hold the gang; None when one could."""
+    """Return why these nodes could never hold the gang; None if they could."""
     if not need.gpus:
         if any(node.gpus for node in nodes):
             return None

@@ -1,11 +1,11 @@
-"""Why an attempt ended, and from which budget another try would be paid.
+"""Classify why an attempt ended, and which budget pays for another try.
 
-Three budgets, by who is to blame: the user's code, infrastructure, preemption. What would only
-fail again (out of memory, a bad config, bad data, NaN, a full disk) has none.
+There are three budgets: user code, infrastructure, preemption. Failures that would only repeat (out
+of memory, a bad config, bad data, NaN, a full disk) have none.
 
-The trainer's own ``finished`` record is believed first. Without one, or when it says no more than
-"error", the last lines of its output are read: torch, NCCL and the driver say what happened only
-in words.
+The trainer's own ``finished`` record decides first. If it is missing, or names no more than
+"error", the last lines of the output are searched: torch, NCCL and the driver report causes only as
+text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RETRY_RESET: Final[Mapping[str, Any]] = {
 @dataclass(frozen=True, slots=True)
 class Cause:
     name: str
-    """For machines: out_of_memory, nccl_timeout, killed, ..."""
+    """For programs: out_of_memory, nccl_timeout, killed, ..."""
     budget: Budget
     message: str
     """For people, one or two sentences."""
@@ -51,18 +51,18 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
-    """How an attempt's process ended: exit.json, or what stands in for it."""
+    """How an attempt's process ended: exit.json, or a synthetic one."""
 
     code: int | None = None
     signal: int | None = None
     reason: str = ""
-    """Why the shim ended it or could not start it; empty when the process ended by itself."""
+    """Why the shim stopped or could not start it; empty when the process ended by itself."""
     log_tail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedReport:
-    """The trainer's last word."""
+    """The trainer's ``finished`` record."""
 
     outcome: str
     cause: str | None = None
@@ -78,28 +78,29 @@ _OWN_CAUSES: dict[str, Budget] = {
     "nan_loss": Budget.NONE,
     "disk_full": Budget.NONE,
 }
-"""Causes that the trainer names itself, and knows for certain."""
+"""Causes that the trainer names with certainty."""
 
 _OWN_SUSPICIONS = frozenset({"peer_lost", "gpu_error", "data_unreachable"})
-"""Causes that the trainer names where its text says no more: the machines', not the user's. Any
-other of its causes is the user's code."""
+"""Causes that the trainer names where its text has no details: infrastructure, not user code.
+All its other causes are user code.
+"""
 
 INTERNAL = "internal"
-"""The cause of a run's end that lies in Lehr itself: see ``internal``."""
+"""The cause of a run's end that is a bug of Lehr: see ``internal``."""
 
 _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
     "shim_lost": (Budget.INFRASTRUCTURE, "its launcher was killed"),
     "node_rebooted": (Budget.INFRASTRUCTURE, "its node was restarted"),
     "node_lost": (Budget.INFRASTRUCTURE, "its node was lost"),
     "peer_lost": (Budget.INFRASTRUCTURE, "another node of its gang was lost"),
-    "no_contact": (Budget.INFRASTRUCTURE, "nothing was heard of it after its start"),
+    "no_contact": (Budget.INFRASTRUCTURE, "it sent no heartbeat after its start"),
     "gpu_busy": (Budget.INFRASTRUCTURE, "a GPU it was given is still held by other processes"),
     "checkpoint_unreachable": (
         Budget.INFRASTRUCTURE,
-        "the checkpoint that it was to go on from could not be fetched",
+        "the checkpoint to resume from could not be fetched",
     ),
     "launch_failed": (Budget.INFRASTRUCTURE, "it could not be started"),
-    "terminated": (Budget.PREEMPTION, "it was asked to end from outside Lehr"),
+    "terminated": (Budget.PREEMPTION, "it was stopped from outside Lehr"),
 }
 
 
@@ -110,7 +111,7 @@ class Pattern:
     expressions: tuple[str, ...]
     message: str
     regex: re.Pattern[str]
-    """All expressions in one."""
+    """All expressions as one."""
 
 
 def _pattern(cause: str, budget: Budget, message: str, *expressions: str) -> Pattern:
@@ -145,7 +146,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         "stalled",
         Budget.INFRASTRUCTURE,
-        "its steps had stopped while it lived: a rank, a collective or a disk hangs",
+        "it sent heartbeats but made no steps: a rank, a collective or a disk hangs",
         r"no step for \d+ s: stall_limit_s is ",
     ),
     _pattern(
@@ -170,7 +171,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"std::bad_alloc",
         r"oom-kill",
     ),
-    # Its files lie in memory: the disk that is full then is no disk.
+    # Its files are in memory; a full /dev/shm is no full disk.
     _pattern(
         "shared_memory_full",
         Budget.NONE,
@@ -245,7 +246,7 @@ _EXCEPTION = re.compile(
 
 
 def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
-    """Why a failed attempt failed. Ask only about one that did not do what was wanted of it."""
+    """Return why an attempt failed. Call it only for attempts that did not do what was desired."""
     if finished is not None and finished.outcome == "failed":
         return _by_trainer(finished, ended)
     if ended.reason in _SHIM_REASONS:
@@ -254,10 +255,8 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
     if ended.reason == "lock_lost":
         return Cause("gpu_busy", *_SHIM_REASONS["gpu_busy"])
     if finished is not None and finished.outcome == "stopped":
-        # It had saved by then: how the process went down after that cost nothing.
-        return Cause(
-            "terminated", Budget.PREEMPTION, "it was asked to end from outside Lehr, and saved"
-        )
+        # It had saved by then, so a bad exit afterwards costs nothing.
+        return Cause("terminated", Budget.PREEMPTION, "it was stopped from outside Lehr, and saved")
     found = _by_pattern(ended.log_tail)
     if found is not None:
         return found
@@ -267,13 +266,13 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
 
 
 def internal(reason: str) -> Cause:
-    """Why a run failed for which the server's own work kept failing."""
-    message = f"a fault of Lehr's own: {_line_of(reason, 0)}; the server's log has more"
+    """Return the cause for a run on which the server's own work kept failing."""
+    message = f"an internal error of Lehr: {_line_of(reason, 0)}; see the server's log"
     return Cause(INTERNAL, Budget.NONE, message)
 
 
 def rough_end(ended: ExitReport) -> str | None:
-    """In words, how a process went down that had done its work; None if it ended as it should."""
+    """Describe an abnormal exit after the work was done; None for a normal exit."""
     how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.code}"
     if ended.signal is not None or ended.code:
         rank = re.search(r"exitcode\s*:\s*(-?\d+)", ended.log_tail)
@@ -284,7 +283,7 @@ def rough_end(ended: ExitReport) -> str | None:
 
 def _by_trainer(finished: FinishedReport, ended: ExitReport) -> Cause:
     cause = finished.cause or "error"
-    message = finished.message or "the trainer failed and said no more"
+    message = finished.message or "the trainer failed without a message"
     if cause in _OWN_CAUSES:
         return Cause(cause, _OWN_CAUSES[cause], message)
     found = _by_pattern(message) or _by_pattern(ended.log_tail)
@@ -317,25 +316,25 @@ def _by_signal(number: int) -> Cause:
         return Cause(
             "killed",
             Budget.INFRASTRUCTURE,
-            "it was killed (SIGKILL): by hand, or by the kernel for want of memory",
+            "it was killed (SIGKILL): by hand, or by the kernel because memory was full",
         )
     if number in {1, 2, 15}:
-        return Cause("terminated", Budget.PREEMPTION, "it was asked to end from outside Lehr")
+        return Cause("terminated", Budget.PREEMPTION, "it was stopped from outside Lehr")
     return Cause("crashed", Budget.USER, f"it crashed ({name})")
 
 
 def _by_exit_code(ended: ExitReport) -> Cause:
-    # torchrun itself exits 1 when a rank was killed; which signal it was stands in its report.
+    # torchrun itself exits with 1 when a rank was killed; its report names the signal.
     match = re.search(r"exitcode\s*:\s*-(\d+)|Signal (\d+) \(SIG\w+\) received", ended.log_tail)
     if match is not None:
         return _by_signal(int(match.group(1) or match.group(2)))
     raised = _EXCEPTION.findall(ended.log_tail)
-    # torchrun ends its own report with ChildFailedError, which says nothing of the cause.
-    telling = [line for line in raised if "ChildFailedError" not in line]
-    if telling:
-        return Cause("user_code", Budget.USER, _line_of(telling[-1], 0))
+    # torchrun ends its own report with ChildFailedError, which does not name the cause.
+    errors = [line for line in raised if "ChildFailedError" not in line]
+    if errors:
+        return Cause("user_code", Budget.USER, _line_of(errors[-1], 0))
     if ended.code == 0:
-        return Cause("ended_early", Budget.USER, "it ended without a word that it finished")
+        return Cause("ended_early", Budget.USER, "it ended without reporting that it finished")
     return Cause("user_code", Budget.USER, f"it ended with exit code {ended.code}")
 
 
@@ -346,7 +345,7 @@ def _with_step(message: str, ended: ExitReport) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """How many further tries are left, by kind."""
+    """Retries left, by budget."""
 
     user: int
     infrastructure: int

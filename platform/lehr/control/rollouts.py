@@ -1,6 +1,6 @@
-"""What a rollout does next: the run that it submits, the stage that it passes, or why it stops.
+"""Decide what a rollout does next: submit a run, pass a stage, or stop.
 
-Pure: decided from what is recorded of its stages, so a restart decides the same again.
+Pure: decided from the recorded stages, so the decision after a restart is the same.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from lehr.control.lifecycle import RunState
 from lehr.specs.stages import StageRunRole
 
 EXACT_RESUME = "exact_resume"
-"""The one gate that costs runs of its own: it is judged when all others have been passed."""
+"""The one gate that needs more runs: it is judged after all others have passed."""
 
 
 @dataclass(frozen=True)
 class StageRun:
-    """A stage's run and where it stands."""
+    """A run of a stage and its state."""
 
     run_id: str
     state: RunState
     delivered: bool = True
-    """All that its newest attempt said is here; until then its end is not judged."""
+    """All streams of its newest attempt have arrived; until then its end is not judged."""
     cause: str | None = None
     reason: str | None = None
 
@@ -33,14 +33,14 @@ class StageRun:
 
 @dataclass(frozen=True)
 class StageState:
-    """A stage as it is recorded."""
+    """A stage as recorded."""
 
     number: int
     name: str
     roles: tuple[StageRunRole, ...]
-    """The runs that it may come to need, in order; the first is ``train``."""
+    """The runs that it may need, in order; the first is ``train``."""
     gates: tuple[str, ...]
-    """Those that are switched on."""
+    """The gates that are switched on."""
     outcome: str | None = None
     """passed, failed or cancelled; None before that."""
     runs: Mapping[StageRunRole, StageRun] = field(default_factory=dict)
@@ -63,8 +63,7 @@ class Pass:
 class Fail:
     stage: int
     gate: str | None
-    """The gate that failed; None where a run ended otherwise than it should, and no gate says why.
-    """
+    """The gate that failed; None if a run ended badly and no gate explains it."""
     run: StageRun | None = None
 
 
@@ -72,7 +71,7 @@ Act = Submit | Pass | Fail
 
 
 def current(stages: Sequence[StageState]) -> StageState | None:
-    """The stage that is at work; None once the last has passed, or one has not."""
+    """Return the current stage; None once the last has passed, or one has failed."""
     for stage in stages:
         if stage.outcome is None:
             return stage
@@ -82,7 +81,7 @@ def current(stages: Sequence[StageState]) -> StageState | None:
 
 
 def decide(stages: Sequence[StageState]) -> Act | None:
-    """The one thing to do now; None while there is nothing but to wait."""
+    """Return the next action; None while there is only waiting."""
     stage = current(stages)
     if stage is None:
         return None
@@ -103,14 +102,14 @@ def decide(stages: Sequence[StageState]) -> Act | None:
 
 
 def wants_evidence(stage: StageState) -> bool:
-    """Whether a gate of the stage is still to be judged by what its first run shows."""
+    """Return whether a gate of the stage is still to be judged by its first run."""
     return "train" in stage.runs and any(
         gate not in stage.verdicts for gate in stage.gates if gate != EXACT_RESUME
     )
 
 
 def pair_is_over(stage: StageState) -> bool:
-    """Whether the runs that exact_resume compares have all ended, or one of them badly."""
+    """Return whether the runs that exact_resume compares have all ended, or one of them badly."""
     if EXACT_RESUME not in stage.gates or EXACT_RESUME in stage.verdicts:
         return False
     further = [stage.runs.get(role) for role in stage.roles[1:]]
@@ -124,7 +123,7 @@ def _next_of_the_pair(stage: StageState) -> Submit | None:
         if run is None:
             return Submit(stage.number, role)
         if not run.over or not _completed(run):
-            return None  # One that ended badly is the gate's to judge.
+            return None  # The gate judges a run that ended badly.
     return None
 
 

@@ -1,8 +1,7 @@
-"""Which points a sweep tries next, and which of its trials it gives up.
+"""Choose the next points of a sweep, and the trials to prune.
 
-Samplers and pruners are Optuna's. Their state is not kept: it is replayed from the recorded
-trials at each decision, so a restart anywhere changes no choice. The same history gives the same
-answer.
+Samplers and pruners are Optuna's. Their state is not stored: it is replayed from the recorded
+trials at each decision, so a restart changes no choice. The same history gives the same answer.
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ Goal = Literal["minimize", "maximize"]
 
 @dataclass(frozen=True)
 class TrialReport:
-    """The sweep's metric of one trial, as it came in."""
+    """A value of the sweep's metric of one trial."""
 
     step: int
     value: float
     at: float
-    """When, in seconds since the epoch: asynchronous pruners judge by what was known then."""
+    """Time of the report, in seconds since the epoch: asynchronous pruners use only what was
+    known then.
+    """
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class Prune:
 def ask(
     space: Space, trials: Sequence[SearchTrial], *, goal: Goal, seed: int, number: int
 ) -> dict[str, Any]:
-    """The parameters of point ``number``, by TPE (Bergstra et al. 2011) from what is known.
+    """Return the parameters of point ``number``, chosen by TPE (Bergstra et al. 2011).
 
-    Trials that still run count as poor, so that parallel ones spread out.
+    Running trials count as poor, so that parallel trials spread out.
     """
     optuna = _optuna()
     sampler = optuna.samplers.TPESampler(seed=_mix(seed, number), constant_liar=True)
@@ -78,7 +79,7 @@ def prune(
     goal: Goal,
     total_steps: int,
 ) -> list[Prune]:
-    """The running trials that should end now, each with the reason in words."""
+    """Return the running trials to prune now, each with the reason."""
     optuna = _optuna()
     study = optuna.create_study(direction=goal, pruner=_pruner(rule, total_steps), study_name="s")
     live: dict[int, LiveTrial] = {}
@@ -86,7 +87,7 @@ def prune(
         state = optuna.trial.TrialState.RUNNING
         study.add_trial(optuna.trial.create_trial(state=state, params={}, distributions={}))
         added = study.get_trials(deepcopy=False)[-1]
-        # Optuna has no public way to take up a trial that was added.
+        # Optuna has no public method to continue a trial that was added.
         live[trial.number] = optuna.trial.Trial(study, added._trial_id)  # noqa: SLF001
     by_number = {trial.number: trial for trial in trials}
     verdicts: dict[int, Prune] = {}
@@ -122,7 +123,7 @@ def _optuna() -> Any:
 
 
 def _mix(seed: int, number: int) -> int:
-    """One 32-bit seed of two numbers; neighbours must not give related streams."""
+    """Mix two numbers to a 32-bit seed; neighbours must not give related streams."""
     import numpy as np
 
     return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
@@ -131,7 +132,7 @@ def _mix(seed: int, number: int) -> int:
 def _distribution(choice: Range | Sequence[Any]) -> BaseDistribution:
     optuna = _optuna()
     if not isinstance(choice, Range):
-        # Positions, not values: Optuna's categories must be scalars, ours may be anything.
+        # Indices instead of values: Optuna's categories must be scalars, Lehr's may be anything.
         found: BaseDistribution
         found = optuna.distributions.CategoricalDistribution(tuple(range(len(choice))))
         return found

@@ -1,6 +1,6 @@
-"""What a sweep does next: the point it tries, the trials it gives up, and whether it goes on.
+"""Decide what a sweep does next: a new point, trials to prune, or to stop.
 
-Pure: decided from what is recorded of its trials, so a restart decides the same again.
+Pure: decided from the recorded trials, so the decision after a restart is the same.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from lehr.specs.search import MedianPruning, Pruning, point_key, random_points
 from lehr.specs.sweep import SEED, SweepSpec
 
 SAME_CAUSE = 3
-"""So many trials that fail in one way, with none that did better, speak for all the others."""
+"""This many equal failures without any success stop the sweep."""
 _OF_THE_TRIAL = frozenset({"nan_loss"})
-"""Causes that lie in a trial's values: that a learning rate diverges says nothing of the others."""
+"""Causes that lie in a trial's values: a learning rate that diverges says nothing about the
+others.
+"""
 _DRAWS = 20
-"""How often TPE may propose a point that exists already, before one is drawn at random."""
+"""How often TPE may propose an existing point before one is drawn at random."""
 
 
 @dataclass(frozen=True)
 class TrialState:
-    """One trial and where its run stands."""
+    """One trial and the state of its run."""
 
     number: int
     parameters: Mapping[str, Any]
@@ -40,10 +42,11 @@ class TrialState:
     ended_at: float | None = None
     total_steps: int = 0
     reports: tuple[TrialReport, ...] = ()
-    """The sweep's metric."""
+    """Reports of the sweep's metric."""
     held_out: str | None = None
-    """Digest of the held-out set that the metric is measured on; None where that is not known, or
-    the metric is not measured on one."""
+    """Digest of the held-out set on which the metric is measured; None where unknown, or for
+    other metrics.
+    """
 
 
 @dataclass(frozen=True)
@@ -52,29 +55,29 @@ class PruneDecision:
 
     run_id: str
     attempt: int
-    """Of which this was decided; a later one is judged anew."""
+    """The attempt that was judged; a later one is judged again."""
     message: str
 
 
 @dataclass(frozen=True)
 class Decision:
     stop: str | None = None
-    """Why no further trial is to start."""
+    """Why no more trials start."""
     prune: tuple[PruneDecision, ...] = ()
     points: tuple[dict[str, Any], ...] = field(default=())
-    """Trials to make: one point, once a seed."""
+    """Trials to create: one point, once per seed."""
 
 
 def decide(
     spec: SweepSpec, trials: Sequence[TrialState], *, stopped: bool, reopened_at: float = 0.0
 ) -> Decision:
-    """What follows from the trials as they stand.
+    """Decide what follows from the trials.
 
     Args:
         spec: the sweep.
         trials: in its order.
-        stopped: it starts no further trial, for whatever reason.
-        reopened_at: failures before this are forgiven: people asked for another try.
+        stopped: it starts no more trials, for whatever reason.
+        reopened_at: earlier failures do not count: somebody requested another try.
     """
     stop = None if stopped else _why_stop(spec, trials, reopened_at)
     points: tuple[dict[str, Any], ...] = ()
@@ -84,7 +87,7 @@ def decide(
 
 
 def needs_reports(spec: SweepSpec, trials: Sequence[TrialState], *, stopped: bool) -> bool:
-    """Whether the decision looks at the metric at all; reading it costs something."""
+    """Return whether the decision needs the metric; reading it is expensive."""
     if spec.pruning is not None and any(trial.state is RunState.RUNNING for trial in trials):
         return True
     if stopped:
@@ -93,17 +96,17 @@ def needs_reports(spec: SweepSpec, trials: Sequence[TrialState], *, stopped: boo
 
 
 def has_more_trials(spec: SweepSpec, trials: int) -> int:
-    """Points that the search has yet to choose."""
+    """Return whether the search has points left to choose."""
     if spec.method != "tpe":
         return 0
     return max(spec.point_count - trials // spec.seed_count, 0)
 
 
 def wants_point(spec: SweepSpec, trials: Sequence[TrialState]) -> bool:
-    """Whether TPE is to choose another point now.
+    """Return whether TPE should choose another point now.
 
-    As late as it can be, since a later choice knows more: when none of the sweep's runs waits
-    for a GPU any more, within ``max_concurrent``.
+    As late as possible, since later choices know more: when none of the sweep's runs waits for a
+    GPU, within ``max_concurrent``.
     """
     if not has_more_trials(spec, len(trials)):
         return False
@@ -114,7 +117,7 @@ def wants_point(spec: SweepSpec, trials: Sequence[TrialState]) -> bool:
 
 
 def next_point(spec: SweepSpec, trials: Sequence[TrialState]) -> dict[str, Any]:
-    """The next point of a TPE sweep, without its seed: one that is not there yet."""
+    """Return the next point of a TPE sweep, without its seed; never an existing one."""
     searched = [_trial(trial, _point(spec, trial)) for trial in trials]
     known = {point_key(trial.parameters) for trial in searched}
     number = len(trials) // spec.seed_count + 1
@@ -128,7 +131,7 @@ def next_point(spec: SweepSpec, trials: Sequence[TrialState]) -> dict[str, Any]:
         )
         if point_key(point) not in known:
             return point
-    # As many draws as there are trials, and one more, hold one that is new.
+    # Among one more draws than there are trials, at least one is new.
     drawn = islice(random_points(spec.space, spec.seed), len(known) + 1)
     return next(point for point in drawn if point_key(point) not in known)
 
@@ -151,12 +154,12 @@ def _why_stop(spec: SweepSpec, trials: Sequence[TrialState], reopened_at: float)
     if spec.max_failed is not None and len(failed) > spec.max_failed:
         return (
             f"{len(failed)} trials failed, and max_failed is {spec.max_failed}; "
-            f"the last: {_said(failed[-1])}"
+            f"the last: {_failure_text(failed[-1])}"
         )
     alike = _failed_alike(trials, reopened_at)
     if alike is None:
         return None
-    return f"all {len(failed)} trials that ended failed in the same way: {_said(alike)}"
+    return f"all {len(failed)} trials that ended failed in the same way: {_failure_text(alike)}"
 
 
 def _failed(trials: Sequence[TrialState], reopened_at: float) -> list[TrialState]:
@@ -169,7 +172,7 @@ def _failed(trials: Sequence[TrialState], reopened_at: float) -> list[TrialState
 
 
 def _failed_alike(trials: Sequence[TrialState], reopened_at: float) -> TrialState | None:
-    """The newest failure, if every trial that got anywhere failed by one cause."""
+    """Return the newest failure, if every trial that started failed by one cause."""
     failed = _failed(trials, reopened_at)
     causes = {trial.cause for trial in failed}
     if len(failed) < SAME_CAUSE or len(causes) > 1 or causes & _OF_THE_TRIAL:
@@ -181,7 +184,7 @@ def _failed_alike(trials: Sequence[TrialState], reopened_at: float) -> TrialStat
     return failed[-1]
 
 
-def _said(trial: TrialState) -> str:
+def _failure_text(trial: TrialState) -> str:
     text = (trial.reason or trial.cause or "no reason was given").strip()
     return f"{trial.cause}: {text}" if trial.cause and trial.cause not in text else text
 
@@ -211,16 +214,16 @@ def _prunes(spec: SweepSpec, trials: Sequence[TrialState]) -> tuple[PruneDecisio
 
 
 def _held_out(trials: Sequence[TrialState]) -> HeldOut:
-    """Of the trials whose values the search looks at."""
+    """Return the held-out sets of the trials whose values the search uses."""
     gone = {RunState.FAILED, RunState.CANCELLED}
-    heard = [trial for trial in trials if trial.reports and trial.state not in gone]
-    return HeldOut.of({trial.run_id: trial.held_out for trial in heard})
+    reporting = [trial for trial in trials if trial.reports and trial.state not in gone]
+    return HeldOut.of({trial.run_id: trial.held_out for trial in reporting})
 
 
 def _comparable(trials: Sequence[TrialState]) -> list[Sequence[TrialState]]:
-    """All trials once for each held-out set: those of the other sets without their reports.
+    """Return all trials once per held-out set, without the reports of the other sets.
 
-    They stay in the list, since Hyperband goes by a trial's place in it.
+    All stay in the list, since Hyperband uses a trial's position in it.
     """
     if _held_out(trials).verdict != "different":
         return [trials]
@@ -232,7 +235,9 @@ def _comparable(trials: Sequence[TrialState]) -> list[Sequence[TrialState]]:
 
 
 def _prunable(trial: TrialState) -> bool:
-    """The last step's value comes when the training is over: there is nothing left to save."""
+    """Return whether a report may prune its trial; the last step's may not: nothing is left to
+    save.
+    """
     at_end = bool(trial.reports) and trial.reports[-1].step >= trial.total_steps > 0
     return trial.state is RunState.RUNNING and trial.desired is Desired.RUN and not at_end
 
@@ -253,9 +258,9 @@ def _trial(
 
 
 def at_rungs(reports: Sequence[TrialReport], first: int, reduction: int) -> tuple[TrialReport, ...]:
-    """What successive halving looks at: of each rung, the first report at or past it.
+    """Return the reports that successive halving uses: the first at or after each rung.
 
-    All it does at other reports is to do nothing, slowly.
+    At other reports it does nothing, slowly.
     """
     kept: list[TrialReport] = []
     rung = first

@@ -1,8 +1,8 @@
-"""The agent: what acts on one node. Ray runs it as a detached, named actor (see ``bridge``).
+"""The agent: starts and stops attempts on one node. Ray runs it as a detached, named actor.
 
-It keeps nothing in memory that matters: what it started is in the node's folder, each attempt
-with the lock that its shim holds. So a killed agent's successor finds everything, and two agents
-on one node cannot start one attempt twice. All verbs are idempotent by attempt id.
+It keeps no important state in memory: its attempts are in the node's folder, each with a lock that
+its shim holds. So the successor of a killed agent finds everything, and two agents on one node
+cannot start the same attempt twice. All methods are idempotent by attempt id.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from lehr.node.gpu_lock import lock_path
 from lehr.node.gpu_sample import GpuSampler
 
 PROTOCOL = 2
-"""2 has ``report``; agents outlive the server that made them, so an older one may answer."""
+"""2 has ``report``. Agents outlive the server that created them, so an older one may answer."""
 SHIM = Path(__file__).with_name("shim.py")
 BURY_AGAIN_S = 15.0
-"""Between attempts to bury, should burying itself fail."""
+"""Pause between attempts to finalize an orphan, in case that fails."""
 _HIDDEN = (
     *("RAY_", "LEHR_", "__RAY", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"),
-    "WANDB_API_KEY",  # The server mirrors runs; its key is nothing that a trainer needs.
+    "WANDB_API_KEY",  # Only the server mirrors runs; a trainer must not see its key.
 )
-"""Begin the names of variables that are Ray's or this process's own: trainers must not see them."""
+"""Prefixes of variables of Ray or this process; trainers must not see them."""
 
 
 class StaleSession(Exception):
-    """A start was asked for by a server that another one has replaced."""
+    """The start was requested by a server that another server has replaced."""
 
 
 class Agent:
     """Hands out the node's GPUs by index, as the control plane decided.
 
-    A call is answered before the next is begun (one actor, one thread). A start is accepted only
-    in the session of the last ``hello``: what a dead server left in Ray's pipes can no longer act.
+    Calls are handled one by one (one actor, one thread). A start is accepted only in the session of
+    the last ``hello``, so late messages of a dead server have no effect.
     """
 
     def __init__(self, node: str, granted_gpus: int, folder: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Agent:
         self._buried: dict[str, float] = {}
 
     def hello(self, session: str, server_url: str) -> dict[str, Any]:
-        """Begin a session with the server that speaks from here on, at this address."""
+        """Begin a session with a new server at this address."""
         self.session = session
         procfs.write_json(str(self.folder / "server.json"), {"url": server_url})
         return {
@@ -77,7 +77,7 @@ class Agent:
         """Start an attempt's shim: ``started``, or ``known`` if it was started before.
 
         Raises:
-            StaleSession: another server has said hello since.
+            StaleSession: another server has called hello since.
         """
         if session != self.session:
             raise StaleSession(f"session {session} is over")
@@ -89,7 +89,7 @@ class Agent:
             **launch,
             "nonce": secrets.token_hex(16),
             "boot_id": procfs.boot_id(),
-            # Counts while the machine sleeps, and does not jump when its clock is set.
+            # This clock counts while the machine sleeps, and does not jump when the time is set.
             "launched_at_boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
             "gpu_locks": [self.lock(index) for index in launch["gpus"]],
             "threads": launch.get("threads") or self.threads(),
@@ -99,7 +99,7 @@ class Agent:
         procfs.write_json(str(draft / "launch.json"), full, mode=0o600, durable=True)
         killpoints.reached("agent: before an attempt is noted")
         try:
-            draft.rename(entry.path)  # Whole or not at all, and only once.
+            draft.rename(entry.path)  # Written atomically, and only once.
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)
             return "known"
@@ -109,23 +109,24 @@ class Agent:
         return "started"
 
     def stop(self, attempt_id: str, stop_level: str, reason: str) -> bool:
-        """Ask an attempt's processes to end; False if there are none."""
+        """Stop an attempt's processes; return False if there are none."""
         entry = self._entry(attempt_id)
         if entry is None or not entry.held():
             return False
-        if entry.press(stop_level, reason):
-            killpoints.reached("agent: before a shim is nudged")
-            self._nudge(entry)
+        if entry.request_stop(stop_level, reason):
+            killpoints.reached("agent: before a shim is woken")
+            self._wake_shim(entry)
         return True
 
     def report(self) -> dict[str, Any]:
-        """All that is told of the node again and again."""
+        """Return the node's state, which the bridge reads regularly."""
         return {"attempts": self.list(), "gpus_now": self.samples.newest()}
 
     def list(self) -> dict[str, dict[str, Any]]:
-        """Every attempt of this node that is not delivered: ``live``, or ``ended`` and how.
+        """List every attempt of this node that is not delivered: ``live``, or ``ended`` with its
+        exit.
 
-        One that is neither watched by a shim nor ended gets a shim that buries it.
+        An attempt with neither shim nor exit gets a shim that finalizes it.
         """
         found: dict[str, dict[str, Any]] = {}
         for path in sorted(self.attempts.iterdir()):
@@ -133,16 +134,16 @@ class Agent:
                 continue
             entry = AttemptDir(str(path))
             held = entry.held()
-            if entry.settled and not held:
+            if entry.is_done and not held:
                 shutil.rmtree(path, ignore_errors=True)
                 continue
             ended = entry.exit()
             if not held and not (path / "shim.json").exists():
-                # Its agent was killed before the shim registered: it was never started.
+                # The agent was killed before the shim registered: it was never started.
                 shutil.rmtree(path, ignore_errors=True)
                 continue
             if not held:
-                self._bury(entry)
+                self._finalize_orphan(entry)
             launch = entry.launch() or {}
             found[path.name] = {
                 "state": "live" if ended is None else "ended",
@@ -151,14 +152,16 @@ class Agent:
             }
         return found
 
-    # ------------------------------------------------------------------------------ its own
+    # --- internals ---------------------------------------------------------------------------
 
     def lock(self, index: int) -> str:
         gpu = next((gpu for gpu in self.gpus if gpu.index == index), None)
         return gpu_lock(gpu, index, self.folder)
 
     def threads(self) -> int:
-        """CPU threads for each rank, when its spec names none: an even share, and not too many."""
+        """Return the CPU threads per rank when the spec names none: an even share, with a
+        maximum.
+        """
         return max(1, min(16, (os.cpu_count() or 1) // max(1, len(self.gpus))))
 
     def _entry(self, attempt_id: str) -> AttemptDir | None:
@@ -166,7 +169,7 @@ class Agent:
         return AttemptDir(str(path)) if path.is_dir() and path.parent == self.attempts else None
 
     def _spawn(self, entry: AttemptDir, *extra: str) -> None:
-        """Run a shim; returns when it has registered and gone into the background."""
+        """Run a shim; return when it has registered and gone into the background."""
         with open(entry.file("shim.log"), "ab") as log:  # noqa: PTH123 - Entry speaks in strings
             subprocess.run(
                 [sys.executable, "-I", "-S", str(SHIM), entry.path, *extra],
@@ -178,13 +181,13 @@ class Agent:
                 check=False,
             )
 
-    def _bury(self, entry: AttemptDir) -> None:
+    def _finalize_orphan(self, entry: AttemptDir) -> None:
         now = time.monotonic()
         if now - self._buried.get(entry.path, -BURY_AGAIN_S) >= BURY_AGAIN_S:
             self._buried[entry.path] = now
-            self._spawn(entry, "--bury")
+            self._spawn(entry, "--finalize-orphan")
 
-    def _nudge(self, entry: AttemptDir) -> None:
+    def _wake_shim(self, entry: AttemptDir) -> None:
         shim = procfs.read_json(entry.file("shim.json"))
         if isinstance(shim, dict) and procfs.is_same(
             shim["pid"], shim["start_time"], shim["boot_id"]
@@ -193,25 +196,25 @@ class Agent:
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what is Ray's and Lehr's own."""
+    """Return this process's environment without variables of Ray and Lehr."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN)}
 
 
 def node_folder(node: str) -> Path:
-    """The folder of this node: under ``LEHR_NODE``, else in the home's, else a temporary one."""
+    """Return the folder of this node: ``LEHR_NODE``, else in the home, else a temporary folder."""
     base = os.environ.get("LEHR_NODE")
     where = Path(base) if base else Path("~/.lehr/node").expanduser()
     return where / node
 
 
 def gpu_lock(gpu: GpuInfo | None, index: int, folder: Path) -> str:
-    """A real GPU's lock is the machine's: two servers must not both have it."""
+    """Return the lock of a GPU. A real GPU's lock is shared by all servers of the machine."""
     if gpu is None or gpu.uuid is None:
         return lock_path(str(folder / "gpus"), str(index))
     shared = Path("/var/tmp/lehr-gpus")  # noqa: S108 - files in it are opened without following links
     try:
         shared.mkdir(mode=0o1777)
-        shared.chmod(0o1777)  # The umask does not apply: every user of the machine takes part.
+        shared.chmod(0o1777)  # Ignore the umask: every user of the machine must be able to open it.
     except FileExistsError:
         pass
     return lock_path(str(shared), gpu.uuid)

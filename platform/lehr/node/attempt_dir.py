@@ -49,16 +49,16 @@ class AttemptDir(NamedTuple):
         return os.path.exists(self.file("delivered"))
 
     @property
-    def settled(self) -> bool:
-        """Nothing more is to be done here: all is delivered, and copied if that was asked for."""
+    def is_done(self) -> bool:
+        """Return whether nothing is left to do: all is delivered, and copied if requested."""
         if not self.delivered:
             return False
         return os.path.exists(self.file("uploaded")) or not (self.launch() or {}).get("upload")
 
     def copying(self) -> tuple[int, str | None] | None:
-        """How many checkpoints wait to be copied, and what is in the way.
+        """Return how many checkpoints wait to be copied, and the last error.
 
-        None while that is not known: the attempt goes on, or its uploader has not looked since.
+        None while unknown: the attempt still runs, or its uploader has not checked since.
         """
         found = read_json(self.file("copying.json"))
         if not isinstance(found, dict) or not found.get("ended"):
@@ -66,20 +66,20 @@ class AttemptDir(NamedTuple):
         return int(found["waiting"]), found.get("error")
 
     def server_url(self, launch: dict[str, Any]) -> str:
-        """Where the server is now: it may have come back at another address."""
+        """Return the server's current address, which may have changed since the start."""
         moved = read_json(os.path.join(os.path.dirname(os.path.dirname(self.path)), "server.json"))
         url = moved.get("url") if isinstance(moved, dict) else None
         return str(url or launch["server_url"])
 
     def stop_level(self) -> tuple[str, str] | None:
-        """How hard the attempt is asked to end, and why; None when it is not."""
+        """Return the requested stop level and its reason; None if no stop is requested."""
         found = read_json(self.file("control.json"))
         if not isinstance(found, dict) or found.get("stop_level") not in STOP_LEVELS:
             return None
         return str(found["stop_level"]), str(found.get("reason", ""))
 
-    def press(self, stop_level: str, reason: str) -> bool:
-        """Asks the attempt to end, at least this hard; False if it was already asked so."""
+    def request_stop(self, stop_level: str, reason: str) -> bool:
+        """Request a stop at this level; return False if it was already requested."""
         now = self.stop_level()
         if now is not None and STOP_LEVELS.index(now[0]) >= STOP_LEVELS.index(stop_level):
             return False
@@ -87,7 +87,7 @@ class AttemptDir(NamedTuple):
         return True
 
     def hold(self) -> int | None:
-        """The shim's own lock, as a descriptor; None when another shim holds it."""
+        """Take the shim's lock and return its descriptor; None when another shim holds it."""
         descriptor = os.open(self.file("alive"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,7 +97,7 @@ class AttemptDir(NamedTuple):
         return descriptor
 
     def held(self) -> bool:
-        """Whether a shim lives here."""
+        """Return whether a shim lives here."""
         descriptor = self.hold()
         if descriptor is None:
             return True

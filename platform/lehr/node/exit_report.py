@@ -1,4 +1,4 @@
-"""exit.json: how an attempt ended, with the lines that say why. Standard library only."""
+"""exit.json: how an attempt ended, with the log lines that show why. Standard library only."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from typing import Any
 
 _TAIL_BYTES = 6_000
 _LOGS = 3
-_TELLING = (b"Traceback", b"Error", b"error:", b"Killed", b"Signal ")
+_ERROR_WORDS = (b"Traceback", b"Error", b"error:", b"Killed", b"Signal ")
 
 
 def build(
@@ -19,14 +19,14 @@ def build(
     started_at: float | None,
     boot_id: str,
 ) -> dict[str, Any]:
-    """The note, from the process's return code (negative for a signal) and what it left behind.
+    """Build the report from the process's return code (negative for a signal) and its files.
 
-    ``reason`` is empty when the process ended by itself; ``detail`` says more of it.
+    ``reason`` is empty when the process ended by itself; ``detail`` explains it.
     """
     failed = code != 0 or reason not in {"", "stopped", "terminated"}
     tail = log_tail(attempt_dir) if failed else ""
     if failed and not reason and is_full(attempt_dir):
-        # Then its last words could not be written either.
+        # Then the trainer could not write its last record either.
         detail = f"No space left on device: {attempt_dir}"
     return {
         "code": None if code is None or code < 0 else code,
@@ -37,13 +37,13 @@ def build(
         "ended_at": time.time(),
         "boot_id": boot_id,
         "log_tail": f"{tail}\n{detail}".strip() if detail else tail,
-        # The trainer's last word, should its stream never arrive.
+        # A copy of the trainer's last record, in case its stream never arrives.
         "finished": finished(attempt_dir),
     }
 
 
 def is_full(folder: str) -> bool:
-    """Whether less than a MiB is left for ordinary users where ``folder`` lies."""
+    """Return whether less than a MiB is free for ordinary users on the disk of ``folder``."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -52,16 +52,16 @@ def is_full(folder: str) -> bool:
 
 
 def log_tail(attempt_dir: str) -> str:
-    """The last lines of the logs that look as if they said what went wrong."""
+    """Return the last lines of the logs that are likely to contain the error."""
     try:
         names = sorted(name for name in os.listdir(attempt_dir) if name.endswith(".log"))
     except OSError:
         return ""
     paths = [os.path.join(attempt_dir, name) for name in names]
     tails = [(path, tail) for path in paths if (tail := last_bytes(path, _TAIL_BYTES))]
-    telling = [(p, t) for p, t in tails if any(word in t for word in _TELLING)]
-    chosen = (telling or tails)[:_LOGS]
-    # torchrun's own report comes last: it says less than the ranks do.
+    errors = [(p, t) for p, t in tails if any(word in t for word in _ERROR_WORDS)]
+    chosen = (errors or tails)[:_LOGS]
+    # torchrun's own report comes last, because the ranks' logs say more.
     chosen.sort(key=lambda item: os.path.basename(item[0]).startswith("launcher"))
     parts = []
     for path, tail in chosen:
@@ -71,7 +71,7 @@ def log_tail(attempt_dir: str) -> str:
 
 
 def finished(attempt_dir: str) -> dict[str, Any] | None:
-    """The ``finished`` record, if that is what events.jsonl ends with."""
+    """Return the ``finished`` record, if events.jsonl ends with one."""
     tail = last_bytes(os.path.join(attempt_dir, "events.jsonl"), 65_536)
     for line in reversed(tail.splitlines()):
         try:

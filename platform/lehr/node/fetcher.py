@@ -1,8 +1,9 @@
-"""The fetcher: brings the checkpoint that an attempt goes on from to a node that lacks it.
+"""The fetcher: copies the checkpoint to resume from to a node that lacks it.
 
-Run as ``python -I fetcher.py ENTRY`` by the shim, before the training starts. What is there is
-left alone; otherwise the first copy that can be fetched whole is put where the trainer looks for
-it, the pinned one first, then older ones. Exit code 1: none could be, and why is on stdout.
+Run as ``python -I fetcher.py ENTRY`` by the shim, before the training starts. An existing
+checkpoint stays. Otherwise the first copy that can be fetched completely is placed where the
+trainer expects it: the pinned one first, then older ones. Exit code 1: none could be fetched; the
+reason is on stdout.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from lehr.node.attempt_dir import AttemptDir
 
 PAUSES_S = (1.0, 4.0, 15.0, 30.0)
-"""Between tries, while a place cannot be reached."""
+"""Pause between tries while the storage cannot be reached."""
 
 
 def fetch(run_dir: Path, candidates: list[dict[str, Any]]) -> str | None:
-    """Why there is no checkpoint to go on from; None once there is one.
+    """Fetch a checkpoint to resume from. Return None on success, else the reason.
 
     Args:
-        run_dir: what candidates' relative paths count from.
-        candidates: ``path`` where it belongs and ``url`` of its copy (None without one), in the
-            order in which they are wanted.
+        run_dir: folder that the candidates' relative paths refer to.
+        candidates: ``path`` of the checkpoint and ``url`` of its copy (None without one), in order
+            of preference.
     """
     from lehr.checkpoints.copies import Copy, whole
     from lehr.specs.storage_url import short

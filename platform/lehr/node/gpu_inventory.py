@@ -1,4 +1,4 @@
-"""The GPUs of this node: real ones, or logical ones that the trainer runs on its CPU for."""
+"""The GPUs of this node: real ones, or logical ones for training on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lehr.node import procfs
 
 LOGICAL = "logical GPU"
 LOGICAL_GPUS = 8
-"""Logical GPUs of a machine without GPUs, where nobody declared another number."""
+"""Logical GPUs of a machine without GPUs, unless another number is given."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class GpuInfo:
     name: str
     memory_bytes: int | None = None
     uuid: str | None = None
-    """None for a logical one."""
+    """None for a logical GPU."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def real_gpus() -> list[GpuInfo]:
-    """NVIDIA GPUs by nvidia-smi, in its order; none without a driver."""
+    """Return the NVIDIA GPUs in the order of nvidia-smi; none without a driver."""
     try:
         done = subprocess.run(
             [
@@ -61,29 +61,27 @@ def parse_nvidia_smi(text: str) -> list[GpuInfo]:
 
 
 def visible(gpus: list[GpuInfo], variable: str | None) -> list[GpuInfo]:
-    """Those that CUDA_VISIBLE_DEVICES (None: not set) leaves, in index order."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES allows (None: not set), in index order."""
     if variable is None:
         return gpus
-    wanted = [part.strip() for part in variable.split(",") if part.strip()]
+    parts = [part.strip() for part in variable.split(",") if part.strip()]
     return [
         gpu
         for gpu in gpus
-        if str(gpu.index) in wanted
-        or any(
-            gpu.uuid and word.startswith("GPU-") and gpu.uuid.startswith(word) for word in wanted
-        )
+        if str(gpu.index) in parts
+        or any(gpu.uuid and word.startswith("GPU-") and gpu.uuid.startswith(word) for word in parts)
     ]
 
 
 def gpus_to_offer(asked: int | None, home: Path) -> int:
-    """How many GPUs this machine's own Ray node should have.
+    """Return the number of GPUs that this machine's Ray node should offer.
 
-    The real ones. On a machine without any: as many logical ones as are asked for, else as were
-    asked for last, else eight. None where a driver is installed and lists no GPU: training on the
-    CPU is then hardly what is meant.
+    All real ones. On a machine without GPUs: as many logical ones as requested, else as requested
+    last, else eight. None where a driver is installed but lists no GPU: then training on the CPU is
+    hardly intended.
 
     Raises:
-        UserError: more than there are on a machine that has real ones.
+        UserError: more than a machine with real GPUs has.
     """
     real = len(visible(real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")))
     if real and asked is not None and asked > real:
@@ -104,7 +102,7 @@ def gpus_to_offer(asked: int | None, home: Path) -> int:
 
 
 def _declared(home: Path) -> int | None:
-    """How many logical GPUs were asked for last, on this home."""
+    """Return the number of logical GPUs last requested in this home."""
     found = procfs.read_json(str(_declaration(home)))
     number = found.get("gpus") if isinstance(found, dict) else None
     return number if isinstance(number, int) and number > 0 else None
@@ -117,9 +115,9 @@ def _declaration(home: Path) -> Path:
 
 
 def node_gpus(granted: int) -> list[GpuInfo]:
-    """The GPUs that Ray granted on this node, as many as ``granted``.
+    """Return the GPUs that Ray granted on this node, as many as ``granted``.
 
-    Ray says which by CUDA_VISIBLE_DEVICES of the process that holds them.
+    Ray sets CUDA_VISIBLE_DEVICES of the process that holds them.
     """
     real = visible(real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     if real:

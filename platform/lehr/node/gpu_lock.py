@@ -1,21 +1,24 @@
-"""Whether a GPU is free is asked of a lock, not of process ids. Standard library only.
+"""GPU locks: a lock, not a pid, decides whether a GPU is free. Standard library only.
 
-Two files a GPU, on the node itself:
+There are two files per GPU, on the node itself:
 
-- ``gpu-N.owner`` is held exclusively by the one shim that has the GPU.
-- ``gpu-N.lock`` is held shared by that shim and by every rank and loader worker, each of which
-  opens it by itself (torchrun closes inherited descriptors). Only when nobody is left can it be
-  had exclusively: then the GPU is free, whatever became of the shim.
+- ``gpu-N.owner`` is held exclusively by the one shim that owns the GPU.
 
-The owner's lock closes the gap that turning an exclusive flock into a shared one leaves open.
-Locks end with their holders, however those end.
+- ``gpu-N.lock`` is held shared by that shim and by every rank and loader worker. Each opens it
+itself, because torchrun closes inherited descriptors. Once it can be locked exclusively, no process
+is left and the GPU is free, whatever happened to the shim.
+
+The owner's lock closes the gap while an exclusive flock becomes a shared one. The kernel releases
+locks when their holders end.
 """
 
 import fcntl
 import os
 
 VARIABLE = "LEHR_GPU_LOCKS"
-"""Where an attempt's processes find the lock files that they must hold (``os.pathsep`` between)."""
+"""The variable with the lock files that an attempt's processes must hold (separated by
+``os.pathsep``).
+"""
 
 
 def lock_path(folder: str, gpu: str) -> str:
@@ -31,7 +34,7 @@ class GpuLock:
         self._shared = -1
 
     def acquire(self) -> bool:
-        """Takes the GPU if nobody holds it; never waits."""
+        """Take the GPU if it is free; never wait."""
         owner = _open(self.path.removesuffix(".lock") + ".owner")
         if not _try(owner, fcntl.LOCK_EX):
             os.close(owner)
@@ -47,7 +50,7 @@ class GpuLock:
 
     @property
     def shared(self) -> int:
-        """The shared lock's descriptor: a process that inherits it holds the GPU, too."""
+        """Return the shared lock's descriptor: a process that inherits it holds the GPU, too."""
         return self._shared
 
     def release(self) -> None:
@@ -58,7 +61,7 @@ class GpuLock:
 
 
 def acquire_all(paths: list[str]) -> list[GpuLock] | None:
-    """All of the GPUs, or none of them."""
+    """Take all of the GPUs, or none of them."""
     held: list[GpuLock] = []
     for path in sorted(paths):
         lock = GpuLock(path)
@@ -71,7 +74,7 @@ def acquire_all(paths: list[str]) -> list[GpuLock] | None:
 
 
 def is_free(path: str) -> bool:
-    """Whether neither a shim nor anything that it started holds the GPU."""
+    """Return whether neither a shim nor any of its processes holds the GPU."""
     lock = GpuLock(path)
     free = lock.acquire()
     lock.release()
@@ -80,8 +83,8 @@ def is_free(path: str) -> bool:
 
 def _open(path: str) -> int:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    # A real GPU's files are other users', too: reading is enough for a lock, a planted link is
-    # never followed, and the kernel may forbid to "create" what is there in a shared folder.
+    # The files may belong to other users. Reading is enough to lock them, a planted link is never
+    # followed, and in a shared folder the kernel may forbid opening existing files with O_CREAT.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags)

@@ -1,7 +1,7 @@
-"""What the node's GPUs do now, as NVIDIA's management library (NVML) counts it.
+"""Measurements of the node's GPUs by NVIDIA's management library (NVML).
 
-Asked in a thread of its own: a driver in trouble can keep a call for minutes, and the agent must
-go on answering meanwhile. A figure that is not known, or no longer fresh, is absent, never 0.
+They are taken in a separate thread: a faulty driver can block a call for minutes, while the agent
+must keep answering. An unknown or outdated figure is absent, never 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lehr.node.gpu_inventory import GpuInfo
 
 EVERY_S = 2.0
 FRESH_S = 15.0
-"""An older sample says nothing of now."""
+"""Older samples count as outdated."""
 
 
 class GpuSampler:
@@ -39,7 +39,7 @@ class GpuSampler:
             self._thread.start()
 
     def close(self, within_s: float = 1.0) -> bool:
-        """End the sampling; False if a call to the driver still keeps its thread."""
+        """Stop sampling; return False if a call to the driver still blocks its thread."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join(within_s)
@@ -47,9 +47,11 @@ class GpuSampler:
         return True
 
     def newest(self) -> list[dict[str, Any]]:
-        """A dictionary a GPU: index, utilization, memory_used_bytes, temperature_celsius.
+        """Return one dictionary per GPU: index, utilization, memory_used_bytes,
+        temperature_celsius.
 
-        Empty for logical GPUs, without the package nvidia-ml-py, and while the driver is silent.
+        Empty for logical GPUs, without the package nvidia-ml-py, and while the driver does not
+        answer.
         """
         newest = self._newest
         if newest is None or self._clock() - newest[0] > FRESH_S:
@@ -74,22 +76,22 @@ class GpuSampler:
 
 
 def sample(nvml: ModuleType, gpus: Sequence[GpuInfo]) -> list[dict[str, Any]]:
-    """Each GPU's figures; None where its driver does not tell, as with MIG slices."""
+    """Return each GPU's figures; None where its driver has none, as with MIG slices."""
 
-    def told(ask: Callable[[], Any]) -> Any:
+    def query(ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except nvml.NVMLError:
             return None
 
     def figures(gpu: GpuInfo) -> dict[str, Any]:
-        device = told(lambda: nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
+        device = query(lambda: nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
         busy = memory = warmth = None
         if device is not None:
-            busy = told(lambda: nvml.nvmlDeviceGetUtilizationRates(device))
-            # Version 2 leaves out what the driver itself reserves, as nvidia-smi does.
-            memory = told(lambda: nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2))
-            warmth = told(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
+            busy = query(lambda: nvml.nvmlDeviceGetUtilizationRates(device))
+            # Version 2 leaves out memory reserved by the driver, as nvidia-smi does.
+            memory = query(lambda: nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2))
+            warmth = query(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
         return {
             "index": gpu.index,
             "utilization": None if busy is None else busy.gpu / 100,

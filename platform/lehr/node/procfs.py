@@ -1,7 +1,7 @@
-"""What the shim and its kin need of the operating system. Standard library only, and light.
+"""Operating-system functions for the shim and its child processes. Standard library only.
 
-A process is named by boot id, pid and start time together: pids are used again, and after a
-restart of the machine so are start times.
+A process is identified by boot id, pid and start time together: pids are reused, and after a reboot
+so are start times.
 """
 
 import json
@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 MARK = "LEHR_ATTEMPT_NONCE"
-"""Environment variable that every process of an attempt carries: how its ranks are found again,
-since torchrun gives each a session of its own."""
+"""Environment variable of every process of an attempt. It finds ranks again, since torchrun
+gives each its own session.
+"""
 
 
 def boot_id() -> str:
@@ -21,7 +22,7 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks from boot to the process's start; None when it is gone (or a zombie)."""
+    """Return clock ticks from boot to the process's start; None when it is gone (or a zombie)."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -31,7 +32,7 @@ def start_time(pid: int) -> int | None:
 
 
 def is_same(pid: int, started: int, boot: str) -> bool:
-    """Whether the process that was recorded so still runs."""
+    """Return whether the recorded process still runs."""
     return boot == boot_id() and start_time(pid) == started
 
 
@@ -40,7 +41,7 @@ def pids() -> list[int]:
 
 
 def marked(variable: str, value: str) -> list[int]:
-    """Living processes of this user with ``variable=value`` in their environment."""
+    """Return living processes of this user with ``variable=value`` in their environment."""
     needle = f"{variable}={value}".encode()
     found = []
     for pid in pids():
@@ -68,7 +69,7 @@ def children(parent: int) -> list[int]:
 
 
 def send(pid: int, number: int) -> bool:
-    """Signals a process; False when it is gone."""
+    """Send a signal to a process; return False when it is gone."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -77,10 +78,10 @@ def send(pid: int, number: int) -> bool:
 
 
 def parent_death(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:
-    """A function for a child of ``parent`` to call: the kernel then signals it when that ends.
+    """Return a function for a child of ``parent``: the kernel then signals it when the parent ends.
 
-    Looked up before the fork, since little may be done between fork and exec. The signal fires
-    when the parent's *thread* ends.
+    Looked up before the fork, since little may be done between fork and exec. The signal fires when
+    the parent's *thread* ends.
     """
     import ctypes
 
@@ -88,14 +89,14 @@ def parent_death(parent: int, number: int = signal.SIGKILL) -> Callable[[], None
 
     def ask() -> None:
         prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:  # It ended before the kernel was asked.
+        if os.getppid() != parent:  # The parent ended before the kernel was asked.
             os._exit(1)
 
     return ask
 
 
 def write_atomically(path: str, data: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
-    """Replaces the file whole: a reader sees the old content or the new."""
+    """Replace the file atomically: a reader sees the old content or the new."""
     draft = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
@@ -118,7 +119,7 @@ def write_json(path: str, value: Any, *, mode: int = 0o644, durable: bool = Fals
 
 
 def read_json(path: str) -> Any:
-    """The file's content; None when there is none, or not a whole one."""
+    """Return the file's content; None if it is missing or incomplete."""
     try:
         with open(path, "rb") as file:
             return json.loads(file.read())

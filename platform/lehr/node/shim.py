@@ -1,15 +1,15 @@
-"""The shim: one small process an attempt. It starts the training, waits, and says how it ended.
+"""The shim: one small process per attempt. Starts the training, waits, and records how it ended.
 
 Run as ``python -I -S shim.py ENTRY`` by the node's agent. Standard library only and
-single-threaded: whatever fails in Ray, in HTTP or in the server, the training goes on.
+single-threaded: the training continues whatever fails in Ray, HTTP or the server.
 
-It puts itself into the background in a session of its own, so that the raylet, which ends an
-agent's children, never finds it. Then: take the GPUs' locks; write the attempt's directory; start
-the shipper and the trainer; wait; see that no process of the attempt is left; write exit.json;
-let the GPUs go; wait until the shipper has delivered everything.
+It moves into the background in its own session, so that the raylet, which ends an agent's children,
+does not find it. Then it takes the GPUs' locks, writes the attempt's directory, starts the shipper
+and the trainer, and waits. At the end it makes sure that no process of the attempt is left, writes
+exit.json, frees the GPUs, and waits until the shipper has delivered everything.
 
-``--bury`` does the same from the point where the trainer has ended, for an attempt whose shim was
-killed: it ends the processes that were left, says so, and has the streams delivered.
+``--finalize-orphan`` is for an attempt whose shim was killed: end the remaining processes, record
+the exit, and have the streams delivered.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ from lehr.node.gpu_lock import VARIABLE, GpuLock, acquire_all
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 GPU_WAIT_S = 30.0
-"""For what an earlier attempt left on the GPUs to end."""
+"""Limit for processes of an earlier attempt on the GPUs to end."""
 TERM_GRACE_S = 600.0
 """After a SIGTERM from outside Lehr: long enough to save 15 GB."""
 SHIPPER_PAUSE_S = 2.0
-"""Between restarts of a shipper that ended without having delivered."""
+"""Pause between restarts of a shipper that ended early."""
 NOTE_AGAIN_S = 2.0
-"""Between tries to write how it ended, on a full disk."""
+"""Pause between tries to write the exit, on a full disk."""
 
 
 class Shim:
@@ -54,12 +54,12 @@ class Shim:
         self.stop_reason = ""
         self.pressed_at = 0.0
         self.outside = False
-        """Whether it was a signal from outside Lehr that asked it to end."""
+        """Whether a signal from outside Lehr asked it to end."""
 
-    # ------------------------------------------------------------------------- its course
+    # --- course of an attempt ----------------------------------------------------------------
 
     def run(self) -> None:
-        """From the start to the delivery of everything."""
+        """Run the attempt from its start to the delivery of all its streams."""
         started_at = time.time()
         killpoints.reached("shim: registered")
         failure = self.take_gpus() or self.prepare()
@@ -75,7 +75,7 @@ class Shim:
         self.deliver()
 
     def finalize_orphan(self) -> None:
-        """From the end of a training whose shim was killed, or whose word was not delivered."""
+        """Finish an attempt whose shim was killed, or whose exit was not delivered."""
         if self.entry.exit() is None:
             if self.launch["boot_id"] != procfs.boot_id():
                 failure = ("node_rebooted", "the node was restarted while it ran")
@@ -99,7 +99,7 @@ class Shim:
             self.sleep(0.05)
 
     def prepare(self) -> tuple[str, str] | None:
-        """Write what the trainer finds in the run's and the attempt's directory."""
+        """Write the trainer's files into the run's and the attempt's directory."""
         try:
             os.makedirs(self.attempt_dir, exist_ok=True)
             for name, text in self.launch["files"].items():
@@ -111,7 +111,7 @@ class Shim:
         return None
 
     def fetch_checkpoint(self) -> tuple[str, str] | None:
-        """See that what the training goes on from is on this node, where copies of it exist."""
+        """Fetch the checkpoint to resume from if this node lacks it and copies exist."""
         if not self.launch.get("fetch"):
             return None
         output = os.path.join(self.entry.path, "fetch.log")
@@ -125,9 +125,9 @@ class Shim:
             if self.stop_level_rises() or self.stop_level:
                 procfs.send(fetcher.pid, signal.SIGKILL)
                 return ("stopped", self.stop_reason)
-        said = exit_report.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
-        say(said)
-        return None if fetcher.returncode == 0 else ("checkpoint_unreachable", said)
+        message = exit_report.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
+        say(message)
+        return None if fetcher.returncode == 0 else ("checkpoint_unreachable", message)
 
     def start_trainer(self) -> tuple[str, str] | None:
         command = torchrun.command(self.launch["trainer"], self.attempt_dir, self.gang)
@@ -153,8 +153,8 @@ class Shim:
                 environment=environment,
                 folder=self.attempt_dir,
                 output=log,
-                # Whatever becomes of this shim, the GPU is not free while the trainer lives.
-                # torchrun does not hand these on: its ranks open the locks by themselves.
+                # The GPU stays locked while the trainer lives, even if this shim ends. torchrun
+                # does not pass these descriptors on, so its ranks open the locks themselves.
                 keep=tuple(lock.shared for lock in self.locks),
             )
         except OSError as error:
@@ -185,7 +185,7 @@ class Shim:
                 self.apply_stop_level()
 
     def end(self, failure: tuple[str, str], started_at: float | None) -> None:
-        """See that nothing is left of the attempt, then write how it ended, then free the GPUs."""
+        """End all processes of the attempt, then record how it ended, then free the GPUs."""
         killpoints.reached("shim: the training has ended")
         left = self.kill_all()
         reason, detail = failure
@@ -206,7 +206,9 @@ class Shim:
         name = f"exit-{self.gang.node_rank}.json" if self.gang.node_rank else "exit.json"
         try:
             procfs.write_json(os.path.join(self.attempt_dir, name), note, durable=True)
-        except OSError as error:  # A full disk, say: the entry's own copy still tells it.
+        except (
+            OSError
+        ) as error:  # On a full disk, for example; the copy in the attempt's folder still has it.
             say(f"{name}: {error}")
         killpoints.reached("shim: before the end is noted")
         self.note_end(note)
@@ -215,9 +217,9 @@ class Shim:
             lock.release()
 
     def note_end(self, note: dict[str, Any]) -> None:
-        """For the agent; while the node's own disk is full, again and again.
+        """Record the exit for the agent; on a full disk, try again and again.
 
-        To die of that would lose how the training ended. Its GPUs need not wait: it is gone.
+        Giving up would lose how the training ended. Its GPUs are already free.
         """
         while True:
             try:
@@ -233,7 +235,7 @@ class Shim:
                 return
 
     def kill_all(self) -> list[int]:
-        """Kill every process that carries the attempt's mark; returns those that would not die."""
+        """Kill every process with the attempt's mark; return those that survive."""
         mine = {os.getpid()}
         if self.shipper is not None:
             mine.add(self.shipper.pid)
@@ -248,10 +250,10 @@ class Shim:
 
     def deliver(self) -> None:
         if self.shipper is not None:
-            procfs.send(self.shipper.pid, signal.SIGUSR1)  # Look now: there is an exit.json.
+            procfs.send(self.shipper.pid, signal.SIGUSR1)  # exit.json exists now: check at once.
         if self.uploader is not None:
             procfs.send(self.uploader.pid, signal.SIGUSR1)
-        while not self.entry.settled:
+        while not self.entry.is_done:
             now = time.monotonic()
             if self.shipper is None and now >= self.shipper_due and not self.entry.delivered:
                 self.start_shipper()
@@ -259,7 +261,7 @@ class Shim:
                 self.start_uploader()
             self.sleep(5.0)
 
-    # ------------------------------------------------------------------------ its children
+    # --- child processes ---------------------------------------------------------------------
 
     def start_shipper(self) -> None:
         here = os.path.dirname(os.path.abspath(__file__))
@@ -270,13 +272,15 @@ class Shim:
         )
 
     def start_uploader(self) -> None:
-        """Where copies of checkpoints are asked for, on the node that writes them."""
+        """Start the uploader if copies are requested, on the node that writes the checkpoints."""
         wanted = self.launch.get("upload") and self.gang.node_rank == 0
         if wanted and not os.path.exists(self.entry.file("uploaded")):
             self.uploader = self.start_side_process("uploader.py")
 
     def start_side_process(self, script: str, output: int | None = None) -> subprocesses.Child:
-        """One that speaks to storage: with site-packages, and the variables of the spec."""
+        """Start a process that accesses storage: with site-packages, and the variables of the
+        spec.
+        """
         here = os.path.dirname(os.path.abspath(__file__))
         return subprocesses.start(
             [sys.executable, "-I", os.path.join(here, script), self.entry.path],
@@ -286,7 +290,7 @@ class Shim:
         )
 
     def sleep(self, seconds: float) -> None:
-        """Wait for a signal, at most so long, and see to shipper and uploader."""
+        """Wait for a signal, at most this long, and restart shipper and uploader if needed."""
         info = signal.sigtimedwait(SIGNALS, seconds)
         if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
             self.outside = not self.stop_level
@@ -304,7 +308,7 @@ class Shim:
         if self.shipper is None and training and time.monotonic() >= self.shipper_due:
             self.start_shipper()
 
-    # ---------------------------------------------------------------------- asked to end
+    # --- stop requests -----------------------------------------------------------------------
 
     def stop_level_rises(self) -> bool:
         asked = self.entry.stop_level()
@@ -323,33 +327,33 @@ class Shim:
         if self.stop_level == "kill":
             self.kill_all()
         elif self.stop_level == "term":
-            # To the ranks themselves: torchrun would kill them 30 s after its own SIGTERM, too
-            # soon for a large save. It ends by itself when they have.
+            # Signal the ranks directly: torchrun would kill them 30 s after its own SIGTERM, too
+            # soon for a large save. It ends by itself after them.
             pid = self.trainer.pid
             for rank in [pid] if self.gang.alone else procfs.children(pid) or [pid]:
                 procfs.send(rank, signal.SIGTERM)
 
 
 def say(line: str) -> None:
-    """To shim.log, unless its disk is full, too."""
+    """Log a line to shim.log, unless the disk is full."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode("utf-8", "replace"))
 
 
 def _into_background(entry: AttemptDir) -> None:
-    """Go on in a process of its own session; the one that the agent started ends with success.
+    """Continue in a background process with its own session; the original one ends with success.
 
-    It ends only when this one has registered, so that a start that the agent reports did happen.
+    It ends only after the new process has registered, so a reported start did happen.
     """
-    told, tell = os.pipe()
+    registered, tell = os.pipe()
     if os.fork():
         os.close(tell)
-        ready = os.read(told, 1)
+        ready = os.read(registered, 1)
         os._exit(0 if ready else 1)
-    os.close(told)
+    os.close(registered)
     os.setsid()
-    if entry.hold() is None:  # Kept open, and so held, until this process ends.
-        os._exit(0)  # Another shim has it: the attempt is running.
+    if entry.hold() is None:  # Kept open, and so locked, until this process ends.
+        os._exit(0)  # Another shim holds it: the attempt is running.
     pid = os.getpid()
     procfs.write_json(
         entry.file("shim.json"),
@@ -370,12 +374,12 @@ def main() -> None:
     launch = entry.launch()
     if launch is None:
         sys.exit(f"{entry.path}: no launch.json")
-    # Blocked and waited for, so that no handler interrupts anything and nothing is missed.
+    # Signals are blocked and waited for: no handler interrupts a call, and none is missed.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     _into_background(entry)
     os.chdir("/")
     shim = Shim(entry, launch)
-    if "--bury" in sys.argv[2:]:
+    if {"--finalize-orphan", "--bury"} & set(sys.argv[2:]):  # --bury: from agents of older releases
         shim.finalize_orphan()
     else:
         shim.run()

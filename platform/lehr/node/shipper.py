@@ -1,14 +1,13 @@
-"""The shipper: sends an attempt's streams to the server, and brings its orders.
+"""The shipper: sends an attempt's streams to the server, and fetches its orders.
 
-Run as ``python -I -S shipper.py ENTRY`` by the shim, and started again whenever it ends before
-its work is done: it keeps nothing but what the server confirmed, so it may die at any moment. It
-never touches the training.
+Run as ``python -I -S shipper.py ENTRY`` by the shim, and restarted whenever it ends early. It keeps
+no state of its own, so it may be killed at any moment. It never touches the training.
 
-Streams go by offset: what the server has is what counts, a wrong offset is answered with the
-right one, and an outage only delays. Events go before logs, in whole lines. With each heartbeat
-come orders, written to orders.json for rank 0, and whether the attempt was superseded (fenced):
-then the shim ends it. The last act is the exit with the streams' final sizes, repeated until
-the server says that it has everything.
+Streams are sent by offset: the server's offset decides, a wrong offset is answered with the right
+one, and an outage only delays. Events go before logs, in whole lines. The answer to a heartbeat
+contains the orders, which are written to orders.json for rank 0, and whether the attempt was
+superseded (fenced); then the shim ends it. The last request is the exit with the streams' final
+sizes, repeated until the server has everything.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ from lehr.node.http_client import Outage, ServerConnection
 CHUNK = 1 << 20
 IDLE_S = 0.5
 FIRST_HEARTBEAT_S = 1.0
-"""After the start: there are no orders yet, and short trainings need no heartbeat at all."""
+"""After the start: there are no orders yet, and short trainings need no heartbeat."""
 BACKOFF_S = (0.5, 30.0)
 EVENTS = "events.jsonl"
 
@@ -42,7 +41,7 @@ class Shipper:
         self.gang = torchrun.Gang(**launch["gang"])
         self.attempt_dir = str(launch["attempt_dir"])
         self.server = ServerConnection(self.address, str(launch["token"]), entry.attempt_id)
-        # A fresh attempt has sent nothing; otherwise the server is asked.
+        # A new attempt has sent nothing; otherwise ask the server.
         self.offsets: dict[str, int] | None = None if self.sizes() else {}
         self.parent = os.getppid()
         self.step: int | None = None
@@ -63,15 +62,19 @@ class Shipper:
                     return
                 pause = BACKOFF_S[0]
             except Outage as outage:
-                self.offsets = None  # A server that comes back may have been restored.
+                self.offsets = (
+                    None  # A server that comes back may have been restored from a backup.
+                )
                 wait = outage.wait_s or pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
                 pause = min(pause * 2, BACKOFF_S[1])
-                with contextlib.suppress(OSError):  # Its log's disk may be full.
+                with contextlib.suppress(OSError):  # The disk of its log may be full.
                     print(f"{time.time():.0f} {outage}; again in {wait:.1f} s", flush=True)
             signal.sigtimedwait({signal.SIGUSR1}, wait)
 
     def work(self) -> bool:
-        """Send a heartbeat if it is due, then what is new. True once everything is delivered."""
+        """Send a heartbeat if it is due, then new data. Return True once everything is
+        delivered.
+        """
         if self.offsets is None:
             self.offsets = self.server.get("streams").json()["offsets"]
         ended = self.entry.exit()
@@ -85,7 +88,7 @@ class Shipper:
     # ------------------------------------------------------------------------------ streams
 
     def streams(self) -> dict[str, str]:
-        """The streams that are this node's to send, by name: events first."""
+        """Return the streams that this node sends, by name: events first."""
         rank = self.gang.node_rank
         names = [f"launcher-{rank}.log" if rank else "launcher.log"]
         names = [*(f"rank-{r}.log" for r in self.gang.ranks), *names]
@@ -97,7 +100,7 @@ class Shipper:
         return {name: size for name, path in self.streams().items() if (size := _size(path))}
 
     def ship(self, *, final: bool) -> bool:
-        """Send one chunk of the first stream that has something new; False when none has."""
+        """Send one chunk of the first stream with new data; return False if there is none."""
         assert self.offsets is not None
         for name, path in self.streams().items():
             offset = self.offsets.get(name, 0)
@@ -151,35 +154,37 @@ class Shipper:
             },
         )
         if answer.status == 410:
-            self.press("kill", "superseded by another attempt")
+            self.request_stop("kill", "superseded by another attempt")
             self.next_heartbeat = time.monotonic() + 2.0
             return
-        said = answer.must(200).json()
-        self.next_heartbeat = time.monotonic() + float(said.get("interval_s") or 2.0)
-        if said.get("fenced"):
-            self.press("kill", "superseded by another attempt")
+        reply = answer.must(200).json()
+        self.next_heartbeat = time.monotonic() + float(reply.get("interval_s") or 2.0)
+        if reply.get("fenced"):
+            self.request_stop("kill", "superseded by another attempt")
             return
-        if said.get("stop_level"):
-            self.press(str(said["stop_level"]), str(said.get("stop_reason") or "asked to end"))
-        orders = json.dumps(said["orders"]).encode()
+        if reply.get("stop_level"):
+            self.request_stop(
+                str(reply["stop_level"]), str(reply.get("stop_reason") or "asked to end")
+            )
+        orders = json.dumps(reply["orders"]).encode()
         killpoints.reached("shipper: before orders are written")
         if orders != self.orders:
             procfs.write_atomically(os.path.join(self.attempt_dir, "orders.json"), orders)
             self.orders = orders
 
-    def press(self, stop_level: str, reason: str) -> None:
-        if self.entry.press(stop_level, reason):
+    def request_stop(self, stop_level: str, reason: str) -> None:
+        if self.entry.request_stop(stop_level, reason):
             procfs.send(self.parent, signal.SIGUSR1)
 
     def report_exit(self, ended: dict[str, Any]) -> bool:
         body = {"exit": ended, "sizes": self.sizes(), "node_rank": self.gang.node_rank}
         killpoints.reached("shipper: before the exit is sent")
-        said = self.server.post("exit", body).must(200, 410).json()
+        reply = self.server.post("exit", body).must(200, 410).json()
         killpoints.reached("shipper: after the exit is sent")
-        if said.get("closed"):
+        if reply.get("closed"):
             return True
-        if "offsets" in said:
-            self.offsets = dict(said["offsets"])
+        if "offsets" in reply:
+            self.offsets = dict(reply["offsets"])
         return False
 
 

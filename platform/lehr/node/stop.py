@@ -48,7 +48,7 @@ def stop_all(where: Path, *, timeout_s: float) -> StoppedTrainings:
         _signal_shim(entry, signal.SIGTERM)
     late = _wait(training, timeout_s)
     for entry in late:
-        entry.press("kill", "lehr down: it did not save in time")
+        entry.request_stop("kill", "lehr down: it did not save in time")
         _signal_shim(entry, signal.SIGUSR1)
     _wait(late, _KILL_TIMEOUT_S)
     uncopied = _finish_copies(entries, timeout_s)

@@ -1,6 +1,6 @@
 """The shim's child processes. Standard library only; for a process with one thread.
 
-``subprocess`` would do, but importing it costs a third of a shim's whole start.
+Importing ``subprocess`` would cost a third of a shim's start-up time.
 """
 
 import os
@@ -15,7 +15,7 @@ class Child:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        """Negative for a signal, as ``subprocess`` has it; None while it runs."""
+        """Negative for a signal, as in ``subprocess``; None while it runs."""
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -36,11 +36,11 @@ def start(
     """Run ``command``; its output goes to the descriptor ``output``, its input is empty.
 
     Args:
-        command: argv; the program's path whole.
-        environment: all of it.
-        folder: where it works.
-        output: for stdout and stderr; None leaves them as they are here.
-        keep: descriptors that it has, too.
+        command: argv, with the absolute path of the program.
+        environment: the complete environment.
+        folder: working folder.
+        output: for stdout and stderr; None keeps those of this process.
+        keep: descriptors to inherit.
 
     Raises:
         OSError: it could not be run.
@@ -59,7 +59,7 @@ def start(
             for descriptor in keep:
                 os.set_inheritable(descriptor, True)
             os.chdir(folder)
-            # Python ignores these two, and what is ignored stays ignored.
+            # Python ignores these two, and children would inherit that.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())

@@ -1,8 +1,8 @@
-"""The one place that builds the command of a training process. Standard library only.
+"""Build the command of a training process. Standard library only.
 
-A gang of one needs no launcher: its only process gets the environment that torchrun would give
-it. That spares each single-GPU trial a second interpreter with torch in it (seconds of start-up
-and hundreds of megabytes, times eight on one machine), and its parent is the shim itself.
+A gang of one needs no launcher: its only process gets the environment that torchrun would set. That
+saves each single-GPU trial a second interpreter with torch (seconds of start-up and hundreds of
+megabytes, times eight on one machine), and the shim is its direct parent.
 """
 
 import socket
@@ -14,13 +14,13 @@ class Gang(NamedTuple):
     """One node's part of an attempt."""
 
     per_node: int
-    """Ranks on this node, one a GPU."""
+    """Ranks on this node, one per GPU."""
     nodes: int = 1
     node_rank: int = 0
     master_address: str = "127.0.0.1"
-    """Where the first node listens, as the others see it."""
+    """Address of the first node, as the others reach it."""
     master_port: int = 0
-    """Agreed by all nodes; 0 lets a single node choose a free one."""
+    """The same on all nodes; 0 lets a single node choose a free port."""
 
     @property
     def alone(self) -> bool:
@@ -35,11 +35,11 @@ class Gang(NamedTuple):
 def command(
     trainer: str, attempt_dir: str, gang: Gang, *, python: str = sys.executable
 ) -> list[str]:
-    """The argv that trains ``attempt_dir``.
+    """Return the argv that trains ``attempt_dir``.
 
     ``trainer`` is a module's name, or the path of a script ending in ``.py``.
     """
-    # -P: a file beside the script or in the working folder must never shadow a module.
+    # -P: a file in the script's or the working folder must never shadow a module.
     target = [trainer] if trainer.endswith(".py") else ["-m", trainer]
     if gang.alone:
         return [python, "-P", *target, attempt_dir]
@@ -48,12 +48,12 @@ def command(
         "-P",
         "-m",
         "torch.distributed.run",
-        # Retries are the dispatcher's: another attempt, from a checkpoint, in its own directory.
+        # The dispatcher retries, with a new attempt from a checkpoint in its own directory.
         "--max-restarts=0",
         f"--nproc-per-node={gang.per_node}",
     ]
     if gang.nodes == 1:
-        # Its own rendezvous on a port that it binds itself: nobody can take it in between.
+        # A rendezvous on a port that torchrun binds itself, so that nobody can take it in between.
         launcher += ["--standalone"]
     else:
         launcher += [
@@ -66,7 +66,7 @@ def command(
 
 
 def environment(gang: Gang, *, gpus: list[int], threads: int) -> dict[str, str]:
-    """What the training process must find in its environment, whoever launches it."""
+    """Return the environment variables of the training process, with or without torchrun."""
     values = {
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in gpus),
         # nvidia-smi's order, in which the GPUs were counted.

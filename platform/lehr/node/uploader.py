@@ -1,13 +1,13 @@
-"""The uploader: copies an attempt's checkpoints to where its spec says, as they are written.
+"""The uploader: copies an attempt's checkpoints to the storage named in its spec.
 
-Run as ``python -I uploader.py ENTRY`` by the shim of the node that writes them, and started again
-whenever it ends before its work is done. It keeps nothing: which copies are there says their own
-place, by their manifests. So it may die at any moment, and it never touches the training: what
-fails here is told to the server, shown, and tried again.
+Run as ``python -I uploader.py ENTRY`` by the shim of the node that writes them, and restarted
+whenever it ends early. It keeps no state: the manifests in the storage show which copies exist. So
+it may be killed at any moment, and it never touches the training. Its errors are reported to the
+server, shown, and retried.
 
-The newest checkpoint goes first: should copying be slower than saving, that one counts. A
-checkpoint that is being copied is held open, so that retention may remove it meanwhile. Which
-copies are to go says the server, which knows of forks too.
+The newest checkpoint goes first, in case copying is slower than saving. A checkpoint is held open
+while it is copied, so that retention may remove it. The server, which knows of forks, decides which
+copies to remove.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from lehr_trainer.contract import layout
 LOOK_S = 0.5
 BACKOFF_S = (1.0, 60.0)
 TIMEOUT_S = 3600.0
-"""After the training's end: what could not be copied by then is given up."""
+"""Limit after the training's end; checkpoints not copied by then are given up."""
 TELL_AGAIN_S = 5.0
-"""While the server does not know of a checkpoint yet."""
+"""Pause while the server does not know of a checkpoint yet."""
 
 
 class Uploader:
@@ -46,12 +46,12 @@ class Uploader:
         )
         self.parent = os.getppid()
         self.states: dict[str, dict[str, Any]] = {}
-        """What is to be said of each copy, by the checkpoint's path."""
+        """Reports to send, by the checkpoint's path."""
         self.untold: set[str] = set()
         self.told_at = 0.0
         self.pause = 0.0
         self.ended_at: float | None = None
-        self.standing: dict[str, Any] = {}
+        self.progress: dict[str, Any] = {}
 
     def run(self) -> None:
         while os.getppid() == self.parent:
@@ -61,7 +61,7 @@ class Uploader:
             signal.sigtimedwait({signal.SIGUSR1}, self.pause or LOOK_S)
 
     def round(self) -> bool:
-        """Copy one checkpoint, if one waits; tell the server; whether all is done."""
+        """Copy one checkpoint, if one waits; report to the server; return whether all is done."""
         ended = self.entry.exit() is not None
         if ended and self.ended_at is None:
             self.ended_at = time.monotonic()
@@ -74,22 +74,22 @@ class Uploader:
                 self.note(folder, "failed", self.states.get(self.name(folder), {}).get("error"))
             waiting = []
         self.note_progress(len(waiting), ended=ended)
-        told = self.tell()
-        return ended and not waiting and (told or self.overdue())
+        all_reported = self.tell()
+        return ended and not waiting and (all_reported or self.overdue())
 
     def note_progress(self, waiting: int, *, ended: bool) -> None:
-        """For who ends the node's processes: what is not safe elsewhere yet."""
+        """Record which checkpoints are not copied yet, for ``lehr down``."""
         errors = [one["error"] for one in self.states.values() if one["internal"] == "uploading"]
-        standing = {"waiting": waiting, "ended": ended, "error": next(filter(None, errors), None)}
-        if standing != self.standing:
-            procfs.write_json(self.entry.file("copying.json"), standing)
-            self.standing = standing
+        progress = {"waiting": waiting, "ended": ended, "error": next(filter(None, errors), None)}
+        if progress != self.progress:
+            procfs.write_json(self.entry.file("copying.json"), progress)
+            self.progress = progress
 
     def overdue(self) -> bool:
         return self.ended_at is not None and time.monotonic() - self.ended_at > TIMEOUT_S
 
     def waiting(self) -> list[Path]:
-        """Checkpoints of this attempt that have no copy yet, oldest first."""
+        """Return checkpoints of this attempt without a copy, oldest first."""
         done = {"there", "removed", "damaged"}
         return [
             folder
@@ -106,7 +106,7 @@ class Uploader:
     # ----------------------------------------------------------------------------- copying
 
     def copy(self, folder: Path) -> None:
-        # Imported late: a training that saves nothing need not wait for fsspec's clients.
+        # Imported late: a training that saves nothing does not wait for fsspec's clients.
         from lehr.checkpoints.copies import Copy, Folder
         from lehr.specs.storage_url import short
         from lehr_trainer.errors import BadCheckpoint
@@ -116,7 +116,7 @@ class Uploader:
         except BadCheckpoint as error:
             if folder.exists():
                 self.note(folder, "failed", str(error), internal="damaged")
-            return  # Otherwise retention was quicker.
+            return  # Otherwise retention has removed it.
         began = time.monotonic()
         try:
             copy = Copy(self.url(self.name(folder)))
@@ -151,7 +151,7 @@ class Uploader:
             return
         self.set(path, "removed", None, "removed")
 
-    # ----------------------------------------------------------------------------- telling
+    # --- reports -----------------------------------------------------------------------------
 
     def note(self, folder: Path, state: str, error: str | None = None, internal: str = "") -> None:
         self.set(self.name(folder), state, error, internal or state)
@@ -163,7 +163,9 @@ class Uploader:
             self.untold.add(path)
 
     def tell(self) -> bool:
-        """Whether the server knows all there is to know; carries out what it wants removed."""
+        """Report to the server and remove the copies it names. Return whether nothing is left to
+        report.
+        """
         if not self.untold:
             return True
         fresh = any(self.states[path]["state"] != "uploading" for path in self.untold)
@@ -181,15 +183,15 @@ class Uploader:
         self.told_at = time.monotonic()
         try:
             answer = self.server.post("copies", {"copies": reports}).must(200, 404, 410)
-            said = answer.json()
+            reply = answer.json()
         except Outage as outage:
             self.log(str(outage))
             return False
         if answer.status != 200:
-            self.untold.clear()  # The run was deleted: nobody wants to know.
+            self.untold.clear()  # The run was deleted: there is nobody to report to.
             return True
-        self.untold = set(said["unknown"])
-        for path in said["remove"]:
+        self.untold = set(reply["unknown"])
+        for path in reply["remove"]:
             self.remove(path)
         return not self.untold
 

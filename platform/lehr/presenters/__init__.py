@@ -1,6 +1,6 @@
-"""Rows to views: what the API answers, made from what is stored.
+"""Presenters: convert stored rows to the views that the API returns.
 
-``Presenter`` reads for many runs at once, so that a list of a thousand costs a handful of queries.
+``Presenter`` reads many runs at once, so a list of a thousand needs only a few queries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with runs, by their curves: diagnosed anew as a run moves on, then remembered."""
+"""Alerts of runs: diagnosed from their curves as a run proceeds, then cached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lehr.store.tables import RunRow
 
 _POINTS = 2_000
-"""More would not change a verdict, and longer series are reduced to so many."""
+"""More points would not change a verdict; longer series are reduced to this many."""
 _AGAIN_AFTER = 0.01
 """Share of a run's steps after which it is diagnosed again."""
 _REMEMBERED = 20_000
@@ -29,10 +29,10 @@ class Alerts:
         self._known: OrderedDict[tuple[str, int], tuple[int, tuple[Alert, ...]]] = OrderedDict()
 
     def of(self, run: RunRow, step: int | None, *, look: bool) -> tuple[Alert, ...]:
-        """The alerts of ``run``, whose newest step is ``step``.
+        """Return the alerts of ``run``, whose newest step is ``step``.
 
-        A list asks with ``look`` for runs that move and takes what is known of the others: to
-        read the curves of a thousand ended runs would take seconds.
+        A list passes ``look`` for active runs and uses cached alerts of the others: reading the
+        curves of a thousand ended runs would take seconds.
         """
         key = (run.id, run.attempt)
         seen, alerts = self._known.get(key, (-1, ()))

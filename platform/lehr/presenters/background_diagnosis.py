@@ -1,4 +1,4 @@
-"""Rounds: a look at every run that has ended, so that lists can say what is wrong with it."""
+"""Diagnose ended runs in the background, so that lists can show their alerts."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 _log = logging.getLogger("lehr.presenters.background_diagnosis")
 
 NEWEST = 300
-"""Of the runs that had ended before the start, so many are looked at."""
+"""Number of runs that had ended before the start to diagnose."""
 SHARE = 0.2
-"""Of one thread's time, the most that looking may take."""
+"""Maximum share of one thread's time."""
 
 
 class BackgroundDiagnosis:
-    """A thread that diagnoses runs as they end, and after a start the newest that had ended.
+    """A thread that diagnoses runs as they end, and after a start the newest ended ones.
 
-    A diagnosis reads a run's curves, which a list of a thousand runs cannot wait for.
+    A diagnosis reads a run's curves, which would take too long in a list of a thousand runs.
     """
 
     def __init__(self, store: Store, runs: RunPresenter) -> None:
         self._store = store
         self._runs = runs
         self._due: dict[str, None] = {}
-        """Runs to look at, each once, in the order in which they changed."""
+        """Runs to diagnose, each once, in the order in which they changed."""
         self._changed = threading.Condition()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._go, name="rounds", daemon=True)
         self._unsubscribe: Callable[[], None] | None = None
 
     def start(self) -> None:
-        self._unsubscribe = self._store.subscribe(self._heard)
+        self._unsubscribe = self._store.subscribe(self._on_change)
         ended = [state for state in RunState if state.ended]
         for run in self._store.runs.page(states=ended, limit=NEWEST).items:
             self._put(run.id)
@@ -57,7 +57,7 @@ class BackgroundDiagnosis:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _heard(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         if change.kind == "run":
             self._put(change.id)
 
@@ -67,7 +67,7 @@ class BackgroundDiagnosis:
             self._changed.notify()
 
     def _next(self) -> str | None:
-        """Waits for a run to look at; None once this is to stop."""
+        """Wait for a run to diagnose; return None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._due or self._stopped.is_set())
             if self._stopped.is_set():
@@ -79,7 +79,7 @@ class BackgroundDiagnosis:
     def _go(self) -> None:
         while (run_id := self._next()) is not None:
             began = time.monotonic()
-            # A run may be deleted while it is looked at.
+            # A run may be deleted meanwhile.
             with contextlib.suppress(LehrError):
                 self._look(run_id)
             took = time.monotonic() - began
@@ -90,7 +90,7 @@ class BackgroundDiagnosis:
         if not RunState(run.state).ended or not run.attempt:
             return
         try:
-            news = self._runs.look(run)
+            news = self._runs.diagnose(run)
         except Exception:  # noqa: BLE001 - logged; one run's curves must not end the rounds
             _log.exception("%s could not be diagnosed", run_id)
             return

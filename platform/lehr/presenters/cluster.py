@@ -1,4 +1,4 @@
-"""The cluster and the queue, as people see them."""
+"""Views of the cluster and the queue."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class ClusterPresenter:
 def cluster_view(
     cluster: Cluster, store: Store, *, without_gpus: str = "no node has GPUs"
 ) -> ClusterView:
-    """A node a row, with who holds each of its GPUs since when.
+    """Return one row per node: who holds each of its GPUs, and since when.
 
-    ``without_gpus``: what to tell of a cluster that is up and has no GPUs.
+    ``without_gpus``: the message for a cluster that is up and has no GPUs.
     """
     holders: dict[tuple[str, int], Attempt] = {}
     for attempt in store.attempts.list_open():
@@ -75,7 +75,7 @@ def cluster_view(
         gpus = []
         for gpu in member.gpus:
             holder = holders.get((member.name, int(gpu["index"])))
-            # A node that does not answer has figures of some time ago, not of now.
+            # The measurements of a node that does not answer are outdated.
             now = member.gpus_now.get(int(gpu["index"]), {}) if member.usable else {}
             gpus.append(
                 GpuView(
@@ -121,7 +121,7 @@ def cluster_view(
 
 
 def queue_view(store: Store, order: Sequence[str]) -> list[QueueEntry]:
-    """What waits, in the order of its turn; what was submitted just now comes last."""
+    """Return the queued runs in order; those submitted since the last plan come last."""
     runs = {run.id: run for run in store.runs.by_state({RunState.QUEUED})}
     ordered = [runs.pop(run_id) for run_id in order if run_id in runs]
     ordered += sorted(runs.values(), key=lambda run: (-run.priority, run.number or 0))

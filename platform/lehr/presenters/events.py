@@ -1,4 +1,4 @@
-"""What happened to a run, in order: its moves, what people asked, what its trainer said."""
+"""The history of a run, in order: transitions, requests, records of its trainer."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ RECORD_KINDS = frozenset(
 
 
 def events(store: Store, run: RunRow) -> list[EventView]:
-    """Oldest first. Clocks of workers and server may differ; within an attempt order is theirs."""
+    """Return the events, oldest first. Clocks of workers and server may differ; within an
+    attempt the order is kept.
+    """
     found = [_moved(move) for move in store.transitions.of_run(run.id)]
     found += [_asked(request) for request in store.requests.of_run(run.id)]
-    found += [_told(stored) for stored in store.events.records(run.id, RECORD_KINDS)]
-    # Stable: what one attempt said stays in the order it was said where times are equal.
+    found += [_view(stored) for stored in store.events.records(run.id, RECORD_KINDS)]
+    # Stable: equal times keep the order of the attempt's records.
     return sorted(found, key=lambda event: event.at)
 
 
@@ -54,11 +56,11 @@ def samples(store: Store, run: RunRow) -> list[SampleView]:
 
 
 def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
-    """By step; those that were removed stay listed, with the time."""
+    """Return checkpoints by step; removed ones stay listed, with the time."""
     rows = store.checkpoints.of_run(run.id, removed=True)
-    there = [row for row in rows if row.removed_at is None or row.copy_state == THERE]
-    newest = max(there, key=lambda row: (row.attempt, row.step), default=None)
-    scored = [row for row in there if row.val_loss is not None and row.val_loss == row.val_loss]
+    existing = [row for row in rows if row.removed_at is None or row.copy_state == THERE]
+    newest = max(existing, key=lambda row: (row.attempt, row.step), default=None)
+    scored = [row for row in existing if row.val_loss is not None and row.val_loss == row.val_loss]
     best = min(scored, key=lambda row: row.val_loss or 0.0, default=None)
     nodes = {a.number: a.placement[0]["node"] for a in store.attempts.of_run(run.id) if a.placement}
     policy = CheckpointConfig.model_validate(run.spec["train"]["checkpoint"])
@@ -70,8 +72,8 @@ def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
             latest=row is newest,
             node=nodes.get(row.attempt),
             kept=[
-                *(kept_because(row, there, policy) if row in there else []),
-                *(["a fork waits to begin from it"] if row.path in needed else []),
+                *(kept_because(row, existing, policy) if row in existing else []),
+                *(["a fork waits to start from it"] if row.path in needed else []),
             ],
         )
         for row in rows
@@ -95,15 +97,15 @@ def _asked(request: RunRequest) -> EventView:
     return EventView(
         at=request.at,
         kind="request",
-        message=f"{request.actor} asked to {request.kind}{said_so}",
+        message=f"{request.actor} requested {request.kind}{said_so}",
         attempt=request.attempt,
         data={"request": request.kind, "actor": request.actor},
     )
 
 
-def _told(stored: StoredRecord) -> EventView:
+def _view(stored: StoredRecord) -> EventView:
     record = stored.record
-    # By way of JSON: there, numbers that are not finite become their names.
+    # Through JSON, where non-finite numbers become their names.
     data: dict[str, Any] = json.loads(record.model_dump_json(exclude={"time", "kind"}))
     return EventView(
         at=record.time,
@@ -124,7 +126,7 @@ def _words(record: said.AnyRecord) -> str:
             skipped = (
                 f"; skipped {len(record.skipped)} that did not verify" if record.skipped else ""
             )
-            return f"goes on from step {record.step:,} ({record.checkpoint}{skipped})"
+            return f"resumes from step {record.step:,} ({record.checkpoint}{skipped})"
         case said.Checkpoint():
             loss = f", val/loss {record.val_loss:.4g}" if record.val_loss is not None else ""
             return f"checkpoint at step {record.step:,} ({record.reason}{loss})"

@@ -1,4 +1,4 @@
-"""What a token costs a run, so that curves can be drawn over FLOPs."""
+"""FLOPs per token of a run, so that curves can be drawn over FLOPs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _model: TypeAdapter[Any] = TypeAdapter(ModelConfig)
 
 
 def flops_per_token(train: Mapping[str, Any]) -> float | None:
-    """Of a run's train config; None when its sequence length changes on the way."""
+    """Return them from a run's train config; None when its sequence length changes during the
+    run.
+    """
     batch = train["batch"]
     if batch.get("stages"):
         return None

@@ -1,8 +1,8 @@
-"""Which trial of a sweep leads. Pure: values in, verdict out.
+"""Rank the trials of a sweep. Pure: values in, verdict out.
 
-A loss at step 300 says nothing against a loss at step 1,000, so trials are compared at one step:
-the furthest that at least half of the trials that train or completed have reached. Trials that have
-not got there (yet) have no rank; a loss that is not finite has none either.
+A loss at step 300 and a loss at step 1,000 are not comparable, so trials are compared at one step:
+the last that at least half of the training or completed trials have reached. Trials that have not
+reached it have no rank, and neither has a non-finite loss.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lehr.presenters.seeds import points as by_seeds
 Goal = Literal["minimize", "maximize"]
 GAVE_UP = frozenset({"failed", "cancelled", "pruned"})
 ValueAt = Callable[[str, int], float | None]
-"""(run id, step) -> the metric's value there, if it has one."""
+"""(run id, step) -> the metric's value there, if any."""
 
 
 @dataclass(frozen=True)
 class TrialStatus:
-    """Where a trial's run stands: its newest value of the sweep's metric."""
+    """The newest value of the sweep's metric of a trial's run."""
 
     run_id: str
     parameters: Mapping[str, Any]
@@ -36,17 +36,17 @@ class TrialStatus:
 
 @dataclass(frozen=True)
 class SweepVerdict:
-    """``ranks`` and ``values`` (at ``step``) hold the ranked runs alone."""
+    """``ranks`` and ``values`` (at ``step``) contain only ranked runs."""
 
     step: int | None
     ranks: Mapping[str, int]
     values: Mapping[str, float]
 
     points: Sequence[Point] = ()
-    """Where points have several seeds."""
+    """Set where points have several seeds."""
 
     held_out: HeldOut | None = None
-    """Of the runs with a value; None where the metric is not measured on a held-out set."""
+    """For the runs with a value; None where the metric is not measured on a held-out set."""
 
     @property
     def best(self) -> str | None:
@@ -59,10 +59,10 @@ def rank(
     value_at: ValueAt,
     held_out: Mapping[str, str | None] | None = None,
 ) -> SweepVerdict:
-    """Trials ranked at equal step; equal values share a rank, and the first of them leads.
+    """Rank trials at equal step; equal values share a rank, and the first of them is the best.
 
-    Points with several seeds are ranked by their means: then each trial has its point's rank, and
-    the best trial of the best point leads. Values of different held-out sets are not ranked.
+    Points with several seeds are ranked by their means: each trial has its point's rank, and the
+    best trial of the best point is the best. Values of different held-out sets are not ranked.
 
     Args:
         standings: of the trials, in the sweep's order.
@@ -71,9 +71,9 @@ def rank(
         held_out: by run, the digest of the set that the metric was measured on; None for a metric
             that is not measured on a held-out set.
     """
-    heard = [one for one in standings if one.step is not None]
-    # A trial that gave up early must not hold the others to its last step.
-    racing = [one for one in heard if one.state not in GAVE_UP] or heard
+    with_steps = [one for one in standings if one.step is not None]
+    # A trial that was stopped early must not limit the others to its last step.
+    racing = [one for one in with_steps if one.state not in GAVE_UP] or with_steps
     step = common_step([one.step for one in racing if one.step is not None])
     if step is None:
         return SweepVerdict(None, {}, {})
@@ -116,7 +116,7 @@ def _ranks_of_points(
 
 
 def common_step(steps: Sequence[int]) -> int | None:
-    """The furthest step that at least half of them have reached."""
+    """Return the last step that at least half of them have reached."""
     if not steps:
         return None
     return sorted(steps, reverse=True)[(len(steps) + 1) // 2 - 1]
@@ -130,7 +130,7 @@ def notes(
     tried: Mapping[str, Sequence[Any]],
     unit: str = "step",
 ) -> list[str]:
-    """What to know of the result, in words. ``tried``: each parameter's values."""
+    """Return notes on the result. ``tried``: each parameter's values."""
     found: list[str] = []
     best = next((one for one in standings if one.run_id == verdict.best), None)
     if best is not None:
@@ -143,7 +143,7 @@ def notes(
         ]
         if behind:
             where = f"step {verdict.step:,}" if unit == "step" else f"{verdict.step:,} tokens"
-            found.append(f"Ranked at {where}; {_trials(len(behind))} not there yet.")
+            found.append(f"Ranked at {where}; {_trials(len(behind))} not at that step yet.")
     diverged = [one for one in standings if one.value is not None and not math.isfinite(one.value)]
     if diverged:
         found.append(f"{metric} is not finite in {_trials(len(diverged))}: {_named(diverged)}.")
@@ -156,7 +156,7 @@ def notes(
 
 
 def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
-    """For each number whose best value is the smallest or largest that was tried."""
+    """Report each number whose best value is the smallest or largest that was tried."""
     found = []
     for path, values in tried.items():
         if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):

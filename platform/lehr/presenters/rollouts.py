@@ -1,4 +1,4 @@
-"""Rollouts as people see them: their stages, each gate with what was expected and what was seen."""
+"""Views of rollouts: their stages, and each gate with what was expected and seen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RolloutPresenter:
         self._runs = runs
 
     def views(self, rollouts: Sequence[RolloutRow]) -> list[RolloutView]:
-        """In the same order."""
+        """Return the views in the same order."""
         return [
             RolloutView(
                 **_fields(
@@ -88,7 +88,7 @@ class RolloutPresenter:
 
 
 def _not_judged(stages: Sequence[StageView]) -> Iterator[str]:
-    """A line a gate and reason: on a CPU the same two would be said of every stage."""
+    """Return one line per gate and reason: on a CPU the same two would appear for every stage."""
     found: dict[tuple[str, str | None], list[str]] = {}
     for stage in stages:
         for gate in stage.gates:
@@ -184,28 +184,28 @@ def _gate(
             step=verdict.step,
             judged_at=verdict.at,
         )
-    wanted: Expected = expected(name, stage)
+    expectation: Expected = expected(name, stage)
     state: GateState = "skipped" if over else "waiting"
     return GateView(
         name=name,
         title=TITLES[name],
         state=state if stage.gates[name].enabled else "off",
-        expected=wanted.text,
-        at_least=wanted.at_least,
-        at_most=wanted.at_most,
-        unit=wanted.unit,
+        expected=expectation.text,
+        at_least=expectation.at_least,
+        at_most=expectation.at_most,
+        unit=expectation.unit,
     )
 
 
 def _doing(runs: Sequence[tuple[str, RunRow, RunView]]) -> str | None:
-    """What the stage's newest run does, in words."""
+    """Describe what the stage's newest run does."""
     if not runs:
         return None
     role, _, view = runs[-1]
     what = {
         "train": "trains",
         "whole": "trains for the resume check",
-        "resumed": "goes on from the middle, for the resume check",
+        "resumed": "resumes from the middle, for the resume check",
     }[role]
     if view.state == "queued":
         return f"{view.name} {view.pending_reason or 'waits'}"

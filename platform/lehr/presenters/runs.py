@@ -1,4 +1,4 @@
-"""Runs as people see them. Everything is read for many runs at once."""
+"""Views of runs. Everything is read for many runs at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CORE_METRICS = (
     "memory/peak_bytes",
     "memory/rss_bytes",
 )
-"""What a list of runs shows; ``/metrics`` has them all."""
+"""Metrics that a list of runs shows; ``/metrics`` has all."""
 TREND_POINTS = 24
 _REMEMBERED = 20_000
 Silences = Callable[[], Mapping[str, Liveness]]
@@ -52,28 +52,28 @@ def no_mirror(run_id: str, sizes: dict[int, dict[str, int]]) -> None:
 
 @dataclass(frozen=True)
 class TrainerSummary:
-    """What a run's trainer said of itself, as far as a list shows it."""
+    """The parts of a trainer's records that a list shows."""
 
     device: str | None = None
     parameters: int | None = None
     warnings: tuple[str, ...] = ()
-    """One a kind of warning, the newest."""
+    """The newest of each kind of warning."""
     notice: str | None = None
     """What it does before its first step: prepares data, compiles."""
 
 
 class RunPresenter:
-    """Makes views of runs. Keeps what the trainers of ended runs said: that changes no more."""
+    """Makes views of runs. Caches the summaries of ended runs, which no longer change."""
 
     def __init__(self, store: Store, silences: Silences, mirror_view: MirrorViews) -> None:
         self._store = store
         self._silences = silences
         self._mirror_view = mirror_view
-        self._said: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
+        self._summaries: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
         self._alerts = Alerts(store)
 
     def views(self, runs: Sequence[RunRow]) -> list[RunView]:
-        """In the same order."""
+        """Return the views in the same order."""
         return [RunView(**fields) for fields in self._fields(runs)]
 
     def detail(self, run: RunRow) -> RunDetail:
@@ -88,14 +88,14 @@ class RunPresenter:
             wandb=self._mirror_view(run.id, sizes),
         )
 
-    def look(self, run: RunRow) -> bool:
-        """Diagnose a run by its curves, for all views to come; whether that found anything new."""
+    def diagnose(self, run: RunRow) -> bool:
+        """Diagnose a run, for all later views. Return whether there was anything new."""
         [before] = self._fields([run])
         [after] = self._fields([run], look=True)
         return bool(before["alerts"] != after["alerts"])
 
     def alerts(self, run: RunRow) -> tuple[Alert, ...]:
-        """What its curves show to be wrong, with the step since when."""
+        """Return its alerts, each with the step at which it began."""
         [fields] = self._fields([run])
         return self._alerts.of(run, fields["step"], look=True)
 
@@ -114,7 +114,7 @@ class RunPresenter:
         step_times = store.series.trend(live, "step_time_s", TREND_POINTS)
         trials = store.sweeps.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
         rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
-        said = {run.id: self._listen(run) for run in runs if run.attempt}
+        summary = {run.id: self._load_summary(run) for run in runs if run.attempt}
         return [
             _run_fields(
                 run,
@@ -124,7 +124,7 @@ class RunPresenter:
                 _median(step_times.get(run.id, [])),
                 trials[run.id].parameters if run.id in trials else {},
                 rollouts.get(run.id),
-                said.get(run.id, TrainerSummary()),
+                summary.get(run.id, TrainerSummary()),
                 silences.get(run.id, Liveness.NONE),
                 self._diagnosed(run, attempts.get(run.id), latest.get(run.id, {}), look=look),
             )
@@ -138,12 +138,12 @@ class RunPresenter:
         look = look or RunState(run.state).active
         return [alert.message for alert in self._alerts.of(run, step, look=look)]
 
-    def _listen(self, run: RunRow) -> TrainerSummary:
+    def _load_summary(self, run: RunRow) -> TrainerSummary:
         key = (run.id, run.attempt)
-        known = self._said.get(key)
+        known = self._summaries.get(key)
         if known is not None:
             return known
-        said = _understand(
+        summary = _parse_summary(
             [
                 stored.record
                 for stored in self._store.events.records(run.id, {"started", "warning", "notice"})
@@ -151,10 +151,10 @@ class RunPresenter:
             ]
         )
         if RunState(run.state).ended:
-            self._said[key] = said
-            if len(self._said) > _REMEMBERED:
-                self._said.popitem(last=False)
-        return said
+            self._summaries[key] = summary
+            if len(self._summaries) > _REMEMBERED:
+                self._summaries.popitem(last=False)
+        return summary
 
 
 def attempt_view(attempt: Attempt, sizes: dict[str, int]) -> AttemptView:
@@ -185,7 +185,7 @@ def _run_fields(
     step_time_s: float | None,
     parameters: dict[str, Any],
     rollout_id: str | None,
-    said: TrainerSummary,
+    summary: TrainerSummary,
     silence: Liveness,
     diagnosed: list[str],
 ) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _run_fields(
         "tags": run.tags,
         "state": run.state,
         "desired": run.desired,
-        "reason": run.reason or (said.notice if before_first_step else None),
+        "reason": run.reason or (summary.notice if before_first_step else None),
         "cause": run.cause,
         "pending_reason": run.pending_reason,
         "attempt": run.attempt,
@@ -216,19 +216,19 @@ def _run_fields(
         "gpus": resources["gpus"],
         "nodes": resources["nodes"],
         "gpu_type": resources["gpu_type"],
-        "device": _device(said.device, resources["gpus"]),
+        "device": _device(summary.device, resources["gpus"]),
         "placement": _gpus(attempt) if attempt else [],
         "step": step,
         "total_steps": train["steps"],
         "tokens_per_step": train["batch"]["sequences"] * train["batch"]["sequence_length"],
-        "parameters": said.parameters,
+        "parameters": summary.parameters,
         "flops_per_token": flops_per_token(train),
         "latest": latest_values(latest),
         "trend": trend,
         "parameters_varied": parameters,
         "eta_s": (train["steps"] - step) * step_time_s if moving else None,
         "silence": (silence if state.active else Liveness.NONE).value,
-        "alerts": _alerts(latest, said, diagnosed),
+        "alerts": _alerts(latest, summary, diagnosed),
         "created_at": run.created_at,
         "queued_at": run.queued_at,
         "started_at": run.started_at,
@@ -239,13 +239,13 @@ def _run_fields(
     }
 
 
-def _device(said: str | None, gpus: int) -> str | None:
-    """A rank that runs on a CPU holds a logical GPU, unless its run asks for none."""
-    return "cpu (logical GPU)" if said == "cpu" and gpus else said
+def _device(summary: str | None, gpus: int) -> str | None:
+    """Return the device. A rank on a CPU holds a logical GPU, unless its run requests none."""
+    return "cpu (logical GPU)" if summary == "cpu" and gpus else summary
 
 
 def _step(attempt: Attempt | None, latest: dict[str, LatestValue]) -> int | None:
-    """Of the newest attempt; before it has one, where the run was when it last spoke."""
+    """Return the newest attempt's step; before its first, the last step of the run."""
     if attempt is not None and attempt.last_step is not None:
         return attempt.last_step
     return max((value.step for value in latest.values()), default=None)
@@ -258,17 +258,17 @@ def _gpus(attempt: Attempt) -> list[GpuRef]:
 
 
 def _alerts(
-    latest: dict[str, LatestValue], said: TrainerSummary, diagnosed: list[str]
+    latest: dict[str, LatestValue], summary: TrainerSummary, diagnosed: list[str]
 ) -> list[str]:
-    """What a person should look at, in words."""
+    """Return alerts and warnings for the user."""
     loss = latest.get("val/loss")
     alerts = list(diagnosed)
     if loss is not None and not math.isfinite(loss.value):
         alerts.append(f"val/loss is {loss.value} at step {loss.step:,}")
-    return [*alerts, *said.warnings]
+    return [*alerts, *summary.warnings]
 
 
-def _understand(records: Iterable[Any]) -> TrainerSummary:
+def _parse_summary(records: Iterable[Any]) -> TrainerSummary:
     device: str | None = None
     parameters: int | None = None
     warnings: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Points of a sweep that ran with several seeds: their means, and the noise between seeds. Pure."""
+"""Points of a sweep with several seeds: their means, and the noise between seeds. Pure."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Noise:
     deviation: float
     """Sample standard deviation between seeds, pooled over the points."""
     seeds: int
-    """Seeds a point, the fewest."""
+    """Smallest number of seeds per point."""
 
     @property
     def band(self) -> float:
-        """Half the width within which two points' means cannot be told apart: twice the standard
-        error of their difference, s * sqrt(2 / n).
+        """Return the difference below which two points' means cannot be distinguished: twice the
+        standard error of their difference, s * sqrt(2 / n).
         """
         return 2.0 * self.deviation * math.sqrt(2.0 / self.seeds)
 
@@ -54,7 +54,7 @@ def is_seed(path: str) -> bool:
 def points(
     trials: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str, float], goal: str
 ) -> list[Point]:
-    """The sweep's points in its order, ranked by the mean over their seeds.
+    """Return the sweep's points in its order, ranked by the mean over their seeds.
 
     Args:
         trials: run id and parameters of each.
@@ -90,23 +90,23 @@ def noise(found: Sequence[Point]) -> Noise | None:
     return None if deviation is None else Noise(deviation, min(map(len, several)))
 
 
-def notes(found: Sequence[Point], told: Noise | None, metric: str) -> list[str]:
-    """What the noise says of the lead, in words."""
-    if told is None:
+def notes(found: Sequence[Point], spread: Noise | None, metric: str) -> list[str]:
+    """What the spread says of the lead, in words."""
+    if spread is None:
         return []
     ordered = sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
-    said = f"Seeds of one point differ by {told.deviation:.3g} in {metric} (standard deviation)"
+    sentence = f"Seeds of one point differ by {spread.deviation:.3g} in {metric} (standard deviation)"
     if len(ordered) < 2:
-        return [f"{said}."]
+        return [f"{sentence}."]
     first, second = ordered[:2]
     assert first.mean is not None
     assert second.mean is not None
     gap = abs(second.mean - first.mean)
-    if gap > told.band:
+    if gap > spread.band:
         return [
-            f"{said}; the best point leads by {gap:.3g}, more than the {told.band:.3g} of chance."
+            f"{sentence}; the best point leads by {gap:.3g}, more than the {spread.band:.3g} of chance."
         ]
-    tied = [p for p in ordered[1:] if abs((p.mean or 0.0) - first.mean) <= told.band]
+    tied = [p for p in ordered[1:] if abs((p.mean or 0.0) - first.mean) <= spread.band]
     who = "the next point is" if len(tied) == 1 else f"the next {len(tied)} points are"
-    near = f"{who} within {told.band:.3g} of the best, which may be chance"
-    return [f"{said}; {near}: more seeds would decide."]
+    near = f"{who} within {spread.band:.3g} of the best, which may be chance"
+    return [f"{sentence}; {near}: more seeds would decide."]

@@ -1,4 +1,4 @@
-"""Sweeps as people see them: their trials, ranked, and what to know of the result."""
+"""Views of sweeps: their trials, ranked, with notes on the result."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class _Judged:
     trials: list[Trial]
     runs: dict[str, RunRow]
     standings: list[TrialStatus]
-    """Their steps are tokens where batches differ."""
+    """Trials whose batches differ are compared at equal tokens."""
     verdict: SweepVerdict
     steps: dict[str, int]
-    """Of each run's newest value."""
+    """Step of each run's newest value."""
     tokens_per_step: int | None
     """None where the trials' differ, so that they are compared at equal tokens."""
     held_out: dict[str, str | None]
@@ -47,7 +47,7 @@ class SweepPresenter:
         self._runs = runs
 
     def views(self, sweeps: Sequence[SweepRow]) -> list[SweepView]:
-        """In the same order."""
+        """Return the views in the same order."""
         return [SweepView(**_fields(sweep, self._judge(sweep))) for sweep in sweeps]
 
     def detail(self, sweep: SweepRow) -> SweepDetail:
@@ -76,16 +76,14 @@ class SweepPresenter:
                     number=trial.number,
                     parameters=trial.parameters,
                     run=view,
-                    value=standing.value,
+                    value=status.value,
                     step=judged.steps.get(trial.run_id),
                     compared_value=verdict.values.get(trial.run_id),
                     rank=verdict.ranks.get(trial.run_id),
                     best=trial.run_id == verdict.best,
                     held_out=judged.held_out.get(trial.run_id),
                 )
-                for trial, view, standing in zip(
-                    judged.trials, views, judged.standings, strict=True
-                )
+                for trial, view, status in zip(judged.trials, views, judged.standings, strict=True)
             ],
             notes=[
                 *([judged.held_out_note] if judged.held_out_note else []),
@@ -100,7 +98,7 @@ class SweepPresenter:
                 *seed_notes(verdict.points, noise, metric),
             ],
         )
-        # Before the end, trials are compared early in their training: too soon for a fit.
+        # Before the end, trials are compared early in their training: too early for a fit.
         if detail.state != "finished" or not detail.parameters:
             return detail
         fit = sweep_fit(detail, parameter_choice(detail))
@@ -135,7 +133,7 @@ class SweepPresenter:
         def value_at(run_id: str, step: int) -> float | None:
             if alike:
                 found = self._store.series.read(run_id, metric, exact=True, first=step, last=step)
-            else:  # The newest value within so many tokens: trials of unlike batches log apart.
+            else:  # The newest value within that many tokens.
                 last = step // rates[run_id]
                 found = self._store.series.read(run_id, metric, exact=True, last=last)
             return found.y[-1] if found.y else None
@@ -153,7 +151,7 @@ class SweepPresenter:
 
 def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
     best = next((one for one in judged.standings if one.run_id == judged.verdict.best), None)
-    counts = Counter(standing.state for standing in judged.standings)
+    counts = Counter(status.state for status in judged.standings)
     trials_remaining = _trials_remaining(sweep, judged)
     return {
         "id": sweep.id,
@@ -181,7 +179,7 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
 
 
 def _best_value(judged: _Judged, best: TrialStatus | None) -> float | None:
-    """The best point's mean where points have several seeds, else the best trial's value."""
+    """Return the best point's mean where points have several seeds, else the best trial's value."""
     if best is None:
         return None
     means = [p.mean for p in judged.verdict.points if best.run_id in p.run_ids]
@@ -212,7 +210,7 @@ def _trials_remaining(sweep: SweepRow, judged: _Judged) -> int:
 
 
 def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
-    """Where the sweep stands, if that is not all to be seen in its trials."""
+    """Return the progress of the sweep, if its trials do not show all of it."""
     if sweep.stopped is not None:
         return [f"Stopped: {sweep.stopped}"]
     trials_remaining = _trials_remaining(sweep, judged)

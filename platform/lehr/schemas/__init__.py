@@ -1,7 +1,7 @@
-"""What the REST API answers: the shapes that CLI, dashboard and client all read.
+"""Types of the REST API's answers, shared by CLI, dashboard and client.
 
-Times are seconds since the epoch (UTC). A value that is not known is null, never 0.
-Non-finite numbers travel as the strings "NaN", "Infinity", "-Infinity".
+Times are seconds since the epoch (UTC). An unknown value is null, never 0. Non-finite numbers are
+the strings "NaN", "Infinity", "-Infinity".
 """
 
 from lehr.schemas.base import Health, Page, Problem, View

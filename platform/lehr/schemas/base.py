@@ -1,4 +1,4 @@
-"""What every answer of the REST API is made of."""
+"""Base types of the REST API's answers."""
 
 from __future__ import annotations
 
@@ -41,4 +41,6 @@ class Health(View):
     version: str
     protocol: int
     proof: str | None = None
-    """That the server knows its token: the answer to the request's ``nonce``, if it had one."""
+    """Proof that the server knows its token: the answer to the request's ``nonce``, if it had
+    one.
+    """

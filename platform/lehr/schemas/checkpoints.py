@@ -1,4 +1,4 @@
-"""Checkpoints: where they lie, whether they are whole, what deleting one frees."""
+"""Checkpoints: their locations, whether they are complete, what deleting one frees."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class CheckpointView(View):
     latest: bool = False
     created_at: float
     removed_at: float | None = None
-    """When the files that the trainer wrote were removed; a copy may outlive them."""
+    """When the trainer's files were removed; a copy may still exist."""
     node: str | None = None
-    """Where those files were written: on shared storage they are everywhere."""
+    """The node on which the files were written; files on shared storage are on all nodes."""
     copy_url: str | None = None
-    """Where it is copied to, if its run's spec asks for that."""
+    """URL of its copy, if the run's spec requests copies."""
     copy_state: Literal["uploading", "there", "failed", "removed"] | None = None
     copy_at: float | None = None
-    """When the copy came to that state."""
+    """When the copy reached that state."""
     copy_error: str | None = None
-    """Why it failed, or is tried again."""
+    """Why it failed, or is retried."""
     kept: list[str] = []
-    """Why retention keeps it, in words; empty once it is gone, or will go at the next save."""
+    """Why retention keeps it; empty once it is removed, or will be at the next save."""
 
 
 class FileView(View):
@@ -41,7 +41,7 @@ class FileView(View):
 
 
 class CheckpointFiles(View):
-    """What a checkpoint consists of: its data files and, last, the manifest that lists them."""
+    """The files of a checkpoint: its data files and, last, the manifest that lists them."""
 
     run_id: str
     attempt: int
@@ -56,17 +56,17 @@ class PlaceVerdict(View):
     """A folder, or the URL of a copy."""
     ok: bool
     message: str
-    """What was compared, or the first thing that is wrong."""
+    """What was checked, or the first mismatch."""
 
 
 class CheckpointVerdict(View):
-    """Each place where a checkpoint lies, read to the end and compared with its manifest."""
+    """The result of reading a checkpoint completely in each location."""
 
     run_id: str
     attempt: int
     step: int
     ok: bool
-    """Every place is whole, and there is at least one."""
+    """Every location is complete, and there is at least one."""
     places: list[PlaceVerdict]
 
 
@@ -78,7 +78,7 @@ class CheckpointDeletion(View):
     step: int
     deleted: bool
     bytes: int
-    """In all places that can be reached."""
+    """In all locations that can be reached."""
     places: list[str]
     notes: list[str] = []
-    """What to know before, in words."""
+    """What to know before deleting."""

@@ -1,4 +1,4 @@
-"""The machines, their GPUs, and what waits for them."""
+"""Nodes, their GPUs, and the queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class GpuView(View):
     memory_bytes: int | None = None
     utilization: float | None = None
     """Share of the driver's last sample period (1/6 to 1 s) in which a kernel ran, 0 to 1. Null
-    where nothing is known: a logical GPU, no nvidia-ml-py on the node, a driver that is silent."""
+    where unknown: a logical GPU, no nvidia-ml-py on the node, a driver that does not answer.
+    """
     memory_used_bytes: int | None = None
     """Of all processes, without what the driver reserves."""
     temperature_celsius: float | None = None
@@ -34,7 +35,7 @@ class NodeView(View):
     cpus: int | None = None
     last_seen_at: float | None = None
     excluded: str | None = None
-    """Why nothing more is placed on it, until it is readmitted; None for a node in use."""
+    """Why no new runs are placed on it, until it is readmitted; None for a node in use."""
 
 
 class ClusterView(View):

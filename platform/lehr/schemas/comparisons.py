@@ -1,4 +1,4 @@
-"""Runs side by side."""
+"""Comparison of runs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ class RunResultView(View):
     """The run's last point of the metric at or before ``common_x``."""
     value: float | None = None
     delta: float | None = None
-    """From the baseline's, the first run; null where ``incomparable`` tells why."""
+    """Difference from the baseline's (the first run); null where ``incomparable`` has the
+    reason.
+    """
     incomparable: str | None = None
-    """Why its value is not set beside the baseline's: they are of different held-out sets."""
+    """Why it has no delta: it was measured on another held-out set than the baseline's."""
     held_out: str | None = None
-    """Digest of the held-out set that it was last evaluated on; null where none was recorded."""
+    """Digest of the held-out set of its last evaluation; null where none was recorded."""
     tokens_per_s: float | None = None
     """Median over the run."""
     step_time_s: float | None = None
     """Median over the run."""
     mfu: float | None = None
-    """Median over the run, a share of the GPUs' dense peak."""
+    """Median over the run, as a share of the GPUs' dense peak."""
     memory_bytes: float | None = None
-    """The most that one GPU held; on a CPU, the process."""
+    """Peak memory of one GPU; on a CPU, of the process."""
 
 
 class ComparisonView(View):
@@ -44,16 +46,16 @@ class ComparisonView(View):
     metric: str
     x_axis: Literal["step", "tokens", "time", "flops"]
     common_x: float | None = None
-    """The farthest that every run reached: values are taken there."""
+    """The last x that every run reached: values are compared there."""
     results: list[RunResultView]
     differences: list[DifferenceView]
     noise: float | None = None
     """Standard deviation between runs that differ only in their seed, if there are any."""
     held_out: HeldOutVerdict = "unknown"
-    """Whether the runs that were evaluated were evaluated on one held-out set. Where it is
-    ``different``, no metric under ``val/`` compares between the sets. ``unknown``: some recorded no
-    digest of it."""
+    """Whether the runs that were evaluated used one held-out set. If ``different``, no metric
+    under ``val/`` is comparable between the sets. ``unknown``: some recorded no digest.
+    """
     held_out_note: str | None = None
-    """The same in words, where it matters for ``metric``; it is the first of the notes, too."""
+    """The same as a sentence, where it matters for ``metric``; also the first of the notes."""
     notes: list[str]
-    """What the comparison cannot say, in words."""
+    """Limits of the comparison."""

@@ -1,4 +1,4 @@
-"""Runs: as lists show them, in full, their attempts, and what deleting one frees."""
+"""Runs: in lists, in full, their attempts, and what deleting one frees."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Latest(View):
 
 
 class LatestOfRun(View):
-    """What the event stream tells when a run's metrics grew."""
+    """The data of the event that a run's metrics grew."""
 
     run_id: str
     latest: dict[str, Latest]
@@ -32,12 +32,12 @@ class RunView(View):
     project: str
     sweep_id: str | None = None
     rollout_id: str | None = None
-    """The rollout of which it is a stage's run."""
+    """The rollout whose stage it belongs to."""
     tags: list[str] = []
     state: str
     desired: str = "run"
     reason: str | None = None
-    """Why it is in this state, in words."""
+    """Why it is in this state."""
     cause: str | None = None
     pending_reason: str | None = None
     attempt: int = 0
@@ -46,14 +46,14 @@ class RunView(View):
     nodes: int = 1
     gpu_type: str | None = None
     device: str | None = None
-    """What the trainer runs on, e.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
+    """The trainer's device, e.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
     placement: list[GpuRef] = []
     step: int | None = None
     total_steps: int
     tokens_per_step: int
     parameters: int | None = None
     flops_per_token: float | None = None
-    """To train on one token; null when the sequence length changes during the run."""
+    """Training FLOPs per token; null when the sequence length changes during the run."""
     latest: dict[str, Latest] = {}
     """Newest values of the core metrics: train/loss, val/loss, tokens_per_s, mfu, ..."""
     trend: list[float] = []
@@ -77,18 +77,18 @@ class WandbView(View):
 
     mode: Literal["online", "offline"]
     state: Literal["waiting", "mirroring", "done", "failed"]
-    """waiting: not begun; done: all that the run has said; failed: tried again in a while."""
+    """waiting: not started; done: all of the run is mirrored; failed: will be retried."""
     records: int
     """Events mirrored."""
     behind_bytes: int
-    """Of the run's events, not mirrored yet."""
+    """Bytes of the run's events that are not mirrored yet."""
     url: str | None = None
     """The run's page in W&B."""
     folder: str | None = None
     """Offline: the files on the server's machine, for `wandb sync`."""
     error: str | None = None
     text: str
-    """All of it in a line."""
+    """Summary in one line."""
 
 
 class AttemptView(View):
@@ -106,7 +106,7 @@ class AttemptView(View):
     cause: str | None = None
     message: str | None = None
     streams: dict[str, int] = {}
-    """Bytes replicated, by stream name."""
+    """Replicated bytes, by stream name."""
 
 
 class RunDetail(RunView):
@@ -118,19 +118,19 @@ class RunDetail(RunView):
 
 
 class Deletion(View):
-    """What deleting a run frees, or has freed. Its record stays: spec, provenance, moves."""
+    """What deleting a run frees, or has freed. Its record stays: spec, provenance, transitions."""
 
     run_id: str
     name: str
     deleted: bool
     bytes: int
-    """In all: on the server's machine, and where checkpoints were copied to."""
+    """Total: on the server's machine, and copies of checkpoints."""
     run_directory_bytes: int
     """Checkpoints, logs and profiles as the trainer wrote them."""
     streams_bytes: int
     """The replica of metrics and logs."""
     copies_bytes: int = 0
-    """Copies of checkpoints elsewhere."""
+    """Copies of checkpoints in storage."""
     checkpoints: int
     notes: list[str] = []
-    """What to know before, in words."""
+    """What to know before deleting."""

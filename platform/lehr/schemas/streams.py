@@ -1,4 +1,4 @@
-"""What runs have said: metrics, logs, events, samples."""
+"""Data of runs: metrics, logs, events, samples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Series(View):
     nonfinite: list[int] = []
     """Steps whose value is NaN or infinite (the first 1,000), also where a bucket hides them."""
     superseded: list[Series] = []
-    """Points of earlier attempts past where a later one resumed, when asked for."""
+    """Points of earlier attempts past the step where a later one resumed, if requested."""
 
 
 class LogStream(View):
@@ -54,14 +54,14 @@ class LogChunk(View):
     size_bytes: int
     text: str
     ended: bool
-    """Nothing more will come: the attempt is closed."""
+    """No more will come: the attempt is closed."""
 
 
 class LogHit(View):
-    """A line of a log that contains what was searched for."""
+    """A line of a log that contains the searched text."""
 
     offset: int
-    """Of its first byte: where to read on from."""
+    """Byte offset of the line: read on from there."""
     text: str
 
 
@@ -70,11 +70,11 @@ class LogHits(View):
     attempt: int
     lines: list[LogHit]
     next_offset: int | None = None
-    """Search on from here: there may be more; null once the log was searched to its end."""
+    """Offset to continue the search; null once the log was searched to its end."""
 
 
 class EventView(View):
-    """A move of the run, or something its trainer said, in order of time."""
+    """A transition, a request or a record of the trainer, in order of time."""
 
     at: float
     kind: str

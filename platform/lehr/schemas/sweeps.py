@@ -1,4 +1,4 @@
-"""Sweeps: their trials, points and verdict, and what deleting one frees."""
+"""Sweeps: their trials, points and result, and what deleting one frees."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class TrialView(View):
     step: int | None = None
     """The step of that value."""
     compared_value: float | None = None
-    """The metric at the sweep's ``compared_at_step``: what the rank goes by."""
+    """The metric at the sweep's ``compared_at_step``, which decides the rank."""
     rank: int | None = None
     """1 is best, among trials that have a finite value; ranked at equal step only."""
     best: bool = False
     held_out: str | None = None
-    """Digest of the held-out set that ``compared_value`` was measured on; null where none was
-    recorded, or the metric is not measured on one."""
+    """Digest of the held-out set on which ``compared_value`` was measured; null where none was
+    recorded, or the metric is not measured on one.
+    """
 
 
 class SweepView(View):
@@ -36,28 +37,30 @@ class SweepView(View):
     metric: str
     goal: str
     parameters: list[str]
-    """The dotted paths that vary."""
+    """The swept paths."""
     counts: dict[str, int]
-    """Runs by state."""
+    """Number of runs by state."""
     trials_remaining: int = 0
     """Points that TPE has yet to choose."""
     stopped: str | None = None
-    """Why it starts no further trial; None while it goes on."""
+    """Why it starts no more trials; None otherwise."""
     state: Literal["waiting", "running", "finished"]
     best_run_id: str | None = None
     best_value: float | None = None
     """Its metric at ``compared_at_step``; its point's mean, where points have several seeds."""
     compared_at_step: int | None = None
-    """Where the trials are compared: the furthest step that half of them have reached. Null where
-    they are compared at equal tokens, since their batches differ."""
+    """The step at which trials are compared: the last that half of them have reached. Null where
+    they are compared at equal tokens, since their batches differ.
+    """
     compared_at_tokens: int | None = None
-    """The same in tokens, whichever it is."""
+    """The same in tokens, in both cases."""
     best_parameters: dict[str, Any] | None = None
     held_out: HeldOutVerdict | None = None
-    """Whether the compared trials were evaluated on one held-out set. Where it is ``different``, no
-    trial has a rank and none is best. Null where the metric is not measured on a held-out set."""
+    """Whether the compared trials used one held-out set. If ``different``, no trial has a rank
+    and none is best. Null where the metric is not measured on a held-out set.
+    """
     held_out_note: str | None = None
-    """The same in words, unless it is ``same``; the first of the notes, too."""
+    """The same as a sentence, unless it is ``same``; also the first of the notes."""
     created_at: float
     archived: bool = False
 
@@ -69,7 +72,7 @@ class PointView(View):
     """Without the seed."""
     run_ids: list[str]
     mean: float | None = None
-    """Of the compared values; null until all its seeds have one."""
+    """Mean of the compared values; null until all its seeds have one."""
     spread: float | None = None
     """Sample standard deviation between its seeds; null for a single one."""
     rank: int | None = None
@@ -79,30 +82,33 @@ class SweepDetail(SweepView):
     spec: dict[str, Any]
     trials: list[TrialView]
     points: list[PointView] = []
-    """Where points run with several seeds: they are what is ranked, by their means. Each trial has
-    its point's rank then."""
+    """Set where points run with several seeds: points are ranked by their means, and each trial
+    has its point's rank.
+    """
     noise: float | None = None
     """Standard deviation between the seeds of a point, pooled over the points."""
     noise_band: float | None = None
-    """Means that are nearer to each other than this cannot be told apart (two standard errors)."""
+    """Means that differ by less than this cannot be distinguished (two standard errors)."""
     notes: list[str] = []
-    """What to know of the result, in words: the best is at the edge of the grid, ..."""
+    """Notes on the result: the best is at the edge of the grid, ..."""
 
 
 class SweepDeletion(View):
-    """What deleting a sweep's runs frees, or has freed. The record stays: spec, trials, moves."""
+    """What deleting a sweep's runs frees, or has freed. The record stays: spec, trials,
+    transitions.
+    """
 
     sweep_id: str
     name: str
     deleted: bool
     runs: int
     bytes: int
-    """In all: on the server's machine, and where checkpoints were copied to."""
+    """Total: on the server's machine, and copies of checkpoints."""
     copies_bytes: int = 0
-    """Copies of checkpoints elsewhere."""
+    """Copies of checkpoints in storage."""
     checkpoints: int
     notes: list[str] = []
-    """What to know before, in words."""
+    """What to know before deleting."""
 
 
 class SweepFigure(View):

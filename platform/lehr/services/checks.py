@@ -1,7 +1,7 @@
-"""What is checked before anything of a submission is recorded.
+"""Checks before a submission is recorded.
 
-A submission that cannot work is refused whole, with every reason that can be known now. What can
-only be known later (a corpus on another node, a GPU type that no node has yet) is not guessed at.
+A submission that cannot work is rejected as a whole, with every reason that is known now. What can
+only be known later (a corpus on another node, a GPU type that no node has yet) is not checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CORPUS_PATHS = "train.data.corpus.paths"
 
 
 def check_run(context: Context, spec: RunSpec) -> None:
-    """Raises SpecError when this cluster can never run it, or its corpus is not there."""
+    """Raise SpecError when this cluster can never run it, or its corpus is missing."""
     _refuse(_problems(context, [spec], prefix=""))
 
 
@@ -87,7 +87,7 @@ def _placement_problems(
 
 
 def _cure_without_gpus(context: Context) -> str | None:
-    """How a cluster that has no GPUs gets some."""
+    """Return how a cluster without GPUs gets some."""
     cluster = context.cluster_views.cluster()
     if cluster.message is None or any(node.gpus for node in cluster.nodes):
         return None
@@ -97,7 +97,9 @@ def _cure_without_gpus(context: Context) -> str | None:
 def _gpu_type_problems(
     context: Context, specs: Sequence[RunSpec], prefix: str
 ) -> Iterator[SpecProblem]:
-    """A type that no node has is not refused, since one may join; a likely slip is."""
+    """Return likely misspellings of GPU types. A type that no node has is accepted, since such a
+    node may join.
+    """
     wanted = {spec.resources.gpu_type: None for spec in specs if spec.resources.gpu_type}
     if not wanted:
         return
@@ -115,7 +117,7 @@ def _gpu_type_problems(
 
 
 def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
-    """A mirror in W&B that this server could not keep."""
+    """Return problems of a W&B mirror that this server cannot make."""
     asked = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
     for mode in dict.fromkeys(wandb.mode for wandb in asked):
         lack = preflight.lack(mode)
@@ -146,7 +148,7 @@ def _corpus_problems(
 
 
 def _path_problems(path: str, field: str, *, look: bool) -> Iterator[SpecProblem]:
-    """``look``: trainings run on this machine, so its files are theirs."""
+    """Check a corpus path. ``look``: trainings run on this machine, so its files can be checked."""
     if not Path(path).is_absolute():
         yield SpecProblem(
             field,
@@ -161,13 +163,13 @@ def _path_problems(path: str, field: str, *, look: bool) -> Iterator[SpecProblem
 
 
 def _matches(pattern: str) -> bool:
-    # pathlib's globs begin at a folder; these are whole paths, as the trainer reads them.
+    # pathlib's globs begin at a folder; these are complete paths, as the trainer reads them.
     return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207
 
 
 def _data_problems(spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
-    """The trainer's own check: a folder with nothing to read, a tokenizer that is not there or is
-    too large for the model.
+    """Run the trainer's own checks: an empty folder, a tokenizer that is missing or too large
+    for the model.
     """
     try:
         check_data(spec.train.data, spec.train.model.vocab_size)

@@ -1,7 +1,7 @@
-"""What people write: runs, sweeps and rollouts, as YAML, JSON or dicts.
+"""Specs: runs, sweeps and rollouts, written as YAML, JSON or dicts.
 
-``load_spec`` reads one and says everything that is wrong with it at once; ``expand``
-makes a sweep's runs and ``stages`` a rollout's; ``json_schema`` describes them for editors.
+``load_spec`` reads one and reports all its problems at once. ``expand`` makes the runs of a sweep,
+``stages`` those of a rollout. ``json_schema`` describes the files for editors.
 """
 
 from lehr.specs.load import Spec, load_spec, parse_spec

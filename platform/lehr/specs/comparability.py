@@ -1,4 +1,4 @@
-"""What a sweep's trials must share to be compared: a metric that they have, and their tokens."""
+"""What makes a sweep's trials comparable: a metric that all of them log, and equal token counts."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ METRICS = (
     "loss_same_tokens",
     "top1_acc",
 )
-"""What the trainer logs under a name of its own; ``params/`` has one for each part."""
+"""Metrics with fixed names; ``params/`` has one for each part of the model."""
 _PARTS = re.compile(r"params/[A-Za-z0-9_.]+/(norm|grad_norm|update_ratio)")
 
 
 def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
-    """A metric that no run can have would rank nothing, and that would show only at the end."""
+    """Reject a metric that no run logs. Without this check the sweep would rank nothing at its
+    end.
+    """
     name = sweep.metric.name
     if name in METRICS or _PARTS.fullmatch(name):
         return
@@ -48,7 +50,7 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     yield origin.problem(
         "metric.name",
         f"metric.name is {show(name)}, which no run logs.",
-        f"{hint}The usual ones: val/loss, train/loss, tokens_per_s. For a part of the "
+        f"{hint}Common metrics: val/loss, train/loss, tokens_per_s. For a part of the "
         "model: params/<part>/norm.",
     )
 
@@ -56,7 +58,7 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
 def budget_problems(
     sweep: SweepSpec, trials: Iterable[tuple[dict[str, Any], RunSpec]], origin: Origin
 ) -> Iterator[SpecProblem]:
-    """Trials that train on different numbers of tokens differ by that before all else."""
+    """Reject trials that train on different numbers of tokens: that alone changes the loss."""
     if sweep.budget == "any":
         return
     first: tuple[dict[str, Any], int] | None = None
@@ -69,7 +71,7 @@ def budget_problems(
                 "parameters" if sweep.parameters else "points",
                 f"the trials train on different numbers of tokens: {_point(first[0])} on "
                 f"{first[1]:,}, {_point(parameters)} on {tokens:,}.",
-                "Change train.steps along with the batch (method: list), or allow it: budget: any",
+                "Change train.steps with the batch (method: list), or allow it with budget: any",
             )
             return
 

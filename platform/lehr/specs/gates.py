@@ -1,4 +1,4 @@
-"""The gates of a rollout's stages: what must hold before more is spent, and how strictly."""
+"""The gates of a rollout's stages: conditions before more is spent, and their limits."""
 
 from __future__ import annotations
 
@@ -18,78 +18,80 @@ AlertCode = Literal[
     "overfitting",
     "data_wait",
 ]
-"""What the diagnosis calls what it sees (``lehr.analysis.diagnosis``)."""
+"""Names of the alerts of ``lehr.analysis.diagnosis``."""
 
 
 class Switched(Config):
     enabled: bool = True
-    """false: it is not judged, and nothing waits for it."""
+    """false: the gate is not judged, and the next stage does not wait for it."""
 
 
 class FirstLoss(Switched):
-    """The first step's loss is what untrained weights must give: about ln(vocabulary)."""
+    """The first loss matches untrained weights: about ln(vocabulary)."""
 
     within: Annotated[float, Field(gt=0)] = 0.5
-    """Nats by which it may be off what the initialisation predicts."""
+    """Allowed difference from the loss that the initialization predicts, in nats."""
 
 
 class FallingLoss(Switched):
-    """The loss falls while the stage trains."""
+    """The loss falls during the stage."""
 
     by: Annotated[float, Field(gt=0, lt=1)] = 0.03
-    """Share of the first loss by which the last steps' median must lie below it."""
+    """The median loss of the last steps must be lower than the first loss by this share of it."""
 
 
 class NoAlerts(Switched):
-    """The diagnosis of the run's curves finds nothing wrong."""
+    """The diagnosis of the run's curves reports no alert."""
 
     ignore: list[AlertCode] = []
-    """Alerts that do not count."""
+    """Alerts to ignore."""
 
 
 class CpuNoAlerts(NoAlerts):
     ignore: list[AlertCode] = ["data_wait"]
-    """Alerts that do not count: steps of milliseconds wait for data as they wait for Python."""
+    """Alerts to ignore. Steps of milliseconds always wait for data, because Python is slower."""
 
 
 class ExactResume(Switched):
-    """A run that goes on from its middle checkpoint ends bit for bit where the whole run did.
+    """A run resumed from its middle checkpoint ends with bitwise the same weights.
 
-    Two runs are compared by the SHA-256 of every weight and optimizer file in their last
-    checkpoints. They train with ``train.deterministic``; a stage that trains so anyway is itself
-    the first of the two.
+    Compares the SHA-256 of every weight and optimizer file in the last checkpoints of two runs.
+    Both train with ``train.deterministic``. A stage that is deterministic anyway is the first of
+    the two.
     """
 
     steps: Annotated[int, Field(ge=2)] = 20
-    """Of the run that is repeated from its middle, unless the stage itself is that run."""
+    """Steps of the run that is repeated from its middle, unless the stage itself is that run."""
 
 
 class Memory(Switched):
-    """The most that one GPU held is what was planned, and leaves room on the card.
+    """Peak GPU memory is as planned, and leaves room on the card.
 
-    On a CPU only ``at_most_gb`` can be judged, by the process's memory.
+    On a CPU only ``at_most_gb`` is judged, by the memory of the process.
     """
 
     of_card: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """Share of the card's memory that may be held."""
+    """Allowed share of the card's memory."""
     over_plan: Annotated[float, Field(ge=0)] = 0.25
-    """Share of the planned memory by which it may be exceeded."""
+    """Allowed excess over the planned memory, as a share of it."""
     at_most_gb: Annotated[float, Field(gt=0)] | None = None
-    """GB that may be held, whatever the card and the plan say."""
+    """Allowed memory in GB, whatever the card and the plan."""
 
 
 class Mfu(Switched):
-    """Model FLOPs utilization, the share of the GPUs' dense peak, is not under a floor.
+    """MFU (model FLOPs utilization, as a share of the GPUs' dense peak) is above a minimum.
 
-    Not judged where no peak is known, as on a CPU.
+    Not judged where the peak is unknown, as on a CPU.
     """
 
     at_least: Fraction = 0.2
-    """The median over the second half of the stage; half of what a plan counts on."""
+    """Minimum of the median over the second half of the stage. The default is half of what a
+    plan assumes.
+    """
 
 
 class Gates(Config):
-    """What a stage must show before the next one starts."""
+    """The gates of a stage: the next stage starts only after all have passed."""
 
     first_loss: FirstLoss = FirstLoss()
     falling_loss: FallingLoss = FallingLoss()
@@ -100,13 +102,13 @@ class Gates(Config):
 
 
 class CpuGates(Gates):
-    """Those of the other stages; but waiting for data is no alert here."""
+    """The gates of the CPU stage. Waiting for data is no alert there."""
 
     no_alerts: CpuNoAlerts = CpuNoAlerts()
 
 
 class LastGates(Config):
-    """Those of the real run. It is judged while it goes on, so it is not run twice."""
+    """The gates of the real run. It is judged while it runs, so it is not run twice."""
 
     first_loss: FirstLoss = FirstLoss()
     falling_loss: FallingLoss = FallingLoss()
@@ -125,9 +127,9 @@ GATES: tuple[GateName, ...] = (
     "mfu",
     "exact_resume",
 )
-"""In the order in which they are shown. ``exact_resume`` is judged last: it costs further runs."""
+"""In display order. ``exact_resume`` is judged last, because it needs more runs."""
 
 
 def gates_of(gates: Gates | LastGates) -> dict[GateName, Gate]:
-    """By name, in their order, those that are switched off included."""
+    """Return the gates by name, in order, including those that are switched off."""
     return {name: getattr(gates, name) for name in GATES if name in type(gates).model_fields}

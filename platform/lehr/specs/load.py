@@ -1,4 +1,4 @@
-"""From a file, a text or a dict to a validated spec, or to every problem in it at once."""
+"""Load a spec from a file, a text or a dict: validated, or an error with all its problems."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Spec = RunSpec | SweepSpec | RolloutSpec
 
 KINDS: dict[str, type[Spec]] = {"run": RunSpec, "sweep": SweepSpec, "rollout": RolloutSpec}
 _OF_A_RUN: dict[str, type[Spec]] = {"sweep": SweepSpec, "rollout": RolloutSpec}
-"""Kinds whose spec holds a run's."""
+"""Kinds whose spec contains a run."""
 _SWEEP_ONLY = frozenset({"parameters", "method", "run", "metric", "points", "trials", "pruning"})
 _PATH_FIELDS = ("train.data.corpus.paths", "run.train.data.corpus.paths")
 
 
 def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) -> Spec:
-    """A run, sweep or rollout from a YAML or JSON file, YAML text (of several lines) or a dict.
+    """Load a run, sweep or rollout from a YAML or JSON file, YAML text (several lines) or a dict.
 
-    Relative corpus paths count from the file's folder, in overrides from the current one.
+    Relative corpus paths are relative to the file's folder; in overrides, to the current folder.
 
     Raises:
         SpecError: with every problem found, each with its line when it came from a file.
@@ -60,7 +60,7 @@ def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) ->
 
 
 def parse_spec(data: dict[str, Any]) -> Spec:
-    """A run, a sweep or a rollout from plain data, as the API gets it.
+    """Validate a run, sweep or rollout given as plain data, as the API receives it.
 
     Raises:
         SpecError: with every problem found.
@@ -71,13 +71,13 @@ def parse_spec(data: dict[str, Any]) -> Spec:
 def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Spec:
     root = KINDS[kind]
     problems = check_plain(data, root, origin)
-    told = {problem.path for problem in problems}
+    reported = {problem.path for problem in problems}
     spec: Spec | None = None
     try:
         spec = root.model_validate(data)
     except ValidationError as error:
         found = translate(error, _as_model(root), origin)
-        problems += [problem for problem in found if problem.path not in told]
+        problems += [problem for problem in found if problem.path not in reported]
     if isinstance(spec, SweepSpec) and not problems:
         problems += trial_problems(spec, origin)
     if isinstance(spec, RolloutSpec) and not problems:
@@ -114,14 +114,14 @@ def _read_file(path: Path) -> Document:
         message = f"byte {error.start} is not UTF-8 text; is this a spec?"
         raise SpecError([SpecProblem("", message, source=source)]) from None
     except (OSError, ValueError) as error:
-        # ValueError: a name with a NUL in it.
+        # ValueError: the name contains a NUL.
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SpecError([SpecProblem("", f"it cannot be read: {reason}.", source=source)]) from None
     return read_json(text, source) if path.suffix == ".json" else read_yaml(text, source)
 
 
 def _kind(data: dict[str, Any], origin: Origin) -> str:
-    """``kind`` if it is there, else what the fields say."""
+    """Return ``kind``, or derive it from the fields."""
     given = data.get("kind")
     if given is None:
         data.pop("kind", None)
@@ -146,7 +146,7 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
     problems: list[SpecProblem] = []
     for path, value, written in parse_overrides(overrides):
         first = path.partition(".")[0]
-        # On a sweep, `train.steps=200` can only mean the run that every trial starts from.
+        # In a sweep, `train.steps=200` can only mean the run that every trial starts from.
         inside = kind in _OF_A_RUN and first not in _OF_A_RUN[kind].model_fields
         full = f"run.{path}" if inside and first in RunSpec.model_fields else path
         if full == "kind":
@@ -166,7 +166,7 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
 
 
 def _make_absolute(data: dict[str, Any], folder: Path) -> None:
-    """Relative corpus paths mean the folder that the spec is in, wherever the trainer runs."""
+    """Make relative corpus paths absolute, so that they do not depend on where the trainer runs."""
     for path in _PATH_FIELDS:
         *way, last = path.split(".")
         here: Any = data

@@ -1,4 +1,4 @@
-"""What each method of a sweep needs, and what it has no use for."""
+"""Check the fields of each sweep method: required, unusable, contradictory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _SEARCHES = frozenset({"random", "tpe"})
 
 
 def method_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
-    """Fields that the method misses, cannot use, or that contradict each other."""
+    """Return problems with fields that the method lacks or cannot use, or that contradict each
+    other.
+    """
     found = [*_points(sweep, origin), *_trials(sweep, origin)]
     if sweep.seeds is not None and SEED in [*sweep.parameters, *_listed_paths(sweep)]:
         message = f"seeds and {SEED} both set the seed of a trial; give one of them."
@@ -23,7 +25,7 @@ def method_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     steps = sweep.run.train.steps
     fixed = "train.steps" not in [*sweep.parameters, *_listed_paths(sweep)]
     if rule is not None and fixed and rule.min_steps >= steps:
-        first = "first looks" if isinstance(rule, MedianPruning) else "has its first rung"
+        first = "first prunes" if isinstance(rule, MedianPruning) else "has its first rung"
         message = f"pruning.min_steps is {rule.min_steps}: {rule.name} {first} there, and"
         found.append(
             origin.problem("pruning.min_steps", f"{message} a trial ends at step {steps}.")
@@ -77,7 +79,7 @@ def _trials(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
         return
     if sweep.trials is None:
         yield origin.problem(
-            "trials", "trials is missing.", f"How many points {sweep.method} is to try."
+            "trials", "trials is missing.", f"The number of points for {sweep.method} to try."
         )
     elif sweep.parameters:
         count = size(sweep.space)
@@ -87,5 +89,5 @@ def _trials(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
             count = found if found < sweep.trials else None
         if count is not None and sweep.trials > count:
             yield origin.problem(
-                "trials", f"trials is {sweep.trials}; the parameters make only {count} points."
+                "trials", f"trials is {sweep.trials}; the parameters have only {count} points."
             )

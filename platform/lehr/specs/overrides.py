@@ -1,4 +1,4 @@
-"""Dotted paths laid over a spec: ``train.optimizer.lr=1e-3``."""
+"""Overrides of a spec by dotted path: ``train.optimizer.lr=1e-3``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 
 def parse_overrides(overrides: Overrides) -> list[tuple[str, Any, str]]:
-    """Each as (path, value, as written).
+    """Parse each override into (path, value, text).
 
     Raises:
         SpecError: one has no ``=``, no path, or a value that is not YAML.
@@ -46,13 +46,13 @@ def parse_overrides(overrides: Overrides) -> list[tuple[str, Any, str]]:
 
 
 def set_path(data: dict[str, Any], path: str, value: Any) -> None:
-    """Set what a dotted path names, making the mappings on the way.
+    """Set the value at a dotted path, creating mappings on the way.
 
-    A key may itself hold dots (``parameters.train.optimizer.lr.values``): the longest key
-    that exists wins. A preset's name gives way to ``{preset: NAME}`` when a part of it is set.
+    A key may contain dots (``parameters.train.optimizer.lr.values``): the longest existing key
+    wins. A preset's name becomes ``{preset: NAME}`` when a part of it is set.
 
     Raises:
-        ValueError: the path is empty, or leads through something that holds no fields.
+        ValueError: the path is empty, or leads through a value without fields.
     """
     names = path.split(".")
     if not all(names):
@@ -76,7 +76,7 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
         elif isinstance(inner, str) and key == "model":
             inner = {"preset": inner}
         elif not isinstance(inner, dict):
-            what = "is a list; set it whole" if isinstance(inner, list) else "holds no fields"
+            what = "is a list; set it whole" if isinstance(inner, list) else "has no fields"
             raise ValueError(f"{'.'.join(done)} {what}")
         here[key] = inner
         here = inner

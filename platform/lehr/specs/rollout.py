@@ -1,7 +1,7 @@
-"""What a person asks for when they want a run brought up in stages, with a gate after each.
+"""The spec of a rollout: a run brought up in stages, each followed by gates.
 
-From a tiny model on a CPU over one GPU and two to the whole run: a bug should cost the smallest
-stage that shows it. A newcomer writes ``kind``, ``name`` and ``run``; all else has defaults.
+The stages go from a tiny model on a CPU over one GPU and two to the whole run, so that a bug costs
+only the smallest stage that shows it. Only ``kind``, ``name`` and ``run`` are required.
 """
 
 from __future__ import annotations
@@ -16,72 +16,75 @@ from lehr_trainer.configs.train import Config, PositiveInt
 
 StageName = Literal["cpu", "one_gpu", "two_gpus", "all"]
 STAGES: tuple[StageName, ...] = ("cpu", "one_gpu", "two_gpus", "all")
-"""In their order."""
+"""In order."""
 
 
 Steps = Annotated[int, Field(ge=2)]
-"""A run of fewer has no middle to go on from."""
+"""A run with fewer steps has no middle checkpoint to resume from."""
 
 
 class Stage(Config):
-    """A rehearsal of the run: fewer GPUs, fewer steps, each GPU's share of the batch the same."""
+    """A small version of the run: fewer GPUs, fewer steps, the same batch on each GPU."""
 
     enabled: bool = True
-    """false leaves the stage out."""
+    """false: leave the stage out."""
     gpus: Annotated[int, Field(ge=0, le=1024)] = 1
-    """GPUs in all; 0 trains on the CPU and holds none."""
+    """Number of GPUs over all nodes; 0: train on the CPU."""
     nodes: Annotated[int, Field(ge=1, le=128)] = 1
-    """Nodes that share the GPUs evenly."""
+    """Nodes. Each has the same number of GPUs."""
     steps: Steps = 250
-    """Optimizer steps, at most the run's own. The schedule is the run's, in proportion."""
+    """Optimizer steps, at most those of the run. The schedule is shortened in proportion."""
     scale: Literal["tiny", "run"] = "run"
-    """run: the run's model, and its batch for each GPU. tiny: the same kind of model with two
-    narrow layers, [8, 256] tokens at most, fp32 and no compiler: what any CPU trains in minutes;
-    AdamW's rate grows as the width shrinks (muP). The data, the tokenizer, the optimizer and the
-    seed are the run's either way."""
+    """run: the run's model, and its batch on each GPU. tiny: the same kind of model with two
+    narrow layers, at most [8, 256] tokens, fp32, not compiled: any CPU trains it in minutes.
+    AdamW's learning rate rises as the width shrinks (muP). Data, tokenizer, optimizer and seed
+    are those of the run in both cases.
+    """
     set: dict[str, Any] = {}
-    """Values by dotted path, laid over the stage's run, e.g. ``train.batch.sequences: 64``."""
+    """Values by dotted path that replace those of the run, e.g. ``train.batch.sequences: 64``."""
     gates: Gates = Gates()
 
 
 class CpuStage(Stage):
     gpus: Annotated[int, Field(ge=0, le=1024)] = 0
-    """GPUs in all; 0 trains on the CPU and holds none."""
+    """Number of GPUs over all nodes; 0: train on the CPU."""
     steps: Steps = 60
-    """Optimizer steps, at most the run's own. The schedule is the run's, in proportion."""
+    """Optimizer steps, at most those of the run. The schedule is shortened in proportion."""
     scale: Literal["tiny", "run"] = "tiny"
-    """run: the run's model, and its batch for each GPU. tiny: the same kind of model with two
-    narrow layers, [8, 256] tokens at most, fp32 and no compiler: what any CPU trains in minutes;
-    AdamW's rate grows as the width shrinks (muP). The data, the tokenizer, the optimizer and the
-    seed are the run's either way."""
+    """run: the run's model, and its batch on each GPU. tiny: the same kind of model with two
+    narrow layers, at most [8, 256] tokens, fp32, not compiled: any CPU trains it in minutes.
+    AdamW's learning rate rises as the width shrinks (muP). Data, tokenizer, optimizer and seed
+    are those of the run in both cases.
+    """
     gates: CpuGates = CpuGates()
 
 
 class TwoGpuStage(Stage):
     gpus: Annotated[int, Field(ge=0, le=1024)] = 2
-    """GPUs in all; 0 trains on the CPU and holds none."""
+    """Number of GPUs over all nodes; 0: train on the CPU."""
     steps: Steps = 100
-    """Optimizer steps, at most the run's own. The schedule is the run's, in proportion."""
+    """Optimizer steps, at most those of the run. The schedule is shortened in proportion."""
 
 
 class LastStage(Config):
-    """The run itself, whole, as it was written."""
+    """The run itself, as written."""
 
     judge_after: PositiveInt = 100
-    """The step at which its gates are judged, while it goes on; at most its last. What can be told
-    before (the first loss, NaN, too much memory) stops it before."""
+    """Step at which the gates are judged while the run continues; at most the last step.
+    Failures that show earlier (first loss, NaN, too much memory) stop the run at once.
+    """
     gates: LastGates = LastGates()
 
 
 class Stages(Config):
-    """One after another; one that asks for more GPUs than the run itself is left out."""
+    """Stages in order. A stage that needs more GPUs than the run itself is left out."""
 
     cpu: CpuStage = CpuStage()
-    """On a CPU, with a tiny model: the bugs of the code, of the data and of the configuration."""
+    """A tiny model on a CPU: finds errors in code, data and configuration."""
     one_gpu: Stage = Stage()
-    """The first on a GPU: kernels, memory, speed."""
+    """One GPU: kernels, memory, speed."""
     two_gpus: TwoGpuStage = TwoGpuStage()
-    """The first with ranks that have to agree."""
+    """Two GPUs: communication between ranks."""
     all: LastStage = LastStage()
     """The run itself."""
 
@@ -89,21 +92,21 @@ class Stages(Config):
 class RolloutSpec(Config):
     kind: Literal["rollout"] = "rollout"
     name: Name
-    """What the rollout is called; its runs are ``<name>-cpu``, ``<name>-one-gpu``, ..."""
+    """Name of the rollout. Its runs are ``<name>-cpu``, ``<name>-one-gpu``, ..."""
     project: Name = "default"
-    """The project that the rollout and its runs belong to."""
+    """Project of the rollout and its runs."""
     tags: list[str] = []
-    """Words to find it by; its runs carry them too."""
+    """Tags of the rollout and its runs."""
     notes: str = ""
-    """Free text, for people."""
+    """Notes in free text."""
     run: RunSpec
-    """The run that is rolled out: the last stage. Its name and project are the rollout's."""
+    """The run to roll out: the last stage. It takes name and project from the rollout."""
     stages: Stages = Stages()
 
     @model_validator(mode="before")
     @classmethod
     def _name_the_run(cls, data: Any) -> Any:
-        """``run.name`` need not be given: its stages are named after the rollout anyway."""
+        """Name the run after the rollout, so that ``run.name`` is optional."""
         if isinstance(data, dict) and isinstance(data.get("run"), dict) and "name" in data:
             return {**data, "run": {"name": data["name"], **data["run"]}}
         return data

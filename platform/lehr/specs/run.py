@@ -1,4 +1,4 @@
-"""What a person asks for when they ask for one run."""
+"""The spec of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lehr.specs.tracking import NO_KEY, Tracking
 from lehr_trainer.configs.train import Config, TrainConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-"""Letters, digits, dots, dashes and underscores; begins with a letter or digit."""
+"""Letters, digits, dots, dashes and underscores; starts with a letter or digit."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LEHRS_OWN = frozenset(
@@ -27,7 +27,7 @@ _LEHRS_OWN = frozenset(
         "PYTHONSAFEPATH",
     }
 )
-"""Set by the platform or by torchrun for each process; another value would break the placement."""
+"""Set by Lehr or torchrun for each process; another value would break the placement."""
 
 
 def _check_env(env: dict[str, str]) -> dict[str, str]:
@@ -39,29 +39,29 @@ def _check_env(env: dict[str, str]) -> dict[str, str]:
         if name == "WANDB_API_KEY":
             raise ValueError(f"{name}: {NO_KEY}")
         if "\0" in value:
-            raise ValueError(f"{name} holds a NUL character")
+            raise ValueError(f"{name} contains a NUL character")
     return env
 
 
 class Resources(Config):
-    """What a run needs of the cluster. All of it is granted at once, or none."""
+    """What a run needs of the cluster. All of it is allocated together."""
 
     gpus: Annotated[int, Field(ge=0, le=1024)] = 1
-    """GPUs in all. One rank runs on each; 0 runs one rank on a node's CPU and holds no GPU."""
+    """Number of GPUs over all nodes, one rank on each. 0: one rank on a node's CPU, no GPU."""
     nodes: Annotated[int, Field(ge=1, le=128)] = 1
-    """Nodes that share the GPUs evenly."""
+    """Nodes. Each has the same number of GPUs."""
     gpu_type: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """E.g. A100 or H100: a word of the GPU's name. None takes any."""
+    """A word of the GPU's name, e.g. A100 or H100. None: any GPU."""
 
     @property
     def ranks(self) -> int:
-        """Processes that train: one a GPU, or one without any."""
+        """Training processes: one per GPU, or one without GPUs."""
         return max(self.gpus, 1)
 
     @model_validator(mode="after")
     def _even(self) -> Self:
         if not self.gpus and self.nodes > 1:
-            raise ValueError(f"nodes is {self.nodes}, but without GPUs a run is one rank on one")
+            raise ValueError(f"nodes is {self.nodes}, but a run without GPUs uses one node")
         if not self.gpus and self.gpu_type is not None:
             raise ValueError(f"gpu_type is {self.gpu_type}, but gpus is 0")
         if self.gpus % self.nodes:
@@ -70,17 +70,17 @@ class Resources(Config):
 
 
 class Retries(Config):
-    """How often a run may start again, by the kind of cause.
+    """How often a run may restart automatically, by cause.
 
-    Out of memory, a bad spec and bad data never retry.
+    A run that fails from lack of memory, a wrong spec or bad data is never retried.
     """
 
     user: Annotated[int, Field(ge=0)] = 0
-    """The training code failed."""
+    """Errors of the training code."""
     infrastructure: Annotated[int, Field(ge=0)] = 3
-    """A node or process was lost, NCCL timed out, a GPU had an ECC error."""
+    """Lost nodes and processes, NCCL timeouts, ECC errors of a GPU."""
     preemption: Annotated[int, Field(ge=0)] = 10
-    """The run was put aside for another one."""
+    """Preemptions: the machine was taken back, or another run needed the GPUs."""
 
 
 def _check_place(url: str) -> str:
@@ -91,38 +91,40 @@ def _check_place(url: str) -> str:
 
 class CheckpointCopies(Config):
     upload: Annotated[str, AfterValidator(_check_place)] | None = None
-    """Where each checkpoint is copied as soon as it is written, under the run's id:
-    s3://bucket/prefix, or the whole path of a shared folder. Copies follow the retention of
-    train.checkpoint, and a run whose node has vanished goes on from them. None copies nothing."""
+    """Storage to which each checkpoint is copied once written, in a folder named after the run:
+    s3://bucket/prefix, or the absolute path of a shared folder. Copies follow the retention of
+    train.checkpoint. A run whose node is lost resumes from its copy. None: no copies.
+    """
 
 
 class RunSpec(Config):
     kind: Literal["run"] = "run"
     name: Name
-    """What the run is called; need not be unique, the newest of a name wins."""
+    """Name of the run. Need not be unique: a name means the newest run that has it."""
     project: Name = "default"
-    """The project that it belongs to."""
+    """Project of the run."""
     tags: list[str] = []
-    """Words to find it by."""
+    """Tags, to find the run by."""
     notes: str = ""
-    """Free text, for people."""
+    """Notes in free text."""
     train: TrainConfig
-    """The training run itself."""
+    """Configuration of the trainer."""
     resources: Resources = Resources()
     retries: Retries = Retries()
     checkpoints: CheckpointCopies = CheckpointCopies()
     """Copies of its checkpoints."""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    """Higher goes first; within a priority, first come first served."""
+    """Higher values start first; equal ones in order of submission."""
     time_limit_s: Annotated[float, Field(gt=0)] | None = None
-    """Seconds of running after which it is stopped (with a checkpoint)."""
+    """Seconds of running after which the run saves a checkpoint and stops."""
     stall_limit_s: Annotated[float, Field(gt=0)] | None = None
-    """Seconds without a step, once it has made one, after which it is ended and begun again from
-    its last checkpoint; more than its longest save or evaluation takes. None: only shown."""
+    """Seconds without a step after which the run is restarted from its last checkpoint. Counts
+    after the first step. Must exceed the longest save or evaluation. None: only shown.
+    """
     env: Annotated[dict[str, str], AfterValidator(_check_env)] = {}
     """Environment variables of the trainer."""
     tracking: Tracking = Tracking()
-    """Where else the run is to be seen."""
+    """Mirrors of the run in other tools."""
 
     @model_validator(mode="after")
     def _ranks_share_the_batch(self) -> Self:

@@ -1,4 +1,4 @@
-"""JSON Schema of what people write, for editors."""
+"""JSON Schema of spec files, for editors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MODELS: dict[str, type[BaseModel]] = {"run": RunSpec, "sweep": SweepSpec, "roll
 
 
 def json_schema(kind: Literal["run", "sweep", "rollout"]) -> dict[str, Any]:
-    """The schema of a file of this kind, with descriptions, presets and the paths that vary."""
+    """Return the schema of a kind of file, with descriptions, presets and the paths that vary."""
     schema = _MODELS[kind].model_json_schema(mode="validation")
     definitions = schema["$defs"]
     _allow_presets(definitions)
     if kind != "run":
-        # A sweep's or rollout's run is named after it.
+        # The run is named after its sweep or rollout.
         run = definitions["RunSpec"]
         run["required"] = [name for name in run["required"] if name != "name"]
     if kind == "sweep":
@@ -39,7 +39,7 @@ def json_schema(kind: Literal["run", "sweep", "rollout"]) -> dict[str, Any]:
 
 
 def _allow_presets(definitions: dict[str, Any]) -> None:
-    """A model is a preset's name, a preset with changes, or a whole shape."""
+    """Allow a preset's name, a preset with changes, or a complete model config."""
     model = definitions["TrainConfig"]["properties"]["model"]
     about = model.pop("description", "")
     shape = dict(model)
@@ -50,7 +50,7 @@ def _allow_presets(definitions: dict[str, Any]) -> None:
     }
     changed = {
         "type": "object",
-        "description": "A preset, and what to change of it.",
+        "description": "A preset with changes.",
         "properties": {
             "preset": name,
             **{
@@ -67,7 +67,7 @@ def _allow_presets(definitions: dict[str, Any]) -> None:
 
 
 def _name_swept_paths(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Editors complete the paths that can be swept; groups of them may be nested too."""
+    """Add the paths that can be swept, so that editors complete them, also in nested groups."""
     definitions["Parameter"] = {
         "anyOf": [
             {"$ref": "#/$defs/Values"},
@@ -87,7 +87,7 @@ def _name_swept_paths(schema: dict[str, Any], definitions: dict[str, Any]) -> No
 
 
 def _name_set_paths(definitions: dict[str, Any]) -> None:
-    """Editors complete the paths that a stage can set."""
+    """Add the paths that a stage can set, so that editors complete them."""
     for definition in definitions.values():
         values = definition.get("properties", {}).get("set")
         if values is not None:

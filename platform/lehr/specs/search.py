@@ -1,4 +1,4 @@
-"""What a sweep may search over besides a grid, and when it may give a trial up early.
+"""Ranges for random search and TPE, and pruning rules.
 
 The keys of a range are W&B's: ``min``, ``max``, ``distribution``.
 """
@@ -18,16 +18,16 @@ from lehr_trainer.configs.train import Config, PositiveInt
 
 
 class Range(Config):
-    """A parameter that takes any value between two bounds, both included."""
+    """A parameter with any value between two bounds."""
 
     min: float
-    """The least value, included."""
+    """Lower bound, included."""
     max: float
-    """The greatest value, included."""
+    """Upper bound, included."""
     distribution: Literal[
         "uniform", "log_uniform_values", "int_uniform", "q_uniform", "q_log_uniform_values"
     ] = "uniform"
-    """How random draws lie: evenly, or evenly in the logarithm (right for a learning rate)."""
+    """Distribution of random values: uniform, or uniform in the logarithm (for a learning rate)."""
     q: Annotated[float, Field(gt=0)] | None = None
     """Step of the q_ distributions: values are rounded to multiples of it."""
 
@@ -48,7 +48,7 @@ class Range(Config):
         return self
 
     def at(self, share: float) -> float | int:
-        """The value so far along the range, from 0 (``min``) to 1 (``max``)."""
+        """Return the value at a position in the range, from 0 (``min``) to 1 (``max``)."""
         if self.distribution == "int_uniform":
             low, high = int(self.min), int(self.max)
             return min(low + int(share * (high - low + 1)), high)
@@ -60,62 +60,64 @@ class Range(Config):
         return self.rounded(value)
 
     def rounded(self, value: float) -> float:
-        """To a multiple of ``q`` if it has one, and within the bounds."""
+        """Round to a multiple of ``q`` if set, and clamp to the bounds."""
         if self.q is not None:
             value = round(value / self.q) * self.q
         return min(max(value, self.min), self.max)
 
 
 class AshaPruning(Config):
-    """Asynchronous successive halving (Li et al. 2020, arXiv:1810.05934): at each rung a trial goes
-    on only while it is in the best 1/``reduction`` of those that reached the rung.
+    """Asynchronous successive halving (Li et al. 2020, arXiv:1810.05934): at each rung a trial
+    continues only while it is in the best 1/``reduction`` of those that reached the rung.
     """
 
     name: Literal["asha"]
     min_steps: PositiveInt
-    """The first rung, in optimizer steps; the next are ``reduction`` times as far."""
+    """First rung, in optimizer steps. Each further rung is ``reduction`` times as far."""
     reduction: Annotated[int, Field(ge=2)] = 4
-    """One in so many goes on from a rung to the next, which is so many times as far."""
+    """At each rung the best 1/``reduction`` of the trials continue; the next rung is that many
+    times as far.
+    """
 
 
 class MedianPruning(Config):
-    """A trial ends when its best value so far is worse than the median of the others' at the same
-    step (Golovin et al. 2017, Google Vizier).
+    """Median stopping: a trial ends when its best value is worse than the median of the other
+    trials at the same step (Golovin et al. 2017, Google Vizier).
     """
 
     name: Literal["median"]
     startup_trials: Annotated[int, Field(ge=0)] = 4
-    """Trials that must have completed before any is pruned."""
+    """Number of trials that must complete before pruning starts."""
     min_steps: Annotated[int, Field(ge=0)] = 0
-    """No trial is pruned before this many optimizer steps."""
+    """Optimizer steps before which no trial is pruned."""
 
 
 class HyperbandPruning(Config):
-    """Several ASHA brackets that differ in how soon they prune (Li et al. 2018,
-    arXiv:1603.06560).
-    """
+    """Several ASHA brackets with different first rungs (Li et al. 2018, arXiv:1603.06560)."""
 
     name: Literal["hyperband"]
     min_steps: PositiveInt
-    """Of its shortest bracket's first rung."""
+    """First rung of the shortest bracket, in optimizer steps."""
     reduction: Annotated[int, Field(ge=2)] = 3
-    """One in so many goes on from a rung to the next, which is so many times as far."""
+    """At each rung the best 1/``reduction`` of the trials continue; the next rung is that many
+    times as far.
+    """
 
 
 Pruning = Annotated[AshaPruning | MedianPruning | HyperbandPruning, Field(discriminator="name")]
 
 
 Space = Mapping[str, Range | Sequence[Any]]
-"""By dotted path: a range, or the values to choose from."""
+"""By dotted path: a range, or a list of values."""
 
 _COUNTED = 100_000
-"""Spaces of at most so many points are drawn without repetition by shuffling them."""
+"""Spaces up to this size are shuffled, so no point is drawn twice."""
 _LIMIT = 1_000
-"""Draws in a row that bring nothing new before a space counts as drawn out."""
+"""Draws in a row without a new point before a space counts as exhausted."""
 
 
 def size(space: Space) -> int | None:
-    """How many different points it has; None when they are not countable."""
+    """Return the number of different points; None if it is not finite."""
     total = 1
     for choice in space.values():
         if not isinstance(choice, Range):
@@ -128,8 +130,8 @@ def size(space: Space) -> int | None:
 
 
 def random_points(space: Space, seed: int) -> Iterator[dict[str, Any]]:
-    """Points drawn at random, no two the same. The same seed gives the same ones, however many
-    are asked for; ends when the space has no more.
+    """Draw different points at random. The same seed gives the same points, however many are
+    drawn. Ends when the space is exhausted.
     """
     count = size(space)
     if count is not None and count <= _COUNTED:
@@ -158,7 +160,7 @@ def random_points(space: Space, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def point_key(parameters: Mapping[str, Any]) -> str:
-    """Equal for equal points, whichever way they were written; 1 and 1.0 are one value."""
+    """Return a key that is equal for equal points; 1 and 1.0 are one value."""
     return json.dumps({path: _plain(value) for path, value in parameters.items()}, sort_keys=True)
 
 

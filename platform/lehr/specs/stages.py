@@ -1,4 +1,4 @@
-"""A rollout's stages, each as the runs that it needs, validated."""
+"""The stages of a rollout, each with its validated runs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 
 StageRunRole = Literal["train", "whole", "resumed"]
 ROLES: tuple[StageRunRole, ...] = ("train", "whole", "resumed")
-"""In the order in which a stage needs them. ``whole`` and ``resumed`` are compared by the gate
-``exact_resume``; where ``train`` is deterministic it is itself the whole run."""
+"""In the order in which a stage needs them. The gate ``exact_resume`` compares ``whole`` and
+``resumed``. A deterministic ``train`` serves as ``whole``.
+"""
 
 _ENDINGS: dict[StageRunRole, str] = {"train": "", "whole": "-whole", "resumed": "-resumed"}
 
@@ -47,7 +48,7 @@ _NOT_SET = {
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage as it will run."""
+    """A stage with its runs and gates, ready to launch."""
 
     number: int
     """Counts from 1, in the rollout's order."""
@@ -55,15 +56,17 @@ class PlannedStage:
     title: str
     last: bool
     runs: dict[StageRunRole, RunSpec]
-    """What is submitted of its own; ``resumed`` is a fork, made from the whole run's middle."""
+    """Runs that are submitted directly; ``resumed`` is a fork of the whole run's middle
+    checkpoint.
+    """
     rollout: str
-    """The rollout's name."""
+    """Name of the rollout."""
     changes: dict[str, Any]
-    """What the stage's run has otherwise than the rollout's, by dotted path."""
+    """Differences of the stage's run from the rollout's, by dotted path."""
     gates: dict[GateName, Gate] = field(default_factory=dict)
-    """By name, those that are switched off included."""
+    """By name, including those that are switched off."""
     judge_after: int = 0
-    """The step at which the gates of ``train`` are judged."""
+    """Step at which the gates of ``train`` are judged."""
 
     @property
     def train(self) -> RunSpec:
@@ -71,7 +74,7 @@ class PlannedStage:
 
     @property
     def roles(self) -> tuple[StageRunRole, ...]:
-        """Of all the runs that it may come to need, in order."""
+        """Return the roles of all runs that the stage may need, in order."""
         return tuple(r for r in ROLES if r in self.runs or (r == "resumed" and self.resumes))
 
     @property
@@ -81,7 +84,7 @@ class PlannedStage:
 
     @property
     def whole(self) -> StageRunRole:
-        """The run that the resumed one has to equal."""
+        """Return the run that the resumed run must equal."""
         return "whole" if "whole" in self.runs else "train"
 
     def run_name(self, role: StageRunRole) -> str:
@@ -89,7 +92,7 @@ class PlannedStage:
 
     @property
     def middle(self) -> int:
-        """The step that the resumed run goes on from."""
+        """Return the step from which the resumed run continues."""
         return middle(self.runs[self.whole].train.steps)
 
 
@@ -98,10 +101,10 @@ def middle(steps: int) -> int:
 
 
 def stages(rollout: RolloutSpec) -> list[PlannedStage]:
-    """The stages that a rollout has, in their order.
+    """Return the stages of a rollout, in order.
 
     Raises:
-        SpecError: a stage's changes do not make a run.
+        SpecError: a stage's changes give an invalid run.
     """
     problems, found = _plan(rollout, Origin(Document(data=None)))
     if problems:
@@ -110,12 +113,12 @@ def stages(rollout: RolloutSpec) -> list[PlannedStage]:
 
 
 def stage_problems(rollout: RolloutSpec, origin: Origin) -> list[SpecProblem]:
-    """What is wrong with a rollout's stages, each at the value that is to blame."""
+    """Return the problems of a rollout's stages, each with the value that causes it."""
     return _plan(rollout, origin)[0]
 
 
 def left_out(rollout: RolloutSpec) -> dict[StageName, str]:
-    """Stages that the rollout does without, each with the reason."""
+    """Return the stages that are left out, each with the reason."""
     found: dict[StageName, str] = {}
     for name in STAGES:
         stage = getattr(rollout.stages, name)
@@ -125,13 +128,13 @@ def left_out(rollout: RolloutSpec) -> dict[StageName, str]:
             found[name] = "switched off"
         elif stage.gpus > rollout.run.resources.gpus:
             has = rollout.run.resources.gpus
-            found[name] = f"it would take {stage.gpus} GPUs, and the run itself has {has}"
+            found[name] = f"it needs {stage.gpus} GPUs, but the run itself has {has}"
     return found
 
 
 def _plan(rollout: RolloutSpec, origin: Origin) -> tuple[list[SpecProblem], list[PlannedStage]]:
     if rollout.run.train.steps < 2:
-        message = f"run.train.steps is {rollout.run.train.steps}; a rollout's run has at least 2."
+        message = f"run.train.steps is {rollout.run.train.steps}; a rollout needs at least 2."
         return [origin.problem("run.train.steps", message)], []
     out = left_out(rollout)
     problems: list[SpecProblem] = []
@@ -192,7 +195,7 @@ def _planned(
 def _run(
     rollout: RolloutSpec, name: StageName, changes: dict[str, Any], *, ending: str = ""
 ) -> RunSpec:
-    # What was written, without defaults: another arm of a union need not have these fields.
+    # As written, without defaults: another member of a union may lack these fields.
     data = rollout.run.model_dump(mode="json", exclude_unset=True)
     for path in sorted(changes, key=lambda path: path.count(".")):
         set_path(data, path, copy.deepcopy(changes[path]))
@@ -203,7 +206,7 @@ def _run(
 
 
 def run_name(rollout: str, stage: StageName, ending: str = "") -> str:
-    """``llama-1b-one-gpu``; a long name is cut, so that the ending stays."""
+    """Return e.g. ``llama-1b-one-gpu``; a long name is cut before the ending."""
     tail = f"-{stage.replace('_', '-')}{ending}"
     return f"{rollout[: 100 - len(tail)]}{tail}"
 
@@ -230,7 +233,7 @@ def _changes(stage: Stage, run: RunSpec) -> dict[str, Any]:
 
 
 def _fewer_steps(train: TrainConfig, steps: int) -> dict[str, Any]:
-    """The same schedule in proportion: a warmup of 2,000 steps would outlast a short stage."""
+    """Scale the schedule to fewer steps: a warmup of 2,000 steps would outlast a short stage."""
     changes: dict[str, Any] = {"train.steps": steps}
     schedule = train.schedule
     if schedule.warmup_steps is not None:
@@ -301,7 +304,7 @@ def _path_problems(name: StageName, stage: Stage, origin: Origin) -> list[SpecPr
 def _in_stage(
     error: ValidationError, name: StageName, stage: Stage | LastStage, origin: Origin
 ) -> list[SpecProblem]:
-    """Placed at the value that made it so, else at the stage."""
+    """Place a problem at the value that caused it, else at the stage."""
     given = list(stage.set) if isinstance(stage, Stage) else []
     found = []
     for problem in translate(error, RunSpec, Origin(Document(data=None))):

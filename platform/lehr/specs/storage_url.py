@@ -1,5 +1,5 @@
-"""Where copies of checkpoints may lie: a URL's scheme, what it needs, how it is opened. Pure but
-for ``open_place``.
+"""Storage URLs of checkpoint copies: validation, required packages, opening. Pure except for
+``open_place``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lehr.errors import UserError, nearest
 @dataclass(frozen=True)
 class Scheme:
     module: str | None
-    """What fsspec needs to open it; None for a folder."""
+    """The package that fsspec needs for it; None for a folder."""
     install: str
     example: str
 
@@ -30,10 +30,10 @@ SCHEMES = {
 
 
 def normalised(url: str) -> str:
-    """The URL of a place as it is recorded: with its scheme, without a slash at its end.
+    """Return the URL as it is recorded: with its scheme, without a trailing slash.
 
     Raises:
-        ValueError: it is none, or one that nothing can be written to.
+        ValueError: it is not a storage URL that can be written to.
     """
     text = f"file://{url}" if url.startswith("/") else url
     scheme, separator, _ = text.partition("://")
@@ -62,7 +62,7 @@ def normalised(url: str) -> str:
 
 
 def missing_package(url: str) -> str | None:
-    """What would have to be installed to open the place; None when it is all there."""
+    """Return the package that is missing to open the URL; None if none is."""
     scheme = SCHEMES[url.partition("://")[0]]
     needed = ["fsspec", *([scheme.module] if scheme.module else [])]
     if all(importlib.util.find_spec(module) for module in needed):
@@ -71,10 +71,10 @@ def missing_package(url: str) -> str | None:
 
 
 def open_place(url: str) -> tuple[Any, str]:
-    """The fsspec file system that holds ``url``, and the path there. Nothing is asked of it yet.
+    """Return the fsspec file system of ``url`` and the path in it. Sends no request yet.
 
     Raises:
-        UserError: the package that it needs is not installed.
+        UserError: the required package is not installed.
     """
     package = missing_package(url)
     if package is not None:
@@ -86,13 +86,13 @@ def open_place(url: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     options: dict[str, Any] = {"auto_mkdir": True} if url.startswith("file://") else {}
-    # Listings are not kept: another process may just have written what is looked for.
+    # No cached listings: another process may have just written the file.
     fs, path = url_to_fs(url, use_listings_cache=False, **options)
     return fs, str(path)
 
 
 def short(error: BaseException) -> str:
-    """An error of some storage's client in one line."""
+    """Return a storage client's error in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     kind = type(error).__name__
     words = text if kind in text else f"{kind}: {text}"

@@ -1,7 +1,7 @@
-"""What a person asks for when they ask for many runs that differ in a few values.
+"""The spec of a sweep: many runs that differ in a few values.
 
-The keys are those of a W&B sweep file (``method``, ``metric``, ``parameters``),
-so that habits carry over; ``run`` is the spec that every trial starts from.
+The keys are those of a W&B sweep file (``method``, ``metric``, ``parameters``). ``run`` is the spec
+that every trial starts from.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from lehr_trainer.configs.train import Config
 _LEAF_KEYS = frozenset(
     {"values", "value", "min", "max", "distribution", "mu", "sigma", "q", "probabilities"}
 )
-"""Keys of a W&B parameter: a mapping with one of them is a parameter, not a group of them."""
+"""Keys of a W&B parameter. A mapping with one of them is a parameter, otherwise a group."""
 
 
 class Metric(Config):
     name: str = "val/loss"
-    """What the trials are ranked by."""
+    """Metric that ranks the trials."""
     goal: Literal["minimize", "maximize"] = "minimize"
-    """Which way is better."""
+    """Whether lower or higher is better."""
 
 
 class Values(Config):
-    """The values that one parameter takes."""
+    """A list of values for a parameter."""
 
     values: Annotated[list[Any], Field(min_length=1)]
-    """Each becomes a trial (a row of the grid)."""
+    """One trial for each value (a row of the grid)."""
 
 
 def _kind_of_parameter(raw: Any) -> str:
@@ -51,14 +51,14 @@ Parameter = Annotated[
 
 SEED = "train.seed"
 STARTUP_TRIALS = 10
-"""TPE draws its first trials at random: nothing is known yet. They are made at once."""
+"""TPE draws its first trials at random and starts them together."""
 
 
 def flatten_parameters(raw: Any) -> Any:
-    """Parameters by dotted path, whichever way they were nested.
+    """Return the parameters by dotted path, however they are nested.
 
-    ``{train: {optimizer: {lr: {values: [...]}}}}``, W&B's own nesting with ``parameters`` at
-    each level, and ``{value: x}`` for a constant become ``{train.optimizer.lr: {values: ...}}``.
+    ``{train: {optimizer: {lr: {values: [...]}}}}``, W&B's own nesting with ``parameters`` at each
+    level, and ``{value: x}`` for a constant become ``{train.optimizer.lr: {values: ...}}``.
     """
     if not isinstance(raw, dict):
         return raw
@@ -84,51 +84,52 @@ def _flatten(raw: dict[Any, Any], prefix: str, found: dict[str, Any]) -> None:
 class SweepSpec(Config):
     kind: Literal["sweep"] = "sweep"
     name: Name
-    """What the sweep is called; its runs are ``<name>-1``, ``<name>-2``, ..."""
+    """Name of the sweep. Its runs are ``<name>-1``, ``<name>-2``, ..."""
     project: Name = "default"
-    """The project that the sweep and its runs belong to."""
+    """Project of the sweep and its runs."""
     tags: list[str] = []
-    """Words to find it by; its runs carry them too."""
+    """Tags of the sweep and its runs."""
     notes: str = ""
-    """Free text, for people."""
+    """Notes in free text."""
     method: Literal["grid", "list", "random", "tpe"] = "grid"
-    """grid: every combination of the values; list: exactly ``points``; random: ``trials`` draws;
-    tpe: ``trials`` draws, each where the ones before did well (Bergstra et al. 2011)."""
+    """grid: every combination of the values; list: exactly ``points``; random: ``trials`` random
+    points; tpe: ``trials`` points, chosen near those with good results (Bergstra et al. 2011).
+    """
     metric: Metric = Metric()
     parameters: Annotated[dict[str, Parameter], BeforeValidator(flatten_parameters)] = {}
     """By dotted path into ``run``, e.g. ``train.optimizer.lr``: values, or a range (min, max)."""
     points: list[dict[str, Any]] | None = None
     """For method list: the points, each with its values by dotted path."""
     trials: Annotated[int, Field(ge=1)] | None = None
-    """For methods random and tpe: how many points to try."""
+    """For methods random and tpe: number of points to try."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Of the draws of random and tpe."""
+    """Seed of random and tpe."""
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
-    """Each point runs once with each of these as train.seed, which shows the noise between
-    seeds."""
+    """Each point runs once with each of these as train.seed. Shows the noise between seeds."""
     budget: Literal["equal", "any"] = "equal"
-    """equal: trials must train on the same number of tokens, else the sweep is refused; any: they
-    may differ, because that is what is compared."""
+    """equal: trials must train on the same number of tokens, else the sweep is rejected; any:
+    they may differ.
+    """
     run: RunSpec
-    """What every trial starts from. Its name and project are the sweep's."""
+    """The spec that every trial starts from. It takes name and project from the sweep."""
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
-    """Runs of this sweep at one time; None leaves it to the queue."""
+    """Runs of this sweep at the same time. None: no limit but the queue's."""
     max_failed: Annotated[int, Field(ge=0)] | None = None
-    """More failed trials than this, and no further one is started."""
+    """After more failed trials than this, no more are started."""
     pruning: Pruning | None = None
-    """When to give a trial up before its end; None lets each trial train to its end."""
+    """Rule for ending trials early. None: every trial trains to its end."""
 
     @model_validator(mode="before")
     @classmethod
     def _name_the_run(cls, data: Any) -> Any:
-        """``run.name`` need not be given: its trials are named after the sweep anyway."""
+        """Name the run after the sweep, so that ``run.name`` is optional."""
         if isinstance(data, dict) and isinstance(data.get("run"), dict) and "name" in data:
             return {**data, "run": {"name": data["name"], **data["run"]}}
         return data
 
     @property
     def point_count(self) -> int:
-        """Points in all, those that TPE has yet to choose included."""
+        """Return the number of points, including those that TPE has yet to choose."""
         if self.method == "list":
             return len(self.points or [])
         if self.method == "grid":
@@ -138,7 +139,7 @@ class SweepSpec(Config):
 
     @property
     def seed_count(self) -> int:
-        """Runs a point."""
+        """Return the number of runs per point."""
         return len(self.seeds or [None])
 
     @property
@@ -154,12 +155,12 @@ class SweepSpec(Config):
 
     @property
     def paths(self) -> list[str]:
-        """What varies."""
+        """Return the swept paths."""
         found = [*self.parameters, *(path for point in self.points or [] for path in point)]
         return list(dict.fromkeys([*found, *([SEED] if self.seeds else [])]))
 
     def all_points(self) -> Iterator[dict[str, Any]]:
-        """The first trials' parameter values in order; all of them, but for TPE.
+        """Return the first trials' parameter values in order: all trials, except with TPE.
 
         In a grid the last parameter varies fastest; seeds vary faster still.
         """
@@ -167,7 +168,7 @@ class SweepSpec(Config):
             yield from self.seeded(point)
 
     def seeded(self, point: dict[str, Any]) -> list[dict[str, Any]]:
-        """The trials of one point: one a seed."""
+        """Return the trials of one point: one per seed."""
         if self.seeds is None:
             return [point]
         return [{**point, SEED: seed} for seed in self.seeds]

@@ -1,4 +1,4 @@
-"""A sweep's trials: each of its points as a run of its own, validated."""
+"""The trials of a sweep: each of its points as a validated run."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class _Trial:
 
 
 def expand(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
-    """Each trial's parameter values and its run, named ``<sweep>-<n>`` from 1.
+    """Return each trial's parameter values and run, named ``<sweep>-<n>`` from 1.
 
-    Of a TPE sweep, the trials that do not depend on results: its first ones.
+    For TPE: only the first trials, which do not depend on results.
 
     Raises:
-        SpecError: a path is not in the spec, a value does not fit there, or two trials are one.
+        SpecError: a path is not in the spec, a value does not fit, or two trials are equal.
     """
     problems = trial_problems(sweep, Origin(Document(data=None)))
     if problems:
@@ -55,7 +55,7 @@ def expand(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
 def trials_at(
     sweep: SweepSpec, points: Sequence[dict[str, Any]], *, first: int = 1
 ) -> list[tuple[dict[str, Any], RunSpec]]:
-    """The trials of these points, their runs numbered from ``first``.
+    """Return the trials of these points, their runs numbered from ``first``.
 
     Raises:
         SpecError: a value does not fit with the others of its point.
@@ -71,7 +71,7 @@ def trials_at(
 
 
 def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
-    """What is wrong with a sweep's parameters, each said once, at the value that is to blame."""
+    """Return the problems of a sweep's parameters, each once, with the value that causes it."""
     problems = [
         *_path_problems(sweep, origin),
         *method_problems(sweep, origin),
@@ -118,7 +118,7 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
 
 
 def _bounds(sweep: SweepSpec, points: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Both ends of each range: what was not drawn now may be drawn later."""
+    """Return points at both ends of each range: values not drawn now may be drawn later."""
     for path, parameter in sweep.parameters.items():
         if isinstance(parameter, Range):
             for share in (0.0, 1.0):
@@ -126,13 +126,13 @@ def _bounds(sweep: SweepSpec, points: Sequence[dict[str, Any]]) -> Iterator[dict
 
 
 def _trials(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) -> Iterator[_Trial]:
-    # What was written, without defaults: another arm of a union need not have these fields.
+    # As written, without defaults: another member of a union may lack these fields.
     base = sweep.run.model_dump(mode="json", exclude_unset=True)
     base["project"] = sweep.project
     base["tags"] = list(dict.fromkeys([*sweep.tags, *sweep.run.tags]))
     for number, parameters in enumerate(points, start=first):
         data = copy.deepcopy(base)
-        # `train.model` before `train.model.num_hidden_layers`, which changes a part of it.
+        # `train.model` comes before `train.model.num_hidden_layers`, which changes a part of it.
         for path in sorted(parameters, key=lambda path: path.count(".")):
             set_path(data, path, copy.deepcopy(parameters[path]))
         data["name"] = f"{sweep.name}-{number}"
@@ -192,7 +192,7 @@ def _repeated_values(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
 def _in_trial(
     error: ValidationError, trial: _Trial, sweep: SweepSpec, origin: Origin
 ) -> Iterator[SpecProblem]:
-    """A trial's problems, placed at the values that made it so."""
+    """Place a trial's problems at the values that caused them."""
     for problem in translate(error, RunSpec, Origin(Document(data=None))):
         blamed = [path for path in trial.parameters if path == problem.path] or [
             path
@@ -212,7 +212,7 @@ def _in_trial(
 
 
 def _place_of(path: str, trial: _Trial, sweep: SweepSpec) -> str:
-    """Where a trial's value was written."""
+    """Return the path at which a trial's value was written."""
     value = trial.parameters[path]
     parameter = sweep.parameters.get(path)
     if isinstance(parameter, Values):

@@ -1,4 +1,4 @@
-"""A sweep with more in it: values of a grid, points of a list, trials of a search."""
+"""Extend a sweep: values of a grid, points of a list, trials of a search."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ def extended(
     points: Sequence[Mapping[str, Any]] | None = None,
     trials: int | None = None,
 ) -> SweepSpec:
-    """The spec with these values, points or trials added to it.
+    """Return the spec with these values, points or trials added.
 
     Raises:
-        UserError: the sweep's method has no use for them, or there are none.
+        UserError: the sweep's method cannot use them, or there are none.
         SpecError: a value does not fit.
     """
     given = {"parameters": parameters, "points": points, "trials": trials}
-    wanted = {"grid": "parameters", "list": "points"}.get(spec.method, "trials")
+    field = {"grid": "parameters", "list": "points"}.get(spec.method, "trials")
     for name, value in given.items():
-        if value is not None and name != wanted:
+        if value is not None and name != field:
             raise UserError(
                 f"{name} cannot be added to {spec.name}: its method is {spec.method}.",
-                hint=f"Give {wanted}.",
+                hint=f"Give {field}.",
             )
-    if not given[wanted]:
-        raise UserError(f"nothing to add to {spec.name}.", hint=f"Give {wanted}.")
+    if not given[field]:
+        raise UserError(f"nothing to add to {spec.name}.", hint=f"Give {field}.")
     data = spec.model_dump(mode="json", exclude_unset=True)
     if parameters is not None:
         for path, values in parameters.items():
             if path not in spec.parameters:
                 near = nearest(path, spec.parameters)
                 raise UserError(
-                    f"{path} does not vary in {spec.name}.",
+                    f"{path} is not a parameter of {spec.name}.",
                     hint=f"Did you mean {near}?"
                     if near
                     else f"Its parameters: {', '.join(spec.parameters)}.",

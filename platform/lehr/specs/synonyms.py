@@ -1,7 +1,7 @@
-"""What other trainers call our fields: transformers, nanoGPT, torchtitan, Lightning, W&B sweeps.
+"""Names of Lehr's fields in other trainers: transformers, nanoGPT, torchtitan, Lightning, W&B.
 
-A spec that says ``batch_size`` gets an error that names ``train.batch.sequences``; nothing is
-renamed silently.
+A spec with ``batch_size`` gets an error that names ``train.batch.sequences``. Nothing is renamed
+silently.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ _OF_A_SWEEP: dict[str, tuple[str, ...]] = {
 
 
 def _by_name() -> dict[str, tuple[str, ...]]:
-    """Name elsewhere -> the paths that it may mean, from whichever root they begin."""
+    """Map each foreign name to the paths that it may mean, for every root."""
     found: dict[str, tuple[str, ...]] = {}
     for path, names in _OF_A_SWEEP.items():
         found.update(dict.fromkeys(names, (path,)))
@@ -148,9 +148,9 @@ _BY_NAME = _by_name()
 
 
 def candidates(name: str) -> tuple[str, ...]:
-    """The paths that may be meant by what another tool calls ``name``; none for a name not known.
+    """Return the paths that another tool's ``name`` may mean; empty for an unknown name.
 
-    ``n_layers`` is ``train.model.num_hidden_layers`` in a run; where it begins depends on the
-    root, so the whole, ``train.``'s and ``run.train.``'s beginnings are all given.
+    ``n_layers`` is ``train.model.num_hidden_layers`` in a run. The root is unknown here, so the
+    path is returned as it is and relative to ``train.`` and ``run.train.``.
     """
     return _BY_NAME.get(name.lower().replace("-", "_"), ())

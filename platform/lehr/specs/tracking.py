@@ -1,4 +1,4 @@
-"""Where else a run is to be seen: a spec's ``tracking``."""
+"""``tracking`` of a spec: mirrors of a run in other tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from lehr_trainer.configs.train import Config
 
 _KEY = re.compile(r"(?:local-)?[0-9a-f]{40}|wandb_v\d+_\S{20,}")
-"""What W&B's API keys look like."""
+"""Pattern of W&B's API keys."""
 _KEY_FIELDS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
 NO_KEY = (
     "a W&B key must not be in a spec, which everybody with access to the run can read; set it on "
@@ -19,10 +19,10 @@ NO_KEY = (
 
 
 def refuse_key(text: str) -> str:
-    """The text, unless it looks like a W&B API key.
+    """Return the text, unless it looks like a W&B API key.
 
     Raises:
-        ValueError: it does. The text is not repeated.
+        ValueError: it does. The message does not repeat the text.
     """
     if _KEY.fullmatch(text):
         raise ValueError(f"this looks like a W&B key: {NO_KEY}")
@@ -39,21 +39,22 @@ _Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(refuse_
 
 
 class WandbTracking(Config):
-    """A mirror of the run in Weights & Biases, kept by the server."""
+    """A mirror of the run in Weights & Biases, made by the server."""
 
     mode: Literal["online", "offline", "off"] = "online"
-    """online sends to W&B; offline writes files on the server's machine for `wandb sync`; off
-    mirrors nothing."""
+    """online: send to W&B; offline: write files on the server's machine for `wandb sync`; off:
+    no mirror.
+    """
     project: _Project | None = None
-    """W&B's project; None takes the run's."""
+    """Project in W&B. None: the run's project."""
     entity: _Word | None = None
-    """The W&B team or user; None is the default of the server's key."""
+    """Team or user in W&B. None: the default of the server's key."""
     group: _Word | None = None
-    """None groups by sweep."""
+    """Group in W&B. None: the sweep."""
     job_type: _Word | None = None
-    """W&B's job type, a word to filter by."""
+    """Job type in W&B, a word to filter by."""
     tags: list[_Tag] = []
-    """Besides the run's own tags."""
+    """Tags in W&B, in addition to the run's own."""
 
     @model_validator(mode="before")
     @classmethod
@@ -66,4 +67,4 @@ class WandbTracking(Config):
 
 class Tracking(Config):
     wandb: WandbTracking | None = None
-    """A mirror in Weights & Biases; None: no mirror."""
+    """Mirror in Weights & Biases. None: no mirror."""

@@ -1,7 +1,7 @@
-"""The server's side of the mirror: which runs want one, a child process that does it, its feed.
+"""The server's side of the mirror: selects runs, keeps the child process, feeds it.
 
-A thread of its own. It reads the store and writes to a pipe; whatever becomes of the child, a
-request of the API or a training does not notice.
+It has its own thread, which reads the store and writes to a pipe. The child cannot affect an API
+request or a training.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RESTART_S = (1.0, 60.0)
-"""Pause before another child: doubled with each that ended soon."""
+"""Pause before the next child: doubled after each one that ended soon."""
 _SETTLED_S = 60.0
 _IDLE_S = 30.0
-"""Without a run to mirror for so long, the child is let go."""
+"""The child is ended after this many seconds without a run to mirror."""
 _GRACE_S = 12.0
 _OF_ONE_RUN = frozenset(
     f"WANDB_{name}"
@@ -46,17 +46,17 @@ _OF_ONE_RUN = frozenset(
         *("RESUME", "MODE", "DISABLED", "DIR", "PROGRAM"),
     )
 )
-"""Variables that say what a process's W&B run is: the mirror's are many, each from its spec."""
+"""Variables that define a process's W&B run; the mirror has many runs, each set by its spec."""
 
 
 class MirrorController:
-    """Keeps the requests of ``tracking.wandb`` and of ``lehr wandb mirror`` carried out.
+    """Carries out ``tracking.wandb`` and ``lehr wandb mirror``.
 
     Args:
         store: read only.
-        presenter: for what is said of a run at its end.
+        presenter: for the summary of a run at its end.
         home: Lehr's home.
-        every_s: how often runs that move are looked at.
+        every_s: how often active runs are checked.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class MirrorController:
         self._changed: set[str] = set()
         self._judged: set[str] = set()
         self._requested: set[str] = set()
-        """Runs whose mirror is not done."""
+        """Runs whose mirror is not complete."""
         self._child: subprocess.Popen[str] | None = None
         self._began = self._wanted_at = 0.0
         self._pause = _RESTART_S[0]
@@ -83,7 +83,7 @@ class MirrorController:
         self._thread.start()
 
     def stop(self) -> None:
-        """Open mirrors are finished as they stand; the next start goes on with them."""
+        """Stop. Open mirrors are finished as they are; the next start continues them."""
         self._unsubscribe()
         self._stopping.set()
         child = self._child
@@ -139,7 +139,7 @@ class MirrorController:
                 self._requested.discard(run_id)
 
     def _judge(self, run_id: str) -> None:
-        """Whether a run that changed wants a mirror."""
+        """Return whether a changed run needs a mirror."""
         notes = Notes(self._home, run_id)
         try:
             run = self._store.runs.get(run_id)
@@ -169,7 +169,7 @@ class MirrorController:
         return RunState(run.state).ended and run.attempt == 0
 
     def _ensure_child(self) -> bool:
-        """Whether a child was started just now."""
+        """Start the child if needed. Return whether it was started now."""
         if self._child is not None:
             code = self._child.poll()
             if code is None:
@@ -201,7 +201,7 @@ class MirrorController:
                 stderr=output,
                 text=True,
                 env=_environment(self._home),
-                start_new_session=True,  # Ctrl-C at the server's terminal is the server's alone.
+                start_new_session=True,  # Ctrl-C must only reach the server.
             )
         return True
 
@@ -218,9 +218,9 @@ class MirrorController:
             child.stdin.write(feed.model_dump_json() + "\n")
             child.stdin.flush()
         except OSError:
-            pass  # It has ended: the next look finds out.
+            pass  # It has ended; the next pass notices.
         except Exception:
-            # One run that cannot be read must not keep the others from being told of.
+            # One unreadable run must not block the feed of the others.
             log.exception("run %s cannot be read for its mirror", run_id)
             with self._guard:
                 self._changed.add(run_id)
@@ -237,7 +237,9 @@ class MirrorController:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """The server's own, but for what would make of every run the same; W&B's caches in the home."""
+    """Return the server's environment without variables that define a W&B run, and with caches
+    in the home.
+    """
     folders = {
         "WANDB_DATA_DIR": str(home / "wandb" / ".data"),
         "WANDB_CACHE_DIR": str(home / "wandb" / ".cache"),
@@ -246,7 +248,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def request_for(home: Path, run_id: str, settings: WandbTracking, *, at: float) -> None:
-    """Record that a run be mirrored, or mirrored otherwise than so far."""
+    """Record a request to mirror a run, or to mirror it with other settings."""
     notes = Notes(home, run_id)
     notes.write(MirrorRequest(settings=settings, at=at))
     notes.write(MirrorProgress(request_at=at))

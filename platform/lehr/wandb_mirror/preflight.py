@@ -1,7 +1,7 @@
-"""Whether this server can mirror to W&B at all: the package, and a key for online.
+"""Check whether this server can mirror to W&B: the package, and a key for online.
 
-The key is W&B's own matter (WANDB_API_KEY, or ``wandb login``'s netrc); it is looked for, never
-read into Lehr.
+W&B manages the key (WANDB_API_KEY, or the netrc of ``wandb login``). Lehr checks that it exists,
+and never reads it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
 
 def lack(mode: Literal["online", "offline", "off"]) -> tuple[str, str] | None:
-    """What is missing for a mirror of this mode, and what to do; None when nothing is."""
+    """Return what is missing for a mirror of this mode, and what to do; None when nothing is."""
     if mode == "off":
         return None
     if importlib.util.find_spec("wandb") is None:

@@ -1,8 +1,8 @@
-"""What of a run's events becomes a row of W&B's history. Pure but for reading the replica.
+"""Convert a run's events to rows of W&B's history. Pure except for reading the replica.
 
-W&B numbers rows as they come and never takes one back, so the sequence of a run's rows must be
-the same whenever it is read: attempts in order, each in the order of its stream. A row that a
-checkpoint's return superseded is left out where that is known when it is written.
+W&B numbers rows as they arrive and never removes one, so the sequence of a run's rows must always
+be the same: attempts in order, each in the order of its stream. A row that a resume superseded is
+left out if that is known when it is written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lehr_trainer.contract.records import (
 )
 
 STEP = "step"
-"""The rows' x axis: optimizer steps. W&B's own ``_step`` counts rows."""
+"""The x axis of the rows: optimizer steps. W&B's own ``_step`` counts rows."""
 _PIECE = 1 << 20
 
 
@@ -39,7 +39,7 @@ class HistoryRow:
 
 @dataclass(frozen=True)
 class ParsedRecords:
-    """Something else that an attempt said: a sample or a warning."""
+    """Another record of an attempt: a sample or a warning."""
 
     attempt: int
     record: Sample | Warning_
@@ -47,7 +47,7 @@ class ParsedRecords:
 
 @dataclass(frozen=True)
 class EventCounts:
-    """A line of events: what came of it, and where the next one begins."""
+    """A line of events: its result, and the offset of the next line."""
 
     attempt: int
     end: int
@@ -55,7 +55,7 @@ class EventCounts:
 
 
 def read(replica: Path, run_id: str, attempt: int, start: int, end: int) -> Iterator[EventCounts]:
-    """The whole lines of an attempt's events from byte ``start`` on, before byte ``end``."""
+    """Yield the complete lines of an attempt's events from byte ``start`` to byte ``end``."""
     path = replica / f"{run_id}-{attempt}" / EVENTS
     if start >= end:
         return
@@ -69,11 +69,11 @@ def read(replica: Path, run_id: str, attempt: int, start: int, end: int) -> Iter
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 at += len(line) + 1
-                yield EventCounts(attempt, at, understand(line, attempt))
+                yield EventCounts(attempt, at, parse(line, attempt))
 
 
-def understand(line: bytes, attempt: int) -> HistoryRow | ParsedRecords | None:
-    """None for what is not for W&B, and for what is no record."""
+def parse(line: bytes, attempt: int) -> HistoryRow | ParsedRecords | None:
+    """Parse a line; None for records that W&B does not get, and for invalid lines."""
     try:
         record = record_adapter.validate_json(line)
     except ValidationError:
@@ -91,7 +91,7 @@ def understand(line: bytes, attempt: int) -> HistoryRow | ParsedRecords | None:
 
 
 def counts(what: HistoryRow | ParsedRecords, limits: dict[int, int]) -> bool:
-    """Whether it is not superseded: at or before the last step of its attempt that counts."""
+    """Return whether it is not superseded: not after the last step of its attempt that counts."""
     step = what.step if isinstance(what, HistoryRow) else what.record.step
     limit = limits.get(what.attempt)
     return limit is None or (step or 0) <= limit

@@ -1,4 +1,4 @@
-"""What of a run becomes what in W&B: config, tags, summary, exit code."""
+"""Convert a run's data for W&B: config, tags, summary, exit code."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from lehr.store.tables import RunRow
 
 _INTERRUPTED = 130
-"""What a shell says of a program that was stopped by hand."""
+"""The exit code of a program that was interrupted."""
 
 
 def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> RunFeed:
-    """All that the mirror needs of a run besides its streams."""
+    """Return all that the mirror needs of a run besides its streams."""
     run = store.runs.get(run_id)
     attempts = [
         AttemptFeed(
@@ -44,7 +44,7 @@ def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> Run
         state=run.state,
         config=_config(run, sweep),
         attempts=attempts,
-        # After the sizes: what is read up to those is then never newer than this.
+        # Read after the sizes, so it is never older than the streams up to those sizes.
         spans={span.attempt: span.limit for span in store.series.spans(run_id)},
     )
     if not feed.resting:
@@ -54,7 +54,7 @@ def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> Run
 
 
 def _config(run: RunRow, sweep: str | None) -> dict[str, Any]:
-    """The training's config, and where it belongs. Not ``env``: that may hold secrets."""
+    """Return the training's config and its project. Without ``env``, which may contain secrets."""
     git = run.provenance.get("git") or {}
     lehr = {
         "run": run.id,
@@ -99,7 +99,7 @@ def _closing(store: Store, home: Path, run: RunRow, detail: RunDetail) -> Closin
 
 
 def _exit_code(run: RunRow, detail: RunDetail) -> int:
-    """0 where the result stands: completed, pruned, paused so far."""
+    """Return 0 if the result is valid: completed, pruned, paused so far."""
     if run.state == RunState.CANCELLED:
         return _INTERRUPTED
     if run.state != RunState.FAILED:

@@ -1,4 +1,4 @@
-"""What the server tells the mirror's process of a run: one JSON line each, the newest holds."""
+"""Messages of the server to the mirror's process: one JSON line per run; the newest counts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lehr.control.lifecycle import ENDED, RunState
 class AttemptFeed(BaseModel):
     number: int
     size: int
-    """Bytes of its events that are confirmed."""
+    """Confirmed bytes of its events."""
     open: bool
-    """More may come."""
+    """More may arrive."""
 
 
 class CheckpointFeed(BaseModel):
-    """A checkpoint that is there."""
+    """A checkpoint that exists."""
 
     step: int
     path: str
     """Relative to the run directory."""
     copy_url: str | None = None
-    """Where a whole copy of it lies, if its run's spec asks for copies."""
+    """URL of its complete copy, if the run's spec requests copies."""
     size_bytes: int
     digest: str
     val_loss: float | None = None
@@ -33,7 +33,7 @@ class CheckpointFeed(BaseModel):
 
 
 class Closing(BaseModel):
-    """What is said of a run once it has come to rest."""
+    """The summary of a run that has ended or is paused."""
 
     summary: dict[str, Any]
     checkpoints: list[CheckpointFeed] = []
@@ -59,7 +59,7 @@ class RunFeed(BaseModel):
 
     @property
     def resting(self) -> bool:
-        """It has ended or is paused, and everything that it said has come."""
+        """Return whether it has ended or is paused, and all its events have arrived."""
         state = RunState(self.state)
         calm = state in ENDED or state is RunState.PAUSED
         return calm and not any(attempt.open for attempt in self.attempts)

@@ -1,14 +1,14 @@
-"""One W&B run, kept in step with one of ours. Imports wandb, so only the child process does.
+"""Keep one W&B run equal to one of Lehr's. Imports wandb, so only the child process uses it.
 
-Exactly once, in two ways. *Online*, W&B itself says how many rows of history it has (the
-``starting_step`` of a resumed run; ``step`` is 0 there in wandb 0.31); as the sequence of rows is
-always the same (``rows``), the mirror goes on with the next. *Offline*, files cannot be gone on
-with, and need not be: an unfinished file is dropped and written again from the replica. So a kill
-at any moment loses and doubles nothing.
+Every row is written exactly once, in two ways. *Online*, W&B reports how many rows of history it
+has (the ``starting_step`` of a resumed run; ``step`` is 0 there in wandb 0.31). The sequence of
+rows is always the same (``rows``), so the mirror continues with the next one. *Offline*, files
+cannot be continued: an unfinished file is dropped and written again from the replica. So a kill at
+any moment loses and duplicates nothing.
 
-When a run goes on from a checkpoint, steps past it are trained again. Offline files are then
-written anew with what counts. W&B's server takes no row back, so online both stay, told apart by
-their ``attempt``; what is already superseded when a mirror begins is never sent.
+When a run resumes from a checkpoint, later steps are trained again. Offline files are then written
+again with the rows that count. W&B's server removes no row, so online both stay, distinguished by
+``attempt``. Rows that are already superseded when a mirror begins are never sent.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 _NOTE_EVERY = 500
-"""Rows between two notes of progress."""
+"""Rows between two records of progress."""
 _TAG_LIMIT = 64
 _SAMPLE_COLUMNS = ["step", "attempt", "prompt", "text"]
 _QUIET: dict[str, Any] = {
-    # This process is not the training: what it prints, runs and uses is nobody's business there.
+    # wandb must not record this process's output, code or system metrics: it is not the training.
     "console": "off",
     "silent": True,
     "disable_code": True,
@@ -51,7 +51,7 @@ _QUIET: dict[str, Any] = {
 
 
 class _Superseded(Exception):
-    """Rows were written that no longer count."""
+    """Raised when rows were written that no longer count."""
 
 
 class MirrorSession:
@@ -59,8 +59,8 @@ class MirrorSession:
 
     Args:
         home: Lehr's home.
-        feed: the newest that the server told of the run.
-        stop: set when this process is to end; an open W&B run is then finished as it stands.
+        feed: the newest message of the server about the run.
+        stop: set when this process is to end; an open W&B run is then finished as it is.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class MirrorSession:
         self._notes = Notes(home, run_id)
 
     def keep(self) -> None:
-        """Until the run has come to rest, the request has changed, or ``stop`` is set.
+        """Mirror until the run has ended or is paused, the request has changed, or ``stop`` is set.
 
         Raises:
-            wandb.Error: W&B refused, or could not be reached to begin with.
+            wandb.Error: W&B rejected a request, or could not be reached at the start.
         """
         while True:
             request = self._notes.request()
@@ -112,9 +112,9 @@ class _Writing:
         self._offline = request.settings.mode == "offline"
         self._samples: list[list[Any]] = []
         self._written: dict[int, int] = {}
-        """By attempt, the last step of it that was given to W&B."""
-        self._there = 0
-        """Rows that W&B had when this began."""
+        """By attempt, its last step that was sent to W&B."""
+        self._rows_at_start = 0
+        """Rows that W&B had at the start."""
         self._told_late = False
         """Whether the run had ended when mirroring began: then no alerts are sent."""
 
@@ -123,7 +123,7 @@ class _Writing:
         self.progress = self._beginning(feed)
         self._told_late = feed.resting
         self._run = self._open(feed)
-        self._there = 0 if self._offline else int(self._run.starting_step)
+        self._rows_at_start = 0 if self._offline else int(self._run.starting_step)
         self.progress.url = None if self._offline else self._run.url
         self.progress.folder = str(self._run.settings.sync_dir) if self._offline else None
         try:
@@ -136,7 +136,9 @@ class _Writing:
             self._run.finish()
 
     def _beginning(self, feed: RunFeed) -> MirrorProgress:
-        """Offline always anew; online with the decisions of the first time."""
+        """Return the first progress: offline always new; online with the decisions of the first
+        time.
+        """
         known = None if self._offline else self._notes.progress()
         return MirrorProgress(
             request_at=self._request.at,
@@ -174,7 +176,9 @@ class _Writing:
         return run
 
     def _follow(self) -> bool:
-        """Whether the W&B run was closed, as our run has come to rest."""
+        """Send new rows. Return whether the W&B run was closed because Lehr's run has ended or
+        is paused.
+        """
         while True:
             feed = self._feed()
             self._catch_up(feed)
@@ -208,29 +212,29 @@ class _Writing:
     def _read(self, attempt: AttemptFeed) -> None:
         end = self.progress.ends.get(attempt.number, attempt.size)
         start = self._offset(attempt)
-        for heard in rows.read(self._replica, self._notes.run_id, attempt.number, start, end):
-            self._hear(heard)
-            self.progress.offsets[attempt.number] = heard.end
+        for parsed in rows.read(self._replica, self._notes.run_id, attempt.number, start, end):
+            self._on_message(parsed)
+            self.progress.offsets[attempt.number] = parsed.end
             self.progress.records += 1
             if self.progress.records % _NOTE_EVERY == 0:
                 self._notes.write(self.progress)
                 if self._stop.is_set():
                     return
 
-    def _hear(self, heard: rows.EventCounts) -> None:
-        what = heard.what
+    def _on_message(self, parsed: rows.EventCounts) -> None:
+        what = parsed.what
         if what is None or not rows.counts(what, self.progress.limits):
             return
         if isinstance(what, rows.HistoryRow):
             self.progress.rows += 1
             self._written[what.attempt] = max(what.step, self._written.get(what.attempt, 0))
-            if self.progress.rows > self._there:
+            if self.progress.rows > self._rows_at_start:
                 self._run.log(what.values)
             return
         record = what.record
         if isinstance(record, Sample):
             self._samples.append([record.step, what.attempt, record.prompt, record.text])
-        elif self.progress.rows >= self._there and not self._told_late:
+        elif self.progress.rows >= self._rows_at_start and not self._told_late:
             self._run.alert(title=record.code, text=record.message, level="WARN")
 
     # ---------------------------------------------------------------------------------- end
@@ -239,7 +243,7 @@ class _Writing:
         closing = feed.closing
         assert closing is not None
         if self._samples:
-            # In the summary, not in the history: that keeps the rows' numbers what they are.
+            # In the summary, not in the history, so that the rows keep their numbers.
             self._run.summary["samples"] = wandb.Table(columns=_SAMPLE_COLUMNS, data=self._samples)
         self._run.summary.update(closing.summary)
         for saved in closing.checkpoints:
@@ -249,12 +253,12 @@ class _Writing:
         self._notes.write(self.progress)
 
     def _refer(self, feed: RunFeed, saved: CheckpointFeed, run_directory: str) -> None:
-        """A checkpoint as an artifact that says where it lies; its bytes stay there."""
+        """Refer to a checkpoint as an artifact; its files are not uploaded."""
         made = wandb.Artifact(
             f"checkpoint-{feed.run_id}", type="model", metadata=saved.model_dump(mode="json")
         )
         folder = Path(run_directory) / saved.path
-        # W&B takes a file:// reference only to what it sees; a node's own disk it does not.
+        # W&B accepts file:// references only to files it can see, so not to a node's own disk.
         uri = folder.as_uri() if folder.is_dir() else f"lehr://{feed.run_id}/{saved.path}"
         made.add_reference(uri, name=saved.path, checksum=False)
         marks = [word for word, is_it in (("best", saved.best), ("latest", saved.latest)) if is_it]
@@ -262,7 +266,7 @@ class _Writing:
 
 
 def _limits(feed: RunFeed) -> dict[int, int]:
-    """The last step of each attempt that counts; none counts of one that is superseded whole."""
+    """Return the last step of each attempt that counts; -1 if it is superseded completely."""
     newest = max(feed.spans, default=0)
     return {
         attempt.number: feed.spans.get(attempt.number, -1)

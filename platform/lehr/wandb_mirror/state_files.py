@@ -1,7 +1,7 @@
-"""What is known of a mirror: ``<home>/wandb/<run id>/request.json`` and ``progress.json``.
+"""The state of a mirror: ``<home>/wandb/<run id>/request.json`` and ``progress.json``.
 
-The server writes the request, the mirror's process the progress; each is replaced whole, so a
-reader never sees half of one. Neither holds a key.
+The server writes the request, the mirror's process the progress. Each file is replaced atomically,
+so a reader never sees half of one. Neither contains a key.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ MirrorState = Literal["waiting", "mirroring", "done", "failed"]
 
 
 class MirrorRequest(BaseModel):
-    """That a run be mirrored, and how."""
+    """A request to mirror a run, with its settings."""
 
     model_config = ConfigDict(extra="ignore")
 
     settings: WandbTracking
     at: float
-    """When it was asked for: a later request begins anew."""
+    """Time of the request: a later request starts over."""
 
 
 class MirrorProgress(BaseModel):
-    """How far a mirror has come."""
+    """The progress of a mirror."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -40,17 +40,17 @@ class MirrorProgress(BaseModel):
     """The request that it carries out."""
     state: MirrorState = "waiting"
     offsets: dict[int, int] = {}
-    """Bytes of each attempt's events that have been taken up."""
+    """Bytes of each attempt's events that have been processed."""
     limits: dict[int, int] = {}
-    """The last step of each attempt that counts; an attempt that is not here counts whole."""
+    """The last step of each attempt that counts; all of an attempt without an entry counts."""
     ends: dict[int, int] = {}
-    """Where the events of attempts end that are behind us: what comes later is too late."""
+    """Ends of attempts whose later events are ignored."""
     records: int = 0
-    """Lines of events taken up."""
+    """Processed lines of events."""
     rows: int = 0
-    """Rows of history given to W&B."""
+    """Rows of history sent to W&B."""
     run_state: str | None = None
-    """The state that the run had when its mirror was closed."""
+    """The run's state when its mirror was closed."""
     url: str | None = None
     folder: str | None = None
     """The offline files, for ``wandb sync``."""
@@ -58,7 +58,7 @@ class MirrorProgress(BaseModel):
 
 
 class Notes:
-    """One run's notes."""
+    """The state files of one run."""
 
     def __init__(self, home: Path, run_id: str) -> None:
         self.run_id = run_id
@@ -68,7 +68,7 @@ class Notes:
         return _read(self.folder / "request.json", MirrorRequest)
 
     def progress(self) -> MirrorProgress | None:
-        """None before the mirror has begun with the request that stands."""
+        """Return the progress; None before the mirror has begun with the current request."""
         request, found = self.request(), _read(self.folder / "progress.json", MirrorProgress)
         return found if request and found and found.request_at == request.at else None
 
@@ -89,7 +89,7 @@ def root(home: Path) -> Path:
 
 
 def known(home: Path) -> Iterator[Notes]:
-    """Of all runs that have a request."""
+    """Return the notes of all runs that have a request."""
     if root(home).is_dir():
         for folder in sorted(root(home).iterdir()):
             if (folder / "request.json").is_file():
@@ -97,7 +97,7 @@ def known(home: Path) -> Iterator[Notes]:
 
 
 def view(home: Path, run_id: str, sizes: dict[int, dict[str, int]]) -> WandbView | None:
-    """What the API tells of a run's mirror; None when it has none.
+    """Return the API's view of a run's mirror; None when it has none.
 
     ``sizes`` are the replica's streams by attempt and name.
     """
@@ -126,7 +126,7 @@ def _text(mode: str, progress: MirrorProgress, behind: int) -> str:
     if progress.error:
         return f"{mode}, {progress.records:,} records; {progress.error}"
     if progress.state == "waiting" and not progress.records:
-        return f"{mode}, not begun"
+        return f"{mode}, not started"
     if behind:
         return f"{mode}, {progress.records:,} records, {behind:,} bytes to go"
     return f"{mode}, {progress.records:,} of {progress.records:,} records"

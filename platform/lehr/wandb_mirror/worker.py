@@ -1,7 +1,7 @@
 """``python -m lehr.wandb_mirror.worker HOME``: the process that mirrors runs to W&B.
 
-On its standard input come ``RunFeed`` lines; it ends when that closes. A thread a run, so that
-one that waits for W&B holds no other up.
+It reads ``RunFeed`` lines from standard input and ends when that closes. Each run has a thread, so
+that one that waits for W&B does not block the others.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lehr.wandb_mirror.run_feed import RunFeed
 from lehr.wandb_mirror.state_files import MirrorProgress, Notes
 
 _AT_ONCE = 32
-"""W&B runs that are open at the same time; further ones wait."""
+"""W&B runs that are open at the same time; more have to wait."""
 _AGAIN_S = (10.0, 600.0)
 """Pause after a failure: doubled with each, up to ten minutes."""
 _GRACE_S = 8.0
-"""For open W&B runs to be finished, at the end."""
+"""Limit for finishing open W&B runs at the end."""
 _LOOK_S = 0.3
 
 
@@ -37,14 +37,14 @@ class MirrorWorker:
         self._done: dict[str, RunFeed] = {}
 
     def serve(self) -> None:
-        threading.Thread(target=self._listen, name="feeds", daemon=True).start()
+        threading.Thread(target=self._read_feeds, name="feeds", daemon=True).start()
         while not self._stop.wait(_LOOK_S):
             self._start_due()
         deadline = time.monotonic() + _GRACE_S
         for thread in list(self._threads.values()):
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _listen(self) -> None:
+    def _read_feeds(self) -> None:
         for line in sys.stdin:
             feed = RunFeed.model_validate_json(line)
             with self._guard:
@@ -92,7 +92,7 @@ class MirrorWorker:
 
 
 def note_error(notes: Notes, message: str) -> None:
-    """What went wrong, where people see it: one line, without a key."""
+    """Record an error where users see it: one line, without a key."""
     request = notes.request()
     if request is None:
         return
@@ -108,7 +108,7 @@ def main() -> None:
     MirrorWorker(Path(sys.argv[1])).serve()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # An upload that hangs must not keep the process.
+    os._exit(0)  # A hanging upload must not keep the process alive.
 
 
 if __name__ == "__main__":

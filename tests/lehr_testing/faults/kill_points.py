@@ -18,7 +18,7 @@ RUN = [
     "server: after a start is asked for",
     "server: a start is confirmed",
     "server: before a heartbeat is answered",
-    "server: before an exit is settled",
+    "server: before an exit is finalized",
     "server: before an exit is answered",
     "bridge: before start",
     "bridge: after start",
@@ -54,7 +54,7 @@ DEAF = [
     "bridge: before stop",
     "bridge: after stop",
     "bridge: stop answered",
-    "agent: before a shim is nudged",
+    "agent: before a shim is woken",
 ]
 """A cancel that the training does not hear: it is asked by Ray's way, too."""
 

@@ -83,7 +83,7 @@ def test_the_fit_is_drawn_and_its_minimum_is_said():
     assert minimum["x0"] == pytest.approx(1e-3, rel=0.05)
     assert figure["layout"]["xaxis"]["type"] == "log"
     verdict = sweep_verdict(grid, LR)
-    assert verdict.startswith("Best lr 8.0e-4: val/loss 3.010; the fit says 1.0e-3")
+    assert verdict.startswith("Best lr 8.0e-4: val/loss 3.010; the fit gives 1.0e-3")
     assert verdict.endswith("not at the edge of what was tried.")
 
 

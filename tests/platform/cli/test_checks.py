@@ -132,7 +132,7 @@ CPU = {"version": "2.13.0+cpu", "cuda": None, "gpus": [], "nccl": None}
 def test_a_torch_without_cuda_beside_a_driver_is_bad(monkeypatch):
     says(monkeypatch, seen=CPU, driver=["NVIDIA H100, 570.1"] * 8)
     _, gpus = checks.check_torch()
-    assert (gpus.status, gpus.found) == ("bad", "8 GPUs by the driver, none seen by torch")
+    assert (gpus.status, gpus.found) == ("bad", "8 GPUs found by the driver, none by torch")
     assert "built without CUDA" in gpus.mend
 
 
@@ -194,7 +194,7 @@ def test_missing_packages_and_other_versions_are_named(monkeypatch):
     assert found["lehr[server]"].mend == "pip install 'lehr[server]'"
     assert found["lehr[trainer]"].status == "ok"
     assert found["torch"].status == "note"
-    assert "2.12.0; 2.13.0" in found["torch"].found
+    assert "2.12.0; Lehr is tested with 2.13.0" in found["torch"].found
     assert "ray" not in found
 
 

@@ -23,11 +23,11 @@ def lehr(tmp_path, monkeypatch, capsys):
     with served(tmp_path / "home") as (api, address):
         real = Dispatcher(api.store, tmp_path / "home", ray_address="nowhere:1", server_url=address)
         nodes = [node("gpu-left", "10.0.0.1"), node("gpu-right", "10.0.0.2")]
-        real._hear({"news": "members", "nodes": nodes})
+        real._on_news({"news": "members", "nodes": nodes})
         for each in nodes:
             gpu = {"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 1, "uuid": "u"}
             hello = {"attempts": {}, "gpus": [gpu], "cpus": 16}
-            real._hear({"news": "node", "name": each["name"], "hello": hello})
+            real._on_news({"news": "node", "name": each["name"], "hello": hello})
         for name in ("exclude_node", "readmit_node"):
             monkeypatch.setattr(api.dispatcher, name, getattr(real, name))
         shown_by = ClusterPresenter(api.store, real.cluster, real.queue_order, embedded=False)
@@ -80,7 +80,7 @@ def test_ls_lists_each_node_with_its_gpus_and_how_many_are_busy(lehr):
 
 def test_a_node_is_taken_out_with_a_reason_and_taken_back_in(lehr):
     code, shown, _ = lehr("exclude", "gpu-left", "--reason", "its fans are replaced")
-    assert (code, shown) == (0, "gpu-left is excluded: no new runs. Running ones continue.\n")
+    assert (code, shown) == (0, "gpu-left is excluded: no new runs. Its running runs continue.\n")
     assert "excluded: its fans are replaced" in lehr("ls")[1]
     assert lines(lehr("ls")[1])["gpu-right"][-2:] == ["in", "use"]
     assert lehr("readmit", "gpu-left")[:2] == (0, "gpu-left is readmitted: it can get new runs.\n")

@@ -62,7 +62,7 @@ def lehr(server, tmp_path):
 
 def test_runs_stand_side_by_side_with_deltas_speed_memory_and_what_differs(lehr):
     lines = [line.rstrip() for line in lehr("compare", "base", "faster").stdout.splitlines()]
-    assert lines[0] == "val/loss at step 200, the farthest that all 2 runs reached"
+    assert lines[0] == "val/loss at step 200, the last point that all 2 runs reached"
     base, faster = lines[2].split(), lines[3].split()
     assert base[1] == "base"
     assert "baseline" in base
@@ -174,7 +174,8 @@ def test_a_server_that_is_stopped_is_said_within_seconds_not_left_in_silence(tmp
         assert waiting.stderr is not None
         line = waiting.stderr.readline()
         assert (
-            line == f"Lehr's server at 127.0.0.1:{port} has not answered for 3 s; it gets 30 s.\n"
+            line
+            == f"Lehr's server at 127.0.0.1:{port} has not answered for 3 s; the limit is 30 s.\n"
         )
         assert waiting.poll() is None
     finally:

@@ -188,7 +188,7 @@ def a_rollout(world: World, bugs: dict[str, rollouts.Bug] | None = None) -> None
     made = rollouts.create(world.api.store, rollouts.spec(name="up"))
     if bugs is not None:
         lives = rollouts.World(world.api.store)
-        lives.keeper.look_at_all()
+        lives.keeper.enqueue_all()
         lives.play(bugs)
     world.names.give(made.id, "up______")
     _name_what_is_new(world)

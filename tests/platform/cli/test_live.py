@@ -131,7 +131,7 @@ CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, 
 def test_a_sweep_over_different_held_out_sets_has_no_best_in_its_picture():
     mixed = SWEEP.model_copy(update={"held_out": "different"})
     text = drawn(sweep_frame(mixed, LiveState(CLUSTER, heard_at=NOW), width=100, now=NOW), 100)
-    assert "no trial leads: val/loss is of different held-out sets" in text
+    assert "no best trial: val/loss was measured on different held-out sets" in text
     assert "best so far" not in text
 
 
@@ -157,11 +157,11 @@ def test_the_clock_of_what_has_ended_stands_still():
 
 def test_a_run_whose_node_is_silent_says_so():
     silent = make_run(1, silence="unreachable", eta_s=None)
-    words = "running: no word from its node; it may well go on"
+    words = "running: its node does not respond; the run may continue"
     assert words in drawn(run_frame(silent, LiveState(CLUSTER, heard_at=NOW), now=NOW))
     assert words in drawn(run_lines(silent))
     stalled = make_run(1, silence="stalled", eta_s=None)
-    assert "running: alive, but no step for long" in drawn(run_lines(stalled))
+    assert "running: alive, but no step for a long time" in drawn(run_lines(stalled))
     assert "no word" not in drawn(run_lines(make_run(1)))
 
 

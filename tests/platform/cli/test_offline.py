@@ -112,7 +112,7 @@ def test_a_fresh_home_has_no_server_and_none_is_guessed_at(lehr, tmp_path):
         done = lehr(*args, server="")
         assert (done.returncode, done.stdout) == (4, "")
         assert done.stderr == (
-            f"no Lehr server of {tmp_path / 'home'} runs.\n"
+            f"no Lehr server is running for {tmp_path / 'home'}.\n"
             "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER\n"
         )
     checks = json.loads(lehr("doctor", "--json", server="").stdout)["checks"]
@@ -244,10 +244,10 @@ def test_a_spec_may_come_from_standard_input(process):
 def test_a_run_is_not_a_sweep_and_the_right_verb_is_named(lehr):
     done = lehr("sweep", "tests/data/run.yaml")
     assert done.returncode == 2
-    assert "Submit it: lehr submit tests/data/run.yaml" in done.stderr
+    assert "Submit it with: lehr submit tests/data/run.yaml" in done.stderr
     done = lehr("submit", "tests/data/sweep.yaml")
     assert done.returncode == 2
-    assert "Launch it: lehr sweep tests/data/sweep.yaml" in done.stderr
+    assert "Launch it with: lehr sweep tests/data/sweep.yaml" in done.stderr
 
 
 def test_presets_count_parameters(lehr):

@@ -15,7 +15,7 @@ from lehr.cli.server import port_taken
     ("options", "url", "told"),
     [
         (ServerOptions(), "http://127.0.0.1:5347", None),
-        (ServerOptions(), "http://127.0.0.1:5349", "5349, since another program holds 5347"),
+        (ServerOptions(), "http://127.0.0.1:5349", "5349 (another program uses 5347)"),
         (ServerOptions(port=6000), "http://127.0.0.1:6000", None),
         (ServerOptions(more=("--public-url", "http://x:81")), "http://x:81", None),
         (ServerOptions(), "https://lehr.example", None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lehr.cli.show import telling
+from lehr.cli.show import relevant_events
 from lehr.schemas import EventView
 
 
@@ -21,7 +21,7 @@ def test_a_lost_attempt_stays_in_sight_and_routine_removals_do_not_crowd_it_out(
     later = []
     for step in range(1, 31):
         later += [event(step, "checkpoint"), event(step, "checkpoint_removed")]
-    shown = telling([lost, *later])
+    shown = relevant_events([lost, *later])
     assert shown[0] == lost
     assert [e.at for e in shown[1:]] == [float(step) for step in range(19, 31)]
     assert {e.kind for e in shown[1:]} == {"checkpoint"}
@@ -32,9 +32,9 @@ def test_a_failure_that_was_retried_by_hand_is_told_and_the_first_queueing_is_no
     failed = event(1, "transition", **{"from": "running"}, to="failed")
     retried = event(2, "transition", **{"from": "failed"}, to="queued")
     later = [event(3 + n, "evaluation") for n in range(20)]
-    assert telling([submitted, failed, retried, *later]) == [failed, *later[-12:]]
+    assert relevant_events([submitted, failed, retried, *later]) == [failed, *later[-12:]]
 
 
 def test_a_short_history_is_shown_whole():
     history = [event(n, "notice") for n in range(5)]
-    assert telling(history) == history
+    assert relevant_events(history) == history

@@ -145,7 +145,7 @@ async def test_rollouts(server, lehr):
     assert isinstance(rollout, AsyncRollout)
     assert (rollout.state, (await rollout.stages())[0].name) == ("running", "cpu")
     world = rollouts.World(api.store)
-    world.keeper.look_at_all()
+    world.keeper.enqueue_all()
     world.play({"r-one-gpu": rollouts.Bug(mfu=0.04)})
     assert await rollout.wait(timeout_s=60) is rollout
     assert (rollout.state, rollout.ended, rollout.view.stage) == ("failed", True, "one_gpu")

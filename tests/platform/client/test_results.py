@@ -114,7 +114,7 @@ def test_a_sweep_over_different_held_out_sets_has_no_best_run(server, client):
     for run, digest in zip(made.runs(), "aba", strict=True):
         train(server[0].store, run.id, 2.0, held_out=digest * 64)
     made.refresh()
-    with pytest.raises(Conflict, match=r"no run of sweep mixed is best\. val/loss cannot be"):
+    with pytest.raises(Conflict, match=r"sweep mixed has no best run\. val/loss cannot be"):
         made.best()
     assert made.notes[0] == made.detail.held_out_note
     assert made.frame()["held_out"].tolist() == ["a" * 64, "b" * 64, "a" * 64]
@@ -122,7 +122,7 @@ def test_a_sweep_over_different_held_out_sets_has_no_best_run(server, client):
     html = made._repr_html_()
     assert html.index("cannot be compared") < html.index("<table>")
     assert html.count("cannot be compared") == 1
-    assert made.plot().layout.title.text.startswith("No trial leads. val/loss cannot be compared")
+    assert made.plot().layout.title.text.startswith("No trial is best. val/loss cannot be compared")
 
 
 def test_history_is_every_point_and_the_same_on_every_call(server, client):

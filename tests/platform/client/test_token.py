@@ -88,7 +88,7 @@ def left_behind(where: Path, address: str) -> None:
 
 def test_without_a_server_none_is_guessed_at_and_the_cure_is_named(own, listener, monkeypatch):
     monkeypatch.setattr(home, "DEFAULT_PORT", listener.port)
-    with pytest.raises(ServerUnavailable, match=r"no Lehr server of .*own runs") as raised:
+    with pytest.raises(ServerUnavailable, match=r"no Lehr server is running for .*own") as raised:
         Client().runs()
     assert "lehr up" in str(raised.value)
     assert listener.received == []

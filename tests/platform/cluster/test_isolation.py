@@ -62,12 +62,12 @@ def healthy_go_on(bench: Bench, first: str, second: str) -> None:
 
 
 def given_up(bench: Bench, run_id: str, *, within: int = 8) -> None:
-    """After a few tries, and not before, the run has failed by a fault of Lehr's own."""
+    """After a few tries, and not before, the run has failed by an internal error of Lehr."""
     for _ in range(within):
         bench.tick(GIVE_UP_S / 4)
     run = bench.store.runs.get(run_id)
     assert (run.state, run.cause) == ("failed", "internal")
-    assert run.reason.startswith("a fault of Lehr's own: ")
+    assert run.reason.startswith("an internal error of Lehr: ")
     assert [attempt.open for attempt in bench.store.attempts.of_run(run_id)] in ([False], [])
 
 
@@ -90,7 +90,7 @@ def test_an_exit_note_that_cannot_be_settled_ends_its_run_alone(bench, restarts,
         bench.tick()
     healthy_go_on(bench, first, second)
     given_up(bench, odd)
-    told = [one for one in caplog.records if f"run {odd}: settling its end failed" in one.message]
+    told = [one for one in caplog.records if f"run {odd}: finalizing it failed" in one.message]
     assert len(told) == 1 + restarts
 
 
@@ -315,7 +315,7 @@ def test_a_wrong_part_of_an_exit_note_is_dropped_and_named(part, value):
 
 @pytest.mark.parametrize("said", [None, [], "x", 7])
 def test_an_exit_note_that_is_no_object_is_an_empty_one(said):
-    assert sound_exit(said) == {"dropped": [f"exit: {type(said).__name__} is no object"]}
+    assert sound_exit(said) == {"dropped": [f"exit: {type(said).__name__} is not an object"]}
 
 
 @pytest.mark.parametrize("name", ["stand_in", "parts", "node", "dropped", "delivered"])

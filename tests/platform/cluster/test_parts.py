@@ -176,10 +176,10 @@ def test_processes_are_found_by_mark_and_told_from_a_reused_number():
 def test_stop_level_only_rises(tmp_path):
     entry = AttemptDir(str(tmp_path))
     assert entry.stop_level() is None
-    assert entry.press("term", "first")
-    assert not entry.press("order", "less")
-    assert entry.press("kill", "more")
-    assert not entry.press("term", "less")
+    assert entry.request_stop("term", "first")
+    assert not entry.request_stop("order", "less")
+    assert entry.request_stop("kill", "more")
+    assert not entry.request_stop("term", "less")
     assert entry.stop_level() == ("kill", "more")
 
 

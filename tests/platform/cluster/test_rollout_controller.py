@@ -262,7 +262,7 @@ def test_a_keeper_that_begins_anew_anywhere_submits_nothing_twice(store, world, 
     for number in range(9):
         if number == crash_before:
             world.restart()
-            world.keeper.look_at_all()
+            world.keeper.enqueue_all()
             world.keeper.tick()
         [run] = world.waiting()
         world.train(run)
@@ -303,7 +303,7 @@ def test_a_keeper_killed_at_any_act_is_carried_on_from_the_record(tmp_path, monk
     number = kills = 0
     while True:
         world = World(store)
-        world.keeper.look_at_all()
+        world.keeper.enqueue_all()
         try:
             world.play(bugs)
         except Killed:

@@ -36,31 +36,31 @@ def test_the_servers_own_node_without_gpus_is_up_once_its_agent_answers(store):
     cluster = Cluster({"n1": []})
     cluster.set_state("up", None)
     assert state(cluster, store)[0] == "starting"
-    cluster.hear(members(node("n1", 0)))
+    cluster.on_news(members(node("n1", 0)))
     assert state(cluster, store) == ("starting", "Ray is up; its nodes' agents are starting")
-    cluster.hear({"news": "node", "name": "n1", "hello": HELLO})
+    cluster.on_news({"news": "node", "name": "n1", "hello": HELLO})
     assert state(cluster, store) == ("up", "the cure")
 
 
 def test_a_cluster_of_nodes_without_gpus_waits_for_no_agent(store):
     cluster = Cluster({})
     cluster.set_state("up", None)
-    cluster.hear(members(node("head", 0)))
+    cluster.on_news(members(node("head", 0)))
     assert state(cluster, store) == ("up", "the cure")
-    cluster.hear(members(node("head", 0), node("n1", 1)))
+    cluster.on_news(members(node("head", 0), node("n1", 1)))
     assert state(cluster, store)[0] == "starting"
-    cluster.hear({"news": "node", "name": "n1", "hello": {**HELLO, "gpus": [GPU]}})
+    cluster.on_news({"news": "node", "name": "n1", "hello": {**HELLO, "gpus": [GPU]}})
     assert state(cluster, store) == ("up", None)
 
 
 def test_what_ran_on_a_node_that_came_back_without_gpus_is_lost_when_its_lease_is_over():
     cluster = Cluster({})
     cluster.set_state("up", None)
-    cluster.hear(members(node("n1", 0)))
+    cluster.on_news(members(node("n1", 0)))
     lease = Timeouts().lease_s
     for silent, expected in ((lease - 1, []), (lease + 1, [MarkLost])):
         attempt = OpenAttempt(
-            "r-1", ("n1",), wanted=True, dispatched=True, heard=True, since_contact_s=silent
+            "r-1", ("n1",), current=True, dispatched=True, contacted=True, since_contact_s=silent
         )
         seen = [member.seen() for member in cluster.members().values()]
         assert [type(action) for action in reconcile([attempt], seen)] == expected

@@ -26,10 +26,10 @@ def test_a_duration_is_rounded_to_what_is_known(seconds, text):
 
 
 def test_one_and_several_are_told_apart():
-    assert cpu_places(1) == "waits for a node's CPU (the one place is taken)"
+    assert cpu_places(1) == "waits for a node's CPU (the only place is taken)"
     assert cpu_places(2) == "waits for a node's CPU (all 2 places are taken)"
     busy = {"keeper": None, "next_at": None}
-    assert waits(Need(1), [], free=0, total=1, **busy) == "waits for 1 GPU (the one is busy)"
+    assert waits(Need(1), [], free=0, total=1, **busy) == "waits for 1 GPU (the only one is busy)"
     assert waits(Need(1), [], free=0, total=2, **busy) == "waits for 1 GPU (all 2 are busy)"
     kept = waits(Need(4), [], free=2, total=8, keeper="big", next_at=None, out=["n1", "n2"])
     assert kept == "waits for 4 GPUs (2 are free, kept for big; nodes n1, n2 are excluded)"
@@ -38,7 +38,7 @@ def test_one_and_several_are_told_apart():
 def test_nodes_that_cannot_be_used_are_named_with_what_can_be_done():
     assert no_usable_node(Need(1), ["n1", "n2"], ["n3", "n4"], ["n5", "n6"]) == (
         "waits for 1 GPU (nodes n1, n2 do not answer; "
-        "nodes n3, n4 failed it twice and are excluded for it: lehr cluster readmit n3; "
+        "nodes n3, n4 failed this run twice and are excluded for it: lehr cluster readmit n3; "
         "nodes n5, n6 are excluded: lehr cluster readmit n5)"
     )
     assert no_usable_node(Need(1), [], []) == "waits for 1 GPU"

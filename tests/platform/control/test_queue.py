@@ -97,7 +97,9 @@ def test_runs_that_ask_alike_are_judged_as_if_each_were_the_only_one_of_its_kind
     found, alone = plan(waiting, held, nodes), plan(each, held, nodes)
     assert (found.starts, found.order) == (alone.starts, alone.order)
     failed = {
-        run.run_id for run in waiting if "failed it twice" in found.reasons.get(run.run_id, "")
+        run.run_id
+        for run in waiting
+        if "failed this run twice" in found.reasons.get(run.run_id, "")
     }
     assert {run: why for run, why in found.reasons.items() if run not in failed} == {
         run: why for run, why in alone.reasons.items() if run not in failed
@@ -183,7 +185,7 @@ def test_runs_held_back_by_their_sweeps_limit_neither_start_nor_hold_anything():
     ]
     decided = plan(runs, held, [node("n0", 8)])
     assert [start.run_id for start in decided.starts] == ["c1", "other"]
-    assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at one time"}
+    assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at a time"}
 
 
 def test_a_sweeps_places_go_to_its_runs_in_the_order_of_their_turn():
@@ -319,7 +321,7 @@ def test_silent_and_excluded_nodes_are_named():
     nodes = [node("n0", 8, usable=False), node("n1", 8)]
     run = Waiting("r", 1, Need(8), excluded_nodes=frozenset({"n1"}))
     assert plan([run], [], nodes).reasons["r"] == (
-        "waits for 8 GPUs (node n0 does not answer; node n1 failed it twice and is excluded for it: "
+        "waits for 8 GPUs (node n0 does not answer; node n1 failed this run twice and is excluded for it: "
         "lehr cluster readmit n1)"
     )
 

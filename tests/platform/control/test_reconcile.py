@@ -26,7 +26,7 @@ TIMEOUTS = Timeouts()
 
 
 def attempt(**changes) -> OpenAttempt:
-    values = {"id": "r-1", "nodes": ("n1",), "wanted": True, "dispatched": True, "heard": True}
+    values = {"id": "r-1", "nodes": ("n1",), "current": True, "dispatched": True, "contacted": True}
     return OpenAttempt(**{**values, **changes})
 
 
@@ -69,19 +69,19 @@ def test_each_node_of_a_gang_has_a_lease_of_its_own():
     seen = [node("n1", r_1=AttemptPhase.LIVE), node("n2", alive=False, answered=False)]
     silent = attempt(nodes=("n1", "n2"), silent_nodes={"n2": TIMEOUTS.lease_s + 1})
     assert [type(action) for action in decide(silent, *seen)] == [StopAttempt, MarkLost]
-    heard = attempt(nodes=("n1", "n2"), since_contact_s=1e6, silent_nodes={"n2": 1.0})
-    assert decide(heard, *seen) == []
+    contacted = attempt(nodes=("n1", "n2"), since_contact_s=1e6, silent_nodes={"n2": 1.0})
+    assert decide(contacted, *seen) == []
 
 
 def test_what_is_left_of_a_gang_is_stopped_when_one_node_has_no_trace_of_it():
     stop, lose = decide(attempt(nodes=("n1", "n2")), node("n1", r_1=AttemptPhase.LIVE), node("n2"))
     assert stop == StopAttempt("r-1", ("n1",), StopLevel.KILL, lose.message)
-    assert (lose.cause, lose.message) == ("shim_lost", "no trace of it is left on node n2")
+    assert (lose.cause, lose.message) == ("shim_lost", "node n2 has no trace of it")
 
 
 def test_an_attempt_that_nobody_wants_any_more_is_not_started():
-    for unwanted in ({"wanted": False}, {"desired": Desired.PAUSE}):
-        fresh = attempt(dispatched=False, heard=False, **unwanted)
+    for unwanted in ({"current": False}, {"desired": Desired.PAUSE}):
+        fresh = attempt(dispatched=False, contacted=False, **unwanted)
         assert decide(fresh, node(answered=False)) == []
 
 
@@ -92,17 +92,17 @@ def test_an_agent_that_answers_and_never_heard_of_it_settles_the_matter():
 
 
 def test_an_attempt_recorded_but_never_started_is_started_by_whoever_finds_it():
-    fresh = attempt(dispatched=False, heard=False)
+    fresh = attempt(dispatched=False, contacted=False)
     assert decide(fresh, node()) == [Launch("r-1")]
     # But not while a call is under way, nor while its node has not said what it has.
-    assert decide(attempt(dispatched=False, heard=False, in_flight=True), node()) == []
+    assert decide(attempt(dispatched=False, contacted=False, in_flight=True), node()) == []
     assert decide(fresh, node(answered=False)) == []
     # The server was killed between the agent's start and its own note of it.
     assert decide(fresh, node(r_1=AttemptPhase.LIVE)) == [Adopt("r-1")]
 
 
 def test_a_run_cancelled_before_its_start_is_settled_and_never_started():
-    [action] = decide(attempt(dispatched=False, heard=False, desired=Desired.CANCEL), node())
+    [action] = decide(attempt(dispatched=False, contacted=False, desired=Desired.CANCEL), node())
     assert isinstance(action, MarkLost)
     assert action.cause == "never_started"
 
@@ -137,15 +137,15 @@ def test_a_cancel_waits_no_longer_because_the_run_was_over_its_time_limit():
 
 
 def test_a_gang_that_is_cancelled_half_started_is_stopped_where_it_runs():
-    half = attempt(nodes=("n1", "n2"), dispatched=False, heard=False, desired=Desired.CANCEL)
+    half = attempt(nodes=("n1", "n2"), dispatched=False, contacted=False, desired=Desired.CANCEL)
     stop, lose = decide(half, node("n1", r_1=AttemptPhase.LIVE), node("n2"))
     assert (stop.nodes, stop.stop_level, lose.cause) == (("n1",), StopLevel.KILL, "never_started")
 
 
 def test_a_superseded_attempt_that_comes_back_is_killed():
-    [action] = decide(attempt(wanted=False), node(r_1=AttemptPhase.LIVE))
+    [action] = decide(attempt(current=False), node(r_1=AttemptPhase.LIVE))
     assert action == StopAttempt("r-1", ("n1",), StopLevel.KILL, "superseded by another attempt")
-    lost_before = attempt(wanted=False, exited=True, since_ended_s=100.0)
+    lost_before = attempt(current=False, exited=True, since_ended_s=100.0)
     [action] = decide(lost_before, node(r_1=AttemptPhase.LIVE))
     assert action.stop_level is StopLevel.KILL
 
@@ -162,14 +162,16 @@ def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
 
 
 def test_nothing_heard_since_the_start_is_given_up_with_a_hint():
-    mute = attempt(heard=False, since_contact_s=TIMEOUTS.first_heartbeat_s + 1)
+    mute = attempt(contacted=False, since_contact_s=TIMEOUTS.first_heartbeat_s + 1)
     stop, lose = decide(mute, node(r_1=AttemptPhase.LIVE))
     assert stop.stop_level is StopLevel.KILL
     assert (lose.cause, lose.node) == ("no_contact", "n1")
     assert "reach this server's address" in lose.message
     # Of a gang's nodes nobody knows which one it was.
     both = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.LIVE)]
-    gang = attempt(nodes=("n1", "n2"), heard=False, since_contact_s=TIMEOUTS.first_heartbeat_s + 1)
+    gang = attempt(
+        nodes=("n1", "n2"), contacted=False, since_contact_s=TIMEOUTS.first_heartbeat_s + 1
+    )
     assert decide(gang, *both)[1].node is None
 
 
@@ -210,14 +212,14 @@ attempts = st.builds(
     OpenAttempt,
     id=st.sampled_from(["a-1", "b-1", "c-2"]),
     nodes=st.sampled_from([("n1",), ("n2",), ("n1", "n2")]),
-    wanted=st.booleans(),
+    current=st.booleans(),
     desired=st.sampled_from(list(Desired)),
     over_time_limit=st.booleans(),
     dispatched=st.booleans(),
     in_flight=st.booleans(),
     exited=st.booleans(),
     since_contact_s=seconds,
-    heard=st.booleans(),
+    contacted=st.booleans(),
     since_request_s=seconds,
     since_ended_s=seconds,
     ended_well=st.booleans(),
@@ -255,7 +257,7 @@ def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second,
         match action:
             case Launch():
                 # Only what nobody has, on nodes that have said so, while no other call is under way.
-                assert one.wanted
+                assert one.current
                 assert not one.dispatched
                 assert not one.exited
                 assert not one.in_flight
@@ -273,7 +275,7 @@ def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second,
             case StopAttempt() if one is not None and not one.exited:
                 assert not one.in_flight
                 reasons = (
-                    not one.wanted,
+                    not one.current,
                     one.desired is not Desired.RUN,
                     one.over_time_limit,
                     any(isinstance(a, MarkLost) and a.attempt_id == one.id for a in actions),

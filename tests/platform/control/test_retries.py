@@ -156,7 +156,7 @@ def test_a_lock_that_was_lost_is_a_gpu_that_is_busy():
 
 
 def test_a_fault_of_lehrs_own_is_paid_from_no_budget():
-    found = retries.internal("settling its end failed 5 times: KeyError('retries')")
+    found = retries.internal("finalizing it failed 5 times: KeyError('retries')")
     assert (found.name, found.budget) == ("internal", Budget.NONE)
     assert "KeyError('retries')" in found.message
 

@@ -143,28 +143,28 @@ def test_the_agents_report_reaches_the_cluster_and_a_lost_nodes_figures_do_not(
     cluster = Cluster({})
     node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "gpus": 2, "alive": True}
     cluster.set_state("up", None)
-    cluster.hear({"news": "members", "nodes": [node]})
-    cluster.hear({"news": "node", "name": "n1", "hello": agent.hello("s", "http://server")})
+    cluster.on_news({"news": "members", "nodes": [node]})
+    cluster.on_news({"news": "node", "name": "n1", "hello": agent.hello("s", "http://server")})
     with Store.open(tmp_path / "home") as store:
         [before] = cluster_view(cluster, store).nodes
         assert [gpu.utilization for gpu in before.gpus] == [None, None]
-        cluster.hear({"news": "node", "name": "n1", **agent.report()})
+        cluster.on_news({"news": "node", "name": "n1", **agent.report()})
         [told] = cluster_view(cluster, store).nodes
         assert [gpu.utilization for gpu in told.gpus] == [0.97, None]
         assert [gpu.memory_used_bytes for gpu in told.gpus] == [61_316_530_176] * 2
         assert [gpu.temperature_celsius for gpu in told.gpus] == [64, None]
-        cluster.hear({"news": "members", "nodes": [{**node, "alive": False}]})
+        cluster.on_news({"news": "members", "nodes": [{**node, "alive": False}]})
         [gone] = cluster_view(cluster, store).nodes
         assert [gpu.utilization for gpu in gone.gpus] == [None, None]
 
 
 def test_an_agent_of_an_earlier_release_tells_its_attempts_alone(tmp_path):
     cluster = Cluster({})
-    cluster.hear(
+    cluster.on_news(
         {
             "news": "members",
             "nodes": [{"name": "n1", "address": "a", "ray_id": "r", "gpus": 1, "alive": True}],
         }
     )
-    cluster.hear({"news": "node", "name": "n1", "attempts": {}})
+    cluster.on_news({"news": "node", "name": "n1", "attempts": {}})
     assert cluster.members()["n1"].gpus_now == {}

@@ -21,7 +21,7 @@ class Looks:
         self.entered = threading.Semaphore(0)
         self.let = threading.Event()
 
-    def look(self, run):
+    def diagnose(self, run):
         self.seen.append(run.id)
         self.entered.release()
         assert self.let.wait(20)

@@ -52,7 +52,7 @@ def test_when_half_have_finished_the_finished_are_compared_and_the_rest_has_no_r
     assert verdict.step == 1000
     assert verdict.ranks == {"r2": 1, "r1": 2}
     told = notes(trials, verdict, metric="val/loss", tried={LR: [1e-4, 2e-4, 3e-4, 4e-4]})
-    assert "Ranked at step 1,000; 2 trials not there yet." in told
+    assert "Ranked at step 1,000; 2 trials not at that step yet." in told
 
 
 def test_a_trial_that_gave_up_early_does_not_hold_the_others_back():

@@ -203,7 +203,7 @@ GOLDEN = {
         RANDOM.replace("values: [1e-4, 1e-3]", "min: 1e-4"),
         """\
         run.yaml, line 5: parameters.train.optimizer.lr.max is missing.
-          The greatest value, included.""",
+          Upper bound, included.""",
     ),
     "a range the wrong way round": (
         RANDOM.replace("values: [1e-4, 1e-3]", "min: 1\n    max: 0.1"),
@@ -234,12 +234,12 @@ GOLDEN = {
         SWEEP.replace("method: grid", "method: tpe"),
         """\
         run.yaml, line 1: trials is missing.
-          How many points tpe is to try.""",
+          The number of points for tpe to try.""",
     ),
     "more trials than points": (
         RANDOM.replace("trials: 2", "trials: 9"),
         """\
-        run.yaml, line 3: trials is 9; the parameters make only 2 points.""",
+        run.yaml, line 3: trials is 9; the parameters have only 2 points.""",
     ),
     "trials of a grid": (
         SWEEP.replace("method: grid", "trials: 4"),
@@ -345,7 +345,7 @@ OVERRIDES = {
     "a path through a number": (
         RUN,
         ["train.steps.more=1"],
-        "override train.steps.more=1: train.steps holds no fields.",
+        "override train.steps.more=1: train.steps has no fields.",
     ),
     "a path into a list": (
         RUN + "tags: [a]\n",

@@ -173,7 +173,7 @@ def test_what_is_wrong_is_named_with_what_would_be_right(override, text):
 
 def test_a_run_of_one_step_has_no_middle_to_go_on_from():
     train = {**TRAIN, "steps": 1, "schedule": {}}
-    assert said(run={"train": train}) == "run.train.steps is 1; a rollout's run has at least 2."
+    assert said(run={"train": train}) == "run.train.steps is 1; a rollout needs at least 2."
 
 
 def test_a_problem_is_placed_at_its_line():

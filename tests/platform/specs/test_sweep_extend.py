@@ -92,7 +92,7 @@ def test_a_path_that_does_not_vary_is_refused_with_those_that_do(path, hint):
     parameters = {**DATA_OF_GRID["parameters"], "train.seed": {"values": [1]}}
     with pytest.raises(UserError) as caught:
         extended(sweep(parameters=parameters), parameters={path: [1]})
-    assert caught.value.message == f"{path} does not vary in grid."
+    assert caught.value.message == f"{path} is not a parameter of grid."
     assert caught.value.hint == hint
 
 

@@ -29,9 +29,9 @@ def numbers(count: int) -> str:
     return f"[{', '.join(str(number) for number in range(1, count + 1))}]"
 
 
-USUAL = "The usual ones: val/loss, train/loss, tokens_per_s. For a part of the model: params/<part>/norm."
+USUAL = "Common metrics: val/loss, train/loss, tokens_per_s. For a part of the model: params/<part>/norm."
 EXAMPLE = "By dotted path into run, e.g. train.optimizer.lr: {values: [1e-4, 1e-3]}"
-TOKENS = "Change train.steps along with the batch (method: list), or allow it: budget: any"
+TOKENS = "Change train.steps with the batch (method: list), or allow it with budget: any"
 NAME = "Letters, digits, dots, dashes and underscores; at most 100; first a letter or digit."
 
 GOLDEN = {
@@ -143,7 +143,7 @@ GOLDEN = {
         SWEEP.replace("train.optimizer.lr", "retries").replace("[1e-4, 1e-3]", "[{user: -1}]"),
         """\
         run.yaml, line 5: retries.user is -1; it must be at least 0.
-          The training code failed.""",
+          Errors of the training code.""",
     ),
     "mappings that are the same in another order": (
         SWEEP.replace("train.optimizer.lr", "train.batch").replace(
@@ -172,7 +172,7 @@ GOLDEN = {
     "a median that would never look": (
         SWEEP + "pruning: {name: median, min_steps: 100}\n",
         """\
-        run.yaml, line 12: pruning.min_steps is 100: median first looks there, and a trial ends at step 100.""",
+        run.yaml, line 12: pruning.min_steps is 100: median first prunes there, and a trial ends at step 100.""",
     ),
     "values without their name": (
         SWEEP.replace("lr:\n    values: [1e-4, 1e-3]", "lr: [1e-4, 1e-3]"),
@@ -212,7 +212,7 @@ GOLDEN = {
             "values: [1e-4, 1e-3]", "min: 1\n    max: 3\n    distribution: q_uniform\n    q: 1"
         ),
         """\
-        run.yaml, line 3: trials is 4; the parameters make only 3 points.""",
+        run.yaml, line 3: trials is 4; the parameters have only 3 points.""",
     ),
     "a field of the run, misspelt": (
         SWEEP.replace("  train:\n", "  resorces: {}\n  train:\n"),
@@ -278,7 +278,7 @@ GOLDEN = {
         RUN + "priority: 101\n",
         """\
         run.yaml, line 11: priority is 101; it must be at most 100.
-          Higher goes first; within a priority, first come first served.""",
+          Higher values start first; equal ones in order of submission.""",
     ),
     "a name with a blank": (
         RUN.replace("name: demo", "name: a b"),

@@ -176,7 +176,7 @@ def test_what_ended_long_ago_is_mirrored_when_asked_and_grouped_by_sweep(mirrore
     assert api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"] is None
     request = {"mode": "offline", "project": "elsewhere"}
     answer = api.client.post(f"/api/v1/runs/{run_id}/wandb", json=request)
-    assert answer.json()["wandb"]["text"] == "offline, not begun"
+    assert answer.json()["wandb"]["text"] == "offline, not started"
     until_mirrored(api, run_id)
     again = {"mode": "offline", "project": "again"}
     api.client.post(f"/api/v1/runs/{run_id}/wandb", json=again)

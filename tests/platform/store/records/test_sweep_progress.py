@@ -141,7 +141,7 @@ def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, ke
     another = SweepController(store)  # A restarted server: nothing told it of any change.
     another.tick()
     assert len(store.sweeps.trials(sweep.id)) == 11
-    another.look_at_all()
+    another.enqueue_all()
     another.tick()
     assert len(store.sweeps.trials(sweep.id)) == 12
     finish_all()

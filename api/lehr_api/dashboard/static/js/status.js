@@ -61,8 +61,8 @@ export function runState(run) {
  */
 export function runReason(run) {
   if (run.state === "queued") return run.pending_reason ?? run.reason;
-  if (run.silence === "unreachable") return "no word from its node; it may well go on";
-  if (run.silence === "stalled") return "alive, but no step for long";
+  if (run.silence === "unreachable") return "its node does not respond; the run may continue";
+  if (run.silence === "stalled") return "alive, but no step for a long time";
   if (run.state === "running" || run.state === "completed") return null;
   return run.reason;
 }

@@ -100,8 +100,8 @@ function queueTable(queue) {
 function draw(cluster, queue) {
   fill(
     place,
-    cluster.state !== "up" && h(cluster.state === "down" ? "div.failure" : "div.alert", {}, cluster.message ?? (cluster.state === "starting" ? "The cluster is starting; this takes some ten seconds." : "The cluster is down.")),
-    cluster.nodes.length ? cluster.nodes.map(nodeRow) : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no machine yet.")),
+    cluster.state !== "up" && h(cluster.state === "down" ? "div.failure" : "div.alert", {}, cluster.message ?? (cluster.state === "starting" ? "The cluster is starting; this takes about ten seconds." : "The cluster is down.")),
+    cluster.nodes.length ? cluster.nodes.map(nodeRow) : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
     h("h2", {}, `Queue${queue.length ? ` (${queue.length})` : ""}`),
     queueTable(queue),
   );

@@ -25,7 +25,7 @@ const BESIDES = /** @type {const} */ ([
   ["tokens_per_s", "tokens/s", "median over the run", "tokens_per_s"],
   ["mfu", "MFU", "median over the run, of the GPUs' dense peak", "mfu"],
   ["step_time_s", "step time", "median over the run", "step_time_s"],
-  ["memory_bytes", "memory", "the most that one GPU held; on a CPU, the process", "memory/peak_bytes"],
+  ["memory_bytes", "memory", "peak memory of one GPU; on a CPU, of the process", "memory/peak_bytes"],
 ]);
 
 const place = byId("compare");
@@ -116,7 +116,7 @@ async function add(event) {
   problem.textContent = "";
   try {
     const run = await get(`/runs/${encodeURIComponent(wanted)}`);
-    if (ids.includes(run.id)) problem.textContent = `${run.name} is compared already.`;
+    if (ids.includes(run.id)) problem.textContent = `${run.name} is already in the comparison.`;
     else if (ids.length >= MOST) problem.textContent = `At most ${MOST} runs are compared at a time.`;
     else {
       choose([...ids, run.id]);
@@ -189,7 +189,7 @@ function drawTable() {
       h("details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`), comparison.notes.slice(NOTES).map((note) => h("div.alert", {}, note))),
     comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
   );
-  fill(sets, comparison.held_out === "different" && h("div.alert", {}, "Curves under val/ are of different held-out sets: they do not compare."));
+  fill(sets, comparison.held_out === "different" && h("div.alert", {}, "Curves under val/ are from different held-out sets and are not comparable."));
 }
 
 function drawDifferences() {

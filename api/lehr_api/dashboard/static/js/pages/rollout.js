@@ -50,7 +50,7 @@ function verdict(it) {
 async function cancel(it) {
   const yes = await confirmed({
     title: `Cancel ${it.name}?`,
-    body: h("p", {}, "Nothing more of it is started, and its run is stopped without saving. What the stages so far have shown stays."),
+    body: h("p", {}, "No more runs are started, and the current one is stopped without saving. Recorded verdicts stay."),
     yes: "Cancel the rollout",
     danger: true,
   });
@@ -66,7 +66,7 @@ async function cancel(it) {
 async function putAway(it) {
   await tryTo(async () => {
     await post(`/rollouts/${it.id}/${it.archived ? "unarchive" : "archive"}`);
-    toast(it.archived ? "It is back in the list." : "Archived: out of the list; its runs stay where they are.");
+    toast(it.archived ? "It is listed again." : "Archived: hidden from lists. Its runs stay listed.");
     reload();
   });
 }

@@ -43,7 +43,7 @@ function draw() {
       place,
       empty(
         "No rollouts yet",
-        h("p", {}, "A rollout takes one run to all its GPUs in four stages: on the CPU, on one GPU, on two, on all. Between them stand gates, so a bug is found where it costs little:"),
+        h("p", {}, "A rollout takes one run to all its GPUs in four stages: on the CPU, on one GPU, on two, on all. Each stage must pass its gates, so a bug is found in the cheapest stage:"),
         h("pre", {}, "lehr rollout sweeps/rollout_small.yaml"),
       ),
     );

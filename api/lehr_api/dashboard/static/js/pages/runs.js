@@ -199,7 +199,7 @@ async function cancel(ids) {
   const names = ids.map((id) => list.runs.get(id)?.name).join(", ");
   const yes = await confirmed({
     title: `Cancel ${ids.length === 1 ? "this run" : `${ids.length} runs`}?`,
-    body: h("p", {}, `${names}. Cancelling does not save a checkpoint; the checkpoints that there are stay.`),
+    body: h("p", {}, `${names}. Cancelling does not save a checkpoint; existing checkpoints stay.`),
     yes: "Cancel them",
     danger: true,
   });
@@ -286,7 +286,7 @@ function nothing() {
     "No runs yet",
     h("p", {}, "Submit one, or a sweep of several:"),
     h("pre", {}, "lehr submit run.yaml\nlehr sweep sweeps/lr_grid.yaml"),
-    h("p", {}, "They appear here as soon as they are recorded."),
+    h("p", {}, "They appear here at once."),
   );
 }
 
@@ -370,7 +370,7 @@ function keys() {
     if (one?.kind === "run") select(one.run.id, !selected.has(one.run.id));
     else if (one) toggle(one.id);
   } });
-  shortcut("c", "compare what is selected", () => {
+  shortcut("c", "compare the selected runs", () => {
     if (selected.size > 1) location.assign(`/compare?runs=${[...selected].join(",")}`);
     else toast(`Select two runs or more to compare them (${selected.size || NONE} selected).`);
   });

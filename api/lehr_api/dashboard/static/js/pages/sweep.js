@@ -127,7 +127,7 @@ function drawHead() {
     // Where the sets are different, the verdict itself tells it.
     sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
-    sweep.stopped && h("div.alert", {}, `No further trial is started: ${sweep.stopped}`),
+    sweep.stopped && h("div.alert", {}, `No more trials are started: ${sweep.stopped}`),
     (figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, note)),
   );
 }

@@ -15,8 +15,8 @@ import { gatesLine, gatesTable } from "./gates.js";
 /** @type {Record<string, string>} */
 const ROLES = {
   train: "the stage's run",
-  whole: "without a break, to compare with",
-  resumed: "taken up from a checkpoint",
+  whole: "uninterrupted, for the comparison",
+  resumed: "resumed from a checkpoint",
 };
 
 /** @param {StageView} stage */
@@ -83,7 +83,7 @@ function facts(stage) {
 /** @param {StageView} stage */
 function changes(stage) {
   const paths = Object.entries(stage.changes);
-  if (!paths.length) return h("p.hint", {}, "It runs the rollout's run as it stands.");
+  if (!paths.length) return h("p.hint", {}, "It runs the rollout's run unchanged.");
   return h(
     "details.changes",
     {},
@@ -107,7 +107,7 @@ export function stagePart(stage, open, onToggle) {
       stage.reason && !stage.gates.some((gate) => gate.state === "failed") && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
       facts(stage),
       changes(stage),
-      h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h("li.dim", {}, stage.state === "skipped" ? "Nothing was started." : "Its run is submitted when the stages before it have passed.")),
+      h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h("li.dim", {}, stage.state === "skipped" ? "Nothing was started." : "Its run is submitted when the previous stages have passed.")),
       gatesTable(stage),
     )
   );

@@ -14,7 +14,7 @@ function provenanceList(provenance) {
   const { diff, git_diff: gitDiff, ...rest } = provenance;
   const patch = diff ?? gitDiff ?? provenance.git?.diff;
   const flat = [...flatten(rest)].filter(([path]) => !path.endsWith("diff"));
-  if (!flat.length && !patch) return h("p.hint", {}, "Nothing was recorded about where this run came from.");
+  if (!flat.length && !patch) return h("p.hint", {}, "No provenance was recorded for this run.");
   return [
     h("dl.facts", {}, flat.map(([path, value]) => [h("dt", {}, path), h("dd.mono", {}, typeof value === "string" ? value : specValue(value, path))])),
     patch && h("details", {}, h("summary", {}, "uncommitted changes at submission"), h("pre.block", {}, String(patch))),
@@ -49,7 +49,7 @@ export function openConfig(place, run) {
     const paths = theirs ? differing([ours, theirs]) : [...own.keys()];
     const shown = paths.filter((path) => path.toLowerCase().includes(needle.toLowerCase()));
     if (!shown.length) {
-      fill(table, empty(theirs && !paths.length ? (preset ? `Nothing differs from ${preset} and the defaults` : "The two configs are the same") : "No field has this in its name"));
+      fill(table, empty(theirs && !paths.length ? (preset ? `Nothing differs from ${preset} and the defaults` : "The two configs are the same") : "No field name contains this"));
       return;
     }
     fill(
@@ -113,7 +113,7 @@ export function openConfig(place, run) {
     place,
     h("div.bar", {}, keyInput, h("label.field", {}, "differences to run", refInput), h("label.field", {}, "or preset", choice), problem, h("span.bar-end", {}, h("a", { href: `/api/v1/runs/${run.id}/config`, download: `${run.name}.yaml` }, "config.yaml"))),
     table,
-    h("h2", {}, "Where it came from"),
+    h("h2", {}, "Provenance"),
     provenanceList(run.provenance),
   );
   draw();

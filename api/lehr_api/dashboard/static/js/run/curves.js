@@ -65,7 +65,7 @@ export function openCurves(place, run) {
     const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
     any = infos.length > 0;
     if (!any) {
-      fill(charts, empty("No metrics yet", h("p", {}, "Curves appear with the first step. What happens until then is in the log.")));
+      fill(charts, empty("No metrics yet", h("p", {}, "Curves appear with the first step. Until then, see the log.")));
       return;
     }
     board.setMetrics(infos.map((info) => info.name));

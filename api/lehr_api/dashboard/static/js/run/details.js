@@ -79,7 +79,7 @@ export const openCheckpoints = listTab("checkpoints", (/** @type {import("../typ
           ),
         ),
       )
-    : empty("No checkpoints yet", h("p", {}, "They are saved as train.checkpoint.every says, at the end, and when you ask for one above.")),
+    : empty("No checkpoints yet", h("p", {}, "They are saved every train.checkpoint.every steps, at the end, and on request above.")),
 );
 
 /** @param {import("../types.js").EventView} event */

@@ -14,7 +14,7 @@ export function fork(run) {
     const all = /** @type {import("../types.js").CheckpointView[]} */ (await get(`/runs/${run.id}/checkpoints`));
     const there = all.filter((one) => one.removed_at === null).sort((a, b) => b.step - a.step);
     if (!there.length) {
-      toast(`${run.name} has no checkpoint to go on from yet.`, { bad: true });
+      toast(`${run.name} has no checkpoint to start from yet.`, { bad: true });
       return;
     }
     const step = /** @type {HTMLSelectElement} */ (
@@ -27,7 +27,7 @@ export function fork(run) {
     );
     openForm({
       title: `Fork ${run.name}`,
-      about: "A new run goes on from the checkpoint, data order and optimizer included. This run stays as it is.",
+      about: "A new run continues from the checkpoint, with its optimizer state and data order. This run does not change.",
       fields: [field("from", step), field("with these changes", changes, "one a line, as path=value")],
       yes: "Fork",
       act: async () => {

@@ -24,7 +24,7 @@ async function order(run, verb) {
 
 /** @param {RunDetail} run */
 async function cancel(run) {
-  const saved = run.state === "running" ? "It is stopped without saving a checkpoint; those that there are stay. To save first, pause it." : "It will not start.";
+  const saved = run.state === "running" ? "It is stopped without saving a checkpoint; existing ones stay. To save first, pause it." : "It will not start.";
   if (await confirmed({ title: `Cancel ${run.name}?`, body: h("p", {}, saved), yes: "Cancel the run", danger: true })) order(run, "cancel");
 }
 
@@ -126,7 +126,7 @@ export function drawHeader(place, run, sweepName) {
       "div.status-line",
       {},
       runState(run),
-      run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `asked to ${run.desired}`),
+      run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `${run.desired} requested`),
       h("span", {}, run.step === null ? "no step yet" : ["step ", h("b", {}, f.integer(run.step)), ` of ${f.integer(run.total_steps)}`]),
       done !== null && h("span.progress", { role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress" }, h("i", { vars: { "--done": done } })),
       run.eta_s !== null && h("span", {}, `ETA ${f.duration(run.eta_s)}`),

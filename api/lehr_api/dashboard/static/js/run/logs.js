@@ -105,7 +105,7 @@ export class LogView {
     try {
       this.streams = await get(`/runs/${this.runId}/logs`);
       if (!this.streams.length) {
-        this.note.textContent = "No log yet: it begins when the run starts.";
+        this.note.textContent = "No log yet. It appears when the run starts.";
         return;
       }
       const newest = Math.max(...this.streams.map((stream) => stream.attempt));

@@ -30,7 +30,7 @@ function stepTime(latest) {
   return h(
     "div.breakdown",
     {},
-    h("div.breakdown-bar", { role: "img", "aria-label": `${f.percent(share)} of a step waits for data` }, h("i", { vars: { "--share": share } })),
+    h("div.breakdown-bar", { role: "img", "aria-label": `${f.percent(share)} of a step is spent waiting for data` }, h("i", { vars: { "--share": share } })),
     h("p", {}, "A step takes ", h("b", {}, f.metric("step_time_s", step)), ": ", h("span.breakdown-wait", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`), `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`),
   );
 }
@@ -47,7 +47,7 @@ function hintOnUtilization(names, run) {
   return h(
     "p.hint",
     {},
-    cpu ? "It trains on a CPU: there is no GPU to watch. " : "Utilization is shown as it is now and not kept as a curve: MFU tells how much of the GPU's peak the training used. ",
+    cpu ? "It trains on a CPU, so there is no GPU utilization. " : "Utilization is a current value without history. MFU shows how much of the GPU's peak the training used. ",
     run.spec.train?.profile?.tool === "torch"
       ? "The shares of matmul, other kernels, communication and idle time are in the log (profile: …), the trace in the attempt's profiles folder."
       : ["For the shares of matmul, other kernels, communication and idle time, fork or submit it with ", h("code", {}, "train.profile.tool=torch"), "."],
@@ -114,7 +114,7 @@ function attempts(run) {
 
 /** @param {import("../types.js").EventView | undefined} started */
 function hardware(started) {
-  if (!started) return h("p.hint", {}, "The trainer says what it runs on when it begins.");
+  if (!started) return h("p.hint", {}, "The trainer reports its device at the start.");
   const facts = [...flatten(started.data)].filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path));
   return h("dl.facts", {}, facts.map(([path, value]) => [h("dt", {}, path), h("dd", {}, path.startsWith("startup_s.") ? f.metric("startup_s", value) : specValueOf(value, path))]));
 }
@@ -140,7 +140,7 @@ export function openSystem(place, run) {
   const utilization = h("div");
   const gpus = h("div");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  fill(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "What it runs on"), facts);
+  fill(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "Device"), facts);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;

@@ -35,7 +35,7 @@ export function addTags(runs) {
   const input = /** @type {HTMLInputElement} */ (h("input", { type: "text", spellcheck: "false", autocomplete: "off" }));
   openForm({
     title: `Tag ${runs.length} ${runs.length === 1 ? "run" : "runs"}`,
-    about: "What they are tagged with already stays.",
+    about: "Existing tags stay.",
     fields: [field("tags", input, "words with spaces between them")],
     yes: "Tag",
     act: async () => {
@@ -52,7 +52,7 @@ export async function archive(runs) {
   const what = runs.length === 1 ? runs[0].name : `${runs.length} runs`;
   const yes = await confirmed({
     title: `Archive ${what}?`,
-    body: h("p", {}, "Out of the list, and found again by the filter archived:yes. Curves, logs and checkpoints stay; nothing is freed."),
+    body: h("p", {}, "Hidden from lists; the filter archived:yes shows it. Curves, logs and checkpoints stay; no space is freed."),
     yes: "Archive",
   });
   if (!yes) return false;
@@ -75,14 +75,14 @@ export async function deleteRun(run) {
     const parts = [
       `${bytes(would.run_directory_bytes)} of files (${integer(would.checkpoints)} ${would.checkpoints === 1 ? "checkpoint" : "checkpoints"} among them)`,
       `${bytes(would.streams_bytes)} of metrics and logs`,
-      would.copies_bytes > 0 && `${bytes(would.copies_bytes)} of copies elsewhere`,
+      would.copies_bytes > 0 && `${bytes(would.copies_bytes)} of copies in storage`,
     ].filter(Boolean);
     const yes = await confirmed({
       title: `Delete ${run.name}?`,
       body: [
-        h("p", {}, h("b", {}, `Frees ${bytes(would.bytes)}: `), `${parts.join(", ")}. That cannot be undone.`),
+        h("p", {}, h("b", {}, `Frees ${bytes(would.bytes)}: `), `${parts.join(", ")}. This cannot be undone.`),
         would.notes.map((/** @type {string} */ note) => h("p.note", {}, note)),
-        h("p.hint", {}, "Its record stays, archived: config, where it came from, and what happened."),
+        h("p.hint", {}, "Its record stays, archived: config, provenance and events."),
       ],
       yes: "Delete for good",
       danger: true,

@@ -73,13 +73,13 @@ export function parseFilter(text) {
     const key = part.slice(0, colon);
     const given = part.slice(colon + 1);
     if (!KEYS.includes(key)) {
-      return { query, test: null, problem: `${key}: is no key of the filter. Keys: ${KEYS.join(", ")}; also loss<3, lr<1e-3.` };
+      return { query, test: null, problem: `${key} is not a key of the filter. Keys: ${KEYS.join(", ")}; also loss<3, lr<1e-3.` };
     }
     if (!given) continue;
     if (key === "state") {
       const states = given.split(",").map((one) => ALIASES[one] ?? one);
       const wrong = states.find((one) => !STATES.includes(one));
-      if (wrong) return { query, test: null, problem: `${wrong} is no state. States: ${STATES.join(", ")}` };
+      if (wrong) return { query, test: null, problem: `${wrong} is not a state. States: ${STATES.join(", ")}` };
       query.state = states;
     } else {
       query[key] = key === "archived" ? ["yes", "true", "1"].includes(given) : given;

@@ -41,7 +41,7 @@ const value = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(t
 
 /** @param {SweepDetail} sweep */
 function extend(sweep) {
-  const about = "Trials that are there stay as they are. The new ones are queued.";
+  const about = "Existing trials do not change. New ones are queued.";
   if (sweep.method === "grid") {
     const path = /** @type {HTMLSelectElement} */ (h("select", {}, sweep.parameters.map((one) => h("option", { value: one }, one))));
     const values = /** @type {HTMLInputElement} */ (h("input", { type: "text", required: true, placeholder: "2e-2, 5e-2" }));

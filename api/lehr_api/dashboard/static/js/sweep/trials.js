@@ -34,7 +34,7 @@ export function trialsTable(sweep, swatch) {
       h(
         "thead",
         {},
-        h("tr", {}, head("", false), head("rank", true), sweep.parameters.map((path) => head(path, true)), head(sweep.metric, true, sweep.compared_at_step ? `at step ${f.integer(sweep.compared_at_step)}, where trials are compared` : ""), head("newest", true, "its newest value and the step of it"), head("trend"), head("tok/s", true), head("state"), head("run"), head("")),
+        h("tr", {}, head("", false), head("rank", true), sweep.parameters.map((path) => head(path, true)), head(sweep.metric, true, sweep.compared_at_step ? `at step ${f.integer(sweep.compared_at_step)}, where trials are compared` : ""), head("newest", true, "its newest value and step"), head("trend"), head("tok/s", true), head("state"), head("run"), head("")),
       ),
       h(
         "tbody",
