@@ -17,7 +17,7 @@ _RANGE = re.compile(r"bytes=([0-9]{1,18})?-([0-9]{1,18})?")
 
 
 def file_response(file: CheckpointFile, part: str | None) -> Response:
-    """The file, or the part of it that a ``Range`` header names. Closes it in any case.
+    """Send the file, or the part of it that a ``Range`` header names. Closes it in any case.
 
     Raises:
         UserError: ``part`` is not one part of a file.

@@ -40,7 +40,7 @@ def body_problem_responses() -> dict[str, dict[str, Any]]:
 
 
 def text_responses(media_types: str | list[str], *statuses: int) -> Responses:
-    """The same of a route that answers with something other than JSON."""
+    """Return the same for a route that answers with something other than JSON."""
     types = [media_types] if isinstance(media_types, str) else media_types
     content = {media_type: {"schema": {"type": "string"}} for media_type in types}
     return {200: {"content": content}} | problem_responses(*statuses)

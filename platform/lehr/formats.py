@@ -22,7 +22,7 @@ def count(value: int | None) -> str:
 
 
 def si(value: float | None, digits: int = 3) -> str:
-    """A rate: 31.2k, 402k, 1.24M."""
+    """Format a rate: 31.2k, 402k, 1.24M."""
     if value is None or not math.isfinite(value):
         return NOTHING
     for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -90,7 +90,7 @@ def share(value: float | None) -> str:
 
 
 def parameter(value: Any, path: str = "") -> str:
-    """A swept value: 1.0e-4, 16, adamw; a learning rate, by its path, as 3.0e-3."""
+    """Format a swept value: 1.0e-4, 16, adamw; a learning rate, by its path, as 3.0e-3."""
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     rate = path.rpartition(".")[2] == "lr"
@@ -118,7 +118,7 @@ def learning_rates(values: Sequence[Any], path: str = "") -> list[str]:
 
 
 def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) -> str:
-    """A curve in a few letters; what is not finite stands at the top, where divergence goes."""
+    """Draw a curve in a few characters. Values that are not finite are drawn at the top."""
     bars = _BARS if unicode else _ASCII_BARS
     points = _thin(values, width)
     finite = [value for value in points if math.isfinite(value)]
@@ -138,7 +138,7 @@ def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) 
 
 
 def short_paths(paths: Sequence[str]) -> list[str]:
-    """The last name of each dotted path, with as much before it as tells them apart."""
+    """Shorten dotted paths to the last names that still differ from each other."""
     names = []
     for path in paths:
         parts = path.split(".")

@@ -62,7 +62,7 @@ class Curve:
 def diagnose(
     curves: Mapping[str, Curve], *, total_steps: int, warmup_steps: int = 0
 ) -> list[Alert]:
-    """The alerts of a run, in order of the step at which each began.
+    """Return the alerts of a run, in order of the step at which each began.
 
     Args:
         curves: by metric name, of those in ``JUDGED``; what is missing is not judged.

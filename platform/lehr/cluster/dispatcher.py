@@ -183,7 +183,7 @@ class Dispatcher:
         return self._cluster
 
     def queue_order(self) -> tuple[str, ...]:
-        """The ids of the waiting runs in the order of their turn, as of the last tick."""
+        """Return the ids of the waiting runs in queue order, as of the last tick."""
         return self._order
 
     def exclude_node(self, name: str, reason: str) -> None:

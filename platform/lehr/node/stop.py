@@ -59,7 +59,7 @@ def stop_all(where: Path, *, timeout_s: float) -> StoppedTrainings:
 
 
 def _live(where: Path) -> list[AttemptDir]:
-    """Attempts that a shim watches."""
+    """List the attempts that a shim watches."""
     folders = [path for path in home.node_dir(where).glob("*/attempts/*") if path.is_dir()]
     return [entry for entry in (AttemptDir(str(path)) for path in folders) if entry.held()]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
-    """The sweep's metric against ``parameter``, or against the one that matters most.
+    """Draw the sweep's metric against ``parameter``, or against the one that matters most.
 
     Raises:
         NotFound: the sweep does not vary ``parameter``.

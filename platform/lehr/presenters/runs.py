@@ -46,7 +46,7 @@ MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
 
 
 def no_mirror(run_id: str, sizes: dict[int, dict[str, int]]) -> None:
-    """The ``MirrorViews`` of a store whose runs are not mirrored."""
+    """Return no view: the ``MirrorViews`` of a store whose runs are not mirrored."""
     del run_id, sizes
 
 

@@ -91,11 +91,12 @@ def noise(found: Sequence[Point]) -> Noise | None:
 
 
 def notes(found: Sequence[Point], spread: Noise | None, metric: str) -> list[str]:
-    """What the spread says of the lead, in words."""
+    """Compare the lead of the best point with the spread between seeds, in a sentence."""
     if spread is None:
         return []
     ordered = sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
-    sentence = f"Seeds of one point differ by {spread.deviation:.3g} in {metric} (standard deviation)"
+    differ = f"differ by {spread.deviation:.3g} in {metric} (standard deviation)"
+    sentence = f"Seeds of one point {differ}"
     if len(ordered) < 2:
         return [f"{sentence}."]
     first, second = ordered[:2]
@@ -104,7 +105,8 @@ def notes(found: Sequence[Point], spread: Noise | None, metric: str) -> list[str
     gap = abs(second.mean - first.mean)
     if gap > spread.band:
         return [
-            f"{sentence}; the best point leads by {gap:.3g}, more than the {spread.band:.3g} of chance."
+            f"{sentence}; the best point leads by {gap:.3g}, "
+            f"more than the {spread.band:.3g} of chance."
         ]
     tied = [p for p in ordered[1:] if abs((p.mean or 0.0) - first.mean) <= spread.band]
     who = "the next point is" if len(tied) == 1 else f"the next {len(tied)} points are"

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def archive_run(context: Context, run: RunRow) -> RunDetail:
-    """Raises Conflict for a run that has not ended."""
+    """Raise Conflict for a run that has not ended."""
     return context.presenter.runs.detail(context.store.runs.set_archived(run.id, True))
 
 
 def unarchive_run(context: Context, run: RunRow) -> RunDetail:
-    """Raises Conflict for a run that was deleted."""
+    """Raise Conflict for a run that was deleted."""
     return context.presenter.runs.detail(context.store.runs.set_archived(run.id, False))
 
 
@@ -84,7 +84,7 @@ def _set_rollout(context: Context, rollout: RolloutRow, *, archived: bool) -> Ro
 
 
 def refuse_unfinished(sweep: SweepRow, runs: Sequence[RunRow], what: str) -> None:
-    """Raises Conflict while one of the sweep's runs has not ended. ``what``: archived, deleted."""
+    """Raise Conflict while one of the sweep's runs has not ended. ``what``: archived, deleted."""
     unfinished = unfinished_runs(runs)
     if unfinished:
         raise Conflict(

@@ -32,7 +32,7 @@ def verify(context: Context, run: RunRow, step: int, attempt: int | None) -> Che
 
 
 def files(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointFiles:
-    """The files that the checkpoint consists of."""
+    """List the files of the checkpoint."""
     return _locate(context, run, step, attempt).files()
 
 
@@ -59,7 +59,7 @@ class CheckpointFile:
 def open_file(
     context: Context, run: RunRow, step: int, attempt: int | None, name: str
 ) -> CheckpointFile:
-    """A file of the checkpoint, from the run directory or from its copy.
+    """Open a file of the checkpoint, from the run directory or from its copy.
 
     Raises:
         NotFound: it has no such file.
@@ -85,7 +85,7 @@ def open_file(
 def estimate_checkpoint_deletion(
     context: Context, run: RunRow, step: int, attempt: int | None
 ) -> CheckpointDeletion:
-    """What deleting the checkpoint would free; deletes nothing."""
+    """Return what deleting the checkpoint would free; deletes nothing."""
     locations = _locate(context, run, step, attempt)
     estimate = locations.weigh()
     why = _why_needed(context, run, locations.row)

@@ -127,7 +127,7 @@ def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProb
 
 
 def _upload_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
-    """A storage for copies of checkpoints that this server has no client for."""
+    """Find storage for copies of checkpoints that this server has no client for."""
     for url in dict.fromkeys(spec.checkpoints.upload for spec in specs):
         package = missing_package(url) if url else None
         if package is not None:

@@ -138,7 +138,7 @@ def _points(
 
 
 def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> None:
-    """Raises NotFound for a metric that no run has, unless it is one that will come."""
+    """Raise NotFound for a metric that no run has, unless it is one that will come."""
     names = sorted({one.name for known in infos for one in known})
     if metric in names or metric in CORE_METRICS or not names:
         return
@@ -150,7 +150,7 @@ def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> No
 
 
 def _median(store: Store, run: RunRow, known: Sequence[MetricSummary], name: str) -> float | None:
-    """A metric's median over the run; None when it has none."""
+    """Return a metric's median over the run; None if the run has no such metric."""
     if not any(one.name == name for one in known):
         return None
     values = [y for y in store.series.read(run.id, name).y if math.isfinite(y)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def estimate_run_deletion(context: Context, run: RunRow) -> Deletion:
-    """What deleting the run would free; deletes nothing."""
+    """Return what deleting the run would free; deletes nothing."""
     return _estimate_run(context, run, deleted=run.id in context.store.runs.deleted_ids())
 
 
@@ -47,7 +47,7 @@ def delete_run(context: Context, run: RunRow) -> Deletion:
 
 
 def estimate_sweep_deletion(context: Context, sweep: SweepRow) -> SweepDeletion:
-    """What deleting the sweep would free; deletes nothing."""
+    """Return what deleting the sweep would free; deletes nothing."""
     store = context.store
     deleted = store.runs.deleted_ids()
     runs = [run for run in store.sweeps.runs(sweep.id) if run.id not in deleted]
@@ -80,7 +80,7 @@ def delete_sweep(context: Context, sweep: SweepRow) -> SweepDeletion:
 
 
 def refuse_deleted(context: Context, run: RunRow) -> None:
-    """Raises Conflict for a run that was deleted."""
+    """Raise Conflict for a run that was deleted."""
     if run.id in context.store.runs.deleted_ids():
         raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is kept.")
 

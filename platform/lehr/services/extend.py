@@ -57,7 +57,7 @@ def extend_sweep(
 
 
 def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> checks.Trials:
-    """The trials of ``spec`` that are not among ``known``."""
+    """Return the trials of ``spec`` that are not among ``known``."""
     there = {point_key(point) for point in known}
     fresh = [point for point in spec.all_points() if point_key(point) not in there]
     return trials_at(spec, fresh, first=len(known) + 1)

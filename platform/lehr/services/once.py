@@ -81,7 +81,7 @@ def once(store: Store, key: str | None, operation: Operation[V], *, status: int)
 
 
 def nothing_to_check() -> None:
-    """The ``check`` of an operation whose rules hold only inside its transaction."""
+    """Check nothing: for an operation whose rules hold only inside its transaction."""
 
 
 def _plain(view: BaseModel) -> dict[str, Any]:

@@ -17,7 +17,7 @@ LONGEST_TAG = 60
 
 
 def checked_tag(tag: str) -> str:
-    """The tag itself.
+    """Return the tag itself.
 
     Raises:
         ValueError: no filter could find it.

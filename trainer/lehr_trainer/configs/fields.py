@@ -25,7 +25,7 @@ def join(path: str, key: str | int) -> str:
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
-    """The types that an annotation allows, without ``Annotated``, unions and None."""
+    """Return the types that an annotation allows, without ``Annotated``, unions and None."""
     if hasattr(annotation, "__value__"):  # a PEP 695 alias
         return alternatives(annotation.__value__)
     origin = get_origin(annotation)
@@ -45,7 +45,7 @@ def models(annotations: tuple[Any, ...]) -> tuple[type[BaseModel], ...]:
 
 
 def field_names(owners: tuple[type[BaseModel], ...]) -> list[str]:
-    """The fields of these models, each once, in their order."""
+    """Return the fields of these models, each once, in their order."""
     return list(dict.fromkeys(name for owner in owners for name in owner.model_fields))
 
 
@@ -58,7 +58,7 @@ def description(owners: tuple[type[BaseModel], ...], name: str) -> str | None:
 
 
 def step(annotations: tuple[Any, ...], name: str) -> tuple[Any, ...] | None:
-    """The types of what ``name`` leads to from here; None if nothing of that name can be here."""
+    """Return the types of the field ``name``; None if there can be no such field here."""
     found: list[Any] = []
     known = False
     for kind in annotations:
@@ -93,7 +93,7 @@ def place(root: type[BaseModel], path: str) -> FieldPath | None:
 
 
 def locate(root: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, FieldPath]:
-    """The dotted path that a Pydantic error location means.
+    """Return the dotted path that a Pydantic error location means.
 
     Pydantic puts the tag of a tagged union, and marks such as ``[key]``, among the names.
     """
@@ -127,7 +127,7 @@ def _walk(annotations: tuple[Any, ...], path: str) -> Iterator[str]:
 
 
 def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    """What a tagged union may call this model: the literals of its ``kind`` or ``name``."""
+    """Return the tags of a model in a tagged union: the literals of its ``kind`` or ``name``."""
     return tuple(
         value
         for field in model.model_fields.values()
