@@ -179,9 +179,6 @@ class Dispatcher:
         self._nodes.note_end()
         return answer
 
-    def authenticate_attempt(self, attempt_id: str, token: str) -> bool:
-        return self.handlers.authenticate(attempt_id, token)
-
     def cluster(self) -> ClusterView:
         cure = NO_GPUS_HERE if self._embedded else NO_GPUS_THERE
         return cluster_view(self._cluster, self.store, without_gpus=cure)
@@ -237,10 +234,6 @@ class Dispatcher:
             for attempt in self.store.open_attempts()
             if attempt.exited_at is None and attempt.dispatched_at is not None
         }
-
-    @property
-    def bridge_pid(self) -> int | None:
-        return self._bridge.pid
 
     # -------------------------------------------------------------------------------- news
 

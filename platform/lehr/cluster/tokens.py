@@ -31,10 +31,6 @@ def sha256(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def matches(token: str, token_sha256: str) -> bool:
-    return hmac.compare_digest(sha256(token), token_sha256)
-
-
 def _key(path: Path) -> bytes:
     """The key in the file; made whole at first, by whoever comes first."""
     if not path.exists():
