@@ -15,10 +15,9 @@ from lehr.cluster.finalize import (
     over_time_limit,
 )
 from lehr.cluster.heartbeats import HeartbeatTable
-from lehr.cluster.tokens import matches
 from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
-from lehr.errors import NotFound, StoreUnavailable, UserError
+from lehr.errors import StoreUnavailable, UserError
 from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow
 from lehr_trainer.contract.orders import Orders
@@ -37,13 +36,6 @@ class AttemptProtocol:
         self._wake = wake
         self._exits = threading.Lock()
         """Serializes exits: two parts of a gang must not overwrite each other's record."""
-
-    def authenticate(self, attempt_id: str, token: str) -> bool:
-        try:
-            attempt = self._store.attempts.get(attempt_id)
-        except NotFound:
-            return False
-        return matches(token, attempt.token_sha256)
 
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         heartbeat = self._store.attempts.heartbeat(attempt_id, step=payload.get("step"))

@@ -97,11 +97,6 @@ class BridgeClient:
                 process.kill()
         self._thread.join(timeout=30)
 
-    @property
-    def pid(self) -> int | None:
-        with self._guard:
-            return self._process.pid if self._process else None
-
     def request(self, op: str, node: str, **fields: Any) -> Future[Any]:
         """Send a request to a node's agent; the future has its answer, or an error."""
         future: Future[Any] = Future()

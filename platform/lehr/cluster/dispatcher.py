@@ -174,9 +174,6 @@ class Dispatcher:
         self._nodes.note_end()
         return answer
 
-    def authenticate_attempt(self, attempt_id: str, token: str) -> bool:
-        return self.handlers.authenticate(attempt_id, token)
-
     @property
     def cluster(self) -> Cluster:
         """The nodes and what is known of them."""
@@ -234,10 +231,6 @@ class Dispatcher:
             for attempt in self.store.attempts.list_open()
             if attempt.exited_at is None and attempt.dispatched_at is not None
         }
-
-    @property
-    def bridge_pid(self) -> int | None:
-        return self._bridge.pid
 
     # -------------------------------------------------------------------------------- news
 

@@ -31,10 +31,6 @@ def sha256(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def matches(token: str, token_sha256: str) -> bool:
-    return hmac.compare_digest(sha256(token), token_sha256)
-
-
 def _key(path: Path) -> bytes:
     """Return the key in the file; create it atomically at the first call."""
     if not path.exists():

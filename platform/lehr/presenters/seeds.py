@@ -104,10 +104,8 @@ def notes(found: Sequence[Point], spread: Noise | None, metric: str) -> list[str
     assert second.mean is not None
     gap = abs(second.mean - first.mean)
     if gap > spread.band:
-        return [
-            f"{sentence}; the best point leads by {gap:.3g}, "
-            f"more than the {spread.band:.3g} of chance."
-        ]
+        lead = f"the best point leads by {gap:.3g}, more than the {spread.band:.3g} of chance"
+        return [f"{sentence}; {lead}."]
     tied = [p for p in ordered[1:] if abs((p.mean or 0.0) - first.mean) <= spread.band]
     who = "the next point is" if len(tied) == 1 else f"the next {len(tied)} points are"
     near = f"{who} within {spread.band:.3g} of the best, which may be chance"

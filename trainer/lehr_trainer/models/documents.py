@@ -27,7 +27,7 @@ def make_input_fn(eos_id: int | None) -> InputFn:
 
 
 def document_ids(tokens_BT: Tensor, eos_id: int) -> Tensor:
-    """Return document numbers, [B, T] int32: 0 for a sequence's first document, 1 for its second, ...
+    """Return document numbers, [B, T] int32: 0 for a sequence's first document, 1 for the next, ...
 
     The end-of-sequence token still belongs to the document that it ends.
     """
