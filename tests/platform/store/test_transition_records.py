@@ -47,9 +47,17 @@ def both(run: RunRow) -> set[Change]:
 
 def test_an_attempt_begins_with_its_places_and_clears_what_was_said_before(store: Store) -> None:
     run_id = new_attempt(store).run_id
-    assert queue_again(store, run_id, RunState.STARTING)
+    assert store.transition(
+        run_id,
+        old=RunState.STARTING,
+        new=RunState.QUEUED,
+        attempt=1,
+        cause="node_lost",
+        message="node n1 is gone",
+        actor="dispatcher",
+    )
     store.set_pending_reasons({run_id: "needs 1 GPU"})
-    assert store.run(run_id).cause == "lost"
+    assert store.run(run_id).reason == "node n1 is gone"
     placement = [{"node": "n1", "gpus": [3]}, {"node": "n2", "gpus": [0, 1]}]
     attempt = begin(store, run_id, placement=placement)
     after = store.run(run_id)
@@ -190,7 +198,10 @@ def test_a_pruned_run_may_still_be_cancelled_but_not_paused(store: Store) -> Non
 def test_calls_in_one_transaction_build_on_each_other(store: Store) -> None:
     run = store.create_run(run_spec())
     with store.transaction():
+        store.set_desired(run.id, Desired.PAUSE, actor="ada")
+        held = store.set_desired(run.id, Desired.RUN, actor="ada")
         begin(store, run.id)
+        assert (held.state, held.attempt) == ("starting", 1), "a row that somebody holds follows"
         store.order_checkpoint(run.id)
         assert store.transition(
             run.id,
@@ -202,6 +213,7 @@ def test_calls_in_one_transaction_build_on_each_other(store: Store) -> None:
         )
         with pytest.raises(Conflict, match="has ended"):
             store.set_desired(run.id, Desired.PAUSE, actor="ada")
+    assert held.state == "failed"
     after = store.run(run.id)
     assert (after.state, after.checkpoint_seq, after.desired) == ("failed", 1, "run")
 
