@@ -1,4 +1,4 @@
-"""What a transition or request leaves behind: columns, rows, changes told to subscribers, commits."""
+"""What a transition or request leaves behind: columns, rows, changes for subscribers, commits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def both(run: RunRow) -> set[Change]:
     return {Change("run", run.id), Change("sweep", run.sweep_id)}
 
 
-def test_an_attempt_begins_with_its_places_and_clears_what_was_said_before(store: Store) -> None:
+def test_an_attempt_begins_with_its_placement_and_clears_old_reasons(store: Store) -> None:
     run_id = new_attempt(store).run_id
     assert store.transition(
         run_id,
@@ -70,7 +70,7 @@ def test_an_attempt_begins_with_its_places_and_clears_what_was_said_before(store
     assert (row.attempt, row.message) == (2, None)
 
 
-def test_a_transition_is_recorded_with_who_asked_and_why(store: Store) -> None:
+def test_a_transition_is_recorded_with_its_actor_cause_and_message(store: Store) -> None:
     attempt = new_attempt(store)
     store.set_pending_reasons({attempt.run_id: "waits"})
     assert store.transition(
@@ -90,7 +90,7 @@ def test_a_transition_is_recorded_with_who_asked_and_why(store: Store) -> None:
     assert run.started_at is None, "it never ran"
 
 
-def test_a_run_that_leaves_the_queue_waits_for_nothing(store: Store) -> None:
+def test_a_run_that_leaves_the_queue_has_no_pending_reason(store: Store) -> None:
     run = store.create_run(run_spec())
     store.set_pending_reasons({run.id: "needs 1 GPU"})
     assert store.transition(
@@ -102,7 +102,7 @@ def test_a_run_that_leaves_the_queue_waits_for_nothing(store: Store) -> None:
 @pytest.mark.parametrize(
     "column", ["number", "id", "state", "attempt", "spec", "sweep_id", "nonsense"]
 )
-def test_a_transition_does_not_set_what_others_decide(store: Store, column: str) -> None:
+def test_a_transition_refuses_columns_that_it_must_not_set(store: Store, column: str) -> None:
     attempt = new_attempt(store)
     with pytest.raises(InternalError, match=f"cannot set {column}$"):
         store.transition(
@@ -117,7 +117,7 @@ def test_a_transition_does_not_set_what_others_decide(store: Store, column: str)
     assert store.run(attempt.run_id).state == "starting"
 
 
-def test_the_first_start_is_the_one_that_is_kept(tmp_path: Path) -> None:
+def test_started_at_keeps_the_time_of_the_first_start(tmp_path: Path) -> None:
     now = [100.0]
     with fresh_store(tmp_path / "home", clock=lambda: now[0]) as store:
         run_id = new_attempt(store).run_id
@@ -136,26 +136,26 @@ def test_the_first_start_is_the_one_that_is_kept(tmp_path: Path) -> None:
             begin(store, run_id)
 
 
-def test_subscribers_hear_of_each_write_to_a_run_and_its_sweep(store: Store) -> None:
+def test_each_write_to_a_trial_is_published_as_a_change_of_run_and_sweep(store: Store) -> None:
     run = trial_of_a_sweep(store)
-    heard: list[Change] = []
-    store.subscribe(heard.append)
+    changes: list[Change] = []
+    store.subscribe(changes.append)
 
-    def heard_by_then() -> set[Change]:
-        found = set(heard)
-        heard.clear()
+    def published() -> set[Change]:
+        found = set(changes)
+        changes.clear()
         return found
 
     store.set_pending_reasons({run.id: "needs 1 GPU"})
-    assert heard_by_then() == both(run)
+    assert published() == both(run)
     begin(store, run.id)
-    assert heard_by_then() == both(run)
+    assert published() == both(run)
     store.order_checkpoint(run.id)
-    assert heard_by_then() == both(run)
+    assert published() == both(run)
     store.set_desired(run.id, Desired.CANCEL, actor="ada")
-    assert heard_by_then() == both(run)
+    assert published() == both(run)
     store.set_desired(run.id, Desired.CANCEL, actor="ada")
-    assert heard_by_then() == set(), "it was cancelled before"
+    assert published() == set(), "it was cancelled before"
     assert store.transition(
         run.id,
         old=RunState.STARTING,
@@ -164,10 +164,10 @@ def test_subscribers_hear_of_each_write_to_a_run_and_its_sweep(store: Store) -> 
         cause="cancelled",
         actor="dispatcher",
     )
-    assert heard_by_then() == both(run)
+    assert published() == both(run)
 
 
-def test_requests_are_recorded_with_who_made_them_when_and_why(tmp_path: Path) -> None:
+def test_a_request_is_recorded_with_its_actor_time_and_message(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home", clock=lambda: 7.0) as store:
         run_id = new_attempt(store).run_id
         saved = store.order_checkpoint(run_id, actor="ada", message="before the holidays")
@@ -195,7 +195,7 @@ def test_a_pruned_run_may_still_be_cancelled_but_not_paused(store: Store) -> Non
     assert store.set_desired(run_id, Desired.CANCEL, actor="ada").desired == "cancel"
 
 
-def test_calls_in_one_transaction_build_on_each_other(store: Store) -> None:
+def test_a_later_call_of_a_transaction_sees_what_an_earlier_one_wrote(store: Store) -> None:
     run = store.create_run(run_spec())
     with store.transaction():
         store.set_desired(run.id, Desired.PAUSE, actor="ada")
@@ -218,21 +218,21 @@ def test_calls_in_one_transaction_build_on_each_other(store: Store) -> None:
     assert (after.state, after.checkpoint_seq, after.desired) == ("failed", 1, "run")
 
 
-def test_only_reasons_of_waiting_are_written_without_a_flush(store: Store) -> None:
+def test_only_pending_reasons_are_written_without_a_flush(store: Store) -> None:
     run = store.create_run(run_spec())
-    said: list[str] = []
-    store.db._raw.set_trace_callback(said.append)
+    statements: list[str] = []
+    store.db._raw.set_trace_callback(statements.append)
 
     def levels() -> list[str]:
-        found = [one.rpartition("=")[2] for one in said if "synchronous" in one]
-        said.clear()
+        found = [one.rpartition("=")[2] for one in statements if "synchronous" in one]
+        statements.clear()
         return found
 
     store.set_pending_reasons({run.id: "needs 1 GPU"})
     assert levels() == ["NORMAL", "FULL"]
     store.set_pending_reasons({run.id: "needs 1 GPU"})
     store.set_pending_reasons({})
-    assert said == [], "there was nothing to write"
+    assert statements == [], "there was nothing to write"
     begin(store, run.id)
     store.order_checkpoint(run.id)
     store.set_desired(run.id, Desired.PAUSE, actor="ada")
