@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,11 +32,12 @@ def begin(
     *,
     ranks: Ranks | None = None,
     note: LaunchNote | None = None,
+    log: Callable[[str], None] = lambda _line: None,
     **changes: Any,
 ) -> Training:
     """The next attempt of the run in the folder ``run``: the very small model, ``changes`` apart."""
     run.mkdir(exist_ok=True)
-    return assembled(run, train_values(corpus, **changes), ranks=ranks, note=note)
+    return assembled(run, train_values(corpus, **changes), ranks=ranks, note=note, log=log)
 
 
 def assembled(
@@ -45,6 +46,7 @@ def assembled(
     *,
     ranks: Ranks | None = None,
     note: LaunchNote | None = None,
+    log: Callable[[str], None] = lambda _line: None,
 ) -> Training:
     """The next attempt of the run in the folder ``run``, of the config ``values``.
 
@@ -55,6 +57,7 @@ def assembled(
         values: a TrainConfig's.
         ranks: those among which it trains; alone if not given.
         note: the platform's, if it is to have launched the attempt.
+        log: gets each line of progress.
     """
     config = TrainConfig.model_validate(values)
     (run / layout.CONFIG).write_text(yaml.safe_dump(config.model_dump(mode="json")))
@@ -70,7 +73,7 @@ def assembled(
                 events=EventStream(place.attempt_dir / layout.EVENTS),
                 signals=StopSignal(),
                 timeline=environment.Timeline(),
-                log=lambda _line: None,
+                log=log,
             )
         )
 

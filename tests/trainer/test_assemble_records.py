@@ -1,0 +1,379 @@
+"""What a start records and prints, what it passes over, and what each part is given."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from lehr_testing.assembled import begin, recorded
+from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.planning.counts import flops_per_token, parameter_counts
+from lehr_trainer.runtime import environment
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.train import Training
+
+CPU = torch.device("cpu")
+QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
+
+
+def take_steps(training: Training, count: int = 1) -> dict[int, dict[str, float]]:
+    """The metrics of so many steps."""
+    with training.loader:
+        training.wrapped.train()
+        training.metrics_logger.start_at(training.progress.step)
+        for _ in range(count):
+            training.take_step()
+        training.metrics_logger.settle()
+    return {record["step"]: record["values"] for record in recorded(training, "metrics")}
+
+
+# --- records ---------------------------------------------------------------------------------
+
+
+def test_the_started_record_says_what_is_trained_on_what_and_where(
+    tmp_path: Path, corpus: Path
+) -> None:
+    training = begin(tmp_path / "run", corpus, steps=7, **QUIET)
+    training.loader.close()
+    (started,) = recorded(training, "started")
+    config, data = training.config, training.data
+    assert started["attempt"] == 1
+    assert started["world_size"] == 1
+    assert started["device"] == "cpu"
+    assert started["parameters"] == parameter_counts(config.model).total
+    assert (started["tokens_per_step"], started["total_steps"]) == (256, 7)
+    assert started["data_digest"] == data.digest
+    assert started["validation_digest"] == data.validation_digest
+    assert started["versions"] == environment.versions()
+    assert started["host"].keys() == environment.host(CPU).keys()
+    assert list(started["startup_s"]) == ["model", "data", "resume", "first_batch", "compile"]
+    assert recorded(training, "resumed") == recorded(training, "warning") == []
+
+
+def test_preparing_the_corpus_is_printed_and_recorded(tmp_path: Path, corpus: Path) -> None:
+    printed: list[str] = []
+    training = begin(tmp_path / "run", corpus, log=printed.append, **QUIET)
+    training.loader.close()
+    notices = recorded(training, "notice")
+    assert notices
+    assert [f"{one['phase']}: {one['message']}" for one in notices] == printed
+    assert {one["done"] for one in notices} & {1}
+    assert all(one["time"] > 0 for one in notices)
+
+
+def test_who_prepares_a_corpus_is_the_run_for_those_who_wait(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Enough(Exception):
+        pass
+
+    def prepare(*_: object, **named: Any) -> None:
+        asked.append(named)
+        raise Enough
+
+    monkeypatch.setattr("lehr_trainer.assemble.prepare_dataset", prepare)
+    with pytest.raises(Enough):
+        begin(tmp_path / "my-run", corpus, **QUIET)
+    assert asked == [{"started_by": "my-run"}]
+
+
+# --- going on --------------------------------------------------------------------------------
+
+
+def saved_at(run: Path, corpus: Path, *steps: int) -> list[Path]:
+    """Checkpoints of an attempt at these steps."""
+    training = begin(run, corpus, **QUIET)
+    with training.loader:
+        training.wrapped.train()
+        for step in steps:
+            while training.progress.step < step:
+                training.take_step()
+            training.save("order", None, final=True)
+    training.checkpointer.end()
+    return [run / record["path"] for record in recorded(training, "checkpoint")]
+
+
+def damage(checkpoint: Path) -> None:
+    weights = checkpoint / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_taken(
+    tmp_path: Path, corpus: Path
+) -> None:
+    run = tmp_path / "run"
+    older, newest = saved_at(run, corpus, 1, 2)
+    damage(newest)
+    printed: list[str] = []
+    training = begin(run, corpus, log=printed.append, **QUIET)
+    training.loader.close()
+    assert (training.progress.step, training.progress.tokens) == (1, 256)
+    (resumed,) = recorded(training, "resumed")
+    assert (resumed["step"], resumed["checkpoint"]) == (1, str(older.relative_to(run)))
+    (skipped,) = resumed["skipped"]
+    assert str(newest.relative_to(run)) in skipped
+    assert "damaged" in skipped
+    assert printed[-2:] == [
+        f"resumed at step 1 from {older.relative_to(run)}",
+        f"warning: skipped a newer checkpoint: {skipped}",
+    ]
+    kinds = [json.loads(line)["kind"] for line in training.events.path.read_text().splitlines()]  # type: ignore[union-attr]
+    assert kinds[-2:] == ["started", "resumed"]
+
+
+def test_where_no_checkpoint_verifies_it_starts_anew_and_warns(
+    tmp_path: Path, corpus: Path
+) -> None:
+    run = tmp_path / "run"
+    (only,) = saved_at(run, corpus, 1)
+    damage(only)
+    printed: list[str] = []
+    training = begin(run, corpus, log=printed.append, **QUIET)
+    training.loader.close()
+    assert training.progress.step == 0
+    assert recorded(training, "resumed") == []
+    (warning,) = recorded(training, "warning")
+    assert (warning["code"], warning["step"]) == ("no_valid_checkpoint", 0)
+    assert warning["message"].startswith("no checkpoint verifies, so training starts from step 0: ")
+    assert str(only.relative_to(run)) in warning["message"]
+    assert f"warning: {warning['message']}" in printed
+
+
+def test_each_rank_takes_up_its_own_generators(tmp_path: Path, corpus: Path) -> None:
+    run = tmp_path / "run"
+    training = begin(run, corpus, **QUIET)
+    with training.loader:
+        training.wrapped.train()
+        training.take_step()
+        torch.rand(100)
+        wanted = torch.get_rng_state()
+        training.save("order", None, final=True)
+    training.checkpointer.end()
+    again = begin(run, corpus, **QUIET)
+    again.loader.close()
+    assert torch.equal(torch.get_rng_state(), wanted)
+
+
+def test_a_run_that_may_not_resume_starts_anew(tmp_path: Path, corpus: Path) -> None:
+    run = tmp_path / "run"
+    saved_at(run, corpus, 1)
+    training = begin(run, corpus, note=LaunchNote(resume="never"), **QUIET)
+    training.loader.close()
+    assert training.progress.step == 0
+    assert recorded(training, "resumed") == recorded(training, "warning") == []
+
+
+def test_a_complete_run_makes_no_batch(tmp_path: Path, corpus: Path) -> None:
+    run = tmp_path / "run"
+    saved_at(run, corpus, 2)
+    done = begin(run, corpus, steps=2, **QUIET)
+    assert done.loader.waited_s == 0.0
+    open_ = begin(run, corpus, steps=3, **QUIET)
+    for training in (done, open_):
+        training.loader.close()
+    assert open_.loader.waited_s > 0.0, "its first batch is made before its first step"
+
+
+# --- ranks -----------------------------------------------------------------------------------
+
+
+def test_each_rank_takes_its_share_of_a_step_and_of_the_held_out_set(
+    tmp_path: Path, corpus: Path
+) -> None:
+    """Ranks by themselves: what they would exchange is not asked for here."""
+    whole = begin(tmp_path / "whole", corpus, **QUIET)
+    halves = [
+        begin(tmp_path / f"half-{rank}", corpus, ranks=Ranks(rank, 2, CPU), **QUIET)
+        for rank in (0, 1)
+    ]
+    batches = [training.loader.batch(3)[0] for training in (whole, *halves)]
+    held_out = [
+        torch.cat([inputs for inputs, _ in training.held_out.batches()])
+        for training in (whole, *halves)
+    ]
+    for training in (whole, *halves):
+        training.loader.close()
+    assert torch.equal(torch.cat(batches[1:]), batches[0])
+    assert [len(inputs) for inputs in held_out] == [8, 4, 4]
+    rows = [sorted(map(tuple, inputs.tolist())) for inputs in held_out]
+    assert sorted(rows[1] + rows[2]) == rows[0]
+    assert [recorded(one, "started")[0]["world_size"] for one in halves] == [2, 2]
+    assert torch.initial_seed() == 1, "rank 1 of seed 0 draws other numbers than rank 0"
+
+
+def test_ranks_that_cannot_share_a_step_are_refused(tmp_path: Path, corpus: Path) -> None:
+    with pytest.raises(BadConfig, match="4 sequences a step cannot be shared by 3 ranks"):
+        begin(tmp_path / "run", corpus, ranks=Ranks(0, 3, CPU), **QUIET)
+    accumulating = {"sequences": 8, "sequence_length": 64, "micro_batch": 4}
+    static = {"static_graph": True}
+    two = begin(
+        tmp_path / "two", corpus, ranks=Ranks(0, 2, CPU), batch=accumulating, parallel=static,
+        **QUIET,
+    )  # fmt: skip
+    two.loader.close()
+    with pytest.raises(BadConfig, match="does not go with gradient accumulation"):
+        begin(tmp_path / "one", corpus, batch=accumulating, parallel=static, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("batch", "validation", "ranks", "size"),
+    [
+        ({}, {}, 1, 4),
+        ({}, {}, 2, 2),
+        ({"micro_batch": 1}, {}, 1, 1),
+        ({"micro_batch": 1}, {"micro_batch": 2}, 1, 2),
+    ],
+    ids=["a step", "a rank's share", "the micro-batch of training", "its own"],
+)
+def test_the_held_out_set_is_scored_in_micro_batches(
+    tmp_path: Path,
+    corpus: Path,
+    batch: dict[str, int],
+    validation: dict[str, int],
+    ranks: int,
+    size: int,
+) -> None:
+    training = begin(
+        tmp_path / "run",
+        corpus,
+        ranks=Ranks(0, ranks, CPU),
+        batch={"sequences": 4, "sequence_length": 64, **batch},
+        validation={**QUIET["validation"], **validation},
+        checkpoint=QUIET["checkpoint"],
+    )
+    training.loader.close()
+    shapes = {tuple(inputs.shape) for inputs, _ in training.held_out.batches()}
+    assert shapes == {(size, 64)}
+
+
+def test_only_the_first_rank_looks_at_parts(tmp_path: Path, corpus: Path) -> None:
+    looking = {"parts_every": 1, "quality_every": 1}
+    names = [
+        set(take_steps(begin(tmp_path / str(n), corpus, ranks=Ranks(n, 2, CPU), diagnostics=looking, **QUIET))[1])
+        for n in (0, 1)
+    ]  # fmt: skip
+    assert names[0] - names[1] >= {"params/first_layer/grad_norm", "top1_acc"}
+    assert not any(name.startswith("params/") for name in names[1])
+
+
+# --- what the parts are given ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_mfu_counts_each_ranks_peak_and_the_length_of_the_step(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def peak(*args: object) -> float:
+        asked.append(args)
+        return 1e9
+
+    monkeypatch.setattr("lehr_trainer.assemble.peak_flops", peak)
+    batch = {
+        "sequences": 4,
+        "sequence_length": 64,
+        "stages": [{"after": 0.5, "sequence_length": 128}],
+    }
+    training = begin(
+        tmp_path / "run", corpus, steps=2, ranks=Ranks(0, ranks, CPU), batch=batch, **QUIET
+    )
+    values = take_steps(training, 2)
+    assert asked == [("cpu", training.precision.arithmetic)]
+    for step, length in ((1, 64), (2, 128)):
+        flops = flops_per_token(training.config.model, length)
+        want = values[step]["tokens_per_s"] * flops / (1e9 * ranks)
+        assert values[step]["mfu"] == pytest.approx(want)
+
+
+def test_without_a_known_peak_there_is_no_mfu(tmp_path: Path, corpus: Path) -> None:
+    assert "mfu" not in take_steps(begin(tmp_path / "run", corpus, **QUIET))[1]
+
+
+def test_fp16_has_the_loss_scale_of_the_config_and_outlives_an_overflow(
+    tmp_path: Path, corpus: Path
+) -> None:
+    fp16 = {"compute": "fp16", "loss_scale": {"initial": 2.0**40, "growth_interval": 100}}
+    training = begin(tmp_path / "run", corpus, steps=2, precision=fp16, **QUIET)
+    values = take_steps(training, 2)
+    assert [values[step]["train/loss_scale"] for step in (1, 2)] == [2.0**39, 2.0**38]
+    assert values[2]["train/skipped_steps"] == 2
+    fp32 = begin(tmp_path / "fp32", corpus, precision={**fp16, "compute": "fp32"}, **QUIET)
+    assert "train/loss_scale" not in take_steps(fp32)[1]
+
+
+def test_a_profile_lies_in_the_attempt_named_after_its_rank(tmp_path: Path, corpus: Path) -> None:
+    printed: list[str] = []
+    profile = {"tool": "torch", "wait": 0, "warmup": 1, "active": 1}
+    training = begin(
+        tmp_path / "run", corpus, ranks=Ranks(1, 2, CPU), profile=profile, log=printed.append,
+        **QUIET,
+    )  # fmt: skip
+    take_steps(training, 2)
+    trace = tmp_path / "run" / "attempt-1" / "profiles" / "trace-rank-1.json.gz"
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    names = {event.get("name") for event in events}
+    assert names >= {"data", "forward", "backward", "update"}
+    assert any(line.startswith(f"profile: {trace}") for line in printed)
+
+
+def test_fp8_layers_are_those_of_the_config(tmp_path: Path, corpus: Path) -> None:
+    plain = begin(tmp_path / "plain", corpus, **QUIET)
+    wide = {"preset": "tiny", "num_hidden_layers": 2}
+    fp8 = {"fp8": {"recipe": "tensorwise", "emulate": True}}
+    converted = begin(tmp_path / "fp8", corpus, model=wide, precision=fp8, **QUIET)
+    for training in (plain, converted):
+        training.loader.close()
+
+    def kinds(training: Training) -> set[str]:
+        return {type(m).__name__ for m in training.model.modules() if isinstance(m, nn.Linear)}
+
+    assert kinds(plain) == {"Linear"}
+    assert "Float8Linear" in kinds(converted)
+
+
+def test_overflows_of_compressed_gradients_are_counted(tmp_path: Path, corpus: Path) -> None:
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        ranks = Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
+        compressed = {"compression": "fp16", "compression_scale": 1e9}
+        going_on = {"stop_on_nan": False}
+        training = begin(
+            tmp_path / "run", corpus, ranks=ranks, parallel=compressed, diagnostics=going_on,
+            **QUIET,
+        )  # fmt: skip
+        values = take_steps(training)
+        assert values[1]["train/compression_overflows"] > 0
+        scaled = begin(
+            tmp_path / "fp16", corpus, ranks=ranks, parallel=compressed,
+            precision={"compute": "fp16", "loss_scale": {"initial": 1.0}}, **QUIET,
+        )  # fmt: skip
+        # Its loss is scaled already, so nothing is multiplied by 1e9.
+        assert take_steps(scaled)[1]["train/compression_overflows"] == 0
+    finally:
+        dist.destroy_process_group()
+
+
+def test_an_order_to_save_that_stood_at_the_start_is_no_new_one(
+    tmp_path: Path, corpus: Path
+) -> None:
+    training = begin(tmp_path / "run", corpus, steps=3, **QUIET)
+    assert training.events.path is not None
+    training.events.path.with_name("orders.json").write_text(json.dumps({"checkpoint_seq": 1}))
+    with training.loader:
+        training.run()
+    saved = [(one["step"], one["reason"]) for one in recorded(training, "checkpoint")]
+    assert saved == [(1, "order"), (3, "last")]

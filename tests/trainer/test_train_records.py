@@ -1,0 +1,364 @@
+"""What the loop records, prints and hands on: evaluations, samples, saves, orders, its end."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lehr_testing.assembled import begin, recorded
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import Finished
+from lehr_trainer.errors import DiskFull, NanLoss
+from lehr_trainer.train import Training
+
+QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
+
+
+def train(training: Training) -> Finished:
+    with training.loader:
+        return training.run()
+
+
+def give_orders(training: Training, **orders: object) -> None:
+    assert training.events.path is not None
+    training.events.path.with_name(layout.ORDERS).write_text(json.dumps(orders))
+
+
+def saves(training: Training) -> list[tuple[int, str]]:
+    return [(one["step"], one["reason"]) for one in recorded(training, "checkpoint")]
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_took_its_steps_is_completed(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, steps=2, **QUIET)
+    finished = train(training)
+    assert (finished.outcome, finished.step, finished.cause) == ("completed", 2, None)
+    assert finished.time > 0
+    assert saves(training) == [(2, "last")]
+    assert [one["step"] for one in recorded(training, "metrics")] == [1, 2]
+
+
+def test_a_run_need_not_save_its_last_step(tmp_path: Path, corpus: Path) -> None:
+    nothing = {**QUIET, "checkpoint": {"every": 0, "save_last": False, "keep_best": False}}
+    training = begin(tmp_path / "run", corpus, steps=1, **nothing)
+    assert train(training).outcome == "completed"
+    assert saves(training) == []
+
+
+def test_a_run_that_is_complete_already_only_says_so(tmp_path: Path, corpus: Path) -> None:
+    train(begin(tmp_path / "run", corpus, steps=1, **QUIET))
+    again = begin(tmp_path / "run", corpus, steps=1, **QUIET)
+    finished = train(again)
+    assert (finished.outcome, finished.step) == ("completed", 1)
+    assert recorded(again, "metrics") == recorded(again, "checkpoint") == []
+
+
+def test_what_is_open_is_closed_however_it_ends(tmp_path: Path, corpus: Path) -> None:
+    for number, fails in enumerate((False, True)):
+        training = begin(tmp_path / str(number), corpus, steps=1, **QUIET)
+        closed: list[str] = []
+        training.profiler.close = lambda said=closed: said.append("profiler")  # type: ignore[method-assign]
+        training.checkpointer.end = lambda said=closed: said.append("saver")  # type: ignore[method-assign]
+        if fails:
+            loss = training.loss
+            training.loss = lambda *args, loss=loss: loss(*args) * math.nan
+            with pytest.raises(NanLoss, match="step 1"):
+                train(training)
+        else:
+            train(training)
+        assert closed == ["profiler", "saver"]
+
+
+def test_the_last_steps_figures_are_written_before_it_ends(tmp_path: Path, corpus: Path) -> None:
+    """On a GPU they come a step later; here they are kept back as it would."""
+    for outcome, orders in (("completed", None), ("stopped", "pause"), ("stopped", "stop")):
+        training = begin(tmp_path / f"{outcome}-{orders}", corpus, steps=3, **QUIET)
+        settled: list[int] = []
+        settle = training.metrics_logger.settle
+
+        def noted(
+            settle: Any = settle, settled: list[int] = settled, training: Training = training
+        ) -> None:
+            settled.append(len(recorded(training, "checkpoint")))
+            settle()
+
+        training.metrics_logger.settle = noted  # type: ignore[method-assign]
+        if orders is not None:
+            give_orders(training, desired=orders)
+        assert train(training).outcome == outcome
+        # Once more after the last save.
+        assert settled[-1] == len(recorded(training, "checkpoint"))
+        assert recorded(training, "metrics")[-1]["step"] == (3 if orders is None else 1)
+
+
+# --- orders --------------------------------------------------------------------------------------
+
+
+def test_a_pause_saves_and_says_why_it_stops(tmp_path: Path, corpus: Path) -> None:
+    printed: list[str] = []
+    training = begin(tmp_path / "run", corpus, steps=9, log=printed.append, **QUIET)
+    give_orders(training, desired="pause")
+    finished = train(training)
+    assert (finished.outcome, finished.cause, finished.step) == ("stopped", "pause", 1)
+    (stopping,) = recorded(training, "stopping")
+    assert (stopping["step"], stopping["reason"]) == (1, "pause")
+    assert stopping["time"] > 0
+    assert "stopping at step 1: pause" in printed
+    assert saves(training) == [(1, "stop")]
+
+
+def test_a_stop_at_a_new_best_is_saved_as_the_best(tmp_path: Path, corpus: Path) -> None:
+    validation = {**QUIET["validation"], "every": 1}
+    training = begin(
+        tmp_path / "run", corpus, steps=9, validation=validation, checkpoint={"every": 0}
+    )
+    give_orders(training, desired="pause")
+    train(training)
+    (saved,) = recorded(training, "checkpoint")
+    (evaluated,) = recorded(training, "evaluation")
+    assert (saved["reason"], saved["step"]) == ("best", 1)
+    assert saved["val_loss"] == evaluated["values"]["val/loss"]
+
+
+def test_a_cancel_saves_nothing_and_gives_up_a_save_under_way(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, steps=9, **QUIET)
+    given_up: list[int] = []
+    training.checkpointer.discard_pending_save = lambda: given_up.append(1)  # type: ignore[method-assign]
+    give_orders(training, desired="stop", reason="prune")
+    finished = train(training)
+    assert (finished.outcome, finished.cause, finished.step) == ("stopped", "prune", 1)
+    assert saves(training) == []
+    assert given_up == [1]
+    assert recorded(training, "stopping")[0]["reason"] == "prune"
+
+
+def test_an_order_saves_at_that_step_and_the_run_goes_on(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, steps=3, **QUIET)
+    take_step = training.take_step
+
+    def step_then_order() -> None:
+        take_step()
+        if training.progress.step == 2:
+            give_orders(training, desired="run", checkpoint_seq=1)
+
+    training.take_step = step_then_order  # type: ignore[method-assign]
+    assert train(training).outcome == "completed"
+    assert saves(training) == [(2, "order"), (3, "last")]
+
+
+def test_a_save_that_failed_beside_the_steps_ends_the_run(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, steps=9, **QUIET)
+
+    def full() -> None:
+        raise DiskFull("the disk is full")
+
+    training.checkpointer.poll = lambda: training.progress.step == 2  # type: ignore[method-assign]
+    training.checkpointer.wait = full  # type: ignore[method-assign]
+    with pytest.raises(DiskFull):
+        train(training)
+    assert training.progress.step == 2
+
+
+@pytest.mark.parametrize("orders", [None, "pause"])
+def test_the_last_save_is_waited_for(tmp_path: Path, corpus: Path, orders: str | None) -> None:
+    training = begin(tmp_path / "run", corpus, steps=2, **QUIET)
+    waited: list[int] = []
+    wait = training.checkpointer.wait
+    training.checkpointer.wait = lambda: (waited.append(training.progress.step), wait())[1]  # type: ignore[method-assign]
+    finals: list[bool] = []
+    save = training.checkpointer.save
+
+    def noted(*args: Any, final: bool = False) -> None:
+        finals.append(final)
+        save(*args, final=final)
+
+    training.checkpointer.save = noted  # type: ignore[method-assign]
+    if orders is not None:
+        give_orders(training, desired=orders)
+    train(training)
+    assert waited == [2 if orders is None else 1]
+    assert finals == [True]
+
+
+def test_a_save_on_the_way_is_not_the_final_one(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, steps=3, **{**QUIET, "checkpoint": {"every": 2}})
+    finals: list[bool] = []
+    save = training.checkpointer.save
+
+    def noted(*args: Any, final: bool = False) -> None:
+        finals.append(final)
+        save(*args, final=final)
+
+    training.checkpointer.save = noted  # type: ignore[method-assign]
+    train(training)
+    assert finals == [False, True]
+
+
+# --- evaluations and samples ---------------------------------------------------------------------
+
+
+def test_an_evaluation_is_recorded_with_its_set_and_printed(tmp_path: Path, corpus: Path) -> None:
+    printed: list[str] = []
+    training = begin(tmp_path / "run", corpus, steps=1, log=printed.append, **QUIET)
+    train(training)
+    (evaluated,) = recorded(training, "evaluation")
+    assert evaluated["validation_digest"] == training.data.validation_digest
+    assert (evaluated["step"], evaluated["tokens"]) == (1, 256)
+    assert evaluated["time"] > 0
+    loss = evaluated["values"]["val/loss"]
+    assert evaluated["values"].keys() == {"val/loss", "val/bits_per_byte"}
+    assert f"step 1  val/loss {loss:.4f}" in printed
+    (saved,) = recorded(training, "checkpoint")
+    assert saved["val_loss"] == training.progress.best_val_loss == loss
+
+
+def test_the_held_out_set_is_read_and_computed_as_the_run_does(
+    tmp_path: Path, corpus: Path
+) -> None:
+    values = []
+    for compute in ("fp32", "bf16"):
+        training = begin(
+            tmp_path / compute, corpus, steps=1, precision={"compute": compute}, **QUIET
+        )
+        training.loader.close()
+        reads: list[tuple[int, ...]] = []
+        read = training.read
+
+        def noted(tokens: Any, read: Any = read, reads: Any = reads) -> Any:
+            reads.append(tuple(tokens.shape))
+            return read(tokens)
+
+        training.read = noted
+        values.append(training.evaluate())
+        assert reads == [(4, 64), (4, 64)]
+    assert values[0] != values[1]
+    assert values[0] == pytest.approx(values[1], rel=1e-2)
+
+
+def test_time_spent_on_evaluations_samples_and_saves_is_no_steps(
+    tmp_path: Path, corpus: Path
+) -> None:
+    training = begin(
+        tmp_path / "run",
+        corpus,
+        steps=1,
+        diagnostics={"sample": {"every": 1, "tokens": 1}},
+        **QUIET,
+    )
+    inside: list[str] = []
+    open_now: list[str] = []
+    paused = training.metrics_logger.paused
+
+    class Watched:
+        def __enter__(self) -> None:
+            self.pause = paused()
+            self.pause.__enter__()
+            open_now.append("paused")
+
+        def __exit__(self, *problem: object) -> None:
+            open_now.pop()
+            self.pause.__exit__(*problem)  # type: ignore[arg-type]
+
+    training.metrics_logger.paused = Watched  # type: ignore[method-assign, assignment]
+
+    def watch(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def noted(*args: Any, **named: Any) -> Any:
+            if open_now:
+                inside.append(name)
+            return real(*args, **named)
+
+        setattr(owner, name, noted)
+
+    watch(training.held_out, "batches")
+    watch(training.diagnostics_logger, "write_sample")
+    watch(training.checkpointer, "save")
+    train(training)
+    assert inside == ["batches", "write_sample", "save"]
+
+
+def test_samples_are_written_at_their_interval(tmp_path: Path, corpus: Path) -> None:
+    sample = {"every": 2, "tokens": 5, "prompt": "the lehr"}
+    training = begin(tmp_path / "run", corpus, steps=5, diagnostics={"sample": sample}, **QUIET)
+    train(training)
+    written = recorded(training, "sample")
+    assert [(one["step"], one["prompt"]) for one in written] == [(2, "the lehr"), (4, "the lehr")]
+    # Rank 1 writes none.
+    training.diagnostics_logger._is_rank0 = False
+    training.progress.step = 2
+    training.write_sample()
+    assert len(recorded(training, "sample")) == 2
+
+
+# --- a step --------------------------------------------------------------------------------------
+
+
+def test_a_steps_record_has_its_number_and_its_tokens(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, steps=2, **QUIET)
+    train(training)
+    assert (training.progress.step, training.progress.tokens) == (2, 512)
+    assert [(one["step"], one["tokens"]) for one in recorded(training, "metrics")] == [
+        (1, 256),
+        (2, 512),
+    ]
+    (saved,) = recorded(training, "checkpoint")
+    manifest = json.loads((tmp_path / "run" / saved["path"] / "manifest.json").read_text())
+    assert (manifest["step"], manifest["tokens"]) == (2, 512)
+
+
+def test_the_loss_is_outside_of_autocast_and_the_model_within(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, precision={"compute": "bf16"}, **QUIET)
+    seen: dict[str, bool] = {}
+    training.model.register_forward_pre_hook(
+        lambda *_: seen.update(model=torch.is_autocast_enabled("cpu"))
+    )
+    loss = training.loss
+
+    def noted(*args: torch.Tensor) -> torch.Tensor:
+        seen["loss"] = torch.is_autocast_enabled("cpu")
+        return loss(*args)
+
+    training.loss = noted
+    with training.loader:
+        inputs, targets = training.loader.batch(0)
+        training.unwrapped_loss(inputs, targets)
+    assert seen == {"model": True, "loss": False}
+
+
+def test_the_model_trains_in_training_mode_and_is_scored_out_of_it(
+    tmp_path: Path, corpus: Path
+) -> None:
+    training = begin(tmp_path / "run", corpus, steps=1, **QUIET)
+    training.wrapped.eval()
+    modes: list[bool] = []
+    training.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
+    train(training)
+    assert modes[0] is True
+    assert False in modes
+
+
+def test_quality_is_of_the_steps_own_batch_on_the_model_after_it(
+    tmp_path: Path, corpus: Path
+) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
+    looking = {"quality_every": 2, "quality_tokens": 128, "parts_every": 0}
+    training = begin(tmp_path / "run", corpus, steps=2, batch=batch, diagnostics=looking, **QUIET)
+    with training.loader:
+        training.wrapped.train()
+        training.metrics_logger.start_at(0)
+        training.take_step()
+        training.take_step()
+        inputs, targets = training.loader.batch(1, 1)
+        with torch.no_grad():
+            want = training.unwrapped_loss(inputs, targets)
+    first, second = (one["values"] for one in recorded(training, "metrics"))
+    assert "raw_ce_fp32" not in first
+    assert second["raw_ce_fp32"] == pytest.approx(float(want), rel=1e-5)
