@@ -223,7 +223,7 @@ def test_ranks_that_cannot_share_a_step_are_refused(tmp_path: Path, corpus: Path
         **QUIET,
     )  # fmt: skip
     two.loader.close()
-    with pytest.raises(BadConfig, match="does not go with gradient accumulation"):
+    with pytest.raises(BadConfig, match="cannot be combined with gradient accumulation"):
         begin(tmp_path / "one", corpus, batch=accumulating, parallel=static, **QUIET)
 
 

@@ -229,13 +229,13 @@ def test_the_held_out_set_is_read_and_computed_as_the_run_does(
         )
         training.loader.close()
         reads: list[tuple[int, ...]] = []
-        read = training.read
+        read = training.make_input
 
         def noted(tokens: Any, read: Any = read, reads: Any = reads) -> Any:
             reads.append(tuple(tokens.shape))
             return read(tokens)
 
-        training.read = noted
+        training.make_input = noted
         values.append(training.evaluate())
         assert reads == [(4, 64), (4, 64)]
     assert values[0] != values[1]

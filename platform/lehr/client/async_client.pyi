@@ -65,17 +65,17 @@ class AsyncRun(AsyncProxy):
     def ended(self) -> bool: ...
     @property
     def step(self) -> int | None:
-        """Optimizer steps done, as last heard."""
+        """Return the optimizer steps done, as last reported."""
         ...
 
     @property
     def attempt(self) -> int:
-        """Number of its newest launch; 0 before the first."""
+        """Return the number of its newest attempt; 0 before the first."""
         ...
 
     @property
     def reason(self) -> str | None:
-        """Why it is in its state, or why it waits."""
+        """Return why it is in its state, or why it waits."""
         ...
 
     @property
@@ -84,16 +84,16 @@ class AsyncRun(AsyncProxy):
     def latest(self) -> dict[str, Latest]: ...
     @property
     def url(self) -> str:
-        """Its page on the dashboard."""
+        """Return the URL of its page on the dashboard."""
         ...
 
     async def detail(self) -> RunDetail:
-        """The view with spec, provenance and attempts."""
+        """Return the view with spec, provenance and attempts."""
         ...
 
     async def spec(self) -> RunSpec: ...
     async def config(self) -> TrainConfig:
-        """What the trainer runs with, e.g. ``run.config.optimizer.lr``."""
+        """Return the trainer's config, e.g. ``run.config.optimizer.lr``."""
         ...
 
     async def refresh(self) -> Self: ...
@@ -102,7 +102,7 @@ class AsyncRun(AsyncProxy):
         ...
 
     async def pause(self) -> Self:
-        """Save a checkpoint, stop, and give the GPUs back; ``resume`` goes on from there."""
+        """Save a checkpoint, stop, and free the GPUs; ``resume`` continues from there."""
         ...
 
     async def resume(self) -> Self: ...
@@ -115,24 +115,24 @@ class AsyncRun(AsyncProxy):
         ...
 
     async def archive(self) -> Self:
-        """Put it out of sight, once it has ended; nothing of it is lost."""
+        """Hide it from lists, once it has ended. Nothing is deleted."""
         ...
 
     async def unarchive(self) -> Self: ...
     async def tag(self, *tags: str) -> Self:
-        """Add tags; those that it has stay."""
+        """Add tags and keep the existing ones."""
         ...
 
     async def untag(self, *tags: str) -> Self:
-        """Remove tags; one that it does not have is no error."""
+        """Remove tags; a missing tag is no error."""
         ...
 
     async def deletion(self) -> Deletion:
-        """What ``delete`` would free."""
+        """Return what ``delete`` would free."""
         ...
 
     async def delete(self) -> Deletion:
-        """Delete its checkpoints, metrics, logs and files, for good; its record stays, archived."""
+        """Delete its checkpoints, metrics, logs and files, for good. Its record stays, archived."""
         ...
 
     async def fork(
@@ -142,16 +142,16 @@ class AsyncRun(AsyncProxy):
         *,
         idempotency_key: str | None = None,
     ) -> AsyncRun:
-        """A new run that goes on from a checkpoint of this one, with something changed.
+        """Start a new run from a checkpoint of this one, with changes.
 
         ::
 
             run.fork(step=15_000, changes={"train.optimizer.lr": 1.5e-4})
 
         Args:
-            step: the checkpoint's; the newest checkpoint when none is given.
+            step: step of the checkpoint. Default: the newest.
             changes: values by dotted path. A new warmup begins at the checkpoint.
-            idempotency_key: names this request, so that it may be sent twice.
+            idempotency_key: identifies this request, so that repeating it is safe.
 
         Raises:
             NotFound: there is no checkpoint at that step; the nearest is named.
@@ -169,10 +169,10 @@ class AsyncRun(AsyncProxy):
         job_type: str | None = None,
         tags: Sequence[str] = (),
     ) -> Self:
-        """Have the server mirror it in Weights & Biases, from its first event on.
+        """Mirror it to Weights & Biases, from its first event. The server does it.
 
-        How far that is: ``run.refresh().detail.wandb``. The arguments are those of a spec's
-        ``tracking.wandb``; a repeat begins anew with the new ones.
+        Progress: ``run.refresh().detail.wandb``. The arguments are those of a spec's
+        ``tracking.wandb``. Repeating it starts over with new arguments.
 
         Raises:
             UserError: the server lacks the package wandb, or a key for ``online``.
@@ -182,12 +182,12 @@ class AsyncRun(AsyncProxy):
     async def wait(
         self, *, timeout_s: float | None = None, progress: Callable[[RunView], None] | None = None
     ) -> Self:
-        """Until it has ended. Interrupting only stops the waiting, never the run.
+        """Wait until it has ended. Interrupting only stops the waiting, never the run.
 
         Args:
-            timeout_s: give up after so long.
-            progress: called with the newest view at every look. When none is given, a notebook
-                shows a live table, a terminal a bar on stderr.
+            timeout_s: give up after this time.
+            progress: called with each new view. Without it, a notebook shows a live table, a
+                terminal a bar on stderr.
 
         Raises:
             TimeoutError: it had not ended in time.
@@ -204,11 +204,13 @@ class AsyncRun(AsyncProxy):
         smoothing: float | None = None,
         superseded: bool = False,
     ) -> list[Series]:
-        """Curves, reduced on the server unless ``exact``; all metrics when none is named."""
+        """Return curves, downsampled by the server unless ``exact``; all metrics when none is
+        named.
+        """
         ...
 
     async def history(self, *names: str) -> pd.DataFrame:
-        """Every point of the named metrics (all when none is named), a row a step.
+        """Return every point of the named metrics (default: all), one row per step.
 
         Exact, and the same on every call once the run has ended.
 
@@ -223,9 +225,9 @@ class AsyncRun(AsyncProxy):
         x: Literal["step", "tokens", "time"] = "step",
         smoothing: float | None = None,
     ) -> Any:
-        """Plotly: the named metrics, by default the losses.
+        """Plot the named metrics with Plotly; by default the losses.
 
-        Metrics that end alike (``train/loss``, ``val/loss``) share a panel.
+        Metrics with the same last part (``train/loss``, ``val/loss``) share a panel.
 
         Raises:
             NotFound: the run has no metric of that name, or none at all yet.
@@ -233,7 +235,9 @@ class AsyncRun(AsyncProxy):
         ...
 
     async def export(self, form: Literal["jsonl", "parquet"] = "jsonl") -> bytes:
-        """Every point of every metric, as a file's bytes: a row a step, a column a metric."""
+        """Return every point of every metric as the bytes of a file: one row per step, one
+        column per metric.
+        """
         ...
 
     async def log_streams(self) -> list[LogStream]: ...
@@ -246,40 +250,44 @@ class AsyncRun(AsyncProxy):
         follow: bool = False,
         offset: int | None = None,
     ) -> AsyncIterator[str]:
-        """Lines of a log, by default rank 0's of the newest attempt.
+        """Return lines of a log, by default rank 0 of the newest attempt.
 
         Args:
-            name: which; ``log_streams()`` lists them.
-            attempt: of which attempt; the newest when None.
-            tail: begin so many lines before the end.
-            follow: go on as lines come, through later attempts, until the run has ended.
-            offset: begin at this byte instead, as ``search_logs`` tells it.
+            name: name of the log; ``log_streams()`` lists them.
+            attempt: number of the attempt.
+            Default: the newest.
+            tail: return only the last lines, this many.
+            follow: continue with new lines, through later attempts, until the run has ended.
+            offset: begin at this byte instead, as returned by ``search_logs``.
         """
         ...
 
     def search_logs(
         self, text: str, name: str = "rank-0.log", *, attempt: int | None = None, offset: int = 0
     ) -> AsyncIterator[LogHit]:
-        """Lines of a log that contain ``text``, whatever its case; by default of rank 0.
+        """Return lines of a log that contain ``text``, ignoring case; by default of rank 0.
 
         Args:
-            text: what a line must contain.
-            name: which log; ``log_streams()`` lists them.
-            attempt: of which attempt; the newest that wrote this log when None.
-            offset: search from this byte on.
+            text: text that a line must contain.
+            name: name of the log; ``log_streams()`` lists them.
+            attempt: number of the attempt.
+            Default: the newest that wrote this log.
+            offset: search from this byte.
         """
         ...
 
     async def events(self) -> list[EventView]: ...
     async def samples(self) -> list[SampleView]: ...
     async def checkpoints(self) -> list[CheckpointView]:
-        """By step; those that are gone stay listed, with ``removed_at``."""
+        """Return its checkpoints by step; deleted ones stay listed, with ``removed_at``."""
         ...
 
     async def verify_checkpoint(
         self, step: int, *, attempt: int | None = None
     ) -> CheckpointVerdict:
-        """Have the server read a checkpoint to its end, wherever it lies, and compare digests."""
+        """Have the server read a checkpoint completely, in every location, and check its
+        digests.
+        """
         ...
 
     async def download_checkpoint(
@@ -290,30 +298,31 @@ class AsyncRun(AsyncProxy):
         attempt: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Fetch a checkpoint into a folder that does not exist yet; every digest is compared.
+        """Download a checkpoint into a new folder and check every digest.
 
         Args:
-            step: the checkpoint's.
-            folder: where its files go.
-            attempt: of which attempt; the newest that saved at this step.
-            progress: called with the bytes so far, and in all.
+            step: step of the checkpoint.
+            folder: folder for its files.
+            attempt: number of the attempt.
+            Default: the newest that saved at this step.
+            progress: called with the bytes so far, and the total.
 
         Raises:
             NotFound: there is no checkpoint at that step; the nearest is named.
-            Conflict: the folder exists, or no place of the checkpoint can be read.
+            Conflict: the folder exists, or no location of the checkpoint can be read.
         """
         ...
 
     async def checkpoint_deletion(
         self, step: int, *, attempt: int | None = None
     ) -> CheckpointDeletion:
-        """What ``delete_checkpoint`` would free."""
+        """Return what ``delete_checkpoint`` would free."""
         ...
 
     async def delete_checkpoint(
         self, step: int, *, attempt: int | None = None
     ) -> CheckpointDeletion:
-        """Delete one checkpoint with its copy, once nothing would begin from it any more."""
+        """Delete one checkpoint and its copy, unless a run still needs it."""
         ...
 
 class AsyncSweep(AsyncProxy):
@@ -332,34 +341,34 @@ class AsyncSweep(AsyncProxy):
     def ended(self) -> bool: ...
     @property
     def url(self) -> str:
-        """Its page on the dashboard."""
+        """Return the URL of its page on the dashboard."""
         ...
 
     async def detail(self) -> SweepDetail:
-        """The view with its trials, spec and notes."""
+        """Return the view with its trials, spec and notes."""
         ...
 
     async def trials(self) -> list[TrialView]:
-        """In the sweep's order."""
+        """Return the trials in the sweep's order."""
         ...
 
     async def notes(self) -> list[str]:
-        """What to know of the result: the best is at the edge of the grid, ..."""
+        """Return notes on the result: the best is at the edge of the grid, ..."""
         ...
 
     async def results(self) -> list[TrialView]:
-        """Its trials, best first; those without a rank come last, in the sweep's order."""
+        """Return the trials, best first; those without a rank come last, in the sweep's order."""
         ...
 
     async def runs(self) -> list[AsyncRun]:
-        """One a trial, in the sweep's order."""
+        """Return the runs, one per trial, in the sweep's order."""
         ...
 
     async def best(self) -> AsyncRun:
-        """The run that leads, by the sweep's metric at equal step.
+        """Return the best run, by the sweep's metric at equal step.
 
         Raises:
-            Conflict: its trials were evaluated on different held-out sets, so none leads.
+            Conflict: its trials were evaluated on different held-out sets, so they have no ranking.
             NotFound: no run has a finite value yet.
         """
         ...
@@ -370,20 +379,20 @@ class AsyncSweep(AsyncProxy):
         ...
 
     async def retry(self, *, idempotency_key: str | None = None) -> Self:
-        """Run exactly its failed trials again, and those that never ran as it was stopped."""
+        """Queue its failed trials again, and those that never ran because it was stopped."""
         ...
 
     async def archive(self) -> Self:
-        """Put it and its runs out of sight, once all have ended; nothing is lost."""
+        """Hide it and its runs from lists, once all have ended. Nothing is deleted."""
         ...
 
     async def unarchive(self) -> Self: ...
     async def deletion(self) -> SweepDeletion:
-        """What ``delete`` would free."""
+        """Return what ``delete`` would free."""
         ...
 
     async def delete(self) -> SweepDeletion:
-        """Delete its runs' checkpoints, metrics, logs and files, for good; the record stays."""
+        """Delete its runs' checkpoints, metrics, logs and files, for good. The record stays."""
         ...
 
     async def extend(
@@ -394,13 +403,13 @@ class AsyncSweep(AsyncProxy):
         trials: int | None = None,
         idempotency_key: str | None = None,
     ) -> Self:
-        """Add trials, also once it has finished.
+        """Add trials, also after it has finished.
 
         Args:
-            parameters: of a grid, further values by dotted path.
-            points: of a list, further points, each with its values by dotted path.
-            trials: of a search, how many more points to try.
-            idempotency_key: names this request, so that it may be sent twice.
+            parameters: for a grid, more values by dotted path.
+            points: for a list, more points, each with its values by dotted path.
+            trials: for a search, the number of points to add.
+            idempotency_key: identifies this request, so that repeating it is safe.
         """
         ...
 
@@ -412,7 +421,7 @@ class AsyncSweep(AsyncProxy):
         entity: str | None = None,
         tags: Sequence[str] = (),
     ) -> Self:
-        """Have the server mirror its runs in Weights & Biases, as one group.
+        """Mirror its runs to Weights & Biases, as one group. The server does it.
 
         Raises:
             UserError: the server lacks the package wandb, or a key for ``online``.
@@ -425,12 +434,12 @@ class AsyncSweep(AsyncProxy):
         timeout_s: float | None = None,
         progress: Callable[[SweepDetail], None] | None = None,
     ) -> Self:
-        """Until all its runs have ended. Interrupting only stops the waiting, never the runs.
+        """Wait until all its runs have ended. Interrupting only stops the waiting, never the runs.
 
         Args:
-            timeout_s: give up after so long.
-            progress: called with the newest view at every look. When none is given, a notebook
-                shows a live table, a terminal a bar on stderr.
+            timeout_s: give up after this time.
+            progress: called with each new view. Without it, a notebook shows a live table, a
+                terminal a bar on stderr.
 
         Raises:
             TimeoutError: it had not finished in time.
@@ -438,12 +447,11 @@ class AsyncSweep(AsyncProxy):
         ...
 
     async def frame(self) -> pd.DataFrame:
-        """pandas: a row a trial."""
+        """Return a pandas frame: one row per trial."""
         ...
 
     async def plot(self, parameter: str | None = None) -> Any:
-        """Plotly: the metric against a swept parameter (a learning rate, if there is one), with
-        the fit and what it says.
+        """Plot the metric against a swept parameter (the learning rate by default), with its fit.
 
         Raises:
             NotFound: the sweep does not vary ``parameter``.
@@ -469,28 +477,28 @@ class AsyncRollout(AsyncProxy):
     def ended(self) -> bool: ...
     @property
     def reason(self) -> str | None:
-        """Why it stopped."""
+        """Return why it stopped."""
         ...
 
     @property
     def url(self) -> str:
-        """Its page on the dashboard."""
+        """Return the URL of its page on the dashboard."""
         ...
 
     async def detail(self) -> RolloutDetail:
-        """The view with its stages, spec and notes."""
+        """Return the view with its stages, spec and notes."""
         ...
 
     async def stages(self) -> list[StageView]:
-        """In their order, those to come too."""
+        """Return all stages in order, including future ones."""
         ...
 
     async def notes(self) -> list[str]:
-        """What to know of it: a stage that was left out, a gate that could not be judged."""
+        """Return notes: a stage that was left out, a gate that could not be judged."""
         ...
 
     async def gates(self, stage: str | None = None) -> list[GateView]:
-        """Of one stage, or of all in their order.
+        """Return the gates of one stage, or of all in order.
 
         Raises:
             NotFound: it has no such stage.
@@ -498,24 +506,24 @@ class AsyncRollout(AsyncProxy):
         ...
 
     async def runs(self) -> list[AsyncRun]:
-        """All that were submitted so far, in that order."""
+        """Return all runs submitted so far, in order."""
         ...
 
     async def run(self) -> AsyncRun:
-        """The run that is rolled out: the last stage's.
+        """Return the run of the last stage.
 
         Raises:
-            NotFound: its stage has not begun.
+            NotFound: the last stage has not begun.
         """
         ...
 
     async def refresh(self) -> Self: ...
     async def cancel(self) -> Self:
-        """Start nothing more of it, and stop its run without saving."""
+        """Start no more runs, and stop the current one without saving."""
         ...
 
     async def archive(self) -> Self:
-        """Put it out of sight, once it has ended; its runs stay where they are."""
+        """Hide it from lists, once it has ended. Its runs stay listed."""
         ...
 
     async def unarchive(self) -> Self: ...
@@ -525,12 +533,12 @@ class AsyncRollout(AsyncProxy):
         timeout_s: float | None = None,
         progress: Callable[[RolloutDetail], None] | None = None,
     ) -> Self:
-        """Until it has ended. Interrupting only stops the waiting, never a run.
+        """Wait until it has ended. Interrupting only stops the waiting, never a run.
 
         Args:
-            timeout_s: give up after so long.
-            progress: called with the newest view at every look. When none is given, a notebook
-                shows a live table, a terminal a bar on stderr.
+            timeout_s: give up after this time.
+            progress: called with each new view. Without it, a notebook shows a live table, a
+                terminal a bar on stderr.
 
         Raises:
             TimeoutError: it had not ended in time.
@@ -538,7 +546,7 @@ class AsyncRollout(AsyncProxy):
         ...
 
     async def frame(self) -> pd.DataFrame:
-        """pandas: a row a gate of each stage."""
+        """Return a pandas frame: one row per gate of each stage."""
         ...
 
 class AsyncComparison(AsyncProxy):
@@ -557,11 +565,11 @@ class AsyncComparison(AsyncProxy):
 
     def _repr_html_(self) -> str: ...
     async def curves(self) -> list[Series]:
-        """The metric of each run over the comparison's x axis, in the runs' order."""
+        """Return the metric of each run over the comparison's x axis, in the runs' order."""
         ...
 
     async def plot(self) -> Any:
-        """Plotly: the metric of each run over the comparison's x axis."""
+        """Plot the metric of each run over the comparison's x axis with Plotly."""
         ...
 
 class AsyncClient(AsyncProxy):
@@ -601,7 +609,7 @@ class AsyncClient(AsyncProxy):
     ) -> AsyncRun:
         """Submit one run; it is recorded and queued when this returns.
 
-        ``spec`` is a file's path, YAML text, a dict or a ``RunSpec``.
+        ``spec`` is the path of a file, YAML text, a dict or a ``RunSpec``.
 
         Raises:
             SpecError: with every problem found; nothing was recorded.
@@ -620,11 +628,11 @@ class AsyncClient(AsyncProxy):
         archived: bool = False,
         limit: int | None = None,
     ) -> list[AsyncRun]:
-        """Runs, newest first; all that match unless ``limit`` says how many."""
+        """Return runs, newest first: all that match, or at most ``limit``."""
         ...
 
     async def run(self, ref: str) -> AsyncRun:
-        """A run by id, unique beginning of an id, or name (the newest of that name)."""
+        """Return a run by id, unique prefix of an id, or name (the newest of that name)."""
         ...
 
     async def compare(
@@ -633,10 +641,10 @@ class AsyncClient(AsyncProxy):
         metric: str = "val/loss",
         x: Literal["step", "tokens", "time", "flops"] = "step",
     ) -> AsyncComparison:
-        """Runs side by side: what differs in their configs, and the metric at equal ``x``.
+        """Compare runs: differences of their configs, and the metric at equal ``x``.
 
-        The first is the baseline. ``notes`` says what the comparison cannot: more than one factor
-        differs, or a difference lies within the noise between seeds.
+        The first is the baseline. ``notes`` lists limits of the comparison: more than one factor
+        differs, or a difference is within the noise between seeds.
 
         Raises:
             NotFound: no such run, or none of them has the metric.
@@ -653,7 +661,7 @@ class AsyncClient(AsyncProxy):
     ) -> AsyncSweep:
         """Launch a sweep: all its runs are recorded and queued when this returns.
 
-        To look at one that exists, use ``find_sweep``.
+        For an existing sweep use ``find_sweep``.
 
         Raises:
             SpecError: with every problem found; nothing was recorded.
@@ -663,11 +671,11 @@ class AsyncClient(AsyncProxy):
     async def sweeps(
         self, *, project: str | None = None, limit: int | None = None
     ) -> list[AsyncSweep]:
-        """Sweeps, newest first; all that match unless ``limit`` says how many."""
+        """Return sweeps, newest first: all that match, or at most ``limit``."""
         ...
 
     async def find_sweep(self, ref: str) -> AsyncSweep:
-        """A sweep by id, unique beginning of an id, or name (the newest of that name)."""
+        """Return a sweep by id, unique prefix of an id, or name (the newest of that name)."""
         ...
 
     async def rollout(
@@ -678,9 +686,10 @@ class AsyncClient(AsyncProxy):
         provenance: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> AsyncRollout:
-        """Launch a rollout: a run brought up in stages, each behind the gates of the one before.
+        """Launch a rollout: a run brought up in stages, each starting after the gates of the
+        previous one.
 
-        To look at one that exists, use ``find_rollout``.
+        For an existing rollout use ``find_rollout``.
 
         Raises:
             SpecError: with every problem found; nothing was recorded.
@@ -690,30 +699,30 @@ class AsyncClient(AsyncProxy):
     async def rollouts(
         self, *, project: str | None = None, limit: int | None = None
     ) -> list[AsyncRollout]:
-        """Rollouts, newest first; all that match unless ``limit`` says how many."""
+        """Return rollouts, newest first: all that match, or at most ``limit``."""
         ...
 
     async def find_rollout(self, ref: str) -> AsyncRollout:
-        """A rollout by id, unique beginning of an id, or name (the newest of that name)."""
+        """Return a rollout by id, unique prefix of an id, or name (the newest of that name)."""
         ...
 
     async def cluster(self) -> ClusterView: ...
     async def exclude_node(self, node: str, reason: str = "excluded by the user") -> ClusterView:
-        """Place nothing more on a node; what runs there goes on."""
+        """Place no new runs on a node. Its running runs continue."""
         ...
 
     async def readmit_node(self, node: str) -> ClusterView:
-        """Give a node work again; what it failed before is forgiven."""
+        """Place runs on a node again, and clear its failure count."""
         ...
 
     async def queue(self) -> list[QueueEntry]:
-        """What waits, in order, each with the reason."""
+        """Return the queued runs in order, each with the reason why it waits."""
         ...
 
     async def health(self) -> Health:
-        """Whether a Lehr server answers; needs no token."""
+        """Return the server's health; needs no token."""
         ...
 
     def stream(self, run: str | None = None) -> AsyncIterator[StreamEvent]:
-        """What happens, as it happens, in all runs or one; reconnects by itself."""
+        """Yield events of all runs or one, as they happen. Reconnects by itself."""
         ...
