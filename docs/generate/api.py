@@ -32,7 +32,7 @@ _WHEN = {
     "invalid_request": "Query, path or body are not valid for the route; `problems` names "
     "the fields.",
     "not_found": "There is no such run, sweep, checkpoint, metric, route; `hint` has near names.",
-    "conflict": "It exists, but its state does not allow this (a run that has ended cannot be cancelled).",
+    "conflict": "It exists, but its state does not allow this (an ended run cannot be cancelled).",
     "home_unusable": "The home folder is held by another process, is of a newer version, or is "
     "on a network file system. Never over HTTP.",
     "plan_refused": "The plan cannot work, e.g. it does not fit in the GPU's memory.",
