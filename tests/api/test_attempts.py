@@ -116,7 +116,7 @@ def test_a_piece_that_is_sent_twice_is_stored_once(api, worker):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_lost_or_repeated_on_the_way_every_byte_arrives_once(api, worker, seed):
+def test_streams_arrive_exactly_once_despite_loss_and_repetition(api, worker, seed):
     """A shipper that forgets answers and starts over from any point, two of them at once."""
     api_, _ = api
     data = started() + metrics(1, 60) + finished(60)
@@ -188,7 +188,7 @@ def test_an_offset_is_a_whole_number(worker, offset):
 
 
 @pytest.mark.parametrize("version", ["0", "2", "x", "99999999", ""])
-def test_a_worker_of_another_protocol_is_told_which_is_spoken(worker, version):
+def test_an_unsupported_protocol_version_is_rejected_with_the_supported_ones(worker, version):
     answer = worker.put(b"x", 0, **{"Lehr-Protocol": version})
     assert answer.status_code == 400
     assert answer.json()["code"] == "wrong_protocol"
@@ -238,7 +238,7 @@ def test_under_stop_level_a_piece_is_sent_back_with_a_time_to_wait(tmp_path):
 # ------------------------------------------------------------------------------- heartbeats and exits
 
 
-def test_a_heartbeat_brings_the_orders(api, worker):
+def test_a_heartbeat_answer_contains_the_orders(api, worker):
     api_, client = api
     run = run_of(api_, worker).id
     said = worker.heartbeat(step=5)
@@ -254,7 +254,7 @@ def test_a_heartbeat_brings_the_orders(api, worker):
     assert worker.heartbeat()["orders"]["desired"] == "stop"
 
 
-def test_a_superseded_attempt_is_told_so_but_its_bytes_are_kept(api, worker):
+def test_a_superseded_attempt_is_fenced_but_its_bytes_are_stored(api, worker):
     api_, client = api
     store, run = api_.store, run_of(api_, worker)
     say(store, worker.id, started() + metrics(1, 5))

@@ -62,7 +62,7 @@ def test_every_route_answers_401_without_a_token_except_the_allowlist(api):
     assert "/login" in {path for path, _ in opened}
 
 
-def test_what_does_not_exist_is_not_told_apart_without_a_token(api):
+def test_unknown_attempts_and_wrong_tokens_get_the_same_answer(api):
     _, client = api
     client.headers.pop("authorization")
     for path in ("/api/v1/nothing", "/nothing", "/api/v1/attempts/none-1/streams"):

@@ -120,7 +120,7 @@ def test_damage_is_found_by_a_verification_in_each_place(api):
     assert "not the recorded one" in found["places"][0]["message"]
 
 
-def test_retention_tells_the_node_which_copies_go_and_spares_what_a_fork_needs(api):
+def test_retention_lists_copies_to_remove_except_those_a_fork_needs(api):
     api_, client = api
     run = saved(api_, steps=(5,))
     place = f"file://{api_.settings.home}/shared/{run}/{path_of(99)}"

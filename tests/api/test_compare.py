@@ -116,7 +116,7 @@ def test_trials_of_different_held_out_sets_are_not_ranked(api):
     assert listed["held_out_note"] == sweep["held_out_note"]
 
 
-def test_the_figure_of_such_a_sweep_has_no_best_no_fit_and_tells_why(api):
+def test_the_figure_of_different_held_out_sets_has_a_note_instead_of_a_fit(api):
     sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
     figure = api[1].get(f"/api/v1/sweeps/{sweep['id']}/figure").json()
     assert figure["verdict"] == f"No trial is best. {sweep['held_out_note']}"

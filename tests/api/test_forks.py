@@ -73,7 +73,7 @@ def test_of_two_fields_that_exclude_each_other_the_change_wins():
         ("train.optimizer.learning_rate=1", "Did you mean train.optimizer.lr"),
     ],
 )
-def test_what_a_checkpoint_cannot_go_on_with_is_said(change, said):
+def test_a_fork_rejects_changes_that_the_checkpoint_does_not_allow(change, said):
     with pytest.raises(SpecError) as caught:
         fork_spec(SOURCE, [change], step=50)
     assert said in str(caught.value)

@@ -55,7 +55,7 @@ def test_every_operation_of_the_app_is_fuzzed(operations):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_whatever_is_asked_the_answer_is_one_that_is_described(operation, operations, api):
+def test_every_answer_matches_the_openapi_description(operation, operations, api):
     from schemathesis.specs.openapi.checks import (
         content_type_conformance,
         response_schema_conformance,

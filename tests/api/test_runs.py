@@ -148,7 +148,7 @@ def test_a_tokenizer_that_cannot_serve_the_model_is_said_at_submission(api, toke
     assert counts(api_) == (0, 0)
 
 
-def test_a_relative_corpus_path_is_refused_since_nobody_knows_from_where(api):
+def test_a_relative_corpus_path_is_rejected(api):
     _, client = api
     answer = client.post("/api/v1/runs", json={"spec": with_corpus(["here/text"])})
     assert answer.status_code == 422
@@ -229,7 +229,7 @@ def test_the_same_key_with_another_body_is_refused(api):
     assert counts(api_) == (1, 0)
 
 
-def test_a_request_that_was_recorded_is_answered_again_whatever_has_changed_since(api):
+def test_a_repeated_request_gets_its_first_answer_despite_later_changes(api):
     api_, client = api
     key = {"Idempotency-Key": "k1"}
     first = client.post("/api/v1/runs", json={"spec": RUN_SPEC}, headers=key)
@@ -414,7 +414,7 @@ def test_a_silent_run_is_shown_as_such_while_it_lives(api):
     assert client.get("/api/v1/runs/one").json()["silence"] == "none"
 
 
-def test_events_merge_moves_wishes_and_what_the_trainer_said(api):
+def test_events_merge_transitions_requests_and_trainer_records(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
@@ -583,7 +583,7 @@ def test_a_request_that_is_wrong_names_the_field_its_value_and_what_is_valid(api
     assert "zzz" not in missing["detail"]
 
 
-def test_a_body_that_is_not_json_is_told_so_and_how_to_send_it(api):
+def test_a_body_that_is_not_json_is_an_error_with_a_hint(api):
     _, client = api
     json_type = {"content-type": "application/json"}
     broken = client.post("/api/v1/runs", content=b"{bad", headers=json_type)
@@ -615,7 +615,7 @@ def test_every_kind_of_error_is_a_problem(api):
     problem_of(client.post("/api/v1/runs", content=b" " * (5 << 20)), 413, "too_large")
 
 
-def test_a_fault_of_ours_is_a_problem_that_tells_nothing_of_the_inside(tmp_path):
+def test_an_internal_error_does_not_reveal_details(tmp_path):
     with api_client(tmp_path) as (api_, client):
 
         def broken():

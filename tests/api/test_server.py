@@ -62,7 +62,7 @@ def test_a_server_says_where_it_is_keeps_its_home_alone_and_comes_back_as_it_was
     assert (home / "token").read_text().strip() not in log
 
 
-def test_a_server_ends_when_told_though_browsers_listen(start):
+def test_a_server_stops_on_a_signal_despite_open_event_streams(start):
     server = start().ready()
     ended, greeted = threading.Event(), threading.Semaphore(0)
     rest = []
@@ -85,7 +85,7 @@ def test_a_server_ends_when_told_though_browsers_listen(start):
     assert not alive(server.child.pid)
 
 
-def test_a_taken_port_is_said_before_anything_is_opened(start):
+def test_a_taken_port_is_reported_before_the_store_is_opened(start):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()

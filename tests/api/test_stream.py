@@ -59,7 +59,7 @@ class Ear:
         )
 
 
-def test_what_changes_is_told_as_it_changes(server):
+def test_the_stream_reports_changes_as_they_happen(server):
     api, address = server
     ear = Ear(address)
     client = Client(address, TOKEN)
@@ -86,7 +86,7 @@ def test_what_changes_is_told_as_it_changes(server):
     assert told == {"run_id": run, "name": "rank-0.log", "attempt": 1, "size": 6}
 
 
-def test_one_runs_stream_tells_of_that_run_alone(server):
+def test_the_stream_of_a_run_reports_only_that_run(server):
     _, address = server
     client = Client(address, TOKEN)
     mine, other = client.submit(RUN_SPEC), client.submit(RUN_SPEC)

@@ -37,7 +37,7 @@ async def test_a_listener_gets_the_newest_event_of_each_thing_in_order():
     ]
 
 
-async def test_a_listener_of_one_run_hears_of_that_run_alone():
+async def test_a_listener_of_one_run_gets_only_its_events():
     listener = Listener("a")
     offer(
         listener,
@@ -50,14 +50,14 @@ async def test_a_listener_of_one_run_hears_of_that_run_alone():
     assert b'"mine"' in lines
 
 
-async def test_silence_is_a_heartbeat_and_the_end_is_the_end():
+async def test_a_listener_gets_heartbeats_until_it_is_closed():
     listener = Listener(None)
     assert await listener.take(0.01) == HEARTBEAT
     listener.close()
     assert await listener.take(5) is None
 
 
-async def test_a_listener_too_far_behind_is_told_to_read_anew_and_stays_small():
+async def test_a_slow_listener_must_read_again_and_its_backlog_stays_small():
     listener = Listener(None)
     for n in range(3 * MAX_PENDING):
         offer(listener, event(id_=str(n)))
@@ -118,7 +118,7 @@ async def next_text(stream):
         return (await anext(stream)).decode()
 
 
-async def test_many_changes_are_built_once_and_told_to_all():
+async def test_many_changes_are_built_once_for_all_listeners():
     views, store = Views(), Runs()
     hub = await hub_of(views, store)
     streams = [hub.listen(None) for _ in range(100)]

@@ -145,7 +145,7 @@ def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(api)
     assert (more["state"], more["trials_remaining"]) == ("running", 3)
 
 
-def test_a_finished_sweep_with_seeds_tells_the_noise_and_the_next_grid(api):
+def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
     api_, client = api
     sweep = submit(client, seeds=[0, 1])
     for trial in sweep["trials"]:

@@ -82,13 +82,13 @@ def test_the_server_says_that_it_is_reached_by_https(served, address):
     assert served[0].info()["url"] == address
 
 
-def test_a_client_that_was_told_of_the_certificate_submits_and_reads(served, address, trusted):
+def test_a_client_that_trusts_the_certificate_submits_and_reads(served, address, trusted):
     with Client(address, token(served)) as client:
         made = client.submit(RUN_SPEC)
         assert client.run(made.id).state == "queued"
 
 
-def test_a_client_that_was_not_told_is_refused_in_words(served, address, untold):
+def test_a_client_that_does_not_trust_the_certificate_gets_a_clear_error(served, address, untold):
     with pytest.raises(ServerUnavailable, match=r"(?i)certificate"), Client(address, "t") as client:
         client.health()
 
@@ -99,14 +99,14 @@ def test_a_certificate_file_that_is_not_there_is_named(address, monkeypatch):
         Client(address, "t")
 
 
-def test_a_workers_shipper_that_was_told_reaches_its_routes(served, address, trusted):
+def test_a_shipper_that_trusts_the_certificate_reaches_its_routes(served, address, trusted):
     with Client(address, token(served)) as client:
         run = client.submit(RUN_SPEC).id
     with pytest.raises(Outage, match="answered 401"):
         ServerConnection(lambda: address, "wrong", f"{run}-1").get("streams")
 
 
-def test_a_workers_shipper_that_was_not_told_waits(address, untold):
+def test_a_shipper_that_does_not_trust_the_certificate_waits(address, untold):
     with pytest.raises(Outage, match=r"(?i)certificate"):
         ServerConnection(lambda: address, "wrong", "abc-1").get("streams")
 

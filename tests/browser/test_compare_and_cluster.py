@@ -111,7 +111,7 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
     expect(page.get_by_role("alert")).to_have_text("lr-grid-1 is already in the comparison.")
 
 
-def test_speeds_beside_a_comparison_are_the_medians_that_every_face_tells(visit: Visit, lehr: Lehr):
+def test_a_comparison_shows_the_same_median_speeds_everywhere(visit: Visit, lehr: Lehr):
     ids = []
     for name, speeds in {"a": (100.0, 200.0, 90_000.0), "b": (300.0, 300.0, 300.0)}.items():
         run = lehr.store.runs.create(seeding.run_spec(name))
@@ -135,7 +135,7 @@ def test_comparing_nothing_says_how(look: Visit):
     expect(page.get_by_role("heading", name="Nothing to compare")).to_be_visible()
 
 
-def test_the_cluster_tells_who_holds_what_and_why_others_wait(visit: Visit, lehr: Lehr):
+def test_the_cluster_page_shows_gpu_holders_and_pending_reasons(visit: Visit, lehr: Lehr):
     page = visit.open("/cluster")
     node = page.get_by_role("region", name="Node n1")
     expect(node.locator(".gpu.free")).to_have_count(8)

@@ -29,7 +29,7 @@ def test_a_stranger_sees_the_login_page_and_then_what_he_asked_for(world: World,
     context.close()
 
 
-def test_a_wrong_token_says_so_and_lets_nobody_in(world: World, browser):
+def test_a_wrong_token_is_an_error_on_the_login_page(world: World, browser):
     context = new_context(browser)
     page = context.new_page()
     page.goto(f"{world.lehr.url}/login")

@@ -26,7 +26,7 @@ def test_without_rollouts_the_page_says_how_to_begin_one(visit: Visit):
     expect(page.locator("pre")).to_contain_text("lehr rollout")
 
 
-def test_the_gate_that_stopped_it_stands_open_with_its_evidence(visit: Visit, lehr: Lehr):
+def test_the_failed_gate_is_shown_open_with_its_evidence(visit: Visit, lehr: Lehr):
     seeded = Seeded(lehr.store)
     seeded.passed("cpu")
     seeded.passed("one_gpu")
@@ -107,7 +107,7 @@ def test_a_rollout_is_cancelled_with_a_yes_and_put_away(visit: Visit, lehr: Lehr
     expect(page.get_by_role("heading", name="No rollouts yet")).to_be_visible()
 
 
-def test_the_list_tells_each_stage_and_why_one_stopped(visit: Visit, lehr: Lehr):
+def test_the_list_shows_each_stage_and_why_a_rollout_stopped(visit: Visit, lehr: Lehr):
     first = Seeded(lehr.store, "stopped")
     first.stopped("cpu")
     page = visit.open("/rollouts")

@@ -58,7 +58,7 @@ def test_a_sweep_is_one_row_that_unfolds(look: Visit, world: World):
     expect(row(page, "lr-grid-1")).to_be_visible()
 
 
-def test_what_trains_moves_and_what_is_submitted_appears(visit: Visit, lehr: Lehr):
+def test_running_runs_update_and_new_runs_appear(visit: Visit, lehr: Lehr):
     page = visit.page
     run = lehr.store.runs.create(seeding.run_spec("live", steps=500))
     expect(row(page, "live").locator(".col-state")).to_contain_text("waits")

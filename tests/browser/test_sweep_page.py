@@ -41,7 +41,7 @@ def test_loss_against_learning_rate_with_the_best_marked(look: Visit, world: Wor
     expect(trials.last.get_by_role("button", name="Run again")).to_be_visible()
 
 
-def test_what_the_fit_says_stands_once_in_the_verdict(visit: Visit, lehr: Lehr):
+def test_the_verdict_repeats_no_note_of_the_fit(visit: Visit, lehr: Lehr):
     rates = [1e-3, 2e-3, 4e-3, 7e-3]
     sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("fitted", rates, steps=400))
     for run in runs:

@@ -186,7 +186,7 @@ def test_a_terminal_gets_a_live_picture_in_colour(server, corpus, write):
     assert "best" in text
 
 
-def test_up_again_reuses_what_stands(server):
+def test_up_reuses_a_running_server(server):
     again = server.cli("up", "--gpus", "8", "--port", str(server.port))
     assert "already running" in again.stdout
     refused = server.cli("up", "--gpus", "4", check=False)

@@ -74,7 +74,7 @@ def test_the_run_directory_is_as_the_contract_says(fakes):
     fakes.nothing_left()
 
 
-def test_a_training_that_hears_its_orders_stops_at_once_and_what_it_started_is_ended(fakes):
+def test_a_training_stops_at_its_orders_and_its_children_are_ended(fakes):
     run = fakes.client().submit(fakes.spec("to-cancel", steps=10_000, CHILDREN=3))
     running(run)
     before = marked_processes(f"{run.id}-1")
@@ -208,7 +208,7 @@ def test_a_failed_run_can_be_retried_by_hand_with_its_budgets_whole(fakes):
     assert (run.state, run.attempt) == ("completed", 2)
 
 
-def test_who_waits_is_told_why_in_order_and_a_higher_priority_goes_first(fakes):
+def test_the_queue_shows_reasons_in_order_and_priority_goes_first(fakes):
     client = fakes.client()
     big = client.submit(fakes.spec("big", gpus=8, steps=10_000))
     until(lambda: big.refresh().state in {"starting", "running"}, within_s=60, what="big to start")

@@ -96,7 +96,7 @@ def test_tokens_and_ray_folder_are_their_owners_alone(fakes):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
-def test_no_token_stands_on_a_command_line_or_in_a_trainers_environment(fakes):
+def test_no_token_is_on_a_command_line_or_in_a_trainers_environment(fakes):
     run = fakes.client().submit(fakes.spec("looked-into", steps=1000))
     until(lambda: run.refresh().state == "running", within_s=60, what="the run to run")
     [entry] = [e for e in fakes.entries() if e.attempt_id == f"{run.id}-1"]

@@ -56,7 +56,7 @@ def prepared(machine: Server) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("taken")
-def test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands(machine):
+def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     first = machine.cli("demo", *SMALL, timeout=600)
     said = " ".join(first.stderr.split())
     assert "server http://127.0.0.1:" in said

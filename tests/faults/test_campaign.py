@@ -131,7 +131,7 @@ def missing(assassin: Assassin) -> set[str]:
     return set(assassin.kinds) - assassin.struck
 
 
-def test_whatever_dies_whenever_every_run_ends_rightly_and_nothing_is_left(server: Ordeal, capsys):
+def test_random_kills_leave_every_run_ended_correctly_and_no_process(server: Ordeal, capsys):
     chance = random.Random(SEED)
     with capsys.disabled():
         print(f"\ncampaign: LEHR_FAULTS_SEED={SEED} LEHR_FAULTS_RUNS={RUNS}")

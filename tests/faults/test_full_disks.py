@@ -107,7 +107,7 @@ def test_the_run_directory_is_full_and_the_run_says_so_and_goes_on_when_it_is_re
             server.down()
 
 
-def test_the_nodes_own_folder_is_full_and_how_the_run_ended_is_told_when_there_is_space(tmp_path):
+def test_an_exit_on_a_full_node_disk_is_recorded_when_there_is_space(tmp_path):
     """Where a shim notes the end; its training and its streams are on another disk."""
     server = server_at(tmp_path)
     with small_disk(tmp_path / "home" / "node", megabytes=2) as disk:

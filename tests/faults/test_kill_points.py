@@ -36,7 +36,9 @@ def parameters():
 
 
 @pytest.mark.parametrize(("scenario", "point"), list(parameters()))
-def test_whoever_dies_there_the_run_ends_rightly(server: Ordeal, scenario: str, point: str):
+def test_a_kill_at_this_point_leaves_the_run_ended_correctly(
+    server: Ordeal, scenario: str, point: str
+):
     server.revive()
     server.cluster_ready()
     server.arm(point)

@@ -198,7 +198,7 @@ def test_a_run_whose_budget_is_spent_fails_and_says_so(fakes):
     assert "no retry is left" in run.reason
 
 
-def test_a_cancel_that_was_asked_for_while_nobody_listened_is_carried_out(fakes):
+def test_a_cancel_during_an_outage_is_carried_out_later(fakes):
     run = started(fakes, "cancelled-meanwhile", steps=10_000)
     pid = fakes.shim(f"{run.id}-1")
     shipper = fakes.shipper(f"{run.id}-1")

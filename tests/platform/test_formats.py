@@ -108,6 +108,6 @@ def test_a_sparkline_shows_where_the_loss_went():
     assert formats.sparkline([2.0, 1.0], unicode=False).isascii()
 
 
-def test_paths_are_cut_to_what_tells_them_apart():
+def test_paths_are_shortened_to_unique_names():
     assert formats.short_paths(["train.optimizer.lr", "train.seed"]) == ["lr", "seed"]
     assert formats.short_paths(["train.a.name", "train.b.name"]) == ["a.name", "b.name"]

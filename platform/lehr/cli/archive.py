@@ -55,7 +55,7 @@ def unarchive(ref: Ref, as_json: JsonOption = False) -> None:
 @app.command("delete")
 def delete(
     ref: Ref,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.

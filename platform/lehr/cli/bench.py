@@ -28,7 +28,7 @@ _ABOUT = "\n\n".join(f"{name}: {text}." for name, text in EXPERIMENTS.items())
 @app.command(
     "bench",
     help="Repeat a published experiment (docs/reference-runs.md) on this machine, as a table.\n\n"
-    f"{_ABOUT}\n\nOn a CPU it takes a minute or two; each row is measured by a process of its own.",
+    f"{_ABOUT}\n\nOn a CPU it takes a minute or two; each row is measured in a separate process.",
 )
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(EXPERIMENTS)}.")],

@@ -196,7 +196,7 @@ def rm(
     ref: Ref,
     step: Annotated[int, typer.Option("--step", min=0, help="Step of the checkpoint.")],
     attempt: AttemptOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete one checkpoint and its copy. Shows first how much space it frees.

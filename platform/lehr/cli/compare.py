@@ -57,7 +57,7 @@ def compare(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare runs: differences of their configs, the metric at equal x, speed and memory.
+    """Compare runs: their configs, a metric at equal step (or --x), speed and memory.
 
     Warns when runs were evaluated on different held-out sets (a metric under val/ then has no
     delta), when they differ in more than one factor, and when a gap is within the noise between

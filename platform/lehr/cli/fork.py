@@ -44,10 +44,10 @@ def fork(
 ) -> None:
     """Start a new run from a checkpoint of another run, with changes.
 
-    The new run takes weights, optimizer state and step count from the checkpoint, then warms up
-    again. To rescue a run that diverged, halve the LR, warm up briefly and raise the minimum: lehr
-    fork RUN --step 15000 train.optimizer.lr=1.5e-4 train.schedule.warmup_steps=200
-    train.schedule.min_lr_ratio=0.2
+    The new run takes weights, optimizer state and step count from the checkpoint. If the changes
+    include a warmup, it starts at the checkpoint. To rescue a run that diverged, halve the LR, warm
+    up briefly and raise the minimum: lehr fork RUN --step 15000 train.optimizer.lr=1.5e-4
+    train.schedule.warmup_steps=200 train.schedule.min_lr_ratio=0.2
 
     JSON: {run: RunDetail}.
     """

@@ -32,7 +32,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "sweep": ("sweep", "Plan a sweep, confirm, launch it"),
         "rollout": ("rollout", "Launch a run in stages, each with gates that must pass"),
     },
-    "Look": {
+    "Inspect": {
         "ls": ("ls", "List runs, newest first"),
         "show": ("show", "Show all details of a run, sweep or rollout"),
         "watch": ("watch", "Show live progress of a run, sweep or rollout until it ends"),
@@ -45,7 +45,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "queue": ("queue", "List queued runs and why they wait"),
     },
-    "Act": {
+    "Manage": {
         "cancel": ("run_actions", "Stop a run, sweep or rollout for good, without saving"),
         "pause": ("run_actions", "Save a run and free its GPUs"),
         "resume": ("run_actions", "Queue a paused run again, from its checkpoint"),
@@ -64,7 +64,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "presets": ("presets", "List model presets and their sizes"),
         "bench": ("bench", "Repeat a published training experiment on this machine"),
     },
-    "Care": {
+    "Maintain": {
         "cluster": ("cluster", "List nodes; exclude or readmit one"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
     },

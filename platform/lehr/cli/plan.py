@@ -35,17 +35,17 @@ def plan(
     price: Price = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate memory, time and cost of a run, sweep or rollout, without launching it. Exit code 3:
-    it cannot work.
+    """Estimate memory, time and cost of a run, sweep or rollout, without launching it.
+
+    Exit code 3 if the plan cannot work, e.g. a run does not fit in a GPU.
 
     JSON: {kind: "run", name, plan} or {kind: "sweep", name, method, parameters, metric, goal,
     places, later, seconds, gpu_hours, dollars, trials: [{number, parameters, and a plan's keys}]}
     or {kind: "rollout", name, left_out, stages: [{number, name, title, judged_at_step, changes,
-    runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and
-    a plan's keys}]}.
-    A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps, tokens, flops,
-    gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes,
-    checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, how}; what is not known is
+    runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and a
+    plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
+    tokens, flops, gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes,
+    checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, how}; an unknown value is
     null. ``checkpoint_copy_bytes`` is host memory on rank 0, 0 where saves block.
     """
     spec = read_spec(file, overrides)

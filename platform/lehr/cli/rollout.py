@@ -28,7 +28,7 @@ app = typer.Typer(rich_markup_mode=None)
 def rollout(
     file: SpecFile,
     overrides: OverridesArgument = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only show the stages and their gates. Needs no server."),

@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("cancel")
 def cancel(
     ref: Ref,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Stop a run, sweep or rollout for good, without saving. To save a run first: `lehr pause`.
@@ -86,7 +86,7 @@ def extend(
         list[str],
         typer.Argument(
             metavar="WHAT...",
-            help="Grid: PATH=[VALUES]. List: points=[{PATH: VALUE}]. Search: trials=N.",
+            help="Grid: PATH=[VALUES, ...]. List: points=[{PATH: VALUE}]. Search: trials=N.",
         ),
     ],
     as_json: JsonOption = False,

@@ -20,7 +20,7 @@ def tag(
     change: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[add|remove TAG...]", help="Tags to add or remove. None: show the tags."
+            metavar="[add|remove TAG...]", help="Tags to add or remove. Without them: list tags."
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -187,7 +187,7 @@ def _live(
     """Redraw in place twice a second, and clear at the end, before the result is printed."""
     from rich.live import Live
 
-    look = Look(client)
+    look = WatchFeed(client)
     newest: Any = None
 
     def on_view(view: Any) -> None:
@@ -209,7 +209,7 @@ def _live(
         client.transport.on_silence = judged
 
 
-class Look:
+class WatchFeed:
     """Fetch what the display shows beside the view: the cluster, and a run's events."""
 
     def __init__(self, client: Client) -> None:

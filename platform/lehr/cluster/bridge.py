@@ -113,7 +113,7 @@ class NodeThread(threading.Thread):
                 result = self.call(
                     "stop", request["attempt_id"], request["stop_level"], request["reason"]
                 )
-        except Exception as error:  # noqa: BLE001 - whatever it is, the server must hear of it
+        except Exception as error:  # noqa: BLE001 - every error must reach the server
             self.output.say(id=request["id"], ok=False, error=_brief(error))
             self.lose_agent(error)
         else:
@@ -241,7 +241,7 @@ def main() -> None:
     def watch() -> None:
         try:
             bridge.watch()
-        except BaseException:  # noqa: BLE001 - the process ends with it, and says why
+        except BaseException:  # noqa: BLE001 - the process ends with it, and prints it
             traceback.print_exc()
             os._exit(1)
 

@@ -32,7 +32,7 @@ class Ended:
     attempt: str
     at: float
     fault: str | None
-    """The cause, if it lies in the node; else None."""
+    """The cause, if the node is at fault; else None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""An attempt's folder on its node: what shim, shipper and agent tell one another through.
+"""An attempt's folder on its node: files that shim, shipper and agent share.
 
 Standard library only. ::
 
@@ -6,15 +6,15 @@ Standard library only. ::
       launch.json    what to start, with the attempt's token (mode 0600); written before all else
       alive          held (flock) by the shim while it lives
       shim.json      boot id, pid, start time of the shim
-      control.json   how hard the attempt is asked to end
+      control.json   the requested stop level
       exit.json      how it ended: its processes are gone
       delivered      the server has everything
-      copying.json   what the uploader has still to copy
-      uploaded       no checkpoint waits to be copied any more
-      shim.log       what shim and shipper have to say
+      copying.json   checkpoints that are not copied yet
+      uploaded       all checkpoints are copied
+      shim.log       log of shim and shipper
     <node folder>/server.json    where the server is, if it moved since
 
-The folder is local to the node; the attempt's own directory may lie on shared storage.
+The folder is local to the node; the attempt's own directory may be on shared storage.
 """
 
 import fcntl

@@ -126,7 +126,7 @@ class Shim:
                 procfs.send(fetcher.pid, signal.SIGKILL)
                 return ("stopped", self.stop_reason)
         message = exit_report.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
-        say(message)
+        log_line(message)
         return None if fetcher.returncode == 0 else ("checkpoint_unreachable", message)
 
     def start_trainer(self) -> tuple[str, str] | None:
@@ -209,7 +209,7 @@ class Shim:
         except (
             OSError
         ) as error:  # On a full disk, for example; the copy in the attempt's folder still has it.
-            say(f"{name}: {error}")
+            log_line(f"{name}: {error}")
         killpoints.reached("shim: before the end is noted")
         self.note_end(note)
         killpoints.reached("shim: after the end is noted")
@@ -227,7 +227,7 @@ class Shim:
             except OSError as error:
                 if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                     raise
-                say(f"the exit cannot be recorded: {error}")
+                log_line(f"the exit cannot be recorded: {error}")
                 for lock in self.locks:
                     lock.release()
                 self.sleep(NOTE_AGAIN_S)
@@ -334,7 +334,7 @@ class Shim:
                 procfs.send(rank, signal.SIGTERM)
 
 
-def say(line: str) -> None:
+def log_line(line: str) -> None:
     """Log a line to shim.log, unless the disk is full."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode("utf-8", "replace"))

@@ -47,7 +47,7 @@ class Uploader:
         self.parent = os.getppid()
         self.states: dict[str, dict[str, Any]] = {}
         """Reports to send, by the checkpoint's path."""
-        self.untold: set[str] = set()
+        self.unreported: set[str] = set()
         self.told_at = 0.0
         self.pause = 0.0
         self.ended_at: float | None = None
@@ -74,7 +74,7 @@ class Uploader:
                 self.note(folder, "failed", self.states.get(self.name(folder), {}).get("error"))
             waiting = []
         self.note_progress(len(waiting), ended=ended)
-        all_reported = self.tell()
+        all_reported = self.report()
         return ended and not waiting and (all_reported or self.overdue())
 
     def note_progress(self, waiting: int, *, ended: bool) -> None:
@@ -124,7 +124,7 @@ class Uploader:
             if known is None or known.digest != held.known.digest:
                 if self.name(folder) not in self.states:
                     self.note(folder, "uploading")
-                    self.tell()
+                    self.report()
                 copy.write(held)
         except BadCheckpoint as error:
             self.note(folder, "failed", str(error), internal="damaged")
@@ -160,15 +160,15 @@ class Uploader:
         new = {"state": state, "error": error, "internal": internal}
         if self.states.get(path) != new:
             self.states[path] = new
-            self.untold.add(path)
+            self.unreported.add(path)
 
-    def tell(self) -> bool:
+    def report(self) -> bool:
         """Report to the server and remove the copies it names. Return whether nothing is left to
         report.
         """
-        if not self.untold:
+        if not self.unreported:
             return True
-        fresh = any(self.states[path]["state"] != "uploading" for path in self.untold)
+        fresh = any(self.states[path]["state"] != "uploading" for path in self.unreported)
         if not fresh and time.monotonic() - self.told_at < TELL_AGAIN_S:
             return False
         reports = [
@@ -178,7 +178,7 @@ class Uploader:
                 "state": self.states[path]["state"],
                 "error": self.states[path]["error"],
             }
-            for path in sorted(self.untold)
+            for path in sorted(self.unreported)
         ]
         self.told_at = time.monotonic()
         try:
@@ -188,12 +188,12 @@ class Uploader:
             self.log(str(outage))
             return False
         if answer.status != 200:
-            self.untold.clear()  # The run was deleted: there is nobody to report to.
+            self.unreported.clear()  # The run was deleted: there is nobody to report to.
             return True
-        self.untold = set(reply["unknown"])
+        self.unreported = set(reply["unknown"])
         for path in reply["remove"]:
             self.remove(path)
-        return not self.untold
+        return not self.unreported
 
     @staticmethod
     def log(line: str) -> None:

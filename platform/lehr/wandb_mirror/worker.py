@@ -82,7 +82,7 @@ class MirrorWorker:
 
             MirrorSession(self._home, run_id, lambda: self._newest(run_id), self._stop).keep()
             self._failures.pop(run_id, None)
-        except Exception as error:  # noqa: BLE001 - whatever W&B raises, other runs go on
+        except Exception as error:  # noqa: BLE001 - whatever W&B raises, other runs continue
             traceback.print_exc()
             self._failures[run_id] = failures = self._failures.get(run_id, 0) + 1
             pause = min(_AGAIN_S[0] * 2 ** (failures - 1), _AGAIN_S[1])

@@ -41,7 +41,7 @@ def test_a_seed_run_twice_is_no_noise_between_seeds():
     assert compare(other, metric="val/loss").noise == pytest.approx(0.2 / math.sqrt(2))
 
 
-def test_a_gap_within_the_noise_between_seeds_is_said_to_be_nothing():
+def test_a_gap_within_the_noise_between_seeds_has_a_note():
     runs = [
         run("a", [3.00]),
         run("a2", [3.04], seed=1),
@@ -69,7 +69,7 @@ def test_values_of_different_held_out_sets_have_no_delta_and_it_is_the_first_not
     assert len(result.notes) == 2
 
 
-def test_a_training_loss_compares_whatever_the_held_out_sets_are():
+def test_training_losses_are_comparable_across_held_out_sets():
     result = compare([run("a", [4, 3]), run("b", [4, 2], held_out="b" * 64)], metric="train/loss")
     assert result.held_out.verdict == "different"
     assert result.results[1].delta == -1
@@ -106,7 +106,7 @@ def test_what_changes_only_speed_is_shown_but_is_no_factor():
     assert (found.path, found.factor) == ("train.threads", False)
 
 
-def test_a_field_that_only_one_optimizer_has_is_no_factor_of_its_own():
+def test_a_field_of_only_one_optimizer_is_not_a_separate_factor():
     fused = {"optimizer": {"name": "adamw", "lr": 3e-4, "fused": True}}
     other = {"optimizer": {"name": "muon", "lr": 3e-4}}
     found = {d.path: d.factor for d in differences([spec(**fused), spec(**other)])}

@@ -140,7 +140,7 @@ def test_validation_that_rises_while_training_falls_is_overfitting():
     )
 
 
-def test_waiting_for_data_is_said_as_a_share_of_the_step():
+def test_waiting_for_data_is_reported_as_a_share_of_the_step():
     curves = {"step_time_s": curve([0.5] * 1000), "data_wait_s": curve([0.1] * 1000)}
     (alert,) = diagnose(curves, total_steps=1000)
     assert "20%" in alert.seen

@@ -74,7 +74,7 @@ def roles(figure: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {trace["meta"]["role"]: trace for trace in figure["data"]}
 
 
-def test_the_fit_is_drawn_and_its_minimum_is_said():
+def test_the_fit_is_drawn_with_its_minimum():
     grid = sweep(parabola([1e-4, 3e-4, 8e-4, 3e-3, 1e-2]))
     figure = sweep_figure_data(grid)
     assert roles(figure)["best"]["x"] == [8e-4]

@@ -172,7 +172,7 @@ def test_memory_is_within_plan_and_card():
     assert verdict("memory", seen()) == "not_judged"
 
 
-def test_on_a_cpu_memory_and_mfu_are_said_not_to_be_judged():
+def test_on_a_cpu_memory_and_mfu_are_not_judged():
     rss = {"memory/rss_bytes": curve([2e9] * 3)}
     on_cpu = seen(device="cpu", curves=rss)
     assert verdict("memory", on_cpu) == "not_judged"

@@ -27,7 +27,7 @@ def test_an_exact_parabola_gives_back_its_own_minimum(at, width):
 
 
 @pytest.mark.parametrize(("at", "edge"), [(1e-6, "low"), (1.0, "high")])
-def test_a_minimum_beyond_the_grid_is_said_to_be_beyond_it(at, edge):
+def test_a_minimum_beyond_the_grid_is_reported_as_an_edge(at, edge):
     fit = fit_learning_rate([(lr, bowl(lr, at=at)) for lr in GRID])
     assert fit.edge == edge
     assert fit.minimum is None

@@ -144,7 +144,7 @@ def test_the_small_twin_asks_the_same_question():
     assert spec.metric == grid().metric
 
 
-def test_the_small_twin_tells_the_size_that_its_model_has():
+def test_the_small_sweep_states_the_size_of_its_model():
     size = millions(plan_run(expand(grid(file=LR_GRID_SMALL))[0][1]).parameters.total)
     comment = LR_GRID_SMALL.read_text().partition("kind:")[0].replace("\n# ", " ")
     assert f"a model of {size} parameters" in comment

@@ -197,7 +197,7 @@ def test_places_are_written_one_way(written: str, meant: str) -> None:
         ("s3://b/x?y=1", "query"),
     ],
 )
-def test_what_is_no_place_is_said(written: str, said: str) -> None:
+def test_an_invalid_storage_url_is_an_error(written: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         normalised(written)
 
@@ -220,7 +220,7 @@ def test_copies_follow_the_trainer_s_policy_and_spare_what_forks_need() -> None:
     assert len(copies_to_remove(there, policy, set())) == 2
 
 
-def test_the_trainer_s_own_retention_spares_what_it_is_told_to(tmp_path: Path) -> None:
+def test_the_trainers_retention_keeps_checkpoints_named_in_orders(tmp_path: Path) -> None:
     from lehr_trainer.checkpointing.retention import prune
 
     for step in (10, 20, 30, 40):

@@ -151,7 +151,7 @@ def test_what_cannot_be_compared_says_why(lehr, server):
         client.compare("base", "nobody")
 
 
-def test_a_server_that_is_stopped_is_said_within_seconds_not_left_in_silence(tmp_path):
+def test_a_frozen_server_is_reported_within_seconds(tmp_path):
     port = free_port()
     script = (
         "import http.server\n"

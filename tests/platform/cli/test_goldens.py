@@ -260,7 +260,7 @@ UNLIKE = {
 }
 
 
-def test_what_is_told_of_different_held_out_sets(acting):
+def test_messages_about_different_held_out_sets(acting):
     a_sweep(acting)
     store = acting.api.store
     for number, held_out in enumerate(("6705cb68" * 8, "6dc60039" * 8), start=1):
@@ -386,7 +386,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_said_when_something_is_wrong(world, name):
+def test_error_messages(world, name):
     said = world.lehr(*WRONG[name])
     assert said.code in {2, 3}
     assert "Traceback" not in said.err
@@ -395,7 +395,7 @@ def test_what_is_said_when_something_is_wrong(world, name):
         assert set(json.loads(said.out)["error"]) == {"code", "message", "hint", "problems"}
 
 
-def test_what_is_said_without_a_server_and_with_a_wrong_token(world):
+def test_errors_without_a_server_and_with_a_wrong_token(world):
     alone = world.lehr("ls", SERVER="http://127.0.0.1:9")
     text = f"{world.shown(['ls'], alone)}\n"
     refused = world.lehr("ls", TOKEN="not-it", SERVER=world.address)

@@ -143,7 +143,7 @@ def test_a_sweep_as_a_picture(width):
     goldens.check(f"watch/sweep-{width}.txt", text)
 
 
-def test_the_clock_of_what_has_ended_stands_still():
+def test_the_clock_of_an_ended_sweep_stops():
     ended = [make_run(n, "completed", step=1000, ended_at=NOW - 100 * n) for n in (1, 2)]
     sweep = make_sweep(*ended).model_copy(update={"state": "finished"})
     for now in (NOW, NOW + 3_600):
@@ -204,7 +204,7 @@ def test_a_run_that_waits_or_starts_says_for_what():
     assert "starting: its trainer was launched 24 s ago" in text
 
 
-def test_a_server_that_stays_silent_is_said_in_the_picture():
+def test_a_frame_shows_that_the_server_does_not_answer():
     frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW - 9), now=NOW)
     assert "The server has not answered for 9.0 s; trainings continue without it." in drawn(frame)
     frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW - 2), now=NOW)
@@ -291,7 +291,7 @@ def test_a_look_that_fails_leaves_the_picture_as_it_was():
         def cluster(self):
             raise ServerUnavailable("gone")
 
-    look = watch.Look(Gone())
+    look = watch.WatchFeed(Gone())
     look.seen.cluster = CLUSTER
     before = time.time()
     look.beside(SWEEP)

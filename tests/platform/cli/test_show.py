@@ -27,7 +27,7 @@ def test_a_lost_attempt_stays_in_sight_and_routine_removals_do_not_crowd_it_out(
     assert {e.kind for e in shown[1:]} == {"checkpoint"}
 
 
-def test_a_failure_that_was_retried_by_hand_is_told_and_the_first_queueing_is_not():
+def test_a_retried_failure_is_shown_but_the_first_queueing_is_not():
     submitted = event(0, "transition", **{"from": None}, to="queued")
     failed = event(1, "transition", **{"from": "running"}, to="failed")
     retried = event(2, "transition", **{"from": "failed"}, to="queued")

@@ -31,7 +31,7 @@ def lehr(api, tmp_path):
     return call
 
 
-def test_the_queue_is_told_in_order_with_its_reasons(api, lehr):
+def test_the_queue_is_listed_in_order_with_reasons(api, lehr):
     api_, _ = api
     assert lehr("queue").stderr == "The queue is empty.\n"
     reason = "waits for 8 x H100 (node n2 has 6 free); next in line at priority 0"
@@ -146,7 +146,7 @@ def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
     assert lehr("export", "nothing").returncode == 2
 
 
-def test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so(api, lehr):
+def test_save_works_for_a_running_run_and_is_an_error_otherwise(api, lehr):
     api_, _ = api
     run = api_.store.runs.create(load_spec({**RUN_SPEC, "name": "one"}))
     refused = lehr("checkpoints", "save", "one")

@@ -118,7 +118,7 @@ def test_what_is_laid_over_a_spec_object_is_validated_with_it(client):
         client.submit(run, {"train.steps": -7})
 
 
-def test_a_bad_spec_is_told_with_its_line_before_anything_is_sent(client, tmp_path):
+def test_a_bad_spec_is_an_error_with_its_line_before_any_request(client, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(RUN_YAML.replace("steps: 100", "stepz: 100"))
     with pytest.raises(SpecError) as caught:

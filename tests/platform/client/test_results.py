@@ -57,7 +57,7 @@ def test_a_runs_figure_shows_the_losses_in_one_panel_and_others_in_their_own(swe
         run.plot("train/los")
 
 
-def test_a_run_that_has_said_nothing_has_no_figure(client):
+def test_a_run_without_metrics_has_no_figure(client):
     with pytest.raises(NotFound, match="has not logged any metric yet"):
         client.submit(RUN_SPEC).plot()
 

@@ -164,7 +164,7 @@ def test_the_command_line_gives_nothing_away(own, listener):
     assert not listener.heard_a_token()
 
 
-def test_another_servers_proof_does_not_serve_whoever_passes_it_on(own, tmp_path):
+def test_a_forwarded_proof_of_another_server_is_rejected(own, tmp_path):
     with served(tmp_path / "theirs") as (_, address):
 
         def passed_on(path: str) -> bytes:

@@ -125,7 +125,7 @@ def test_the_server_is_found_by_argument_environment_or_file(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:5347", "ftp://x", "http://", "x"])
-def test_an_address_that_is_none_is_said(address):
+def test_an_invalid_server_address_is_an_error(address):
     with pytest.raises(UserError, match="address"):
         Client(address)
 
@@ -153,7 +153,7 @@ def test_a_proxy_does_not_swallow_what_stays_on_this_machine(scripted, monkeypat
         (503, "store_unavailable", ServerUnavailable),
     ],
 )
-def test_a_problem_becomes_the_exception_that_it_stands_for(status, code, kind):
+def test_a_problem_answer_raises_its_exception(status, code, kind):
     body = {"status": status, "title": "t", "detail": "what", "code": code, "hint": "try"}
     error = problem_error(status, json.dumps(body).encode())
     assert type(error) is kind
@@ -178,7 +178,7 @@ def test_an_answer_that_is_no_problem_is_still_an_error_that_can_be_read(body):
     assert "502" in str(error)
 
 
-def test_pandas_is_needed_only_for_frames_and_its_lack_is_said():
+def test_pandas_is_needed_only_for_frames_with_a_clear_error():
     code = """
 import sys
 sys.modules["pandas"] = None
@@ -213,7 +213,7 @@ except UserError as error:
     assert "pip install 'lehr[notebook]'" in done.stdout
 
 
-def test_provenance_tells_the_commit_and_keeps_secrets_out(tmp_path, monkeypatch):
+def test_provenance_has_the_commit_but_no_secrets(tmp_path, monkeypatch):
     from lehr.client.provenance import provenance
 
     assert provenance(tmp_path)["git"] is None

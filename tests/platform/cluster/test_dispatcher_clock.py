@@ -86,7 +86,7 @@ def test_one_with_a_stall_limit_is_ended_and_its_retry_is_paid_by_infrastructure
     assert bench.state(run) == ("starting", 2)
 
 
-def test_one_that_is_not_heard_of_is_not_called_stalled(bench):
+def test_an_attempt_without_contact_is_not_stalled(bench):
     run, attempt = bench.running(stall_limit_s=60)
     bench.heartbeat(attempt, step=7)
     bench.tick()
@@ -95,7 +95,7 @@ def test_one_that_is_not_heard_of_is_not_called_stalled(bench):
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_one_that_spoke_and_never_heartbeat_is_left_alone_however_long_it_is_silent(bench):
+def test_an_attempt_with_events_but_no_heartbeat_is_not_given_up(bench):
     """Its server's network went away in the seconds between its first words and its first heartbeat."""
     run = bench.store.runs.create(parse_spec(run_spec(bench.corpus, "cut-off", steps=1000)))
     bench.tick()
@@ -107,7 +107,7 @@ def test_one_that_spoke_and_never_heartbeat_is_left_alone_however_long_it_is_sil
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_one_of_which_nothing_was_ever_heard_is_given_up_and_begun_again(bench):
+def test_an_attempt_without_any_contact_is_given_up_and_retried(bench):
     run = bench.store.runs.create(parse_spec(run_spec(bench.corpus, "mute", steps=1000)))
     bench.tick()
     bench.tick(1_000)

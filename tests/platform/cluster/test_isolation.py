@@ -80,7 +80,7 @@ def old_exit(bench: Bench, attempt: str) -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_an_exit_note_that_cannot_be_settled_ends_its_run_alone(bench, restarts, caplog):
+def test_an_exit_report_that_cannot_be_processed_fails_only_its_run(bench, restarts, caplog):
     (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
     old_exit(bench, attempt)
     bench.tick()
@@ -251,7 +251,7 @@ def test_many_tries_in_a_moment_are_no_reason():
     assert given.ended == []
 
 
-def test_one_success_begins_the_count_anew():
+def test_one_success_resets_the_failure_count():
     given = Given()
     given.fail(_Odd(), times=4)
     assert given.isolation.do("r1", "looking", lambda: None)

@@ -29,7 +29,7 @@ def test_a_gang_of_one_needs_no_launcher_and_gets_torchruns_environment():
     assert values["PYTHONSAFEPATH"] == "1"
 
 
-def test_a_gang_on_one_node_has_a_rendezvous_of_its_own():
+def test_a_gang_on_one_node_has_its_own_rendezvous():
     command = torchrun.command("t", "/a", torchrun.Gang(per_node=4), python="py")
     assert command == [
         *("py", "-P", "-m", "torch.distributed.run", "--max-restarts=0", "--nproc-per-node=4"),
@@ -155,7 +155,7 @@ def test_a_planted_link_in_place_of_a_lock_is_not_followed(tmp_path):
     assert not target.exists()
 
 
-def test_processes_are_found_by_mark_and_told_from_a_reused_number():
+def test_processes_are_found_by_mark_despite_reused_pids():
     env = {**os.environ, "LEHR_TEST_MARK": "xyz"}
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env)
     try:

@@ -257,7 +257,7 @@ def test_stages_that_want_more_gpus_than_the_run_are_left_out(store, world):
 
 
 @pytest.mark.parametrize("crash_before", range(9))
-def test_a_keeper_that_begins_anew_anywhere_submits_nothing_twice(store, world, crash_before):
+def test_a_restarted_controller_submits_nothing_twice(store, world, crash_before):
     rollout = create(store, spec())
     for number in range(9):
         if number == crash_before:

@@ -114,7 +114,7 @@ def part(at: float, **note) -> dict:
     return {"code": 1, "signal": None, "reason": "", "log_tail": "", "ended_at": at} | note
 
 
-def test_of_a_gang_the_first_failure_speaks():
+def test_the_first_failure_of_a_gang_decides():
     parts = {
         "0": part(12.0, log_tail="NCCL"),
         "1": part(10.0, log_tail="CUDA out of memory"),
@@ -125,7 +125,7 @@ def test_of_a_gang_the_first_failure_speaks():
     assert whole["parts"] == parts
 
 
-def test_of_a_gang_that_ended_well_the_first_end_speaks():
+def test_the_first_exit_of_a_successful_gang_decides():
     whole = merge_exit_reports({"0": part(9.0, code=0), "1": part(8.0, code=0)})
     assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
 
@@ -158,7 +158,7 @@ def report(bench: Bench, attempt: str, rank: int, note: dict) -> bool:
     return bench.dispatcher.on_exit(attempt, body)["closed"]
 
 
-def test_a_gang_is_settled_by_what_failed_first_and_not_by_what_followed_from_it(bench):
+def test_a_gang_is_finalized_by_its_first_failure(bench):
     """Rank 0 lost its peer, because that ran out of memory: another try would do the same."""
     run = gang(bench)
     lost = line("finished", step=3, outcome="failed", cause="peer_lost", message="rank 1 is gone")

@@ -36,5 +36,5 @@ def test_a_type_that_may_be_new_is_taken(wanted):
     assert likely_meant(wanted, HERE) is None
 
 
-def test_what_the_cluster_has_is_right_whatever_it_looks_like():
+def test_the_inventory_matches_any_cluster():
     assert likely_meant("H1000", ["NVIDIA H1000 160GB"]) is None

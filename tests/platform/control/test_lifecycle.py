@@ -17,7 +17,7 @@ def test_the_states_are_these():
 
 
 @pytest.mark.parametrize("old", STATES)
-def test_from_each_state_the_moves_are_these(old):
+def test_each_state_has_exactly_these_transitions(old):
     assert {new for new in STATES if can_transition(RunState(old), RunState(new))} == MOVES[old]
     assert {state.value for state in lifecycle.TRANSITIONS[RunState(old)]} == MOVES[old]
 

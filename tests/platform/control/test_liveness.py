@@ -15,12 +15,12 @@ def look(contact, step, median):
     )
 
 
-def test_no_heartbeat_is_unreachable_whatever_the_steps_did():
+def test_no_heartbeat_means_unreachable_regardless_of_steps():
     assert look(21, 1, 1) is Liveness.UNREACHABLE
     assert look(21, None, None) is Liveness.UNREACHABLE
 
 
-def test_without_limits_of_its_own_the_usual_ones_hold():
+def test_default_thresholds_apply():
     def usual(contact, step):
         return liveness(since_contact_s=contact, since_step_s=step, median_step_s=1.0)
 
@@ -31,7 +31,7 @@ def test_a_limit_that_is_just_reached_is_kept():
     assert look(20, 180, 1.0) is Liveness.NONE
 
 
-def test_heartbeats_without_steps_are_stalled_by_the_runs_own_pace():
+def test_heartbeats_without_steps_are_stalled_relative_to_the_step_time():
     assert look(1, 181, 1.0) is Liveness.STALLED
     assert look(1, 181, 60.0) is Liveness.NONE
     assert look(1, 601, 60.0) is Liveness.STALLED
@@ -48,6 +48,6 @@ def test_the_pace_is_the_median_so_one_long_save_does_not_hide_a_stall():
     assert median_step_s(history[:2]) is None
 
 
-def test_three_points_make_a_pace_and_a_step_that_is_told_twice_counts_once():
+def test_median_step_time_needs_three_points_and_ignores_repeated_steps():
     assert median_step_s([(0.0, 0), (10.0, 10), (20.0, 20)]) == pytest.approx(1.0)
     assert median_step_s([(0.0, 0), (10.0, 10), (15.0, 10), (25.0, 20)]) == pytest.approx(1.0)

@@ -21,7 +21,7 @@ def excluded(found) -> list[str]:
     return [verdict.node for verdict in found]
 
 
-def test_two_faults_of_its_own_in_a_row_take_a_node_out_and_the_message_says_which():
+def test_two_node_failures_in_a_row_exclude_the_node_and_are_named():
     [verdict] = failing(ends("gpu_busy", "ecc_error"), {}, BOTH)
     assert verdict.node == "n1"
     assert verdict.message == "it failed 2 attempts in a row: r0-1 (gpu_busy), r1-1 (ecc_error)"
@@ -46,7 +46,7 @@ def test_a_node_that_stays_in_use_does_not_shelter_those_after_it():
     assert excluded(failing(last_in_use, {}, ("n1",))) == ["n2"]
 
 
-def test_a_readmitted_node_begins_anew():
+def test_a_readmitted_node_has_no_failures():
     faults = ends("gpu_busy", "gpu_busy", "gpu_busy")
     assert failing(faults, {"n1": 2.0}, BOTH) == []
     assert excluded(failing(faults, {"n1": 1.0}, BOTH)) == ["n1"]
@@ -61,7 +61,7 @@ def test_a_readmitted_node_begins_anew():
     ),
     st.sets(st.sampled_from(["n1", "n2", "n3"])),
 )
-def test_whatever_ended_where_somebody_is_left_and_the_order_of_reading_is_nothing(seen, usable):
+def test_one_node_always_remains_and_the_order_of_exits_does_not_matter(seen, usable):
     history = [Ended(n, f"r{i}-1", float(i + 1), fault) for i, (n, fault) in enumerate(seen)]
     found = failing(history, {}, usable)
     assert found == failing(history[::-1], {}, usable)

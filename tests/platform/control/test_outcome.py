@@ -42,7 +42,7 @@ def test_a_run_that_stopped_as_asked_has_the_request_as_its_cause_and_no_message
     assert decide(desired=desired, finished=SAVED) == Outcome(state, desired.value)
 
 
-def test_only_a_pause_is_told_that_nothing_was_saved():
+def test_only_a_pause_mentions_that_nothing_was_saved():
     unsaved = "it ended before it could save; it will resume from its last checkpoint"
     assert decide(desired=Desired.PAUSE).message == unsaved
     assert decide(desired=Desired.CANCEL).message is None

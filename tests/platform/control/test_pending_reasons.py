@@ -25,7 +25,7 @@ def test_a_duration_is_rounded_to_what_is_known(seconds, text):
     assert about(seconds) == text
 
 
-def test_one_and_several_are_told_apart():
+def test_singular_and_plural_are_used_correctly():
     assert cpu_places(1) == "waits for a node's CPU (the only place is taken)"
     assert cpu_places(2) == "waits for a node's CPU (all 2 places are taken)"
     busy = {"keeper": None, "next_at": None}

@@ -22,7 +22,7 @@ def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(histories())
-def test_whatever_comes_nothing_is_doubled_parted_or_lost_and_all_that_fits_runs(history):
+def test_random_queues_place_whole_gangs_once_and_use_all_fitting_gpus(history):
     live_through(history)
 
 
@@ -255,7 +255,7 @@ def test_gpus_are_kept_where_they_are_free_soonest():
     )
 
 
-def test_people_are_told_names_and_numbers_only_of_what_has_no_name():
+def test_reasons_show_names_and_ids_only_without_a_name():
     unnamed = Active("r-7", (NodeShare("n0", (0, 1, 2)),), remaining_s=60.0)
     runs = [Waiting("r-8", 1, Need(4), name="large"), Waiting("r-9", 2, Need(1), name="small")]
     reasons = plan(runs, [unnamed], [node("n0", 4)]).reasons
@@ -263,7 +263,7 @@ def test_people_are_told_names_and_numbers_only_of_what_has_no_name():
     assert reasons["r-9"] == "waits for 1 GPU (1 is free, kept for large)"
 
 
-def test_free_gpus_are_told_as_they_are_after_the_starts_of_the_same_plan():
+def test_reasons_count_free_gpus_after_the_starts_of_the_plan():
     held = [active("x", ("n0", (0,)))]
     runs = [
         *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
@@ -276,7 +276,7 @@ def test_free_gpus_are_told_as_they_are_after_the_starts_of_the_same_plan():
     assert decided.reasons["c"] == "waits for 4 GPUs (4 are free, kept for a)"
 
 
-def test_free_gpus_are_kept_for_whoever_has_most_of_them_reserved():
+def test_free_gpus_are_kept_for_the_largest_reservation():
     held = [active("x", ("n0", (1, 2, 3))), active("y", ("n2", (0, 1, 2)))]
     runs = [
         *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
@@ -309,7 +309,7 @@ def test_only_the_first_of_its_priority_is_next_in_line():
     assert not reasons["second"].endswith("; next in line at priority 0")
 
 
-def test_what_no_node_has_is_said_with_what_there_is_and_holds_up_nobody():
+def test_an_impossible_run_shows_the_inventory_and_blocks_no_other():
     logical = Node("n0", tuple(Gpu(i, "logical GPU") for i in range(8)))
     runs = [Waiting("a100", 1, Need(1, 1, "A100")), Waiting("any", 2, Need(8))]
     decided = plan(runs, [], [logical])
@@ -365,7 +365,7 @@ def test_can_ever_place_says_why_not():
     )
 
 
-def test_an_excluded_node_gets_nothing_and_who_waits_is_told_how_to_take_it_back():
+def test_an_excluded_node_gets_no_runs_and_reasons_name_readmit():
     out = Node("n1", tuple(Gpu(i, H100) for i in range(8)), excluded=True)
     big = Waiting("big", 1, Need(8))
     assert plan([big], [], [out]).reasons["big"] == (

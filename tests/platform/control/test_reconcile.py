@@ -59,13 +59,13 @@ def test_a_lost_node_loses_its_attempt_once_the_lease_is_over_and_not_before():
     assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")
 
 
-def test_a_node_that_nobody_knows_is_a_lost_one():
+def test_an_unknown_node_counts_as_lost():
     assert decide(attempt(since_contact_s=TIMEOUTS.lease_s - 1)) == []
     [action] = decide(attempt(since_contact_s=TIMEOUTS.lease_s + 1))
     assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")
 
 
-def test_each_node_of_a_gang_has_a_lease_of_its_own():
+def test_each_node_of_a_gang_has_its_own_lease():
     seen = [node("n1", r_1=AttemptPhase.LIVE), node("n2", alive=False, answered=False)]
     silent = attempt(nodes=("n1", "n2"), silent_nodes={"n2": TIMEOUTS.lease_s + 1})
     assert [type(action) for action in decide(silent, *seen)] == [StopAttempt, MarkLost]
@@ -79,19 +79,19 @@ def test_what_is_left_of_a_gang_is_stopped_when_one_node_has_no_trace_of_it():
     assert (lose.cause, lose.message) == ("shim_lost", "node n2 has no trace of it")
 
 
-def test_an_attempt_that_nobody_wants_any_more_is_not_started():
+def test_an_attempt_that_is_no_longer_desired_is_not_started():
     for unwanted in ({"current": False}, {"desired": Desired.PAUSE}):
         fresh = attempt(dispatched=False, contacted=False, **unwanted)
         assert decide(fresh, node(answered=False)) == []
 
 
-def test_an_agent_that_answers_and_never_heard_of_it_settles_the_matter():
+def test_an_attempt_unknown_to_its_agent_is_lost():
     [action] = decide(attempt(), node())
     assert isinstance(action, MarkLost)
     assert action.cause == "shim_lost"
 
 
-def test_an_attempt_recorded_but_never_started_is_started_by_whoever_finds_it():
+def test_a_recorded_but_unstarted_attempt_is_started():
     fresh = attempt(dispatched=False, contacted=False)
     assert decide(fresh, node()) == [Launch("r-1")]
     # But not while a call is under way, nor while its node has not said what it has.
@@ -101,7 +101,7 @@ def test_an_attempt_recorded_but_never_started_is_started_by_whoever_finds_it():
     assert decide(fresh, node(r_1=AttemptPhase.LIVE)) == [Adopt("r-1")]
 
 
-def test_a_run_cancelled_before_its_start_is_settled_and_never_started():
+def test_a_run_cancelled_before_its_start_is_finalized_without_starting():
     [action] = decide(attempt(dispatched=False, contacted=False, desired=Desired.CANCEL), node())
     assert isinstance(action, MarkLost)
     assert action.cause == "never_started"
@@ -161,7 +161,7 @@ def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
     assert decide(attempt(since_ended_s=TIMEOUTS.collect_s + 1), ended) == [RecordExit("r-1")]
 
 
-def test_nothing_heard_since_the_start_is_given_up_with_a_hint():
+def test_an_attempt_without_contact_since_its_start_is_lost_with_a_hint():
     mute = attempt(contacted=False, since_contact_s=TIMEOUTS.first_heartbeat_s + 1)
     stop, lose = decide(mute, node(r_1=AttemptPhase.LIVE))
     assert stop.stop_level is StopLevel.KILL
@@ -244,7 +244,7 @@ observations = st.builds(
     observations,
     st.booleans(),
 )
-def test_whatever_is_seen_no_act_is_without_its_ground(open_ones, first, second, known):
+def test_random_observations_cause_only_justified_actions(open_ones, first, second, known):
     nodes = [
         NodeSeen(name, seen.alive, seen.alive and seen.answered, seen.attempts)
         for name, seen in (("n1", first), ("n2", second))

@@ -69,7 +69,7 @@ EXPRESSIONS = [
 
 
 @pytest.mark.parametrize(("cause", "text"), EACH, ids=lambda text: text[:40])
-def test_real_messages_are_told_apart(cause, text):
+def test_real_error_messages_are_classified(cause, text):
     tail = f"step 100 loss 3.2\n{text}\n"
     found = classify(ExitReport(code=1, log_tail=tail), None)
     assert (found.name, found.budget) == (cause, BUDGETS[cause])
@@ -125,7 +125,7 @@ def test_an_unnamed_failure_of_the_trainer_is_looked_up_in_its_words():
         (6, "crashed", Budget.USER),
     ],
 )
-def test_signals_are_told_apart_also_in_torchruns_report(signal, cause, budget):
+def test_signals_are_classified_also_from_torchruns_report(signal, cause, budget):
     alone = classify(ExitReport(signal=signal), None)
     assert (alone.name, alone.budget) == (cause, budget)
     report = (
@@ -190,7 +190,7 @@ def test_each_kind_of_failure_is_paid_from_its_own_budget_and_from_no_other():
     assert decide(ended=code, budgets=Budgets(1, 0, 0)).spends is Budget.USER
 
 
-def test_completed_is_completed_whatever_was_wanted_meanwhile():
+def test_completed_stays_completed_despite_later_requests():
     done = FinishedReport("completed", step=10)
     for desired in Desired:
         assert (
@@ -211,7 +211,7 @@ def test_completed_is_completed_whatever_was_wanted_meanwhile():
         (ExitReport(reason="node_lost"), None),
     ],
 )
-def test_a_crash_after_the_last_word_is_said_and_costs_nothing(ended, says):
+def test_a_crash_after_finishing_is_reported_but_not_charged(ended, says):
     found = decide(ended=ended, finished=FinishedReport("completed", step=10), budgets=NONE_LEFT)
     assert (found.state, found.message, found.spends) == (RunState.COMPLETED, says, Budget.NONE)
 
@@ -261,7 +261,7 @@ def test_the_time_limit_fails_the_run_and_says_whether_it_saved():
     assert saved.message == "stopped at its time limit of 60 s, and saved"
 
 
-def test_a_stop_that_nobody_at_lehr_asked_for_is_a_preemption():
+def test_a_stop_from_outside_lehr_is_a_preemption():
     spot = decide(finished=FinishedReport("stopped", step=7), ended=ExitReport(code=0))
     assert (spot.state, spot.spends, spot.cause) == (
         RunState.QUEUED,
@@ -270,7 +270,7 @@ def test_a_stop_that_nobody_at_lehr_asked_for_is_a_preemption():
     )
 
 
-def test_every_way_a_settled_run_goes_is_made_of_moves_that_exist():
+def test_every_finalization_uses_legal_transitions():
     for old in (RunState.STARTING, RunState.RUNNING, RunState.STOPPING):
         for new in RunState:
             steps = path(old, new)

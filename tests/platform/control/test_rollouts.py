@@ -69,7 +69,7 @@ def test_the_pair_runs_only_once_the_cheap_gates_are_passed():
     assert not wants_evidence(first)
 
 
-def test_the_first_gate_that_failed_is_the_reason_whatever_the_run_did():
+def test_the_first_failed_gate_is_the_reason_regardless_of_the_run():
     [first, *rest] = fresh()
     run = StageRun("r", RunState.FAILED, cause="nan_loss")
     verdicts = {"falling_loss": "failed", "first_loss": "passed"}
@@ -81,7 +81,7 @@ def test_the_first_gate_that_failed_is_the_reason_whatever_the_run_did():
     assert decide([replace(first, runs={"train": late}), *rest]) is None
 
 
-def test_evidence_is_wanted_for_each_gate_but_the_one_that_has_runs_of_its_own():
+def test_evidence_is_needed_for_every_gate_except_exact_resume():
     [first, *_] = fresh()
     assert not wants_evidence(first)
     begun = replace(first, runs={"train": DONE})
@@ -202,7 +202,7 @@ class Life:
     stages=st.integers(1, 4),
     pair=st.sampled_from([(), ("resumed",), ("whole", "resumed")]),
 )
-def test_whatever_happens_it_ends_and_never_starts_what_was_not_earned(seed, stages, pair):
+def test_random_rollouts_end_and_never_skip_a_gate(seed, stages, pair):
     life = Life(seed, stages=stages, pair=pair)
     for _ in range(600):
         while life.ended is None and life.carry_out():

@@ -307,7 +307,7 @@ def test_reports_are_read_where_somebody_is_judged_by_them():
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
-def test_a_trial_is_given_up_only_for_trials_of_its_own_held_out_set(name):
+def test_a_trial_is_pruned_only_against_its_own_held_out_set(name):
     spec = sweep(pruning={"name": name, "min_steps": 10})
     drawn = trials(spec)
     better = [ran(trial, 1.0, at=float(trial.number)) for trial in drawn[:-1]]
