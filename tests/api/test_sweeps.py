@@ -164,4 +164,4 @@ def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
     told = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
     assert "Learning rates to try next: 1.0e-1, 1.0e0, 1.0e1." in told
     [noise] = [note for note in told if note.startswith("The noise between seeds is 0.014")]
-    assert noise.endswith("within twice that, these are level: 1.0e-4, 1.0e-3, 1.0e-2.")
+    assert noise.endswith("within twice that, these are equal: 1.0e-4, 1.0e-3, 1.0e-2.")

@@ -77,7 +77,7 @@ def test_a_fork_by_command_with_other_data_goes_on_from_the_newest(server, corpu
     paths = json.dumps([str(other)])
     refused = server.cli("fork", "cli-source", check=False)
     assert refused.returncode == 2
-    assert "train.steps is 6, and the checkpoint is at step 6" in refused.stderr
+    assert "train.steps is 6, but the checkpoint is at step 6" in refused.stderr
     done = server.cli(
         "fork", "cli-source", "train.steps=9", f"train.data.corpus.paths={paths}", "-w"
     )

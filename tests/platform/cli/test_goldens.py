@@ -32,7 +32,7 @@ _DB = "tests/platform/cli/test_db.py"
 _UPLOAD = "tests/e2e/test_checkpoint_upload.py"
 NOT_HERE = {
     # Commands without a golden, and a test that runs each.
-    "demo": "tests/e2e/test_demo.py::test_the_demo_ends_with_a_ranked_table_and_reuses_what_stands",
+    "demo": "tests/e2e/test_demo.py::test_the_demo_prints_a_ranked_table_and_reuses_a_running_server",
     "up": "tests/e2e/test_up_defaults.py::"
     "test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declared",
     "down": "tests/e2e/test_up_defaults.py::"
@@ -41,7 +41,7 @@ NOT_HERE = {
     "schema": "tests/platform/cli/test_offline.py::test_schemas_are_json",
     "bench": "tests/trainer/process/test_experiments.py::test_table_is_printed_with_units",
     "checkpoints save": "tests/platform/cli/test_verbs.py::"
-    "test_a_run_that_trains_is_told_to_save_and_one_that_does_not_says_so",
+    "test_save_works_for_a_running_run_and_is_an_error_otherwise",
     "checkpoints verify": f"{_UPLOAD}::"
     "test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had",
     "checkpoints download": f"{_UPLOAD}::"
