@@ -123,7 +123,7 @@ class Dispatcher:
             self.wake,
         )
         self._isolation = Isolation(partial(give_up, store), self.heartbeats.now)
-        self._mirror = RunCache(store, self._isolation)
+        self._runs = RunCache(store, self._isolation)
         self._sweeps = SweepController(store)
         self._rollouts = RolloutController(store, homes.runs_dir(home))
         self._nodes = NodeController(store)
@@ -201,7 +201,7 @@ class Dispatcher:
         """
         self._known_node(name)
         self.store.nodes.note(name, "readmitted", "readmitted by the user", actor="user")
-        self._mirror.forget_waiting()
+        self._runs.forget_waiting()
         self.wake()
 
     def _known_node(self, name: str) -> None:
@@ -238,7 +238,7 @@ class Dispatcher:
         self._sweeps.changed(change)
         self._rollouts.changed(change)
         if change.kind == "run":
-            self._mirror.changed(change.id)
+            self._runs.changed(change.id)
             if threading.current_thread() is not self._thread:
                 self._wake.set()  # Changes by the tick itself need no other tick.
         elif change.kind == "metrics" and change.attempt is not None:
@@ -277,13 +277,13 @@ class Dispatcher:
         """Observe, decide, act: once."""
         self._launcher.note_answers()
         self._apply_events()
-        self._mirror.refresh()
+        self._runs.refresh()
         self._finalize_ended()
         self._sweeps.tick()
         self._rollouts.tick()
-        self._mirror.refresh()
+        self._runs.refresh()
         self._apply_requests()
-        self._mirror.refresh()
+        self._runs.refresh()
         attempts = self.store.attempts.list_open()
         self.heartbeats.keep_only(attempt.id for attempt in attempts)
         members = snapshot.with_reported_exits(
@@ -311,7 +311,7 @@ class Dispatcher:
 
     def _finalize_ended(self) -> None:
         """Finalize runs whose attempt has exited."""
-        active = self._mirror.runs(ACTIVE)
+        active = self._runs.runs(ACTIVE)
         newest = self.store.attempts.newest([run.id for run in active])
         for run in active:
             attempt = newest.get(run.id)
@@ -332,20 +332,20 @@ class Dispatcher:
 
     def _apply_requests(self) -> None:
         """Apply users' requests that need no process, as transitions."""
-        for run in self._mirror.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
-            self._isolation.do(run.id, "applying its requests", partial(self._heed, run))
+        for run in self._runs.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
+            self._isolation.do(run.id, "applying its requests", partial(self._apply_request, run))
 
-    def _heed(self, run: RunRow) -> None:
+    def _apply_request(self, run: RunRow) -> None:
         state, desired = RunState(run.state), Desired(run.desired)
         new = snapshot.transition_for_request(state, desired)
         if new is not None:
             cause = "resume" if new is RunState.QUEUED else desired.value
-            self._move(run, state, new, cause, request_message(self.store, run))
+            self._transition(run, state, new, cause, request_message(self.store, run))
         elif state is RunState.RUNNING and self._over_time_limit(run):
             limit = run.spec["time_limit_s"]
-            self._move(run, state, RunState.STOPPING, TIME_LIMIT, f"its limit is {limit:g} s")
+            self._transition(run, state, RunState.STOPPING, TIME_LIMIT, f"its limit is {limit:g} s")
 
-    def _move(
+    def _transition(
         self, run: RunRow, old: RunState, new: RunState, cause: str, message: str | None = None
     ) -> None:
         self.store.transitions.apply(
@@ -371,17 +371,17 @@ class Dispatcher:
         return bool(elapsed > limit)
 
     def _reconcile(self, attempts: list[Attempt], members: dict[str, Member]) -> None:
-        runs = {run.id: run for run in self._mirror.runs(ACTIVE)}
+        runs = {run.id: run for run in self._runs.runs(ACTIVE)}
         seen: list[rc.OpenAttempt] = []
         unclear: set[str] = set()
 
-        def look(attempt: Attempt) -> None:
+        def observe(attempt: Attempt) -> None:
             run = runs.get(attempt.run_id)
             seen.append(snapshot.open_attempt(attempt, run, members, self.heartbeats))
 
         for attempt in attempts:
             if not self._isolation.do(
-                attempt.run_id, "reading its attempt", partial(look, attempt)
+                attempt.run_id, "reading its attempt", partial(observe, attempt)
             ):
                 # It is known, so it is no orphan; leave it alone until its state is clear.
                 unclear.add(attempt.id)
@@ -419,18 +419,18 @@ class Dispatcher:
                 pass
 
     def _start_waiting(self, attempts: list[Attempt], members: dict[str, Member]) -> None:
-        waiting = self._mirror.waiting()
+        waiting = self._runs.waiting()
         if not waiting:
             self._order = ()
             return
         out = excluded(self.store.nodes.notes())
         decided = plan(
             waiting,
-            snapshot.active(attempts, self._mirror.runs(ACTIVE), members, self.heartbeats),
+            snapshot.active(attempts, self._runs.runs(ACTIVE), members, self.heartbeats),
             [m.as_node(excluded=name in out) for name, m in members.items()],
         )
         self._order = decided.order
-        queued = {run.id: run for run in self._mirror.runs({RunState.QUEUED})}
+        queued = {run.id: run for run in self._runs.runs({RunState.QUEUED})}
         for start in decided.starts:
             begin = partial(self._launcher.begin, queued[start.run_id], start.placement)
             self._isolation.do(start.run_id, "starting it", begin)

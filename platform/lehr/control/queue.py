@@ -250,10 +250,8 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
             version = board.version
             reason = _reason(run, board, names, next_in_line=next_in_line)
             if not next_in_line and version == board.version:
-                reasons_by_need[kind] = (
-                    version,
-                    reason,
-                )  # Nothing was left to reserve, so nothing is left for the next run.
+                # Nothing was left to reserve, so nothing is left for the next run.
+                reasons_by_need[kind] = version, reason
         why[run.run_id] = reason
     started = {start.run_id for start in starts}
     turn = [run.run_id for run in order if run.run_id not in started]

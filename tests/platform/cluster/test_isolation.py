@@ -121,12 +121,12 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
     assert len([one for one in caplog.records if f"run {odd}: {what}" in one.message]) == 1
 
 
-def test_a_request_that_cannot_be_heeded_stops_no_other(bench, monkeypatch):
+def test_a_request_that_cannot_be_applied_stops_no_other(bench, monkeypatch):
     (odd, _), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(
         monkeypatch,
         type(bench.dispatcher),
-        "_heed",
+        "_apply_request",
         lambda _self, run: run.id,
         odd,
     )
