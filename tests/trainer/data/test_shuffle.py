@@ -103,3 +103,11 @@ def test_only_the_last_few_stretches_of_an_order_are_kept():
         stream.blocks(64 * number, 64 * number + 63)
     assert set(stream._kept) <= set(range(20, 30))
     assert 29 in stream._kept
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 63, 64, 65])
+def test_an_epoch_may_begin_at_any_place_of_a_stretch(blocks):
+    count = 64 * 65
+    found = SampleOrder(5, blocks).blocks(0, count - 1)
+    epochs = [shuffled(5, n, blocks, np.arange(blocks)) for n in range(-(-count // blocks))]
+    assert np.array_equal(found, np.concatenate(epochs)[:count])
