@@ -8,7 +8,7 @@ from fastapi import Depends, Header, Path, Query, Request
 
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
-from lehr_api.services import Dispatching, Services
+from lehr_api.services import ApiDispatcher, Services
 
 
 async def services(request: Request) -> Services:
@@ -20,13 +20,13 @@ async def store(request: Request) -> Store:
     return (await services(request)).store
 
 
-async def dispatcher(request: Request) -> Dispatching:
+async def dispatcher(request: Request) -> ApiDispatcher:
     return (await services(request)).dispatcher
 
 
 ServicesDep = Annotated[Services, Depends(services)]
 StoreDep = Annotated[Store, Depends(store)]
-DispatcherDep = Annotated[Dispatching, Depends(dispatcher)]
+DispatcherDep = Annotated[ApiDispatcher, Depends(dispatcher)]
 
 RunRef = Annotated[
     str,

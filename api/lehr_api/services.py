@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lehr_api.settings import Settings
 
 
-class Dispatching(context.Dispatching, Protocol):
+class ApiDispatcher(context.Dispatching, Protocol):
     """What the API needs of the dispatcher, besides what the services need of it."""
 
     def start(self) -> Any: ...
@@ -46,7 +46,7 @@ class Dispatching(context.Dispatching, Protocol):
 class Services(context.Context):
     """The context of ``lehr.services``, and what only the API has."""
 
-    dispatcher: Dispatching
+    dispatcher: ApiDispatcher
     settings: Settings
     hub: Hub
     intake: Intake
@@ -67,7 +67,7 @@ class Services(context.Context):
 def assemble(
     settings: Settings,
     store: Store,
-    dispatcher: Dispatching,
+    dispatcher: ApiDispatcher,
     cluster_views: context.ClusterViews,
 ) -> Services:
     presenter = Presenter(

@@ -6,7 +6,6 @@ from typing import Any, Literal, Self
 
 import pandas as pd
 
-from lehr.client.client import Overrides
 from lehr.client.comparisons import Comparison, Identified
 from lehr.client.transport import StreamEvent
 from lehr.schemas import (
@@ -36,6 +35,7 @@ from lehr.schemas import (
     TrialView,
 )
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
+from lehr.specs.overrides import Overrides
 from lehr_trainer.configs.train import TrainConfig
 
 class AsyncProxy:

@@ -31,11 +31,11 @@ from lehr.schemas import (
     SweepDetail,
     SweepView,
 )
+from lehr.specs.overrides import Overrides
 
 if TYPE_CHECKING:
     from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
-Overrides = Mapping[str, Any] | Sequence[str]
 V = TypeVar("V", bound=BaseModel)
 _PAGE = 200
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from lehr import formats
 from lehr.analysis.held_out import HeldOut
+from lehr.control.search import Goal
 from lehr.presenters.seeds import Point
 from lehr.presenters.seeds import points as by_seeds
 
-Goal = Literal["minimize", "maximize"]
 GAVE_UP = frozenset({"failed", "cancelled", "pruned"})
 ValueAt = Callable[[str, int], float | None]
 """(run id, step) -> the metric's value there, if any."""

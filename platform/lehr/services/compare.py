@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lehr.store.tables import RunRow
 
 CompareAxis = Literal["step", "tokens", "time", "flops"]
-Points = list[tuple[float, float]]
+ComparedPoints = list[tuple[float, float]]
 
 
 def compare_runs(
@@ -93,7 +93,7 @@ def _curves(
     infos: Sequence[Sequence[MetricSummary]],
     metric: str,
     x_axis: CompareAxis,
-) -> list[Points]:
+) -> list[ComparedPoints]:
     """Each run's first point, its last, and its last where all runs have one: what a comparison
     looks at. A run without the metric has no point; it can still be compared in its config.
     """
@@ -121,7 +121,7 @@ def _points(
     *,
     last: float | None = None,
     most: int = 500,
-) -> Points:
+) -> ComparedPoints:
     """FLOPs are tokens times the cost of one; a run whose cost is unknown has no points."""
     cost = flops_per_token(run.spec["train"]) if x_axis == "flops" else 1.0
     if cost is None:

@@ -42,14 +42,14 @@ class Operation(Generic[V]):
 
 
 @dataclass(frozen=True)
-class Answer:
+class RecordedAnswer:
     body: dict[str, Any]
     status: int
     replayed: bool = False
     """It is the answer to an earlier request of the same key."""
 
 
-def once(store: Store, key: str | None, operation: Operation[V], *, status: int) -> Answer:
+def once(store: Store, key: str | None, operation: Operation[V], *, status: int) -> RecordedAnswer:
     """Carry out ``operation``, or return what it answered the first time.
 
     An operation that was recorded before is not checked again, whatever has changed since.
@@ -64,7 +64,7 @@ def once(store: Store, key: str | None, operation: Operation[V], *, status: int)
         Conflict: the key was used for another request.
     """
     if key is None:
-        return Answer(_plain(operation.run()), status)
+        return RecordedAnswer(_plain(operation.run()), status)
     digest = _digest(operation)
     before = store.idempotency.answer(key, digest)
     if before is None:
@@ -76,8 +76,8 @@ def once(store: Store, key: str | None, operation: Operation[V], *, status: int)
             if before is None:
                 body = _plain(operation.record())
                 store.idempotency.remember(key, digest, status, body)
-                return Answer(body, status)
-    return Answer(before.body, before.status, replayed=True)
+                return RecordedAnswer(body, status)
+    return RecordedAnswer(before.body, before.status, replayed=True)
 
 
 def nothing_to_check() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from lehr.store.streams.points import Floats, Ints
 
 _BLOCK = 32
 """Values of a block: as many steps in Python a level."""
