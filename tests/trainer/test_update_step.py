@@ -70,6 +70,47 @@ def test_clipping_is_torchs(most: float) -> None:
         assert torch.allclose(a.grad, b.grad, rtol=1e-6)
 
 
+@pytest.mark.parametrize("most", [0.0, 0.5, 100.0])
+def test_scaled_gradients_are_clipped_as_unscaled_ones(most: float) -> None:
+    ours, theirs = llama(), llama()
+    updates, plain = UpdateStep(CPU, loss_scale=LossScaleConfig(initial=8.0)), UpdateStep(CPU)
+    backward(ours, updates)
+    backward(theirs, plain)
+    norms = [updates.clip(ours.parameters(), most), plain.clip(theirs.parameters(), most)]
+    assert torch.equal(*norms), "a power of two rounds nothing"
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, rtol=1e-6)
+    assert (updates.loss_scale, plain.loss_scale) == (8.0, None)
+
+
+def test_a_fused_optimizer_decides_on_the_device_whether_it_steps() -> None:
+    model = llama()
+    optimizer, updates = optimizer_of("fused", model), UpdateStep(CPU)
+    given: list[float] = []
+    optimizer.register_step_pre_hook(lambda one, *_: given.append(float(one.found_inf)))
+    for bad in (False, True):
+        loss = backward(model, updates)
+        if bad:
+            model.layers[0].mlp.up_proj.weight.grad[0, 0] = float("inf")
+        updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0))
+        assert not hasattr(optimizer, "found_inf")
+    assert given == [0.0, 1.0]
+
+
+def test_counts_are_whole_numbers_however_long_a_run_is() -> None:
+    """In fp32 a count would stand still at 16,777,216."""
+    skipping = SkipStepConfig(enabled=True, window=4)
+    state = UpdateStep(CPU, loss_scale=LossScaleConfig(), skip_step=skipping).state()
+    kinds = {name: value.dtype for name, value in state.items()}
+    assert kinds == {
+        "skipped": torch.int64,
+        "loss_scale": torch.float32,
+        "loss_scale_calm": torch.int64,
+        "spike_window": torch.float32,
+        "spike_seen": torch.int64,
+    }
+
+
 @pytest.mark.parametrize("name", ["fused", "plain", "muon", "adamw8bit"])
 def test_a_gradient_that_is_not_finite_moves_nothing(name: str) -> None:
     model = llama()
