@@ -15,7 +15,7 @@ from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.optim.muon import build_muon
-from lehr_trainer.update_step import LossScale, UpdateStep
+from lehr_trainer.update_step import LossScale, Spikes, UpdateStep
 
 CPU = torch.device("cpu")
 
@@ -246,3 +246,31 @@ def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
     names = {"skipped", "loss_scale", "loss_scale_calm", "spike_window", "spike_seen"}
     assert set(whole.state()) == names
     assert set(UpdateStep(CPU).state()) == {"skipped"}
+
+
+@pytest.mark.parametrize(
+    ("window", "values", "leaps"),
+    [
+        # Pairs of loss and gradient norm.
+        (4, [(1.0, 1.0)] * 6, [False] * 6),
+        (2, [(1.0, 1.0), (0.9, 0.9)], [False, False]),
+        (4, [(1.0, 1.0), (1.0, 9.0), (1.0, 1.0), (1.0, 9.0), (2.0, 5.0)], [False] * 4 + [True]),
+        (4, [(1.0, 1.0), (9.0, 1.0), (1.0, 1.0), (9.0, 1.0), (5.0, 2.0)], [False] * 4 + [True]),
+        (8, [(1.0, 1.0)] * 3 + [(5.0, 1.0)], [False] * 4),
+        (8, [(1.0, 1.0)] * 4 + [(5.0, 1.0)], [False] * 4 + [True]),
+    ],
+    ids=[
+        "the same again",
+        "less than before",
+        "a loss by its own spread",
+        "a norm by its own spread",
+        "too few to say",
+        "half a window",
+    ],
+)
+def test_a_leap_is_far_above_the_last_values_of_its_kind(
+    window: int, values: list[tuple[float, float]], leaps: list[bool]
+) -> None:
+    spikes = Spikes(SkipStepConfig(enabled=True, window=window, sigmas=3.0), CPU)
+    found = [bool(spikes.judge(torch.tensor(a), torch.tensor(b))) for a, b in values]
+    assert found == leaps
