@@ -258,6 +258,7 @@ def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
         (4, [(1.0, 1.0), (9.0, 1.0), (1.0, 1.0), (9.0, 1.0), (5.0, 2.0)], [False] * 4 + [True]),
         (8, [(1.0, 1.0)] * 3 + [(5.0, 1.0)], [False] * 4),
         (8, [(1.0, 1.0)] * 4 + [(5.0, 1.0)], [False] * 4 + [True]),
+        (5, [(1.0, 1.0)] * 2 + [(5.0, 1.0)], [False] * 2 + [True]),
     ],
     ids=[
         "the same again",
@@ -266,6 +267,7 @@ def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
         "a norm by its own spread",
         "too few to say",
         "half a window",
+        "half of an odd window",
     ],
 )
 def test_a_leap_is_far_above_the_last_values_of_its_kind(
