@@ -254,6 +254,7 @@ def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
         # Pairs of loss and gradient norm.
         (4, [(1.0, 1.0)] * 6, [False] * 6),
         (2, [(1.0, 1.0), (0.9, 0.9)], [False, False]),
+        (2, [(1.0, 1.0), (1.3, 1.0)], [False, True]),
         (4, [(1.0, 1.0), (1.0, 9.0), (1.0, 1.0), (1.0, 9.0), (2.0, 5.0)], [False] * 4 + [True]),
         (4, [(1.0, 1.0), (9.0, 1.0), (1.0, 1.0), (9.0, 1.0), (5.0, 2.0)], [False] * 4 + [True]),
         (8, [(1.0, 1.0)] * 3 + [(5.0, 1.0)], [False] * 4),
@@ -263,6 +264,7 @@ def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
     ids=[
         "the same again",
         "less than before",
+        "more than the only value before",
         "a loss by its own spread",
         "a norm by its own spread",
         "too few to say",
