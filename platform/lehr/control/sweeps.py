@@ -96,7 +96,7 @@ def needs_reports(spec: SweepSpec, trials: Sequence[TrialState], *, stopped: boo
 
 
 def trials_remaining(spec: SweepSpec, trials: int) -> int:
-    """Return whether the search has points left to choose."""
+    """Return the number of points that TPE has yet to choose."""
     if spec.method != "tpe":
         return 0
     return max(spec.point_count - trials // spec.seed_count, 0)

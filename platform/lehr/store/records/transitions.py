@@ -123,7 +123,7 @@ class Transitions:
             return row
 
     def of_run(self, run_id: str) -> list[Transition]:
-        """Every move of the run, oldest first."""
+        """List every transition of the run, oldest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(Transition).where(Transition.run_id == run_id).order_by(col(Transition.id))
@@ -175,13 +175,13 @@ def transition_run(
 ) -> bool:
     """Apply one transition within a transaction; see ``Transitions.apply``."""
     if not can_transition(old, new):
-        raise InternalError(f"run {run_id}: there is no move from {old} to {new}")
+        raise InternalError(f"run {run_id}: there is no transition from {old} to {new}")
     if (old, new) == (RunState.QUEUED, RunState.STARTING):
         raise InternalError(f"run {run_id}: only begin_attempt moves a run to starting")
     given = dict(changes or {})
     wrong = given.keys() - _SETTABLE
     if wrong:
-        raise InternalError(f"run {run_id}: a move cannot set {', '.join(sorted(wrong))}")
+        raise InternalError(f"run {run_id}: a transition cannot set {', '.join(sorted(wrong))}")
     values: dict[str, Any] = {
         "state": new.value,
         "cause": cause,
