@@ -150,7 +150,7 @@ def test_a_link_out_of_the_run_is_not_followed(scene, linked):
     assert refused.status_code == 409
     assert "leads out of the run's directory by a link" in refused.json()["detail"]
     assert deleted.status_code == 200
-    assert any("left alone" in note for note in deleted.json()["notes"])
+    assert any("not removed" in note for note in deleted.json()["notes"])
     assert not scene.run_dir.exists()
 
 
@@ -223,7 +223,7 @@ def test_an_old_rows_stray_path_is_neither_read_nor_removed(scene, kind):
     assert scene.client.get(f"{base}/files").status_code == 409
     assert scene.client.get(f"{base}/files/state.json").status_code == 409
     assert not scene.client.post(f"{base}/verify").json()["ok"]
-    assert "left alone" in scene.client.get(f"{base}/deletion").json()["notes"][0]
+    assert "not removed" in scene.client.get(f"{base}/deletion").json()["notes"][0]
     refused, deleted = scene.delete_all()
     assert refused.status_code == 409
     assert f"its path is {path!r}" in refused.json()["detail"]

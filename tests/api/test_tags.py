@@ -33,7 +33,7 @@ def test_tags_are_replaced_and_runs_found_by_them(api):
     told = [
         e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "request"
     ]
-    assert [event["message"] for event in told] == ["user asked to tag: fp8, baseline"]
+    assert [event["message"] for event in told] == ["user requested tag: fp8, baseline"]
 
 
 def test_tags_are_added_and_removed_and_the_others_stay(api):

@@ -38,7 +38,7 @@ def pages(world: World) -> dict[str, str]:
 
 def settle(page: Page) -> None:
     """Until the page has its data and its charts in sight are drawn."""
-    expect(page.locator("#heartbeat")).to_contain_text("GPUs busy")
+    expect(page.locator("#pulse")).to_contain_text("GPUs busy")
     page.wait_for_function(
         """() => ![...document.querySelectorAll('.plot')].some((plot) => {
           const box = plot.getBoundingClientRect();

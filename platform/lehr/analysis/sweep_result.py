@@ -66,7 +66,7 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         spread = ""
         if fit.minimum_factor is not None:
             spread = f", within a factor of {fit.minimum_factor:.2f}"
-        parts.append(f"the fit says {formats.scientific(fit.minimum, 3)}{spread}")
+        parts.append(f"the fit gives {formats.scientific(fit.minimum, 3)}{spread}")
     if fit is not None and len(sweep.trials) > 2:
         if fit.edge is None:
             parts.append("not at the edge of what was tried")

@@ -368,5 +368,5 @@ def test_a_notebook_shows_tables_with_everything_escaped(server, client):
     assert "<img" not in html
     assert "&lt;img" in html
     assert "<script" not in html
-    assert "2.5 best" in html
+    assert "2.500 best" in html
     assert "grid" in repr(sweep)

@@ -39,6 +39,6 @@ def test_the_queue_is_in_the_order_of_its_turn_and_what_is_new_comes_last(store)
 def test_a_cluster_without_gpus_names_the_cure_for_its_kind(store, embedded, cure):
     cluster = Cluster({})
     cluster.set_state("up", None)
-    cluster.hear({"news": "members", "nodes": []})
+    cluster.on_news({"news": "members", "nodes": []})
     view = ClusterPresenter(store, cluster, lambda: (), embedded=embedded).cluster()
     assert cure in (view.message or "")

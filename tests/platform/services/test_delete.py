@@ -115,7 +115,7 @@ def test_deleting_says_first_what_it_frees_and_keeps_the_record(api):
     [point] = client.get(f"/api/v1/runs/{run_id}/checkpoints").json()
     assert point["removed_at"] is not None
     told = [event["message"] for event in client.get(f"/api/v1/runs/{run_id}/events").json()]
-    assert f"user asked to delete: freed {weighed['bytes']:,} bytes" in told
+    assert f"user requested delete: freed {weighed['bytes']:,} bytes" in told
     assert names(client) == ["other"]
     assert client.get(f"/api/v1/runs/{other}/metrics").json()
     assert check(home) == []
