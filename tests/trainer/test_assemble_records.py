@@ -1,4 +1,4 @@
-"""What a start records and prints, what it passes over, and what each part is given."""
+"""What assembling a training records and prints, which checkpoint it takes, what each part gets."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def take_steps(training: Training, count: int = 1) -> dict[int, dict[str, float]
 # --- records ---------------------------------------------------------------------------------
 
 
-def test_the_started_record_says_what_is_trained_on_what_and_where(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_the_started_record_has_each_of_its_fields(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=7, **QUIET)
     training.loader.close()
     (started,) = recorded(training, "started")
@@ -69,7 +67,7 @@ def test_preparing_the_corpus_is_printed_and_recorded(tmp_path: Path, corpus: Pa
     assert all(one["time"] > 0 for one in notices)
 
 
-def test_who_prepares_a_corpus_is_the_run_for_those_who_wait(
+def test_a_corpus_is_prepared_in_the_name_of_the_run(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, Any]] = []
@@ -367,9 +365,7 @@ def test_overflows_of_compressed_gradients_are_counted(tmp_path: Path, corpus: P
         dist.destroy_process_group()
 
 
-def test_an_order_to_save_that_stood_at_the_start_is_no_new_one(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_an_order_to_save_is_obeyed_once(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=3, **QUIET)
     assert training.events.path is not None
     training.events.path.with_name("orders.json").write_text(json.dumps({"checkpoint_seq": 1}))

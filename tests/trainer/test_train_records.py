@@ -52,7 +52,7 @@ def test_a_run_need_not_save_its_last_step(tmp_path: Path, corpus: Path) -> None
     assert saves(training) == []
 
 
-def test_a_run_that_is_complete_already_only_says_so(tmp_path: Path, corpus: Path) -> None:
+def test_a_run_that_is_already_complete_takes_no_step(tmp_path: Path, corpus: Path) -> None:
     train(begin(tmp_path / "run", corpus, steps=1, **QUIET))
     again = begin(tmp_path / "run", corpus, steps=1, **QUIET)
     finished = train(again)
@@ -60,12 +60,14 @@ def test_a_run_that_is_complete_already_only_says_so(tmp_path: Path, corpus: Pat
     assert recorded(again, "metrics") == recorded(again, "checkpoint") == []
 
 
-def test_what_is_open_is_closed_however_it_ends(tmp_path: Path, corpus: Path) -> None:
+def test_profiler_and_checkpointer_are_closed_however_the_run_ends(
+    tmp_path: Path, corpus: Path
+) -> None:
     for number, fails in enumerate((False, True)):
         training = begin(tmp_path / str(number), corpus, steps=1, **QUIET)
         closed: list[str] = []
-        training.profiler.close = lambda said=closed: said.append("profiler")  # type: ignore[method-assign]
-        training.checkpointer.end = lambda said=closed: said.append("saver")  # type: ignore[method-assign]
+        training.profiler.close = lambda calls=closed: calls.append("profiler")  # type: ignore[method-assign]
+        training.checkpointer.end = lambda calls=closed: calls.append("saver")  # type: ignore[method-assign]
         if fails:
             loss = training.loss
             training.loss = lambda *args, loss=loss: loss(*args) * math.nan
@@ -101,7 +103,7 @@ def test_the_last_steps_figures_are_written_before_it_ends(tmp_path: Path, corpu
 # --- orders --------------------------------------------------------------------------------------
 
 
-def test_a_pause_saves_and_says_why_it_stops(tmp_path: Path, corpus: Path) -> None:
+def test_a_pause_saves_and_records_its_reason(tmp_path: Path, corpus: Path) -> None:
     printed: list[str] = []
     training = begin(tmp_path / "run", corpus, steps=9, log=printed.append, **QUIET)
     give_orders(training, desired="pause")

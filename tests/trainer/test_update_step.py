@@ -15,7 +15,7 @@ from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.optim.muon import build_muon
-from lehr_trainer.update_step import LossScale, UpdateStep
+from lehr_trainer.update_step import LossScale, Spikes, UpdateStep
 
 CPU = torch.device("cpu")
 
@@ -68,6 +68,47 @@ def test_clipping_matches_torch(most: float) -> None:
     assert torch.equal(norm, want)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.allclose(a.grad, b.grad, rtol=1e-6)
+
+
+@pytest.mark.parametrize("most", [0.0, 0.5, 100.0])
+def test_scaled_gradients_are_clipped_as_unscaled_ones(most: float) -> None:
+    ours, theirs = llama(), llama()
+    updates, plain = UpdateStep(CPU, loss_scale=LossScaleConfig(initial=8.0)), UpdateStep(CPU)
+    backward(ours, updates)
+    backward(theirs, plain)
+    norms = [updates.clip(ours.parameters(), most), plain.clip(theirs.parameters(), most)]
+    assert torch.equal(*norms), "a power of two rounds nothing"
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, rtol=1e-6)
+    assert (updates.loss_scale, plain.loss_scale) == (8.0, None)
+
+
+def test_a_fused_optimizer_decides_on_the_device_whether_it_steps() -> None:
+    model = llama()
+    optimizer, updates = optimizer_of("fused", model), UpdateStep(CPU)
+    given: list[float] = []
+    optimizer.register_step_pre_hook(lambda one, *_: given.append(float(one.found_inf)))
+    for bad in (False, True):
+        loss = backward(model, updates)
+        if bad:
+            model.layers[0].mlp.up_proj.weight.grad[0, 0] = float("inf")
+        updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0))
+        assert not hasattr(optimizer, "found_inf")
+    assert given == [0.0, 1.0]
+
+
+def test_counts_are_whole_numbers_however_long_a_run_is() -> None:
+    """In fp32 a count would stand still at 16,777,216."""
+    skipping = SkipStepConfig(enabled=True, window=4)
+    state = UpdateStep(CPU, loss_scale=LossScaleConfig(), skip_step=skipping).state()
+    kinds = {name: value.dtype for name, value in state.items()}
+    assert kinds == {
+        "skipped": torch.int64,
+        "loss_scale": torch.float32,
+        "loss_scale_calm": torch.int64,
+        "spike_window": torch.float32,
+        "spike_seen": torch.int64,
+    }
 
 
 @pytest.mark.parametrize("name", ["fused", "plain", "muon", "adamw8bit"])
@@ -174,7 +215,6 @@ def test_no_spike_is_found_before_half_a_window_or_unless_enabled() -> None:
     assert [judged(update_step, loss) for loss in (3.0, 3.01, 9.0, 3.0)] == [0, 0, 0, 0]
     for config in (None, SkipStepConfig()):
         off = UpdateStep(CPU, skip_step=config)
-        assert not off.judges_loss
         assert [judged(off, loss) for loss in (3.0,) * 20 + (100.0,)] == [0] * 21
 
 
@@ -205,3 +245,35 @@ def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
     names = {"skipped", "loss_scale", "loss_scale_calm", "spike_window", "spike_seen"}
     assert set(whole.state()) == names
     assert set(UpdateStep(CPU).state()) == {"skipped"}
+
+
+@pytest.mark.parametrize(
+    ("window", "values", "leaps"),
+    [
+        # Pairs of loss and gradient norm.
+        (4, [(1.0, 1.0)] * 6, [False] * 6),
+        (2, [(1.0, 1.0), (0.9, 0.9)], [False, False]),
+        (2, [(1.0, 1.0), (1.3, 1.0)], [False, True]),
+        (4, [(1.0, 1.0), (1.0, 9.0), (1.0, 1.0), (1.0, 9.0), (2.0, 5.0)], [False] * 4 + [True]),
+        (4, [(1.0, 1.0), (9.0, 1.0), (1.0, 1.0), (9.0, 1.0), (5.0, 2.0)], [False] * 4 + [True]),
+        (8, [(1.0, 1.0)] * 3 + [(5.0, 1.0)], [False] * 4),
+        (8, [(1.0, 1.0)] * 4 + [(5.0, 1.0)], [False] * 4 + [True]),
+        (5, [(1.0, 1.0)] * 2 + [(5.0, 1.0)], [False] * 2 + [True]),
+    ],
+    ids=[
+        "the same again",
+        "less than before",
+        "more than the only value before",
+        "a loss by its own spread",
+        "a norm by its own spread",
+        "too few to say",
+        "half a window",
+        "half of an odd window",
+    ],
+)
+def test_a_leap_is_far_above_the_last_values_of_its_kind(
+    window: int, values: list[tuple[float, float]], leaps: list[bool]
+) -> None:
+    spikes = Spikes(SkipStepConfig(enabled=True, window=window, sigmas=3.0), CPU)
+    found = [bool(spikes.judge(torch.tensor(a), torch.tensor(b))) for a, b in values]
+    assert found == leaps

@@ -45,11 +45,6 @@ class UpdateStep:
     def loss_scale(self) -> Tensor | None:
         return None if self._scaling is None else self._scaling.scale
 
-    @property
-    def judges_loss(self) -> bool:
-        """Whether ``step`` needs the loss averaged over ranks, so that all decide alike."""
-        return self._spikes is not None
-
     def scaled(self, loss: Tensor) -> Tensor:
         return loss if self._scaling is None else loss * self._scaling.scale
 

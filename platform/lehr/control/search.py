@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.pruners import BasePruner
     from optuna.trial import FrozenTrial
-    from optuna.trial import SearchTrial as LiveTrial
+    from optuna.trial import Trial as LiveTrial
 
 Goal = Literal["minimize", "maximize"]
 

@@ -95,8 +95,8 @@ def needs_reports(spec: SweepSpec, trials: Sequence[TrialState], *, stopped: boo
     return wants_point(spec, trials) or _failed_alike(trials, 0.0) is not None
 
 
-def has_more_trials(spec: SweepSpec, trials: int) -> int:
-    """Return whether the search has points left to choose."""
+def trials_remaining(spec: SweepSpec, trials: int) -> int:
+    """Return the number of points that TPE has yet to choose."""
     if spec.method != "tpe":
         return 0
     return max(spec.point_count - trials // spec.seed_count, 0)
@@ -108,7 +108,7 @@ def wants_point(spec: SweepSpec, trials: Sequence[TrialState]) -> bool:
     As late as possible, since later choices know more: when none of the sweep's runs waits for a
     GPU, within ``max_concurrent``.
     """
-    if not has_more_trials(spec, len(trials)):
+    if not trials_remaining(spec, len(trials)):
         return False
     live = [trial for trial in trials if trial.state not in ENDED]
     if any(trial.state is RunState.QUEUED for trial in live):
@@ -143,10 +143,10 @@ def _point(spec: SweepSpec, trial: TrialState) -> dict[str, Any]:
 
 def _why_stop(spec: SweepSpec, trials: Sequence[TrialState], reopened_at: float) -> str | None:
     waiting = any(trial.state in {RunState.QUEUED, RunState.PAUSED} for trial in trials)
-    if not waiting and not has_more_trials(spec, len(trials)):
+    if not waiting and not trials_remaining(spec, len(trials)):
         return None
     held_out = _held_out(trials)
-    if has_more_trials(spec, len(trials)) and held_out.verdict == "different":
+    if trials_remaining(spec, len(trials)) and held_out.verdict == "different":
         names = {trial.run_id: f"trial {trial.number}" for trial in trials}
         note = held_out.note(spec.metric.name, names, "trials")
         return f"TPE cannot choose its next point. {note}"

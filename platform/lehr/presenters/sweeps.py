@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lehr.analysis.held_out import is_measured
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit
+from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
-from lehr.control.sweeps import has_more_trials
 from lehr.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
 from lehr.presenters.seeds import noise as between_seeds
 from lehr.presenters.seeds import notes as seed_notes
@@ -206,7 +206,7 @@ def _tokens_per_step(run: RunRow) -> int:
 def _trials_remaining(sweep: SweepRow, judged: _Judged) -> int:
     if sweep.spec["method"] != "tpe" or sweep.stopped is not None:
         return 0
-    return has_more_trials(SweepSpec.model_validate(sweep.spec), len(judged.trials))
+    return decisions.trials_remaining(SweepSpec.model_validate(sweep.spec), len(judged.trials))
 
 
 def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:

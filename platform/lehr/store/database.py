@@ -65,7 +65,8 @@ class Database:
         """Open a transaction that commits at the end of the block; nested ones join the outermost.
 
         With ``durable=False`` the commit is not flushed to disk at once. That is for rows that
-        may be lost in a power cut, such as heartbeats. ``what`` names the transaction for ``lehr.killpoints``.
+        may be lost in a power cut, such as heartbeats. ``what`` names the transaction for
+        ``lehr.killpoints``.
 
         Raises:
             StoreUnavailable: the database rejected the write; nothing of the block was recorded.

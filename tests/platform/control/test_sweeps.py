@@ -17,8 +17,8 @@ from lehr.control.sweeps import (
     TrialState,
     at_rungs,
     decide,
-    has_more_trials,
     needs_reports,
+    trials_remaining,
     wants_point,
 )
 from lehr.specs import SweepSpec, expand, load_spec
@@ -248,8 +248,8 @@ def test_tpe_stops_where_its_trials_were_evaluated_on_different_held_out_sets():
 
 def test_the_points_trials_remaining_are_counted_once_for_all_seeds():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
-    assert [has_more_trials(spec, trials) for trials in (0, 3, 59, 60, 61)] == [30, 29, 1, 0, 0]
-    assert has_more_trials(sweep(), 0) == 0
+    assert [trials_remaining(spec, trials) for trials in (0, 3, 59, 60, 61)] == [30, 29, 1, 0, 0]
+    assert trials_remaining(sweep(), 0) == 0
 
 
 # ----------------------------------------------------------------------------------- reports

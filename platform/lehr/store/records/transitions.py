@@ -124,7 +124,7 @@ class Transitions:
             return row
 
     def of_run(self, run_id: str) -> list[Transition]:
-        """Return all transitions of the run, oldest first."""
+        """List every transition of the run, oldest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(Transition).where(Transition.run_id == run_id).order_by(col(Transition.id))
