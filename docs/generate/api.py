@@ -41,7 +41,7 @@ _WHEN = {
     "plan_refused": "The plan cannot work, e.g. it does not fit in the GPU's memory.",
     "server_unavailable": "No server answers. Only in the client and the command line.",
     "unauthorized": "The token is missing or wrong.",
-    "fenced": "An attempt that was superseded tried to act; it must stop.",
+    "fenced": "The run of this attempt was deleted; the attempt must stop.",
     "offset_mismatch": "A piece of a stream does not begin where the stream ends; `offset` is "
     "the end.",
     "store_unavailable": "The disk or the database rejected a write; nothing was acknowledged.",

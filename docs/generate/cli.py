@@ -14,8 +14,8 @@ from lehr.cli import main
 from lehr_trainer.configs.fields import alternatives
 
 _EXIT_CODES = {
-    0: "Done. Leaving a watch with Ctrl-C too: it stops nothing.",
-    1: "Something failed: a run that was watched, a check that found something, or Lehr itself.",
+    0: "Done. Also after Ctrl-C in a watch, which stops no run.",
+    1: "A watched run failed, a check found a problem, or Lehr itself failed.",
     2: "The input is wrong: the message names what, where, and what is valid. "
     "Nothing was recorded.",
     3: "The plan shows that it cannot work, e.g. it does not fit in the GPU's memory.",

@@ -11,7 +11,7 @@
     ├── PlanRefused           the plan cannot work, e.g. it does not fit (exit 3)
     ├── ServerUnavailable     no server answers (exit 4)
     ├── Unauthorized          the token is missing or wrong (exit 4)
-    ├── Fenced                an attempt that was superseded tried to act; it must stop
+    ├── Fenced                the run of an attempt was deleted; the attempt must stop
     ├── OffsetMismatch        a stream's bytes have an unexpected offset
     ├── StoreUnavailable      the disk or the database rejected a write; it was not acknowledged
     └── InternalError         a bug of Lehr (exit 1)

@@ -199,6 +199,18 @@ def test_every_page_is_on_the_list_of_pages():
         assert name == "README.md" or f"({name})" in listed, name
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "contributing").glob("*.md")), ids=lambda p: p.name)
+def test_named_tests_exist(page):
+    text = page.read_text()
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    defined = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
+    missing = set(re.findall(r"`(test_\w+)`", text)) - defined
+    missing |= {
+        name for name in re.findall(r"`(tests/[\w/]+\.py)`", text) if not (ROOT / name).exists()
+    }
+    assert not missing
+
+
 def commands(text: str) -> list[list[str]]:
     """The ``lehr`` commands of a page's console blocks, without comments and what they print."""
     found = []

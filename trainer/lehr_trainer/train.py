@@ -55,7 +55,7 @@ class TrainStep:
     wrapped: nn.Module
     """The model; with several ranks it is wrapped in DDP, which averages gradients."""
     make_input: InputFn
-    """Turns tokens into the model's arguments: with document masking, documents are added."""
+    """Turns tokens into the model's arguments; with document masking it adds the documents."""
     loss: Loss
     optimizer: torch.optim.Optimizer
     update_step: UpdateStep
@@ -63,7 +63,7 @@ class TrainStep:
     profiler: Profiler
 
     def backward(self, step: int, batches: MicroBatches) -> tuple[Tensor, Batch]:
-        """Make the gradients of step ``step``; returns its mean loss and its last micro-batch."""
+        """Compute the gradients of a step; return its mean loss and its last micro-batch."""
         phase = self.profiler.phase
         loss = torch.zeros((), device=self.ranks.device)
         micro_steps = batches.micro_steps(step)
@@ -83,9 +83,10 @@ class TrainStep:
         return self.ranks.mean(loss), (inputs, targets)
 
     def update(self, loss: Tensor) -> Tensor:
-        """Clip, then change the weights; returns the gradient norm before clipping.
+        """Clip, then change the weights; return the gradient norm before clipping.
 
-        The weights stay as they are if gradients are not finite, or at a spike to be skipped.
+        The weights do not change if a gradient is not finite, or if the step is an outlier that
+        ``skip_step`` leaves out.
         """
         grad_norm = self.update_step.clip(self.model.parameters(), self.config.grad_clip)
         self.update_step.step(self.optimizer, loss, grad_norm)
@@ -105,7 +106,7 @@ class TrainStep:
 
 @dataclass
 class Training(TrainStep):
-    """A step, and everything else that the loop holds."""
+    """The training loop: a step, and everything else that the loop uses."""
 
     events: EventStream
     log: LogFn
@@ -128,7 +129,7 @@ class Training(TrainStep):
                 self.checkpointer.end()
 
     def _train_loop(self) -> Finished:
-        """Take step after step; between two steps: evaluate, save, obey orders."""
+        """Repeat: take a step, then evaluate, save and follow orders."""
         config, progress = self.config, self.progress
         self.wrapped.train()
         self.metrics_logger.start_at(progress.step)
@@ -141,7 +142,7 @@ class Training(TrainStep):
             self.write_sample()
             decision = self.step_control.agree(self.ranks, save_failed=self.checkpointer.poll())
             if decision.save_failed:
-                self.checkpointer.wait()  # Raises what it met.
+                self.checkpointer.wait()  # Raises the error of the failed save.
 
             # After the last step a run is complete, even if a stop was requested meanwhile.
             if decision.stop is not None and not last:
@@ -209,7 +210,7 @@ class Training(TrainStep):
     # --- saving and stopping -----------------------------------------------------------------
 
     def reason_to_save(self, *, is_best: bool, ordered: bool = False) -> str | None:
-        """Return the reason for the ``checkpoint`` record; None if nothing asks for a save."""
+        """Return the reason for the ``checkpoint`` record; None if no save is due."""
         policy, step = self.config.checkpoint, self.progress.step
         if step == self.config.steps and policy.save_last:
             return "last"

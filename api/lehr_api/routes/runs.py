@@ -48,7 +48,7 @@ class RunSubmission(Submission):
     responses=problem_responses(400, 409, 413),
 )
 def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
-    """Record a run and queue it. Nothing is recorded if it is invalid."""
+    """Record a run and queue it. Nothing is recorded if the spec is invalid."""
     made = submitting.submit_run(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
 
@@ -134,5 +134,5 @@ def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
 
 @router.post("/{ref}/checkpoint", responses=_ACT)
 def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
-    """Save a checkpoint at the next step."""
+    """Save a checkpoint after the current step."""
     return order_checkpoint(services, run)

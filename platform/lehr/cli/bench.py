@@ -34,7 +34,9 @@ def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(EXPERIMENTS)}.")],
     size: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(SIZES)}; by default small on a CPU, as published on a GPU."),
+        typer.Option(
+            help=f"One of {', '.join(SIZES)}. Default: small on a CPU, the published size on a GPU."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     sequences: Annotated[

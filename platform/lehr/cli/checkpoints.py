@@ -112,7 +112,7 @@ def verify(
 ) -> None:
     """Read checkpoints completely, in every location, and check every digest.
 
-    Without --step: all checkpoints of the run. Exit code 1: one is damaged or incomplete.
+    Without --step, reads all checkpoints of the run. Exit code 1 if one is damaged or incomplete.
 
     JSON: {run, ok, checkpoints: [CheckpointVerdict]}.
     """
@@ -156,7 +156,7 @@ def download(
     """Download a checkpoint into a folder and check every digest. Continues an interrupted
     download.
 
-    Without --step: the newest checkpoint.
+    Without --step, downloads the newest checkpoint.
 
     JSON: {downloaded: {run, step, path, bytes}}.
     """

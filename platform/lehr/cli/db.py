@@ -42,7 +42,7 @@ def about() -> None:
 
 @db.command("check")
 def check(home: Home = None, as_json: JsonOption = False) -> None:
-    """Check the databases for damage, without changing them. Exit code 1: damage found.
+    """Check the databases for damage, without changing them. Exit code 1 if any is found.
 
     The server may be running.
 
@@ -183,8 +183,9 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
 def upgrade(home: Home = None, as_json: JsonOption = False) -> None:
     """Upgrade the tables of lehr.db to this version. Keeps all rows, and a copy of the old file.
 
-    The server does this when it starts. The server must be stopped. JSON: {before, after}:
-    revisions.
+    The server also does this itself at each start. This command needs the server stopped.
+
+    JSON: {before, after}: revisions.
     """
     upkeep = _upkeep()
     where = _home(home)

@@ -41,9 +41,10 @@ def demo(
 ) -> None:
     """Start the server, prepare a corpus, train eight learning rates, rank them.
 
-    Reuses a running server, a prepared corpus and a finished sweep. Overrides are those of `lehr
-    sweep`. A short demo: lehr demo run.train.steps=50. Exit code 1 if a trial failed. JSON: {sweep:
-    SweepDetail}.
+    Reuses a running server, a prepared corpus and a finished sweep. Takes the same overrides as
+    `lehr sweep`. A short demo: lehr demo run.train.steps=50. Exit code 1 if a trial failed.
+
+    JSON: {sweep: SweepDetail}.
     """
     from lehr.cli.daemon import ServerOptions
     from lehr.cli.server import bring_up, port_taken

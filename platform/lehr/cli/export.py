@@ -30,7 +30,7 @@ def export(
 ) -> None:
     """Export every point of every metric of a run: one row per step, one column per metric.
 
-    JSON (with -o): {exported: {run, path, format, bytes}}.
+    JSON: {exported: {run, path, format, bytes}}; needs -o.
     """
     chosen = form or ("parquet" if output is not None and output.suffix == ".parquet" else "jsonl")
     if output is None and (as_json or (chosen == "parquet" and sys.stdout.isatty())):

@@ -27,7 +27,7 @@ def fork(
         list[str] | None,
         typer.Argument(
             metavar="[PATH=VALUE]...",
-            help="Change a field of the file, e.g. train.optimizer.lr=1e-3",
+            help="Change a field of the spec, e.g. train.optimizer.lr=1e-3",
         ),
     ] = None,
     step: Annotated[

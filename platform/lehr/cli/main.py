@@ -29,7 +29,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Launch": {
         "plan": ("plan", "Estimate memory, time and cost, without launching"),
         "submit": ("submit", "Submit one run"),
-        "sweep": ("sweep", "Plan a sweep, confirm, launch it"),
+        "sweep": ("sweep", "Show the plan of a sweep, then launch it"),
         "rollout": ("rollout", "Launch a run in stages, each with gates that must pass"),
     },
     "Inspect": {

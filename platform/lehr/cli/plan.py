@@ -20,7 +20,7 @@ SpecFile = Annotated[
 OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PATH=VALUE]...", help="Change a field of the file, e.g. train.optimizer.lr=1e-3"
+        metavar="[PATH=VALUE]...", help="Change a field of the spec, e.g. train.optimizer.lr=1e-3"
     ),
 ]
 Price = Annotated[
@@ -46,7 +46,8 @@ def plan(
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
     tokens, flops, gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes,
     checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, how}; an unknown value is
-    null. ``checkpoint_copy_bytes`` is host memory on rank 0, 0 where saves block.
+    null. ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
+    it is 0 if saves block training.
     """
     spec = read_spec(file, overrides)
     if spec.kind == "run":

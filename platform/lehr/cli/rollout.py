@@ -39,12 +39,12 @@ def rollout(
     price: Price = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Launch a run in stages: plan, confirm, launch.
+    """Show the plan of a rollout, ask for confirmation, launch it.
 
     The stages are a tiny model on a CPU, one GPU, two GPUs, and the run itself. A stage starts only
     after all gates of the previous stage have passed.
 
-    JSON: {rollout: RolloutDetail}, without asking; with --dry-run what `lehr plan --json` prints.
+    JSON: {rollout: RolloutDetail}, without confirmation; with --dry-run that of `lehr plan --json`.
     """
     try:
         spec = read_spec(file, overrides)

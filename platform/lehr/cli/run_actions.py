@@ -86,7 +86,8 @@ def extend(
         list[str],
         typer.Argument(
             metavar="WHAT...",
-            help="Grid: PATH=[VALUES, ...]. List: points=[{PATH: VALUE}]. Search: trials=N.",
+            help="What to add. To a grid: PATH=[VALUES, ...]. To a list: points=[{PATH: VALUE}]. "
+            "To a search: trials=N, for N more trials.",
         ),
     ],
     as_json: JsonOption = False,

@@ -32,7 +32,7 @@ def up(
             "--gpus",
             min=1,
             max=1024,
-            help="Logical GPUs of a machine without GPUs. Default: as before, else 8.",
+            help="Logical GPUs to offer on a machine without GPUs. Default: as before, or 8.",
         ),
     ] = None,
     ray_address: Annotated[

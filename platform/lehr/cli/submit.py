@@ -44,7 +44,7 @@ def submit(
 ) -> None:
     """Submit one run. It is recorded and queued when this command returns.
 
-    JSON: {run: RunDetail}; with --dry-run what `lehr plan --json` prints.
+    JSON: {run: RunDetail}; with --dry-run that of `lehr plan --json`.
     """
     spec = run_spec(file, [*(overrides or []), *([f"name={name}"] if name else [])])
     if dry_run:

@@ -38,9 +38,9 @@ def sweep(
     price: Price = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan a sweep, confirm, launch it.
+    """Show the plan of a sweep, ask for confirmation, launch it.
 
-    JSON: {sweep: SweepDetail}, without asking; with --dry-run what `lehr plan --json` prints.
+    JSON: {sweep: SweepDetail}, without confirmation; with --dry-run that of `lehr plan --json`.
     """
     try:
         spec = read_spec(file, overrides)

@@ -46,7 +46,7 @@ def mirror(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Mirror a run, or each run of a sweep, from its first event. Repeating it starts over.
+    """Mirror a run, or each run of a sweep, from its first event. A repeated call starts over.
 
     JSON: {runs: [RunDetail]}.
     """

@@ -65,7 +65,7 @@ class Dispatcher:
         home: Lehr's home.
         ray_address: an existing cluster, or None for an embedded Ray head.
         gpus: GPUs of the embedded head; logical ones on a machine without any. None: see
-            ``capacity.gpus_to_offer``.
+            ``gpu_inventory.gpus_to_offer``.
         server_url: where shippers reach this server.
         trainer: the module that trains, or a script ending in ``.py``.
         node: the embedded head's node name; by default the host's.

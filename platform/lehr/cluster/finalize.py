@@ -33,20 +33,20 @@ def synthetic_exit(cause: str, message: str, at: float, node: str | None = None)
 
 
 def merge_exit_reports(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the exit reports of a gang's parts, by node rank; the first failure decides."""
+    """Merge the exit reports of a gang's parts, given by node rank. The first failure decides."""
     ranked = sorted(parts.values(), key=lambda part: float(part.get("ended_at") or 0.0))
     failed = [part for part in ranked if part.get("code") != 0]
-    spoken = [part["finished"] for part in ranked if part.get("finished")]
+    finished = [part["finished"] for part in ranked if part.get("finished")]
     return {
         **(failed or ranked)[0],
-        "finished": spoken[0] if spoken else None,
+        "finished": finished[0] if finished else None,
         "parts": {rank: dict(part) for rank, part in parts.items()},
     }
 
 
 def effective_desired(run: RunRow) -> Desired:
-    """Return the desired state of the attempt. A stopping run stops, even if it was requested
-    again.
+    """Return the desired state of the attempt. A run that is stopping stops, even if it was resumed
+    meanwhile.
     """
     desired = Desired(run.desired)
     stopping = run.state == RunState.STOPPING.value and run.cause != TIME_LIMIT

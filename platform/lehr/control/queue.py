@@ -3,17 +3,18 @@
 The rules, in order:
 
 1. **Priority**, higher first.
-2. Within a priority **projects share**: a run ranks by how many GPUs its own project holds or
-   asks for *ahead of it* (its earlier runs). So a project with a hundred trials waiting does not
-   shut out another's one. Runs submitted later never push an earlier run of their project back.
+2. Within a priority **projects share**: a run ranks by the number of GPUs that earlier runs of its
+   own project hold or wait for. So a hundred waiting trials of one project do not block a single
+   run of another. A run never moves back because of later runs of its own project.
 3. Otherwise **first come, first served**, by order of submission. One project alone is plain FIFO.
-4. **All or none**: a run's whole gang is placed at once. It goes where it leaves the smallest
-   hole, so that whole nodes stay whole for large runs.
-5. **No starvation**: a run that does not fit holds its GPUs: those that are free now on the node
-   where the fewest are missing, and those that will be. Later runs may start beside that
-   reservation (backfill), never on it, so they cannot delay it. A higher priority may.
-6. A sweep runs at most ``max_concurrent`` of its runs at a time; those held back by this hold
-   nothing and count for nothing.
+4. **All or none**: a run's whole gang is placed at once. Of the nodes that suffice, it takes
+   those with the fewest free GPUs, so that empty nodes stay empty for large runs.
+5. **No starvation**: a run that does not fit reserves GPUs on the nodes where the fewest are
+   missing: those that are free now, and those that become free next. Later runs may start beside
+   that reservation (backfill), never on it, so they cannot delay it. Runs of a higher priority
+   may start on it.
+6. A sweep runs at most ``max_concurrent`` of its runs at a time. Its other runs reserve nothing and
+   do not count in rule 2.
 
 Pure: values in, values out.
 """
@@ -155,9 +156,9 @@ class _Board:
             self.taken.setdefault(share.node, set()).update(share.gpus)
 
     def reserve(self, run: Waiting) -> list[Blocker]:
-        """Reserve GPUs for the whole gang, free ones first, on the nodes nearest to holding it.
+        """Reserve GPUs for the whole gang, free ones first, on the nodes that lack the fewest.
 
-        Return what is missing there; nothing when earlier reservations leave too little.
+        Return what each node lacks; an empty list if earlier reservations leave too little.
         """
         need = run.need
         options: list[tuple[int, float, str, list[int]]] = []

@@ -87,9 +87,9 @@ class Timeouts:
     """Time limits in seconds."""
 
     lease_s: float = 60.0
-    """Without a heartbeat, on a node that Ray has lost: then the attempt is lost, too."""
+    """Ray has lost the node, and no heartbeat came for this long: the attempt is lost, too."""
     first_heartbeat_s: float = 300.0
-    """Dispatched, but no heartbeat or event ever arrived."""
+    """Limit for the first heartbeat or event after the start."""
     cancel_term_s: float = 6.0
     cancel_kill_s: float = 14.0
     """A cancelled run's GPUs must be free within 30 s."""
@@ -97,13 +97,13 @@ class Timeouts:
     pause_kill_s: float = 900.0
     """Long enough to save 15 GB to slow storage."""
     gang_drain_s: float = 900.0
-    """After one node's part of a gang completed: time for the others. The first may be saving."""
+    """After one node's part of a gang completed: time for the others, which may still be saving."""
     collect_s: float = 20.0
-    """Ended, but its shipper has not reported it: then the agent's report counts."""
+    """It has ended, but its shipper has not reported it for this long: the agent's list counts."""
     exit_grace_s: float = 10.0
-    """It has reported its exit, but its agent's last list still shows it as living."""
+    """Time between a reported exit and a kill, if the agent still lists the attempt as living."""
     abandon_s: float = 24 * 3600.0
-    """Exited, and its node is gone: the rest of its streams will not arrive."""
+    """Its exit is recorded and its node is gone: close it without the rest of its streams."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.
 GPU_WAIT_S = 30.0
 """Limit for processes of an earlier attempt on the GPUs to end."""
 TERM_GRACE_S = 600.0
-"""After a SIGTERM from outside Lehr: long enough to save 15 GB."""
+"""Time between a SIGTERM from outside Lehr and the kill: long enough to save 15 GB."""
 SHIPPER_PAUSE_S = 2.0
 """Pause between restarts of a shipper that ended early."""
 NOTE_AGAIN_S = 2.0
@@ -52,9 +52,9 @@ class Shim:
         self.uploader_due = 0.0
         self.stop_level = ""
         self.stop_reason = ""
-        self.pressed_at = 0.0
+        self.stop_level_since = 0.0
         self.outside = False
-        """Whether a signal from outside Lehr asked it to end."""
+        """Whether the request to stop is a signal from outside Lehr."""
 
     # --- course of an attempt ----------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Shim:
             if (
                 self.outside
                 and self.stop_level == "term"
-                and time.monotonic() - self.pressed_at > TERM_GRACE_S
+                and time.monotonic() - self.stop_level_since > TERM_GRACE_S
             ):
                 self.raise_stop_level(
                     "kill", f"it did not end within {TERM_GRACE_S:g} s of SIGTERM"
@@ -206,9 +206,8 @@ class Shim:
         name = f"exit-{self.gang.node_rank}.json" if self.gang.node_rank else "exit.json"
         try:
             procfs.write_json(os.path.join(self.attempt_dir, name), note, durable=True)
-        except (
-            OSError
-        ) as error:  # On a full disk, for example; the copy in the attempt's folder still has it.
+        except OSError as error:
+            # The disk may be full. The copy that note_end writes for the agent still has it.
             log_line(f"{name}: {error}")
         killpoints.reached("shim: before the end is noted")
         self.note_end(note)
@@ -318,7 +317,7 @@ class Shim:
         if self.stop_level and STOP_LEVELS.index(stop_level) <= STOP_LEVELS.index(self.stop_level):
             return False
         self.stop_level, self.stop_reason = stop_level, reason
-        self.pressed_at = time.monotonic()
+        self.stop_level_since = time.monotonic()
         return True
 
     def apply_stop_level(self) -> None:
@@ -343,7 +342,7 @@ def log_line(line: str) -> None:
 def _into_background(entry: AttemptDir) -> None:
     """Continue in a background process with its own session; the original one ends with success.
 
-    It ends only after the new process has registered, so a reported start did happen.
+    The original process ends only after the new one has registered, so a reported start did happen.
     """
     registered, tell = os.pipe()
     if os.fork():
@@ -374,7 +373,7 @@ def main() -> None:
     launch = entry.launch()
     if launch is None:
         sys.exit(f"{entry.path}: no launch.json")
-    # Signals are blocked and waited for: no handler interrupts a call, and none is missed.
+    # Signals are blocked and waited for: no handler interrupts a call, and no signal is missed.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     _into_background(entry)
     os.chdir("/")

@@ -18,13 +18,13 @@ class Dispatching(Protocol):
     """What the services need of the dispatcher (``lehr.cluster.dispatcher.Dispatcher``)."""
 
     def wake(self) -> Any:
-        """Look again now: something changed."""
+        """Run the next tick now, because something changed."""
 
     def exclude_node(self, name: str, reason: str) -> None: ...
     def readmit_node(self, name: str) -> None: ...
 
     def can_ever_place(self, resources: Resources) -> str | None:
-        """Why this cluster can never hold such a run; None when it may."""
+        """Return why this cluster can never hold such a run; None if it may."""
 
 
 class ClusterViews(Protocol):

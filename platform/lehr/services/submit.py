@@ -20,7 +20,7 @@ Plain = dict[str, Any]
 def submit_run(
     context: Context, spec: Plain, overrides: Overrides, provenance: Plain
 ) -> Operation[RunDetail]:
-    """Record a run and queue it.
+    """Return the operation that records a run and queues it.
 
     Raises:
         SpecError: with every problem of the spec.
@@ -44,7 +44,7 @@ def submit_run(
 def launch_sweep(
     context: Context, spec: Plain, overrides: Overrides, provenance: Plain
 ) -> Operation[SweepDetail]:
-    """Record a sweep with all its runs and queue them.
+    """Return the operation that records a sweep with all its runs and queues them.
 
     Raises:
         SpecError: with every problem of the spec.
@@ -69,7 +69,7 @@ def launch_sweep(
 def launch_rollout(
     context: Context, spec: Plain, overrides: Overrides, provenance: Plain
 ) -> Operation[RolloutDetail]:
-    """Record a rollout, to be started with its first stage.
+    """Return the operation that records a rollout; the dispatcher starts its first stage.
 
     Raises:
         SpecError: with every problem of the spec.

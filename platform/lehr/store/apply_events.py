@@ -1,8 +1,8 @@
-"""What an attempt's events mean for its run, carried out once.
+"""Apply an attempt's events to its run, each exactly once.
 
-The index lives in another file, so no transaction spans both. Instead ``lehr.db`` keeps how far
-it has applied each attempt's events, and commits that with what they caused: after a crash the
-rest is applied, and nothing twice.
+The index is in another file, so no transaction spans both. Instead ``lehr.db`` records how far each
+attempt's events have been applied, in the transaction that applies them. After a crash the rest is
+applied, and nothing twice.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AppliedEvents:
 
 @dataclass(frozen=True)
 class _News:
-    """What the index holds of an attempt past what was applied."""
+    """The events of an attempt in the index that have not been applied yet."""
 
     records: list[AnyRecord]
     step: int | None

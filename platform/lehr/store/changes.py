@@ -1,4 +1,4 @@
-"""Who wants to know that something was recorded: told after the commit, never before."""
+"""Changes of the record, published to subscribers after the commit, never before."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _log = logging.getLogger("lehr.store")
 
 @dataclass(frozen=True)
 class Change:
-    """Something changed; read it again. Several changes may be told as one."""
+    """Something changed: read it again. Equal changes may be published as one."""
 
     kind: Literal["run", "sweep", "rollout", "metrics", "log", "cluster"]
     id: str
-    """A run's id (run, metrics, log) a sweep's or a rollout's; "" for the cluster."""
+    """Id of the run (run, metrics, log), sweep or rollout; "" for the cluster."""
     attempt: int | None = None
-    """For metrics and logs: which attempt's."""
+    """For metrics and logs: number of the attempt."""
     name: str | None = None
-    """For a log: its stream."""
+    """For a log: name of its stream."""
     size: int | None = None
     """For a log: its bytes so far."""
 
@@ -33,7 +33,7 @@ class Changes:
         self._next = 0
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Calls ``callback`` for each change, in the thread that made it; it must be quick."""
+        """Call ``callback`` for each change, in the thread that made it. It must be quick."""
         with self._guard:
             number = self._next
             self._next += 1
@@ -52,6 +52,6 @@ class Changes:
             for callback in callbacks:
                 try:
                     callback(change)
-                except Exception:  # noqa: BLE001 - a listener may fail as it likes
-                    # What was recorded stays recorded, whatever a listener makes of it.
-                    _log.exception("a listener failed on %s", change)
+                except Exception:  # noqa: BLE001 - a subscriber's error must not reach the writer
+                    # The change is already recorded.
+                    _log.exception("a subscriber failed on %s", change)

@@ -1,7 +1,7 @@
-"""``lehr.db``: one writer connection behind a lock, readers on connections of their own.
+"""``lehr.db``: one writer connection behind a lock, and a pool of read-only connections.
 
 Every write is one ``BEGIN IMMEDIATE`` transaction with ``synchronous=FULL``: once it returns, it
-survives a power cut. A reader sees the last commit, whole, and never waits for the writer.
+survives a power cut. A reader sees the last complete commit and never waits for the writer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Clock = Callable[[], float]
 BUSY_TIMEOUT_S = 10.0
 """How long to wait for a lock of another process (`lehr db backup`) before giving up."""
 TURN_TIMEOUT_S = 15.0
-"""How long for the writers before this one: together, less than a client waits for its answer."""
+"""How long to wait for earlier writers. Both limits together are below a client's time limit."""
 
 _log = logging.getLogger("lehr.store")
 
@@ -62,13 +62,14 @@ class Database:
 
     @contextmanager
     def write(self, *, durable: bool = True, what: str = "a write") -> Iterator[Session]:
-        """A transaction, committed at the end of the block; nested ones join the outermost.
+        """Open a transaction that commits at the end of the block; nested ones join the outermost.
 
-        With ``durable=False`` the commit is not flushed to disk at once: for what a power cut
-        may take, such as heartbeats. ``what`` names it for ``lehr.killpoints``.
+        With ``durable=False`` the commit is not flushed to disk at once. That is for rows that
+        may be lost in a power cut, such as heartbeats. ``what`` names the transaction for
+        ``lehr.killpoints``.
 
         Raises:
-            StoreUnavailable: the database refused; nothing of the block was recorded.
+            StoreUnavailable: the database rejected the write; nothing of the block was recorded.
         """
         outer: Session | None = getattr(self._local, "session", None)
         if outer is not None:
@@ -114,7 +115,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """One consistent view; inside a ``write`` block of this thread, that block's own."""
+        """Open a consistent view; inside a ``write`` block of this thread, its own view."""
         outer: Session | None = getattr(self._local, "session", None)
         if outer is not None:
             yield outer
@@ -126,14 +127,14 @@ class Database:
             raise StoreUnavailable(f"lehr.db could not be read: {error.orig}.") from error
 
     def changed(self, *changes: Change) -> None:
-        """Tells the subscribers, once the current transaction is committed; at once if none is."""
+        """Notify subscribers after the current transaction commits; at once if there is none."""
         if getattr(self._local, "session", None) is not None:
             self._local.changes.extend(changes)
         else:
             self._changes.publish(changes)
 
     def optimize(self) -> None:
-        """Refreshes the query planner's statistics where they are out of date."""
+        """Refresh the query planner's statistics where they are out of date."""
         with self._lock:
             self._raw.execute("PRAGMA analysis_limit=400")
             self._raw.execute("PRAGMA optimize")

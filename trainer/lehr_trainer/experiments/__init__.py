@@ -16,6 +16,7 @@ EXPERIMENTS: dict[str, str] = {
     "optimizers": "AdamW plain, fused and in 8 bits, and Muon",
     "loader": "making a batch the naive way, by np.stack and by the loader",
     "batch": "batch size against memory, and the largest batch that fits",
-    "gpu": "the published 1.2B configurations and Lehr's targets in one go; resumes",
+    "gpu": "all published 1.2B configurations, against targets of speed and memory; "
+    "continues where it stopped",
 }
 """Subject of each experiment, by name."""

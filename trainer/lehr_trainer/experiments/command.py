@@ -86,7 +86,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name")
-    parser.add_argument("--size", help=f"{', '.join(SIZES)}; small on a CPU, as published on a GPU")
+    parser.add_argument(
+        "--size",
+        help=f"one of {', '.join(SIZES)}; default: small on a CPU, the published size on a GPU",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--sequences", type=_positive, help="of a step, other than the size's")
     parser.add_argument("--sequence-length", type=_positive)

@@ -1,7 +1,8 @@
-"""The one place that changes a run's state, and starts its attempts.
+"""The only code that changes a run's state and creates its attempts.
 
 Every change is fenced: ``UPDATE ... WHERE id AND state AND attempt`` with the row count checked,
-and its Transition in the same transaction. A writer that lost a race changes nothing and learns it.
+and its Transition is written in the same transaction. If another writer was faster, nothing changes
+and the caller gets False or None.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Transitions:
         """Change the run's state if it is still ``old`` with this attempt; else return False.
 
         ``cause`` and ``message`` become the run's cause and reason; ``set`` may change other
-        columns in the same breath, such as a used-up retry.
+        columns in the same update, such as the number of used retries.
         """
         with self._db.write(what=f"transition to {new.value}") as session:
             return transition_run(
@@ -71,9 +72,9 @@ class Transitions:
         token_sha256: str,
         actor: str = "dispatcher",
     ) -> Attempt | None:
-        """From queued to starting, with the attempt's row and what it resumes from, at once.
+        """Move the run from queued to starting and create its attempt, in one transaction.
 
-        None if the run is no longer waiting, or no longer wanted.
+        Return None if the run is no longer queued, or its desired state is no longer ``run``.
         """
         at = self._clock()
         with self._db.write(what="begin_attempt") as session:
@@ -142,7 +143,7 @@ def fenced_update(
 ) -> RunRow | None:
     """The fence: change the run's row if it still has this state and attempt; else return None.
 
-    ``desired``: only if this is still what is wanted of it, too. Returns the row as it is now.
+    ``desired``: if given, the row must also have this desired state. Return the updated row.
     """
     where = [
         col(RunRow.id) == run_id,

@@ -58,14 +58,14 @@ class Streams:
                 self.forget(run_id)
 
     def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> int:
-        """Stores ``data`` at ``offset`` of a stream and returns the offset to go on from.
+        """Store ``data`` at ``offset`` of a stream; return the offset to continue from.
 
-        Once it returns, the bytes are on disk and their records can be read. Bytes of any attempt
-        are taken, superseded ones too: they are history. Repeating an append is harmless.
+        When it returns, the bytes are on disk and their records can be read. Bytes of superseded
+        attempts are stored, too: they are history. Repeating an append is harmless.
 
         Raises:
-            OffsetMismatch: the stream goes on elsewhere, at ``expected``.
-            StoreUnavailable: the disk or database refused; nothing was acknowledged.
+            OffsetMismatch: the stream continues at another offset, ``expected``.
+            StoreUnavailable: the disk or the database rejected the write; nothing was acknowledged.
             Fenced: the run was deleted.
         """
         check_name(name)
@@ -100,7 +100,7 @@ class Streams:
         return freed
 
     def stored_bytes(self, run_id: str) -> int:
-        """Of the run's streams, in the replica."""
+        """Return the size of the run's streams in the replica."""
         return sum(
             path.stat().st_size
             for folder in self._replica.root.glob(f"{run_id}-*")
