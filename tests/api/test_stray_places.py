@@ -150,7 +150,7 @@ def test_a_link_out_of_the_run_is_not_followed(scene, linked):
     assert refused.status_code == 409
     assert "leads out of the run's directory by a link" in refused.json()["detail"]
     assert deleted.status_code == 200
-    assert any("not removed" in note for note in deleted.json()["notes"])
+    assert any("left alone" in note for note in deleted.json()["notes"])
     assert not scene.run_dir.exists()
 
 
