@@ -1,8 +1,8 @@
-"""What an attempt's events mean for its run, carried out once.
+"""Apply an attempt's events to its run's rows, each exactly once.
 
 The index lives in another file, so no transaction spans both. Instead ``lehr.db`` keeps how far
-it has applied each attempt's events, and commits that with what they caused: after a crash the
-rest is applied, and nothing twice.
+it has applied each attempt's events, and commits that together with their effects. After a crash
+the rest is applied, and nothing is applied twice.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AppliedEvents:
 
 @dataclass(frozen=True)
 class _News:
-    """What the index holds of an attempt past what was applied."""
+    """The events of an attempt that are in the index and not applied yet."""
 
     records: list[AnyRecord]
     step: int | None
@@ -65,11 +65,11 @@ class EventApplier:
         self._clock = clock
 
     def apply(self, attempt_id: str) -> list[AppliedEvents]:
-        """Carries out what the attempt said since the last time, in one transaction.
+        """Apply what the attempt recorded since the last call, in one transaction.
 
-        The first ``started`` makes the run running, checkpoints are registered or noted as gone,
+        The first ``started`` makes the run running, checkpoints are registered or marked as removed,
         and ``finished`` is put into the attempt's row; its last step too. The records of an
-        attempt that was superseded stay history: they change its own row alone.
+        attempt that was superseded change only its own row.
         """
         while True:
             with self._db.read() as session:
@@ -161,7 +161,7 @@ class EventApplier:
 
 
 def _read(body: bytes) -> AnyRecord | None:
-    """None for what an older version took for a record."""
+    """Parse a record; return None for a line that only an older version accepted."""
     try:
         return record_adapter.validate_json(body)
     except ValidationError:
@@ -183,5 +183,5 @@ def _checkpoint(run: RunRow, attempt: Attempt, record: CheckpointRecord) -> Chec
 
 
 def _attempt_in(path: str, default: int) -> int:
-    """An attempt's retention may remove checkpoints of the attempts before it."""
+    """Return the attempt that a checkpoint path names; retention may remove those of earlier attempts."""
     return layout.attempt_number(Path(path.partition("/")[0])) or default

@@ -1,4 +1,4 @@
-"""Who wants to know that something was recorded: told after the commit, never before."""
+"""Subscribers to changes of the record: called after the commit, never before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger("lehr.store")
 
 @dataclass(frozen=True)
 class Change:
-    """Something changed; read it again. Several changes may be told as one."""
+    """Something changed; read it again. Several changes may be reported as one."""
 
     kind: Literal["run", "sweep", "rollout", "metrics", "log", "cluster"]
     id: str
@@ -33,7 +33,7 @@ class Changes:
         self._next = 0
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Calls ``callback`` for each change, in the thread that made it; it must be quick."""
+        """Call ``callback`` for each change, in the thread that made it; it must be quick."""
         with self._guard:
             number = self._next
             self._next += 1
@@ -53,5 +53,5 @@ class Changes:
                 try:
                     callback(change)
                 except Exception:  # noqa: BLE001 - a listener may fail as it likes
-                    # What was recorded stays recorded, whatever a listener makes of it.
+                    # What was recorded stays recorded, even if a listener fails.
                     _log.exception("a listener failed on %s", change)

@@ -31,7 +31,7 @@ Clock = Callable[[], float]
 BUSY_TIMEOUT_S = 10.0
 """How long to wait for a lock of another process (`lehr db backup`) before giving up."""
 TURN_TIMEOUT_S = 15.0
-"""How long for the writers before this one: together, less than a client waits for its answer."""
+"""How long to wait for the writers before this one. Together: less than a client's timeout."""
 
 _log = logging.getLogger("lehr.store")
 
@@ -62,10 +62,10 @@ class Database:
 
     @contextmanager
     def write(self, *, durable: bool = True, what: str = "a write") -> Iterator[Session]:
-        """A transaction, committed at the end of the block; nested ones join the outermost.
+        """Open a transaction, committed at the end of the block; nested ones join the outermost.
 
-        With ``durable=False`` the commit is not flushed to disk at once: for what a power cut
-        may take, such as heartbeats. ``what`` names it for ``lehr.killpoints``.
+        With ``durable=False`` the commit is not flushed to disk at once: for values that a power
+        cut may lose, such as heartbeats. ``what`` names it for ``lehr.killpoints``.
 
         Raises:
             StoreUnavailable: the database refused; nothing of the block was recorded.
@@ -114,7 +114,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """One consistent view; inside a ``write`` block of this thread, that block's own."""
+        """Open a consistent view; inside a ``write`` block of this thread, the view of that block."""
         outer: Session | None = getattr(self._local, "session", None)
         if outer is not None:
             yield outer
@@ -126,14 +126,14 @@ class Database:
             raise StoreUnavailable(f"lehr.db could not be read: {error.orig}.") from error
 
     def changed(self, *changes: Change) -> None:
-        """Tells the subscribers, once the current transaction is committed; at once if none is."""
+        """Notify the subscribers after the current transaction commits; at once outside of one."""
         if getattr(self._local, "session", None) is not None:
             self._local.changes.extend(changes)
         else:
             self._changes.publish(changes)
 
     def optimize(self) -> None:
-        """Refreshes the query planner's statistics where they are out of date."""
+        """Refresh the query planner's statistics where they are out of date."""
         with self._lock:
             self._raw.execute("PRAGMA analysis_limit=400")
             self._raw.execute("PRAGMA optimize")
@@ -181,7 +181,7 @@ def _engine(connect: Any, begin: str, *, static: bool) -> Engine:
         **options,
     )
 
-    # The driver is in autocommit mode, so that these are the only BEGINs there are.
+    # The driver is in autocommit mode, so that no other statement begins a transaction.
     @event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
         connection.exec_driver_sql(begin)

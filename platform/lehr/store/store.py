@@ -52,19 +52,19 @@ class Store:
     ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
     ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes`` and ``idempotency`` are
     ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` are the replica and its index.
-    ``event_applier`` carries what a stream holds over to ``lehr.db``.
+    ``event_applier`` applies the events of a stream to ``lehr.db``.
 
     Threads: every method of the store and of its parts may be called from any thread. A returned
-    value is a copy: nothing that happens later changes it. ``streams.append`` waits for the one
+    value is a copy that later writes do not change. ``streams.append`` waits for the one
     thread that writes streams.
 
     Transactions: each method that writes is one transaction. When it returns, what it recorded
     survives a power cut, except for heartbeats, last steps and pending reasons, which are written
-    again within seconds. ``transaction()`` makes several calls one; it covers ``lehr.db`` alone.
+    again within seconds. ``transaction()`` joins several calls into one transaction of ``lehr.db``.
     Subscribers are called after the commit.
 
     Ownership: one process holds a home's store, by the lock ``lehr.lock``; opening takes the lock
-    and ``close`` gives it back. The store owns the connections, the appender's thread and the
+    and ``close`` releases it. The store owns the connections, the appender's thread and the
     replica, and its parts share them: no part outlives it.
     """
 
@@ -139,7 +139,7 @@ class Store:
         clock: Clock = time.time,
         log_cap_bytes: int = LOG_CAP,
     ) -> Self:
-        """Opens the store of a home folder, making what is not there yet.
+        """Open the store of a home folder; create missing files.
 
         Raises:
             HomeUnusable: another process holds it, a newer Lehr wrote it, or it is on a network
@@ -148,7 +148,7 @@ class Store:
         return cls(home, clock=clock, log_cap_bytes=log_cap_bytes)
 
     def close(self) -> None:
-        """Finishes what was handed in, and lets go of the home. May be called twice."""
+        """Finish queued work and release the home. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -167,22 +167,22 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Several calls as one: all of them are recorded, or none.
+        """Join several calls into one transaction: all of them are recorded, or none.
 
-        Covers ``lehr.db``. Streams are their own matter: do not append to one in here.
+        It covers ``lehr.db`` only. Do not append to a stream inside it.
         """
         with self.db.write(what="transaction"):
             yield
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Calls ``callback`` after each commit, in the thread that made it; it must be quick.
+        """Call ``callback`` after each commit, in the thread that made it; it must be quick.
 
         Returns the function that ends the subscription.
         """
         return self._changes.subscribe(callback)
 
     def notify(self, change: Change) -> None:
-        """Tells the subscribers of something that is not in the store, such as the cluster."""
+        """Notify the subscribers of a change outside the store, such as one of the cluster."""
         self._changes.publish([change])
 
 

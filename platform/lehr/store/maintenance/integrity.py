@@ -1,4 +1,4 @@
-"""Looks for damage in a home's databases, and says what it found. Changes nothing."""
+"""Check a home's databases for damage and report it. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from lehr.store.streams.replica import Replica
 @dataclass(frozen=True)
 class Finding:
     level: Literal["error", "note"]
-    """error: something that must not be. note: worth knowing; nothing to mend."""
+    """error: damage. note: worth knowing; nothing to repair."""
     where: str
     message: str
 
 
 def check(home: Path) -> list[Finding]:
-    """Every problem of the files, of the record's logic, and between index and replica.
+    """Find every problem of the files, of the record's logic, and between index and replica.
 
-    May run beside the server: streams that grow meanwhile are no finding.
+    May run beside the server: streams that grow meanwhile are not reported.
     """
     path = home / "lehr.db"
     try:
@@ -71,7 +71,7 @@ def _file(path: Path) -> Iterator[Finding]:
 
 
 def _record(path: Path) -> Iterator[Finding]:
-    """The rules that every run's history keeps."""
+    """Check the rules of every run's history."""
     with closing(_open(path)) as connection:
         connection.execute("BEGIN")
         runs = connection.execute("SELECT id, state, attempt FROM runs ORDER BY number").fetchall()
@@ -94,10 +94,12 @@ def _record(path: Path) -> Iterator[Finding]:
 
 
 def _rollouts(path: Path) -> Iterator[Finding]:
-    """No stage begins before all earlier ones have passed."""
+    """Check that no stage started before all earlier ones passed."""
     with closing(_open(path)) as connection:
         known = "SELECT 1 FROM sqlite_master WHERE type='table' AND name='rollout_stages'"
-        if connection.execute(known).fetchone() is None:  # Of a version without rollouts.
+        if (
+            connection.execute(known).fetchone() is None
+        ):  # The tables are of a version without rollouts.
             return
         stages = connection.execute(
             "SELECT rollout_id, name, outcome, started_at FROM rollout_stages"

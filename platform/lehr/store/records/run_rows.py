@@ -1,4 +1,4 @@
-"""Rows of runs, within the caller's session: what several parts of the record need."""
+"""Helpers for rows of runs that several parts of the record share; they use the caller's session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELETE = "delete"
 
 
 def announce_run(db: Database, run: RunRow) -> None:
-    """Announces that the run changed, and with it its sweep, once the transaction is committed."""
+    """Notify subscribers, after the commit, that the run and its sweep changed."""
     db.changed(Change("run", run.id))
     if run.sweep_id is not None:
         db.changed(Change("sweep", run.sweep_id))
@@ -89,13 +89,13 @@ def is_deleted(session: Session, run_id: str) -> bool:
 
 
 def refuse_deleted(session: Session, run: RunRow) -> None:
-    """Raises Conflict for a run whose data is gone."""
+    """Raise Conflict for a run whose data was deleted."""
     if is_deleted(session, run.id):
         raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is kept.")
 
 
 def waiting_forks(session: Session, run_id: str) -> list[RunRow]:
-    """Forks that have not ended and have no checkpoint of their own yet."""
+    """Return forks that have not ended and have no checkpoint of their own yet."""
     own = select(CheckpointRow.id).where(
         CheckpointRow.run_id == RunRow.id,
         col(CheckpointRow.removed_at).is_(None) | (col(CheckpointRow.copy_state) == "there"),

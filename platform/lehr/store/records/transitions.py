@@ -1,7 +1,7 @@
 """The one place that changes a run's state, and starts its attempts.
 
 Every change is fenced: ``UPDATE ... WHERE id AND state AND attempt`` with the row count checked,
-and its Transition in the same transaction. A writer that lost a race changes nothing and learns it.
+and its Transition in the same transaction. A writer that lost a race changes nothing, and its call returns False or None.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Transitions:
         """Change the run's state if it is still ``old`` with this attempt; else return False.
 
         ``cause`` and ``message`` become the run's cause and reason; ``set`` may change other
-        columns in the same breath, such as a used-up retry.
+        columns in the same update, such as the retries used.
         """
         with self._db.write(what=f"transition to {new.value}") as session:
             return transition_run(
@@ -71,9 +71,9 @@ class Transitions:
         token_sha256: str,
         actor: str = "dispatcher",
     ) -> Attempt | None:
-        """From queued to starting, with the attempt's row and what it resumes from, at once.
+        """Make a queued run starting and create its attempt's row, in one transaction.
 
-        None if the run is no longer waiting, or no longer wanted.
+        Return None if the run is no longer queued, or should no longer run.
         """
         at = self._clock()
         with self._db.write(what="begin_attempt") as session:
@@ -140,9 +140,9 @@ def fenced_update(
     desired: Desired | None = None,
     values: Mapping[str, Any],
 ) -> RunRow | None:
-    """The fence: change the run's row if it still has this state and attempt; else return None.
+    """Change the run's row if it still has this state and attempt; else return None.
 
-    ``desired``: only if this is still what is wanted of it, too. Returns the row as it is now.
+    ``desired``: only if this is still its desired state, too. Return the row as it is now.
     """
     where = [
         col(RunRow.id) == run_id,
