@@ -1,4 +1,6 @@
-"""Bring the index up to date with the replica's files, after a crash or from nothing."""from __future__ import annotations
+"""Bring the index up to date with the replica's files, after a crash or from nothing."""
+
+from __future__ import annotations
 
 import logging
 import sqlite3
