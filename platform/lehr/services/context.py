@@ -1,4 +1,4 @@
-"""``Context``: what the services work with."""
+"""``Context``: the objects that the services use."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Dispatching(Protocol):
-    """What the services need of the dispatcher (``lehr.cluster.dispatcher.Dispatcher``)."""
+    """The part of the dispatcher that services use (``lehr.cluster.dispatcher.Dispatcher``)."""
 
     def wake(self) -> Any:
-        """Look again now: something changed."""
+        """Start a tick now: something changed."""
 
     def exclude_node(self, name: str, reason: str) -> None: ...
     def readmit_node(self, name: str) -> None: ...
 
     def can_ever_place(self, resources: Resources) -> str | None:
-        """Why this cluster can never hold such a run; None when it may."""
+        """Return why this cluster can never place such a run; None when it may."""
 
 
 class ClusterViews(Protocol):
@@ -43,4 +43,4 @@ class Context:
     home: Path
     """Lehr's home."""
     one_machine: bool
-    """Trainings run on this machine only, so its files are theirs."""
+    """Whether trainings run on this machine only, so that they use its files."""

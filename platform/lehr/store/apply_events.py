@@ -67,7 +67,7 @@ class EventApplier:
     def apply(self, attempt_id: str) -> list[AppliedEvents]:
         """Apply what the attempt recorded since the last call, in one transaction.
 
-        The first ``started`` makes the run running, checkpoints are registered or marked as removed,
+        The first ``started`` makes the run running, checkpoints are registered or marked removed,
         and ``finished`` is put into the attempt's row; its last step too. The records of an
         attempt that was superseded change only its own row.
         """
@@ -149,7 +149,7 @@ class EventApplier:
         if isinstance(record, CheckpointRecord):
             at = layout.checkpoint_at(record.path)
             if at is None or at[0] > attempt.number or at[1] != record.step:
-                _log.warning("%s: %r is no checkpoint of its", attempt.id, record.path[:200])
+                _log.warning("%s: %r is not a checkpoint of it", attempt.id, record.path[:200])
                 return []
             put_checkpoint(session, _checkpoint(run, attempt, record))
             return [AppliedEvents("checkpoint", record.step)]
@@ -183,5 +183,5 @@ def _checkpoint(run: RunRow, attempt: Attempt, record: CheckpointRecord) -> Chec
 
 
 def _attempt_in(path: str, default: int) -> int:
-    """Return the attempt that a checkpoint path names; retention may remove those of earlier attempts."""
+    """Return the path's attempt: retention may remove earlier attempts' checkpoints."""
     return layout.attempt_number(Path(path.partition("/")[0])) or default

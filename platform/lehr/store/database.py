@@ -114,7 +114,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """Open a consistent view; inside a ``write`` block of this thread, the view of that block."""
+        """Open a consistent view; inside a ``write`` block of this thread, that block's view."""
         outer: Session | None = getattr(self._local, "session", None)
         if outer is not None:
             yield outer

@@ -24,7 +24,7 @@ class Requests:
     ) -> RunRow:
         """Record the desired state of the run; the dispatcher carries it out.
 
-        Repeating it changes nothing. Raises Conflict for a run that ended, and for undoing a cancel.
+        Repeating it changes nothing. Raises Conflict if the run has ended or is being cancelled.
         """
         with self._db.write(what=f"request to {desired.value}") as session:
             run = get_run(session, run_id)

@@ -1,4 +1,4 @@
-"""Helpers for rows of runs that several parts of the record share; they use the caller's session."""
+"""Helpers for rows of runs, used by several parts of the record in the caller's session."""
 
 from __future__ import annotations
 

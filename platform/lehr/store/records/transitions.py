@@ -1,7 +1,8 @@
 """The one place that changes a run's state, and starts its attempts.
 
 Every change is fenced: ``UPDATE ... WHERE id AND state AND attempt`` with the row count checked,
-and its Transition in the same transaction. A writer that lost a race changes nothing, and its call returns False or None.
+and its Transition in the same transaction. A writer that lost a race changes nothing, and its call
+returns False or None.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def transition_run(
     if not can_transition(old, new):
         raise InternalError(f"run {run_id}: there is no transition from {old} to {new}")
     if (old, new) == (RunState.QUEUED, RunState.STARTING):
-        raise InternalError(f"run {run_id}: only begin_attempt moves a run to starting")
+        raise InternalError(f"run {run_id}: only begin_attempt makes a run starting")
     given = dict(changes or {})
     wrong = given.keys() - _SETTABLE
     if wrong:

@@ -173,7 +173,8 @@ class Appender:
         stream = self._indexer.stream(item.attempt_id, item.name)
         if item.offset != stream.size:
             return OffsetMismatch(
-                f"{item.attempt_id}/{item.name} goes on at byte {stream.size}, not {item.offset}.",
+                f"{item.attempt_id}/{item.name} continues at byte {stream.size}, "
+                f"not {item.offset}.",
                 expected=stream.size,
             )
         if not item.data:

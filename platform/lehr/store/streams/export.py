@@ -50,8 +50,8 @@ def table(series: SeriesReader, run_id: str) -> ExportTable:
             at = np.searchsorted(steps, np.array(curve.step, int))
             # Most metrics share their steps, so the axes of the same steps are read only once.
             if not column.there[at].all():
-                told = series.read(run_id, name, exact=True, x_axis=axis)  # type: ignore[arg-type]
-                _fill(column, steps, told.step, told.x)
+                data = series.read(run_id, name, exact=True, x_axis=axis)  # type: ignore[arg-type]
+                _fill(column, steps, data.step, data.x)
         found.append(column)
     for name in sorted(curves):
         column = _empty(name, len(steps))
@@ -67,11 +67,11 @@ def json_lines(made: ExportTable) -> Iterator[bytes]:
     names = [column.name for column in made.columns]
     rows: list[bytes] = []
     for row, step in enumerate(made.steps.tolist()):
-        told: dict[str, Any] = {"step": step}
+        logged: dict[str, Any] = {"step": step}
         for name, numbers, known in zip(names, values, there, strict=True):
             if known[row]:
-                told[name] = _named(numbers[row])
-        rows.append(orjson.dumps(told) + b"\n")
+                logged[name] = _named(numbers[row])
+        rows.append(orjson.dumps(logged) + b"\n")
         if len(rows) == _ROWS_A_PIECE:
             yield b"".join(rows)
             rows = []

@@ -58,13 +58,13 @@ CREATE TABLE latest (
   PRIMARY KEY (run, metric, attempt)
 ) WITHOUT ROWID;
 
--- After which step an attempt goes on, and whose checkpoint it took (NULL: not said).
+-- After which step an attempt goes on, and whose checkpoint it loaded (NULL: unknown).
 CREATE TABLE starts (
   run INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, parent INTEGER,
   PRIMARY KEY (run, attempt)
 ) WITHOUT ROWID;
 
--- Everything else that was said, by where it stands in events.jsonl.
+-- All other records, by their offset in events.jsonl.
 CREATE TABLE records (
   run INTEGER NOT NULL, attempt INTEGER NOT NULL, offset INTEGER NOT NULL, ending INTEGER NOT NULL,
   kind TEXT NOT NULL, time REAL NOT NULL, body BLOB NOT NULL

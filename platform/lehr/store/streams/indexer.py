@@ -358,6 +358,6 @@ def _columns(row: _Newest) -> tuple[Any, ...]:
 
 
 def _parent(resumed: Resumed, attempt: int) -> int | None:
-    """Return the attempt whose checkpoint was loaded, if the path (relative to the run) names it."""
+    """Return the attempt whose checkpoint was loaded, if the path within the run names it."""
     number = layout.attempt_number(Path(resumed.checkpoint.partition("/")[0]))
     return number if number is not None and number < attempt else None

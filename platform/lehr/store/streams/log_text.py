@@ -56,7 +56,7 @@ def tail_start(read: ReadBytes, size: int, lines: int) -> int:
 
 
 def search(read: ReadBytes, size: int, text: str, *, offset: int, limit: int) -> list[LogMatch]:
-    """Find whole lines at and after ``offset`` that contain ``text``; ASCII case does not matter."""
+    """Find whole lines from ``offset`` on that contain ``text``; ASCII case does not matter."""
     wanted = text.encode("utf-8", "replace").lower()
     found: list[LogMatch] = []
     at, carry = max(0, offset), b""

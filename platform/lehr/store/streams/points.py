@@ -67,7 +67,7 @@ def load(
     attempt: int,
     within: tuple[int, int] | None = None,
 ) -> Points:
-    """Load one attempt's points of a metric; with ``within``, those of these steps and maybe more."""
+    """Load an attempt's points of a metric; with ``within``, those of these steps, maybe more."""
     key = (run, metric, attempt)
     return merged(blocks(connection, key, within=within), rows(connection, key))
 

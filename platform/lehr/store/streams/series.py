@@ -30,7 +30,7 @@ class SeriesReader:
         self._trends_guard = threading.Lock()
 
     def spans(self, run_id: str) -> list[Span]:
-        """Return the attempts whose points count, oldest first, each with its last step that does."""
+        """Return the attempts whose points count, oldest first, each with its last such step."""
         with self._index.read() as connection:
             return points.lineage(points.starts(connection, run_number(connection, run_id)))
 
