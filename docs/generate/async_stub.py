@@ -1,7 +1,7 @@
-"""``lehr/client/async_client.pyi``: the types of the asynchronous client, from the synchronous one.
+"""Generate ``lehr/client/async_client.pyi``: the asynchronous types, from the synchronous ones.
 
-A class there has the members that ``async_client.py`` writes out, and those of the synchronous
-class that it takes: methods as coroutines, iterators as asynchronous ones.
+A class there has the members that ``async_client.py`` defines, and those of the synchronous
+class that it wraps: methods as coroutines, iterators as asynchronous ones.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Faces(ast.NodeTransformer):
 
 
 def _empty(node: Function) -> Function:
-    """The function without its body; what is cached is a property to its reader."""
+    """Return the function without its body; a cached property becomes a property."""
     node.body = [*node.body[: ast.get_docstring(node) is not None], ast.Expr(ast.Constant(...))]
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Name):
@@ -116,7 +116,7 @@ def _empty(node: Function) -> Function:
 
 
 def _imports(classes: list[ast.ClassDef]) -> list[str]:
-    """A line for each name that the classes use."""
+    """Return an import line for each name that the classes use."""
     used = {one.id for tree in classes for one in ast.walk(tree) if isinstance(one, ast.Name)}
     used -= {*dir(builtins), *(one.name for one in classes)}
     known = {"AsyncIterator": "from collections.abc import AsyncIterator"}

@@ -48,5 +48,5 @@ def inject(document: Schema) -> None:
 
 
 def _name(schema: Schema) -> str | None:
-    """The schema's name, where it has one."""
+    """Return the schema's name, if it has one."""
     return str(schema["$ref"]).rpartition("/")[2] if "$ref" in schema else None

@@ -1,4 +1,4 @@
-"""The README's screenshots, taken anew from a server that has run ``lehr demo`` and a rollout.
+"""The README's screenshots, taken from a server that has run ``lehr demo`` and a rollout.
 
     lehr demo && lehr rollout sweeps/rollout_small.yaml -y
     python docs/generate/screenshots.py --server http://127.0.0.1:5347 --token-file ~/.lehr/token \

@@ -1,6 +1,6 @@
-"""Numbers, durations and sparklines as people read them. Unknown is a dash, never 0.
+"""Format numbers, durations and sparklines for people. An unknown value is a dash, never 0.
 
-The command line, the notebook and the sentences of analyses use the same.
+The command line, the notebook and the sentences of analyses share these formats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ORDINARY = (1e-3, 1e4)
 
 
 def count(value: int | None) -> str:
-    """65,536"""
+    """Format a count: 65,536."""
     return NOTHING if value is None else f"{value:,}"
 
 
@@ -33,7 +33,7 @@ def si(value: float | None, digits: int = 3) -> str:
 
 
 def millions(value: int | None) -> str:
-    """Parameters and tokens: 755.0 M, 1.24 B, 65.5 M, 12.3 k."""
+    """Format numbers of parameters and tokens: 755.0 M, 1.24 B, 65.5 M, 12.3 k."""
     if value is None:
         return NOTHING
     for limit, suffix, places in ((1e12, "T", 2), (1e9, "B", 2), (1e6, "M", 1), (1e3, "k", 1)):
@@ -43,7 +43,7 @@ def millions(value: int | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes, in powers of 1000 as disks and GPUs are sold: 61.3 GB."""
+    """Format bytes in powers of 1000, as on the labels of disks and GPUs: 61.3 GB."""
     if value is None:
         return NOTHING
     for limit, suffix in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -53,7 +53,7 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """12 s, 35 m, 9 h 12 m, 3 d 4 h."""
+    """Format a duration: 12 s, 35 m, 9 h 12 m, 3 d 4 h."""
     if seconds is None or not math.isfinite(seconds):
         return NOTHING
     if seconds < 10:
@@ -76,7 +76,7 @@ def ago(at: float | None, now: float | None = None) -> str:
 
 
 def loss(value: float | None) -> str:
-    """Four significant digits: 5.204, 12.26, nan."""
+    """Format a loss with four significant digits: 5.204, 12.26, nan."""
     if value is None:
         return NOTHING
     if not math.isfinite(value):
@@ -85,7 +85,7 @@ def loss(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """49 %"""
+    """Format a share: 49 %."""
     return NOTHING if value is None or not math.isfinite(value) else f"{value * 100:.0f} %"
 
 
@@ -100,14 +100,14 @@ def parameter(value: Any, path: str = "") -> str:
 
 
 def scientific(value: float, digits: int = 4) -> str:
-    """1.0e-4: two digits at least, and no zero before the exponent."""
+    """Format as 1.0e-4: at least two digits, and no leading zero in the exponent."""
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     mantissa = mantissa.rstrip("0")
     return f"{mantissa}{'0' if mantissa.endswith('.') else ''}e{int(exponent)}"
 
 
 def learning_rates(values: Sequence[Any], path: str = "") -> list[str]:
-    """One notation for a column: scientific for all once one of them needs it, or it is a rate."""
+    """Format a column in one notation: scientific if one value needs it or it is a rate."""
     floats = [value for value in values if isinstance(value, float) and value]
     if floats and any(not _ORDINARY[0] <= abs(value) < _ORDINARY[1] for value in floats):
         return [

@@ -1,7 +1,7 @@
-"""How runs, sweeps and rollouts look in a notebook: small HTML tables, live while one waits.
+"""Small HTML tables of runs, sweeps and rollouts for notebooks, live while the client waits.
 
-Everything that a person wrote is escaped; there is no script, so a trusted and an untrusted
-notebook show the same.
+All text of users is escaped. There is no script, so a trusted and an untrusted notebook show
+the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         TrialView,
     )
 
-_TRIAL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
+_CELL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
 
 
 def run_html(run: RunView, url: str) -> str:
@@ -57,7 +57,7 @@ def sweep_html(sweep: SweepDetail, url: str) -> str:
 
 
 def rollout_html(rollout: RolloutDetail, url: str) -> str:
-    """A row a gate, stage after stage."""
+    """Draw a table with a row per gate, stage after stage."""
     line = " → ".join(f"{name} {state}" for name, state in rollout.progress.items())
     head = _heads("stage", "gate", "expected", "seen", "verdict")
     body = "".join(
@@ -65,8 +65,8 @@ def rollout_html(rollout: RolloutDetail, url: str) -> str:
         for stage in rollout.stages
         for index, gate in enumerate(stage.gates)
     )
-    told = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
-    notes = "".join(f"<li>{escape(note)}</li>" for note in told)
+    items = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
+    notes = "".join(f"<li>{escape(note)}</li>" for note in items)
     return (
         f"{_title(rollout.name, url, line)}<table><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
@@ -74,7 +74,7 @@ def rollout_html(rollout: RolloutDetail, url: str) -> str:
 
 
 def comparison_html(found: ComparisonView) -> str:
-    """The runs, then what differs between them, then what to beware of."""
+    """Draw the compared runs, then their differences, then the notes."""
     at = "" if found.common_x is None else f" at {found.x_axis} {found.common_x:,.6g}"
     head = _heads("run", f"{found.metric}{at}", "delta", "tok/s", "MFU", "state")
     body = "".join(
@@ -102,25 +102,25 @@ def comparison_html(found: ComparisonView) -> str:
 
 
 def live_run(url: str) -> Callable[[RunView], None] | None:
-    """Shows a run in one place under the trial; None outside a notebook."""
+    """Return a function that shows a run in place under the cell; None outside a notebook."""
     show = _live_display()
     return None if show is None else lambda run: show(run_html(run, url))
 
 
 def live_sweep(url: str) -> Callable[[SweepDetail], None] | None:
-    """Shows a sweep in one place under the trial; None outside a notebook."""
+    """Return a function that shows a sweep in place under the cell; None outside a notebook."""
     show = _live_display()
     return None if show is None else lambda sweep: show(sweep_html(sweep, url))
 
 
 def live_rollout(url: str) -> Callable[[RolloutDetail], None] | None:
-    """Shows a rollout in one place under the trial; None outside a notebook."""
+    """Return a function that shows a rollout in place under the cell; None outside a notebook."""
     show = _live_display()
     return None if show is None else lambda rollout: show(rollout_html(rollout, url))
 
 
 def _live_display() -> Callable[[str], None] | None:
-    # Only a process that already runs IPython can be a notebook's, so nothing is imported to ask.
+    # A notebook's process has IPython already, so it need not be imported to find out.
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "kernel"):
@@ -157,7 +157,7 @@ def _gate_row(stage: StageView, gate: GateView, *, first: bool) -> str:
 
 
 def _heads(*names: str) -> str:
-    return "".join(f'<th style="{_TRIAL.format("left")}">{escape(name)}</th>' for name in names)
+    return "".join(f'<th style="{_CELL.format("left")}">{escape(name)}</th>' for name in names)
 
 
 def _title(name: str, url: str, beside: str) -> str:
@@ -165,13 +165,13 @@ def _title(name: str, url: str, beside: str) -> str:
 
 
 def _first(note: str | None) -> str:
-    """What must be known before the table is read."""
+    """Draw the note that readers need before the table."""
     return f"<p><b>{escape(note)}</b></p>" if note else ""
 
 
 def _td(text: str, align: str = "left", *, bold: bool = False) -> str:
     shown = f"<b>{escape(text)}</b>" if bold else escape(text)
-    return f'<td style="{_TRIAL.format(align)}">{shown}</td>'
+    return f'<td style="{_CELL.format(align)}">{shown}</td>'
 
 
 def _state(run: RunView) -> str:

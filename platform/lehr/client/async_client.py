@@ -1,8 +1,8 @@
-"""``AsyncClient``: what ``Client`` does, to be awaited.
+"""``AsyncClient``: ``Client`` with methods to await.
 
-Requests, retries and answers are the synchronous client's own code, which runs on the event loop
-by way of ``lehr.client.loop``. Each class here takes the members of a synchronous one; the types
-are in ``async_client.pyi``, which ``docs/generate`` writes.
+Requests, retries and answers are the code of the synchronous client, which ``lehr.client.loop``
+runs on the event loop. Each class here has the members of a synchronous one; the types are in
+``async_client.pyi``, which ``docs/generate`` writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AsyncProxy:
-    """The asynchronous face of a synchronous object.
+    """The asynchronous wrapper of a synchronous object.
 
     A subclass gets each public member of the class ``of`` that it does not define: methods are to
     be awaited, iterators are asynchronous, properties stay properties. Those in ``fetched`` may ask

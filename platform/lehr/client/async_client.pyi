@@ -39,7 +39,7 @@ from lehr.specs.overrides import Overrides
 from lehr_trainer.configs.train import TrainConfig
 
 class AsyncProxy:
-    """The asynchronous face of a synchronous object.
+    """The asynchronous wrapper of a synchronous object.
 
     A subclass gets each public member of the class ``of`` that it does not define: methods are to
     be awaited, iterators are asynchronous, properties stay properties. Those in ``fetched`` may ask

@@ -1,4 +1,4 @@
-"""The attempt protocol's client side: one kept-alive connection. Standard library only."""
+"""The client side of the attempt protocol: one kept-alive connection. Standard library only."""
 
 import http.client
 import json
@@ -11,9 +11,9 @@ LONGEST_BODY = 64 << 20
 
 
 class Outage(Exception):
-    """The server could not be reached, or not be used; try again later.
+    """The server cannot be reached or used now; try again later.
 
-    ``wait_s`` is how long it asked to be left alone, if it did.
+    ``wait_s`` is the wait that its Retry-After header gives, if any.
     """
 
     def __init__(self, message: str, wait_s: float | None = None) -> None:
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 class ServerConnection:
     """Requests in the name of one attempt.
 
-    ``address`` is asked again before each new connection: the server may have moved.
+    ``address`` is called again before each new connection: the server may have a new one.
     """
 
     def __init__(self, address: Callable[[], str], token: str, attempt_id: str) -> None:
@@ -72,7 +72,7 @@ class ServerConnection:
 
     def _request(self, method: str, path: str, data: bytes, kind: str) -> Answer:
         what = f"{method} {path}"
-        # A kept connection may have been closed by the other side meanwhile: then once more.
+        # The server may have closed a kept connection meanwhile: then try once more.
         for fresh in (self._connection is None, True):
             try:
                 answer = self._exchange(method, path, data, kind)
@@ -82,8 +82,8 @@ class ServerConnection:
                     raise Outage(f"{what}: {type(error).__name__}: {error}") from error
                 continue
             if answer.status in {429, 503}:
-                said = f"{what}: answered {answer.status} {_detail(answer)}".rstrip()
-                raise Outage(said, _retry_after(answer))
+                message = f"{what}: answered {answer.status} {_detail(answer)}".rstrip()
+                raise Outage(message, _retry_after(answer))
             return answer
         raise AssertionError("the second try is always fresh")
 
@@ -95,8 +95,8 @@ class ServerConnection:
         target = f"{self._prefix}/api/v1/attempts/{self._attempt_id}/{path}"
         connection.request(method, target, data, headers)
         response = connection.getresponse()
-        # With a limit, an answer without a length cannot go on for ever. What is left of a known
-        # length must then be checked here.
+        # The limit ends an answer without a length. With a limit, http.client does not check that
+        # a body of known length is complete, so that is checked here.
         body = response.read(LONGEST_BODY + 1)
         if len(body) > LONGEST_BODY or response.length:
             raise BadReply("an endless body" if response.length is None else "a body cut short")
@@ -121,7 +121,7 @@ class ServerConnection:
 
 
 def _detail(answer: Answer) -> str:
-    """What the problem says of itself."""
+    """Return the detail of the answer's problem."""
     try:
         return str(json.loads(answer.body)["detail"])[:300]
     except (ValueError, KeyError, TypeError):

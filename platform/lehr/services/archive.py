@@ -1,4 +1,4 @@
-"""Archive runs, sweeps and rollouts: out of sight, and back. Nothing is lost; twice is once."""
+"""Archive and unarchive runs, sweeps and rollouts. Repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def archive_run(context: Context, run: RunRow) -> RunDetail:
-    """Raise Conflict for a run that has not ended."""
+    """Archive the run; raise Conflict if it has not ended."""
     return context.presenter.runs.detail(context.store.runs.set_archived(run.id, True))
 
 
 def unarchive_run(context: Context, run: RunRow) -> RunDetail:
-    """Raise Conflict for a run that was deleted."""
+    """Unarchive the run; raise Conflict if it was deleted."""
     return context.presenter.runs.detail(context.store.runs.set_archived(run.id, False))
 
 
@@ -42,10 +42,10 @@ def archive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
 
 
 def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
-    """Bring it back with its runs, but for those that were deleted.
+    """Unarchive a sweep with its runs, except deleted ones.
 
     Raises:
-        Conflict: all of them were.
+        Conflict: all of its runs were deleted.
     """
     store = context.store
     with store.transaction():
@@ -60,7 +60,7 @@ def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
 
 
 def archive_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
-    """Archive an ended rollout; its runs stay where they are.
+    """Archive an ended rollout; its runs do not change.
 
     Raises:
         Conflict: it has not ended.
@@ -95,7 +95,7 @@ def refuse_unfinished(sweep: SweepRow, runs: Sequence[RunRow], what: str) -> Non
 
 
 def unfinished_runs(runs: Sequence[RunRow]) -> str | None:
-    """How many of a sweep's runs have not ended, in words; None when all have."""
+    """Return in words how many of a sweep's runs have not ended; None when all have."""
     count = sum(not RunState(run.state).ended for run in runs)
     if count == 0:
         return None

@@ -1,4 +1,4 @@
-"""Cancel a run, a sweep or a rollout: stop it without saving. Cancelling twice is once."""
+"""Cancel a run, a sweep or a rollout: stop it without saving. Repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cancel_run(context: Context, run: RunRow) -> RunDetail:
 
 
 def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
-    """Stop all its runs that have not ended, and start no further trial."""
+    """Stop all of the sweep's runs that have not ended, and start no further trial."""
     store = context.store
     with store.transaction():
         if context.presenter.sweeps.detail(sweep).trials_remaining:
@@ -34,7 +34,7 @@ def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
 
 
 def cancel_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
-    """Stop its run, and start nothing more of it."""
+    """Stop the rollout's runs, and start no further ones."""
     context.store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor="user")
     context.dispatcher.wake()
     return context.presenter.rollouts.detail(context.store.rollouts.get(rollout.id))

@@ -38,7 +38,7 @@ def files(context: Context, run: RunRow, step: int, attempt: int | None) -> Chec
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """One file of a checkpoint, open for reading; to be closed, also when it was not read."""
+    """One file of a checkpoint, open for reading; close it also if it was not read."""
 
     name: str
     size: int
@@ -46,7 +46,7 @@ class CheckpointFile:
     source: Source
 
     def read(self, first: int, count: int) -> Iterator[bytes]:
-        """Its bytes from ``first`` on, in pieces; closes it at the end."""
+        """Yield its bytes from ``first`` on, in pieces; close it at the end."""
         try:
             yield from self.source.read(self.name, first, count)
         finally:
@@ -62,7 +62,7 @@ def open_file(
     """Open a file of the checkpoint, from the run directory or from its copy.
 
     Raises:
-        NotFound: it has no such file.
+        NotFound: the checkpoint has no such file.
         Conflict: it cannot be read from this machine.
     """
     readable = _locate(context, run, step, attempt).readable()
@@ -99,7 +99,7 @@ def delete_checkpoint(
     """Delete one checkpoint with its copy.
 
     Raises:
-        Conflict: something would begin from it, or its place is not this run's.
+        Conflict: something would start from it, or it does not lie where this run's must lie.
     """
     store = context.store
     locations = _locate(context, run, step, attempt)
@@ -110,7 +110,7 @@ def delete_checkpoint(
         why = _why_needed(context, store.runs.get(run.id), row)
         if why is not None:
             raise Conflict(f"the checkpoint at step {step:,} is needed: {why}.")
-        # From here on nobody begins from it, whatever becomes of the removal.
+        # From here on nothing can start from it, even if the removal fails.
         store.checkpoints.mark_removed(run.id, attempt=row.attempt, step=row.step)
     locations.remove_folder()
     if locations.copy_url is not None:
@@ -125,7 +125,7 @@ def _locate(context: Context, run: RunRow, step: int, attempt: int | None) -> Ch
 
 
 def _why_needed(context: Context, run: RunRow, row: CheckpointRow) -> str | None:
-    """Why this one cannot be deleted now; None when it can."""
+    """Return why the checkpoint cannot be deleted now; None when it can."""
     store, state = context.store, RunState(run.state)
     forks = store.checkpoints.pinned_by_forks(run.id, row.path)
     if forks:
@@ -139,13 +139,13 @@ def _why_needed(context: Context, run: RunRow, row: CheckpointRow) -> str | None
 
 
 class _InMemory:
-    """The manifest as a source: it was read to learn what the checkpoint holds."""
+    """The manifest as a source of bytes: it is in memory already."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
 
-    def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:  # noqa: ARG002 - as a source has it
+    def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:  # noqa: ARG002 - the signature of a source
         yield self._content[first : None if size is None else first + size]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no file to close."""

@@ -36,21 +36,21 @@ def check_run(context: Context, spec: RunSpec) -> None:
 
 
 def check_sweep(context: Context, trials: Trials) -> None:
-    """Check every trial alike; a problem that several trials share is reported once."""
+    """Check every trial; a problem that several trials share is reported once."""
     _refuse(_problems(context, [spec for _, spec in trials], prefix="run."))
 
 
 def check_rollout(context: Context, planned: Sequence[PlannedStage]) -> None:
-    """Check every stage alike, so that the last one is known to work before the first starts."""
+    """Check every stage, so that the last one can work before the first starts."""
     specs = [spec for stage in planned for spec in stage.runs.values()]
     _refuse(_problems(context, specs, prefix="run."))
 
 
 def refuse_relative_paths(overrides: Overrides) -> None:
-    """Relative paths in overrides count from the current folder: here that is the server's.
+    """Refuse relative paths in overrides: the server's current folder is not the user's.
 
     Raises:
-        SpecError: there is one.
+        SpecError: an override has a relative path.
     """
     for path, value, _ in parse_overrides(overrides):
         if path.endswith("data.corpus.paths") and isinstance(value, list):
@@ -64,7 +64,7 @@ def _refuse(problems: Iterable[SpecProblem]) -> None:
 
 
 def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Iterator[SpecProblem]:
-    """``prefix``: where the fields of a run stand in the spec that was sent."""
+    """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec."""
     yield from _placement_problems(context, specs, prefix)
     yield from _gpu_type_problems(context, specs, prefix)
     yield from _mirror_problems(specs, prefix)
@@ -87,7 +87,7 @@ def _placement_problems(
 
 
 def _cure_without_gpus(context: Context) -> str | None:
-    """Return how a cluster without GPUs gets some."""
+    """Return a hint how a cluster without GPUs gets some."""
     cluster = context.cluster_views.cluster()
     if cluster.message is None or any(node.gpus for node in cluster.nodes):
         return None
@@ -97,8 +97,9 @@ def _cure_without_gpus(context: Context) -> str | None:
 def _gpu_type_problems(
     context: Context, specs: Sequence[RunSpec], prefix: str
 ) -> Iterator[SpecProblem]:
-    """Return likely misspellings of GPU types. A type that no node has is accepted, since such a
-    node may join.
+    """Find likely misspellings of GPU types.
+
+    A type that no node has is accepted, since such a node may join.
     """
     wanted = {spec.resources.gpu_type: None for spec in specs if spec.resources.gpu_type}
     if not wanted:
@@ -117,7 +118,7 @@ def _gpu_type_problems(
 
 
 def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
-    """Return problems of a W&B mirror that this server cannot make."""
+    """Find W&B mirrors that this server cannot make."""
     asked = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
     for mode in dict.fromkeys(wandb.mode for wandb in asked):
         lack = preflight.lack(mode)
@@ -148,7 +149,7 @@ def _corpus_problems(
 
 
 def _path_problems(path: str, field: str, *, look: bool) -> Iterator[SpecProblem]:
-    """Check a corpus path. ``look``: trainings run on this machine, so its files can be checked."""
+    """Check a corpus path; with ``look`` also its files, since trainings run on this machine."""
     if not Path(path).is_absolute():
         yield SpecProblem(
             field,
@@ -168,9 +169,7 @@ def _matches(pattern: str) -> bool:
 
 
 def _data_problems(spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
-    """Run the trainer's own checks: an empty folder, a tokenizer that is missing or too large
-    for the model.
-    """
+    """Run the trainer's own checks: is a folder empty, is the tokenizer missing or too large?"""
     try:
         check_data(spec.train.data, spec.train.model.vocab_size)
     except TrainerError as error:

@@ -1,4 +1,4 @@
-"""Compare runs: in what they differ, and whether the difference in outcome means anything."""
+"""Compare runs: how they differ, and whether the difference in outcome is more than noise."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def compare_runs(
     """Compare configs, and ``metric`` where all runs have it. The first run is the baseline.
 
     Raises:
-        NotFound: there is no such run, or none of them has the metric.
-        UserError: they are fewer than two.
+        NotFound: there is no such run, or none of the runs has the metric.
+        UserError: there are fewer than two different runs.
     """
     store = context.store
     runs = list({one.id: one for one in map(store.runs.find, refs)}.values())
@@ -94,8 +94,9 @@ def _curves(
     metric: str,
     x_axis: CompareAxis,
 ) -> list[ComparedPoints]:
-    """Each run's first point, its last, and its last where all runs have one: what a comparison
-    looks at. A run without the metric has no point; it can still be compared in its config.
+    """Read each run's first point, its last, and its last up to where all runs have points.
+
+    A run without the metric has no points; its config can still be compared.
     """
     drawn = [
         _points(store, run, metric, x_axis) if any(one.name == metric for one in names) else []
@@ -107,7 +108,7 @@ def _curves(
         if not points or common is None or not points[0][0] < common < points[-1][0]:
             curves.append(points)
             continue
-        # Of a reduced curve only the end is surely a point of the run's own at its x.
+        # Of a reduced curve only the last point is certainly a logged point at its x.
         until = _points(store, run, metric, x_axis, last=common, most=2)
         curves.append([points[0], until[-1], points[-1]])
     return curves
@@ -122,7 +123,7 @@ def _points(
     last: float | None = None,
     most: int = 500,
 ) -> ComparedPoints:
-    """FLOPs are tokens times the cost of one; a run whose cost is unknown has no points."""
+    """Read a curve. FLOPs are tokens times the cost of one; without a known cost it is empty."""
     cost = flops_per_token(run.spec["train"]) if x_axis == "flops" else 1.0
     if cost is None:
         return []
@@ -131,14 +132,14 @@ def _points(
         metric,
         x_axis="tokens" if x_axis == "flops" else x_axis,
         points=most,
-        # Half a token more, lest rounding leaves out the point that lies at the end.
+        # Half a token more, so that rounding does not leave out the last point.
         last=None if last is None else last / cost + (0.5 if x_axis == "flops" else 0.0),
     )
     return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
 
 
 def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> None:
-    """Raise NotFound for a metric that no run has, unless it is one that will come."""
+    """Raise NotFound for a metric that no run has, unless trainers log it later."""
     names = sorted({one.name for known in infos for one in known})
     if metric in names or metric in CORE_METRICS or not names:
         return

@@ -1,4 +1,4 @@
-"""``Context``: what the services work with."""
+"""``Context``: the objects that the services use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Dispatching(Protocol):
-    """What the services need of the dispatcher (``lehr.cluster.dispatcher.Dispatcher``)."""
+    """The part of the dispatcher that services use (``lehr.cluster.dispatcher.Dispatcher``)."""
 
     def wake(self) -> Any:
         """Run the next tick now, because something changed."""
@@ -43,4 +43,4 @@ class Context:
     home: Path
     """Lehr's home."""
     one_machine: bool
-    """Trainings run on this machine only, so its files are theirs."""
+    """Whether trainings run on this machine only, so that they use its files."""

@@ -1,4 +1,4 @@
-"""Delete runs and sweeps: checkpoints, metrics, logs and files go, the record stays, archived."""
+"""Delete runs and sweeps: checkpoints, metrics, logs and files. The record stays, archived."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def estimate_run_deletion(context: Context, run: RunRow) -> Deletion:
 
 
 def delete_run(context: Context, run: RunRow) -> Deletion:
-    """Delete an ended run. Deleting it again finishes what was interrupted.
+    """Delete an ended run. Deleting it again finishes an interrupted deletion.
 
     Raises:
         Conflict: it has not ended, or a fork that has not ended needs one of its checkpoints.
@@ -61,9 +61,9 @@ def estimate_sweep_deletion(context: Context, sweep: SweepRow) -> SweepDeletion:
 
 
 def delete_sweep(context: Context, sweep: SweepRow) -> SweepDeletion:
-    """Delete the runs of a finished sweep: all, or none where one must be kept.
+    """Delete the runs of a finished sweep: all, or none if one must be kept.
 
-    Deleting it again finishes what was interrupted.
+    Deleting it again finishes an interrupted deletion.
 
     Raises:
         Conflict: a run has not ended, or a fork needs a checkpoint of one.

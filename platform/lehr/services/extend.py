@@ -1,4 +1,4 @@
-"""Extend a sweep: add trials, also to a finished one. Those that are there stay as they are."""
+"""Extend a sweep: add trials, also to a finished one. Existing trials do not change."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def extend_sweep(
     points: Sequence[Mapping[str, Any]] | None = None,
     trials: int | None = None,
 ) -> Operation[SweepDetail]:
-    """Add trials to a sweep; which argument says so depends on its method.
+    """Add trials to a sweep; which argument to use depends on its method.
 
     Args:
-        context: what the services work with.
-        sweep: as it is.
-        parameters: of a grid: further values.
-        points: of a list: further trials.
-        trials: of a search: so many further trials.
+        context: the objects that the services use.
+        sweep: the sweep to extend.
+        parameters: for a grid: further values.
+        points: for a list: further trials.
+        trials: for a search: the number of further trials.
     """
     store = context.store
 

@@ -1,4 +1,4 @@
-"""Fork a run: a new run that goes on from a checkpoint of another one, with something changed."""
+"""Fork a run: start a new run from a checkpoint of another one, with a changed spec."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def fork_run(
     step: int | None,
     provenance: dict[str, Any],
 ) -> Operation[RunDetail]:
-    """Record a run that goes on from a checkpoint of ``run``, and queue it.
+    """Record a run that starts from a checkpoint of ``run``, and queue it.
 
-    Optimizer, data order and step count go on from the checkpoint; ``run`` is left as it is.
+    Optimizer, data order and step count continue from the checkpoint; ``run`` does not change.
 
     Args:
-        context: what the services work with.
+        context: the objects that the services use.
         run: the run to fork.
         changes: values by dotted path, laid over its spec.
-        step: the checkpoint's; None: the newest checkpoint.
+        step: the checkpoint's step; None: the newest checkpoint.
         provenance: where the request comes from.
 
     Raises:
         NotFound: there is no such checkpoint.
         SpecError: with every problem of the changed spec.
-        Conflict: the checkpoint does not lie where this run's checkpoints must lie.
+        Conflict: the checkpoint is not in the folder of this run's checkpoints.
     """
     store = context.store
     point = forks.choose(run.name, store.checkpoints.of_run(run.id), step)
@@ -65,7 +65,7 @@ def fork_run(
 
     def record() -> RunDetail:
         with store.transaction():
-            # Again, where no deletion can come in between.
+            # Checked again inside the transaction, where no deletion can interfere.
             forks.choose(run.name, store.checkpoints.of_run(run.id), point.step)
             made = store.runs.create(
                 spec,
@@ -81,7 +81,7 @@ def fork_run(
 
 
 def _refuse_missing(context: Context, run: RunRow, locations: CheckpointLocations) -> None:
-    """With one machine its files are the trainers'; elsewhere the trainer looks for them."""
+    """Refuse missing files on one machine; with more machines the trainer checks."""
     if context.one_machine and not (locations.folder / "manifest.json").is_file():
         raise Conflict(
             f"the files of {run.name}'s checkpoint at step {locations.row.step:,} are gone: "

@@ -1,4 +1,4 @@
-"""Mirror a run in Weights & Biases: from its first event on, whether it has ended or not."""
+"""Mirror a run in Weights & Biases, from its first event on, also after it ended."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def mirror_run(context: Context, run: RunRow, settings: WandbTracking) -> RunDetail:
-    """Request a mirror, or another one than the spec's; with mode ``off``, mirroring ends.
+    """Request a mirror in place of the spec's; with mode ``off``, mirroring ends.
 
     Raises:
-        UserError: this server could not keep such a mirror.
+        UserError: this server cannot make such a mirror.
         Conflict: the run was deleted.
     """
     lack = preflight.lack(settings.mode)

@@ -1,4 +1,4 @@
-"""Take a node out of use, and give it work again. Twice is once."""
+"""Exclude and readmit nodes. Repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def exclude_node(context: Context, name: str, reason: str) -> ClusterView:
-    """Place nothing more on the node; what runs there goes on.
+    """Place nothing more on the node; running attempts go on.
 
     Raises:
         NotFound: the cluster has no such node.
@@ -20,7 +20,7 @@ def exclude_node(context: Context, name: str, reason: str) -> ClusterView:
 
 
 def readmit_node(context: Context, name: str) -> ClusterView:
-    """Give the node work again; what it failed before no longer counts.
+    """Give the node work again; its earlier failures no longer count.
 
     Raises:
         NotFound: the cluster has no such node.

@@ -1,7 +1,7 @@
 """``once``: a request that arrives twice is recorded once.
 
 The sender names its request with a key. The same key with the same request gets the first answer
-again; a second request that arrives while the first is at work waits for it. The same key with
+again; a second request that arrives while the first is processed waits for it. The same key with
 another request is refused. A request that failed is not remembered: nothing was recorded, and it
 may be sent again.
 """
@@ -25,16 +25,16 @@ V = TypeVar("V", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Operation(Generic[V]):
-    """Something to record, in the two steps that ``once`` takes it in."""
+    """A change to record, in two steps: check, then record."""
 
     name: str
-    """Of the operation and its subject; with ``request`` it makes two operations the same."""
+    """The operation and its subject; equal with ``request``, it means the same operation."""
     request: dict[str, Any]
-    """As it was sent, in plain JSON values."""
+    """The request as it was sent, in plain JSON values."""
     check: Callable[[], None]
-    """Raises when it cannot be recorded. Reads only."""
+    """Raise if it cannot be recorded. It only reads."""
     record: Callable[[], V]
-    """Records it, and returns what it made."""
+    """Record it, and return the result."""
 
     def run(self) -> V:
         self.check()
@@ -46,19 +46,19 @@ class RecordedAnswer:
     body: dict[str, Any]
     status: int
     replayed: bool = False
-    """It is the answer to an earlier request of the same key."""
+    """Whether this is the stored answer to an earlier request of the same key."""
 
 
 def once(store: Store, key: str | None, operation: Operation[V], *, status: int) -> RecordedAnswer:
-    """Carry out ``operation``, or return what it answered the first time.
+    """Carry out ``operation``, or return its first answer.
 
     An operation that was recorded before is not checked again, whatever has changed since.
 
     Args:
         store: where answers are remembered.
-        key: the sender's name for the request; None: carry it out in any case.
+        key: the sender's name for the request; None: always carry it out.
         operation: what to record.
-        status: remembered with the answer.
+        status: the HTTP status to store with the answer.
 
     Raises:
         Conflict: the key was used for another request.
@@ -69,8 +69,8 @@ def once(store: Store, key: str | None, operation: Operation[V], *, status: int)
     before = store.idempotency.answer(key, digest)
     if before is None:
         operation.check()
-        # Looked up again inside: another thread may have recorded it meanwhile. The key and what
-        # it stands for are committed together, so that a crash cannot part them.
+        # Looked up again inside: another thread may have recorded it meanwhile. The key and the
+        # change are committed together, so that a crash cannot separate them.
         with store.transaction():
             before = store.idempotency.answer(key, digest)
             if before is None:

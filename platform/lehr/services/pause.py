@@ -1,4 +1,4 @@
-"""Pause a run, which saves and gives its GPUs back, and resume it."""
+"""Pause a run, which saves and frees its GPUs, and resume it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def pause_run(context: Context, run: RunRow) -> RunDetail:
-    """Request it; pausing twice is once."""
+    """Request a pause; repeating it changes nothing."""
     return _request(context, run, Desired.PAUSE)
 
 
 def resume_run(context: Context, run: RunRow) -> RunDetail:
-    """Queue a paused run again, to go on from its checkpoint.
+    """Queue a paused run again, to resume from its checkpoint.
 
     Raises:
-        Conflict: it is not paused, nor about to be.
+        Conflict: it is not paused, and no pause is requested.
     """
     if run.state != RunState.PAUSED and run.desired != Desired.PAUSE:
         raise Conflict(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def retry_run(context: Context, run: RunRow) -> RunDetail:
-    """Queue a failed run again, to go on from its last checkpoint.
+    """Queue a failed run again, to resume from its last checkpoint.
 
     Raises:
         Conflict: it has not failed, or was deleted.
@@ -42,7 +42,7 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
 
 
 def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
-    """Run exactly the failed trials again, and those that never ran because it was stopped.
+    """Retry exactly the failed trials, and those that never ran because the sweep was stopped.
 
     A failed trial whose run was deleted gets a new run.
     """

@@ -1,4 +1,4 @@
-"""Submit a run, launch a sweep or a rollout: all of it is recorded, or nothing."""
+"""Submit a run, launch a sweep or a rollout. Everything is recorded, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tag runs: words to find a run by. They may change at any time, its spec may not."""
+"""Tag runs: words to find a run by. Tags may change at any time, the spec may not."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LONGEST_TAG = 60
 
 
 def checked_tag(tag: str) -> str:
-    """Return the tag itself.
+    """Return the tag if it is valid.
 
     Raises:
-        ValueError: no filter could find it.
+        ValueError: a filter could not find it.
     """
     if not 0 < len(tag) <= LONGEST_TAG or "," in tag or any(letter.isspace() for letter in tag):
         raise ValueError(
@@ -30,7 +30,7 @@ def checked_tag(tag: str) -> str:
 
 
 def replace_tags(context: Context, run: RunRow, tags: Sequence[str]) -> RunDetail:
-    """Put these tags in place of the run's; one given twice counts once."""
+    """Replace the run's tags; a tag given twice counts once."""
     changed = context.store.runs.set_tags(run.id, list(dict.fromkeys(tags)))
     return context.presenter.runs.detail(changed)
 
@@ -38,10 +38,10 @@ def replace_tags(context: Context, run: RunRow, tags: Sequence[str]) -> RunDetai
 def change_tags(
     context: Context, run: RunRow, *, add: Sequence[str], remove: Sequence[str]
 ) -> RunDetail:
-    """Add tags and remove tags; the others stay, also when two change them at once.
+    """Add tags and remove tags; the others stay, also when two requests change them at once.
 
     Raises:
-        UserError: the run would have too many.
+        UserError: the run would have too many tags.
     """
     store = context.store
     with store.transaction():

@@ -1,4 +1,4 @@
-"""Which path of a spec was meant: by another tool's name for it, or by a like one."""
+"""Find the field of a spec that was probably meant: by another tool's name, or a similar one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from lehr_trainer.configs.fields import field_names, join, leaf_paths, models, p
 
 
 def synonym(root: type[BaseModel], name: str) -> str | None:
-    """The path under ``root`` of what other tools call ``name``, if any does."""
+    """Return the path under ``root`` of the field that other tools call ``name``, if any."""
     return next((path for path in candidates(name) if place(root, path)), None)
 
 
 def nearest_path(root: type[BaseModel], path: str) -> str | None:
-    """The path under ``root`` that was probably meant."""
+    """Return the path under ``root`` that was probably meant."""
     known = leaf_paths(root)
-    # Right but for the beginning: optimizer.lr, lr.
+    # The end is right, the beginning is missing: optimizer.lr, lr.
     ends = [candidate for candidate in known if candidate.endswith(f".{path}")]
     if ends:
         return min(ends, key=lambda candidate: candidate.count("."))
     other = synonym(root, path.rpartition(".")[2])
     if other is not None:
         return other
-    # Right up to a name, and wrong in that one.
+    # The beginning is right, up to one wrong name.
     annotations: tuple[Any, ...] = (root,)
     done = ""
     names = path.split(".")
@@ -39,7 +39,7 @@ def nearest_path(root: type[BaseModel], path: str) -> str | None:
                 return guess if place(root, guess) else join(done, close)
             break
         annotations, done = further, join(done, name)
-    # Its last name, or one like it, elsewhere; the shallowest first.
+    # The last name, or a similar one, exists elsewhere; prefer the shallowest.
     by_name: dict[str, str] = {}
     for candidate in sorted(known, key=lambda candidate: candidate.count(".")):
         by_name.setdefault(candidate.rpartition(".")[2], candidate)

@@ -1,4 +1,4 @@
-"""What Pydantic found wrong, said so that it helps: what, where, what would be right."""
+"""Translate Pydantic's errors into problems of a spec: what is wrong, where, what is right."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Origin:
 
 
 def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> list[SpecProblem]:
-    """Every problem that Pydantic found, in the file's order."""
+    """Translate every problem that Pydantic found, in the file's order."""
     details = error.errors(include_url=False)
     # `step: 5` is one mistake, not "step is not a field" and "steps is missing".
     meant: set[str] = set()
@@ -188,9 +188,9 @@ def _translate(
 
 
 def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecProblem]:
-    """What Pydantic lets pass and should not.
+    """Find values that Pydantic accepts and Lehr refuses.
 
-    That is: true as a number, numbers past 64 bits, bottomless nesting, text that is not Unicode.
+    These are: true as a number, numbers past 64 bits, too deep nesting, text that is not Unicode.
     """
     found: list[SpecProblem] = []
     todo: list[tuple[Any, str, tuple[Any, ...], int]] = [(data, "", (root,), 0)]
@@ -231,7 +231,7 @@ def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecPr
 
 
 def show(value: Any) -> str:
-    """A value as a person would write it, cut to a line."""
+    """Format a value as a person would write it, cut to a line."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]{0,39}", value):
         return value
     try:
@@ -245,7 +245,7 @@ def show(value: Any) -> str:
 
 
 def show_path(path: str) -> str:
-    """``a.values.2`` as ``a.values[2]``."""
+    """Format a path: ``a.values.2`` as ``a.values[2]``."""
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
@@ -254,8 +254,8 @@ def _instead(path: str, where: FieldPath, root: type[BaseModel]) -> str:
     valid = field_names(where.owners)
     meant = nearest_path(root, name)
     if meant is None or (meant.rpartition(".")[2] != name and synonym(root, name) is None):
-        # The very name is no field anywhere, so look for a like one, but only here.
-        # Elsewhere only an initialism will do: train.learning_rate is train.optimizer.lr.
+        # No field anywhere has this name, so look for a similar one, but only here.
+        # Elsewhere only its initials count: train.learning_rate is train.optimizer.lr.
         close = nearest(name, valid)
         meant = join(parent, close) if close else _initialism(root, name)
     fields = f"Fields here: {', '.join(valid)}" if valid else "No fields are known here."
@@ -297,7 +297,7 @@ def _tags(where: FieldPath, tag: str) -> list[str]:
 
 
 def _named_in(message: str, path: str, root: type[BaseModel]) -> str:
-    """A message of a whole-model check begins with the field it is about, if one is to blame."""
+    """Return the field that begins the message of a whole-model check, if any; else ``path``."""
     first = join(path, message.split(" ", 1)[0].strip("'\":;,"))
     return first if place(root, first) else path
 

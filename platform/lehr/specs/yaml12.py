@@ -1,9 +1,9 @@
 """YAML text to plain data, with the line and column of every value.
 
 Read as YAML 1.2's core schema: ``1e-4`` is a number, ``yes`` and ``on`` are text.
-Hostile text is refused before it costs anything: size, depth, aliases and the number
-of values are limited, tags that build objects are not known, a key given twice is an
-error. Nothing is ever constructed but dicts, lists, str, int, float, bool and None.
+Hostile text is refused early: size, depth, aliases and the number of values are limited,
+tags that build objects are refused, a key given twice is an error. Only dicts, lists, str,
+int, float, bool and None are constructed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SourcePosition:
 
 @dataclass
 class Document:
-    """Data, and where each of its values stands. Positions are keyed by dotted path."""
+    """Data, and the position of each of its values by dotted path."""
 
     data: Any
     source: str | None = None
@@ -56,7 +56,7 @@ class Document:
     def problem(
         self, path: str, message: str, hint: str | None = None, *, at_key: bool = False
     ) -> SpecProblem:
-        """A problem at ``path``, placed at its line, or at that of the nearest thing around it."""
+        """Make a problem at ``path``, with its line or that of the nearest enclosing value."""
         position = self.position(path, at_key=at_key)
         return SpecProblem(
             path=path,
@@ -70,7 +70,7 @@ class Document:
     def position(self, path: str, *, at_key: bool = False) -> SourcePosition | None:
         if path in self.values:
             value, key = self.values[path], self.keys.get(path)
-            # A block begins under its key; what is wrong with the whole of it is told at the key.
+            # A block begins under its key; a problem of the whole block is shown at the key.
             return key if key and (at_key or key.line != value.line) else value
         while path:
             path = path.rpartition(".")[0]
@@ -81,7 +81,7 @@ class Document:
 
 
 def read_yaml(text: str, source: str | None = None) -> Document:
-    """One YAML document.
+    """Read one YAML document.
 
     Raises:
         SpecError: it does not parse, or passes a limit; with line and column.
@@ -90,7 +90,7 @@ def read_yaml(text: str, source: str | None = None) -> Document:
 
 
 def read_json(text: str, source: str | None = None) -> Document:
-    """The same for JSON, whose strings and errors follow JSON's own rules."""
+    """Read one JSON document; strings and errors follow JSON's own rules."""
     _check_size(text, source)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -116,14 +116,14 @@ def read_json(text: str, source: str | None = None) -> Document:
         _fail(f"this is not JSON: {error.msg}.", source, position)
     except RecursionError:
         _fail(f"it is nested more than {MAX_DEPTH} deep.", source)
-    # JSON is YAML but for its tabs, which can only stand between values: the same columns.
+    # Apart from tabs, JSON is YAML. Its tabs occur only between values: the columns stay.
     placed = read_yaml(text.replace("\t", " "), source)
     placed.data = data
     return placed
 
 
 def parse_value(text: str) -> Any:
-    """One YAML value written on a command line: ``1e-4``, ``[1, 2]``, ``{kind: stdlib}``, ``abc``.
+    """Parse one YAML value of a command line: ``1e-4``, ``[1, 2]``, ``{kind: stdlib}``, ``abc``.
 
     Raises:
         SpecError: it is not one YAML value.
@@ -132,14 +132,14 @@ def parse_value(text: str) -> Any:
 
 
 def dump_yaml(data: Any) -> str:
-    """YAML that ``read_yaml`` reads back to the same data."""
+    """Write YAML that ``read_yaml`` reads back to the same data."""
     return yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
     )
 
 
 class _Reader:
-    """Composes values from PyYAML's events: the parser is iterative, so depth is ours to limit."""
+    """A composer of values from PyYAML's events; it limits the depth, since the parser does not."""
 
     def __init__(self, text: str, source: str | None) -> None:
         self._text = text
@@ -151,7 +151,7 @@ class _Reader:
 
     def read(self) -> Document:
         _check_size(self._text, self._document.source)
-        # A byte-order mark is legal, and no part of the first key.
+        # A byte-order mark is legal, and not part of the first key.
         self._events = iter(yaml.parse(self._text.removeprefix("\ufeff"), Loader=yaml.SafeLoader))
         try:
             self._read_documents()
@@ -214,7 +214,7 @@ class _Reader:
         if event.anchor not in self._anchors:
             self._fail(f"*{event.anchor} is used before &{event.anchor} names it.", _at(event))
         value, size = self._anchors[event.anchor]
-        # Counted as if written out: this is what stops "a billion laughs".
+        # Counted as if written out: this limit stops "a billion laughs".
         self._count += size
         if self._count > MAX_VALUES:
             self._fail(f"its aliases make more than {MAX_VALUES:,} values.", _at(event))
@@ -247,7 +247,7 @@ class _Reader:
     def _scalar(self, event: ev.ScalarEvent) -> Any:
         text, tag = event.value, event.tag
         if any("\ud800" <= letter <= "\udfff" for letter in text):
-            # JSON writes what is past 16 bits as a pair: "\\ud83d\\ude00".
+            # JSON writes characters past 16 bits as a pair: "\\ud83d\\ude00".
             try:
                 text = text.encode("utf-16", "surrogatepass").decode("utf-16")
             except UnicodeDecodeError:
@@ -295,7 +295,7 @@ class _Reader:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.2 would read as something else, such as the text "1e-4"."""
+    """A dumper that quotes text that YAML 1.2 would not read as text, such as "1e-4"."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True
@@ -323,7 +323,7 @@ def _cut(text: str) -> str:
 
 
 def _integer(digits: str, base: int, source: str | None, position: SourcePosition | None) -> int:
-    # 64 bits hold every honest count; Python refuses to read over 4,300 digits anyway.
+    # 64 bits are enough for every real count; Python refuses over 4,300 digits anyway.
     value = int(digits, base) if len(digits) < 100 else INT64
     if not -INT64 <= value < INT64:
         _fail(f"{_cut(digits)} does not fit in 64 bits.", source, position)

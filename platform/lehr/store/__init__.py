@@ -1,4 +1,4 @@
-"""What is remembered: what people asked for and was decided (``lehr.db``), and streams.
+"""The store: users' requests and recorded decisions (``lehr.db``), and streams.
 
 ``Store`` is the whole interface. It is the only thing that opens the databases, changes a run's
 state, or writes a stream's replica.

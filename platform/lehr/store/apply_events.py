@@ -65,11 +65,11 @@ class EventApplier:
         self._clock = clock
 
     def apply(self, attempt_id: str) -> list[AppliedEvents]:
-        """Carries out what the attempt said since the last time, in one transaction.
+        """Apply what the attempt recorded since the last call, in one transaction.
 
-        The first ``started`` makes the run running, checkpoints are registered or noted as gone,
+        The first ``started`` makes the run running, checkpoints are registered or marked removed,
         and ``finished`` is put into the attempt's row; its last step too. The records of an
-        attempt that was superseded stay history: they change its own row alone.
+        attempt that was superseded change only its own row.
         """
         while True:
             with self._db.read() as session:
@@ -149,7 +149,7 @@ class EventApplier:
         if isinstance(record, CheckpointRecord):
             at = layout.checkpoint_at(record.path)
             if at is None or at[0] > attempt.number or at[1] != record.step:
-                _log.warning("%s: %r is no checkpoint of its", attempt.id, record.path[:200])
+                _log.warning("%s: %r is not a checkpoint of it", attempt.id, record.path[:200])
                 return []
             put_checkpoint(session, _checkpoint(run, attempt, record))
             return [AppliedEvents("checkpoint", record.step)]
@@ -161,7 +161,7 @@ class EventApplier:
 
 
 def _read(body: bytes) -> AnyRecord | None:
-    """None for what an older version took for a record."""
+    """Parse a record; return None for a line that only an older version accepted."""
     try:
         return record_adapter.validate_json(body)
     except ValidationError:
@@ -183,5 +183,5 @@ def _checkpoint(run: RunRow, attempt: Attempt, record: CheckpointRecord) -> Chec
 
 
 def _attempt_in(path: str, default: int) -> int:
-    """An attempt's retention may remove checkpoints of the attempts before it."""
+    """Return the path's attempt: retention may remove earlier attempts' checkpoints."""
     return layout.attempt_number(Path(path.partition("/")[0])) or default

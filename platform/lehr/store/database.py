@@ -182,7 +182,7 @@ def _engine(connect: Any, begin: str, *, static: bool) -> Engine:
         **options,
     )
 
-    # The driver is in autocommit mode, so that these are the only BEGINs there are.
+    # The driver is in autocommit mode, so that no other statement begins a transaction.
     @event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
         connection.exec_driver_sql(begin)

@@ -1,4 +1,4 @@
-"""Short random ids: easy to read aloud, hard to mistake, never a number by accident."""
+"""Short random ids: easy to read aloud, hard to confuse, never parsed as a number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ATTEMPT = re.compile(r"([a-z0-9]+)-([1-9][0-9]{0,8})")
 
 
 def new_id() -> str:
-    """Eight characters, the first a letter: 31^7 x 23, so a clash is checked for but not met."""
+    """Return eight characters, the first a letter: 31^7 x 23 ids, so a clash is unlikely."""
     return secrets.choice(_LETTERS) + "".join(secrets.choice(_ALPHABET) for _ in range(7))
 
 
@@ -20,11 +20,11 @@ def attempt_id(run_id: str, number: int) -> str:
 
 
 def run_of(attempt_id: str) -> str:
-    """``k3f9x2ab`` for ``k3f9x2ab-2``."""
+    """Return the run's id: ``k3f9x2ab`` for ``k3f9x2ab-2``."""
     return attempt_id.rpartition("-")[0]
 
 
 def split_attempt_id(text: str) -> tuple[str, int] | None:
-    """``("k3f9x2ab", 2)`` for ``k3f9x2ab-2``; None for what is no attempt's id."""
+    """Return ``("k3f9x2ab", 2)`` for ``k3f9x2ab-2``; None if it is not an attempt's id."""
     match = _ATTEMPT.fullmatch(text)
     return (match.group(1), int(match.group(2))) if match else None

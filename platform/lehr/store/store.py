@@ -55,7 +55,7 @@ class Store:
     ``event_applier`` applies the events of a stream to ``lehr.db``.
 
     Threads: every method of the store and of its parts may be called from any thread. A returned
-    value is a copy: nothing that happens later changes it. ``streams.append`` waits for the one
+    value is a copy that later writes do not change. ``streams.append`` waits for the one
     thread that writes streams.
 
     Transactions: each method that writes is one transaction. When it returns, what it recorded

@@ -1,8 +1,8 @@
-"""The tables of ``lehr.db``: what people asked for and what was decided.
+"""The tables of ``lehr.db``: users' requests and recorded decisions.
 
-Small and precious. Times are seconds since the epoch (UTC) as floats. Everything
-that trainers say (metrics, logs, samples) is in the replica and its index,
-``streams.db``, which can be rebuilt; this file cannot.
+Times are seconds since the epoch (UTC) as floats. Everything that trainers record
+(metrics, logs, samples) is in the replica and its index, ``streams.db``. The index
+can be rebuilt; this file cannot.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class RunRow(SQLModel, table=True):
     __tablename__ = "runs"
 
     number: int | None = Field(default=None, primary_key=True)
-    """Counts up in order of submission; the queue's tie-breaker."""
+    """Counts up in order of submission; breaks ties in the queue."""
     id: str = Field(unique=True)
-    """Short and random, e.g. ``k3f9x2ab``: what people and URLs use."""
+    """Short and random, e.g. ``k3f9x2ab``; used by people and in URLs."""
     name: str = Field(index=True)
     project: str = Field(index=True)
     sweep_id: str | None = Field(default=None, foreign_key="sweeps.id", index=True)
@@ -35,32 +35,32 @@ class RunRow(SQLModel, table=True):
     checkpoint_seq: int = 0
     """Grows by one with each order to save a checkpoint now."""
     reason: str | None = None
-    """Why it is in this state, for people: a failure's message, who cancelled it."""
+    """Why the run is in this state, for people: a failure's message, who cancelled it."""
     cause: str | None = None
-    """The same for machines: nan_loss, out_of_memory, node_lost, ..."""
+    """The cause of the state, for programs: nan_loss, out_of_memory, node_lost, ..."""
     pending_reason: str | None = None
-    """Why it waits, while it waits."""
+    """Why the run waits, while it is queued."""
     user_failures: int = 0
     infrastructure_failures: int = 0
     preemptions: int = 0
-    """Used of the three retry budgets."""
+    """How much of each of the three retry budgets is used."""
     submitted_by: str = "user"
     provenance: dict[str, Any] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
     """Git commit and diff, versions, host, command, at submission."""
     forked_from: str | None = Field(default=None, index=True)
     resume_from: str | None = None
-    """A checkpoint folder to begin from (a fork); absolute."""
+    """The checkpoint folder that a fork starts from; absolute."""
     archived: bool = False
     created_at: float
     queued_at: float
     """When it last entered the queue."""
     started_at: float | None = None
-    """When it first ran."""
+    """When it first became running."""
     ended_at: float | None = None
 
 
 class Attempt(SQLModel, table=True):
-    """One launch of a run. Created in the transaction that moves the run to ``starting``."""
+    """One launch of a run. Created in the transaction that makes the run ``starting``."""
 
     __tablename__ = "attempts"
     __table_args__ = (UniqueConstraint("run_id", "number"),)
@@ -72,13 +72,13 @@ class Attempt(SQLModel, table=True):
     placement: list[dict[str, Any]] = Field(
         default_factory=list, sa_column=Column(JSON, nullable=False)
     )
-    """[{"node": name, "gpus": [indices]}], the first is where torchrun's rendezvous is."""
+    """[{"node": name, "gpus": [indices]}], the first node hosts torchrun's rendezvous."""
     token_sha256: str
-    """Of the attempt's own token."""
+    """The SHA-256 of the attempt's own token."""
     resume_from: str | None = None
-    """The checkpoint it was pinned to, relative to the run directory or absolute."""
+    """The checkpoint that it resumes from, relative to the run directory or absolute."""
     open: bool = Field(default=True, index=True)
-    """False once its process is known gone and its streams are complete or given up."""
+    """False once its process has ended and its streams are complete or given up."""
     created_at: float
     dispatched_at: float | None = None
     """When an agent first confirmed the start."""
@@ -87,15 +87,15 @@ class Attempt(SQLModel, table=True):
     last_step_at: float | None = None
     exited_at: float | None = Field(default=None, index=True)
     exit: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON))
-    """exit.json, or what stands in for it when the node was lost."""
+    """exit.json, or a substitute when the node was lost."""
     finished: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON))
     """The trainer's ``finished`` record."""
     events_applied: int = 0
-    """Bytes of events.jsonl whose consequences are in this file."""
+    """How many bytes of events.jsonl are applied to this file."""
 
 
 class Transition(SQLModel, table=True):
-    """Every transition of every run."""
+    """A transition of a run's state."""
 
     __tablename__ = "transitions"
 
@@ -113,7 +113,7 @@ class Transition(SQLModel, table=True):
 
 
 class RunRequest(SQLModel, table=True):
-    """A demand on a run that is no transition yet: cancel it, pause it, save a checkpoint now."""
+    """A user's request to a run: cancel it, pause it, save a checkpoint now."""
 
     __tablename__ = "requests"
 
@@ -139,13 +139,13 @@ class SweepRow(SQLModel, table=True):
     created_at: float
     archived: bool = False
     stopped: str | None = None
-    """Why it starts no further trial; None while it goes on."""
+    """Why no further trial starts; None while the sweep goes on."""
     reopened_at: float | None = None
-    """When people last asked for more of it: failures before that no longer stop it."""
+    """When it was last extended or retried: failures before that no longer stop it."""
 
 
 class Trial(SQLModel, table=True):
-    """A point of a sweep. Its run may be replaced; its attempts never use it up."""
+    """A point of a sweep. Its run may be replaced; a retry never uses up a trial."""
 
     __tablename__ = "trials"
     __table_args__ = (UniqueConstraint("sweep_id", "number"),)
@@ -178,7 +178,7 @@ class RolloutRow(SQLModel, table=True):
 
 
 class RolloutStage(SQLModel, table=True):
-    """A stage of a rollout. All of them are there from the beginning."""
+    """A stage of a rollout. All stages are recorded when the rollout is created."""
 
     __tablename__ = "rollout_stages"
     __table_args__ = (UniqueConstraint("rollout_id", "number"),)
@@ -186,7 +186,7 @@ class RolloutStage(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     rollout_id: str = Field(foreign_key="rollouts.id", index=True)
     number: int
-    """Counts from 1; the next one starts only when this one has passed."""
+    """Counts from 1; the next stage starts only when this one has passed."""
     name: str
     outcome: str | None = None
     """passed, failed or cancelled; None before that."""
@@ -196,7 +196,7 @@ class RolloutStage(SQLModel, table=True):
 
 
 class RolloutRun(SQLModel, table=True):
-    """That a stage's run was submitted: once a role."""
+    """A run that a stage submitted: one per role."""
 
     __tablename__ = "rollout_runs"
     __table_args__ = (UniqueConstraint("rollout_id", "stage", "role"),)
@@ -211,7 +211,7 @@ class RolloutRun(SQLModel, table=True):
 
 
 class GateVerdict(SQLModel, table=True):
-    """What a gate was found to be: once, and for good."""
+    """The recorded result of a gate; it never changes."""
 
     __tablename__ = "gate_verdicts"
     __table_args__ = (UniqueConstraint("rollout_id", "stage", "gate"),)
@@ -230,7 +230,7 @@ class GateVerdict(SQLModel, table=True):
     at_most: float | None = None
     unit: str | None = None
     run_id: str | None = Field(default=None, foreign_key="runs.id")
-    """The run whose evidence it is."""
+    """The run that the gate judged."""
     step: int | None = None
     at: float
 
@@ -254,18 +254,18 @@ class CheckpointRow(SQLModel, table=True):
     val_loss: float | None = None
     created_at: float
     removed_at: float | None = None
-    """When the files that the trainer wrote were removed. A copy may outlive them."""
+    """When the trainer's files were removed. A copy may still exist."""
     copy_url: str | None = None
     copy_state: str | None = None
-    """uploading, there, failed or removed; None where none was asked for, or not begun."""
+    """uploading, there, failed or removed; None where no copy is requested or begun."""
     copy_at: float | None = None
-    """When it came to that state."""
+    """When the copy entered that state."""
     copy_error: str | None = None
-    """Why it failed, or is tried again."""
+    """Why the copy failed, or is tried again."""
 
 
 class IdempotencyRow(SQLModel, table=True):
-    """The answer that a key got, so that a repeated request gets it again."""
+    """The answer to the request of a key, so that a repeated request gets it again."""
 
     __tablename__ = "idempotency_keys"
 
@@ -277,7 +277,7 @@ class IdempotencyRow(SQLModel, table=True):
 
 
 class NodeNote(SQLModel, table=True):
-    """That a node was excluded from new work, or readmitted; the newest one of a node holds."""
+    """A note that a node was excluded or readmitted; the newest one of a node counts."""
 
     __tablename__ = "node_notes"
 

@@ -374,7 +374,7 @@ def test_a_stage_that_began_before_its_turn_is_found_by_the_check(tmp_path):
     assert (found.level, found.where, found.message) == (
         "error",
         f"rollout {rollout.id}",
-        "stage two_gpus has begun, though cpu before it has not passed",
+        "stage two_gpus has started, but the earlier stage cpu has not passed",
     )
 
 

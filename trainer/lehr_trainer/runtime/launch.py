@@ -1,6 +1,6 @@
-"""Before torch is imported: which attempt this is, where output goes.
+"""Find the attempt, redirect output and read the config, before torch is imported.
 
-Standard library and Pydantic only, so that a wrong path or config is said at once.
+Standard library and Pydantic only, so that a wrong path or config is reported at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RunPaths:
     attempt_dir: Path
     note: LaunchNote
     standalone: bool
-    """Without the platform: rank 0 made the attempt's folder, and somebody watches a terminal."""
+    """Whether it runs without the platform: rank 0 made the attempt's folder."""
 
     @property
     def attempt(self) -> int:
@@ -43,8 +43,8 @@ class RunPaths:
 def wait_for_rank0_report() -> None:
     """Wait to be ended by torchrun, for a rank that failed before it met the others.
 
-    Rank 0 fails of the same and writes it down; if this one exited first, torchrun would end
-    rank 0 in the midst of that.
+    Rank 0 fails of the same cause and records it. If this rank exited first, torchrun would
+    end rank 0 before it has recorded the failure.
     """
     ending = {signal.SIGTERM, signal.SIGINT}
     for number in ending:
@@ -59,10 +59,10 @@ def find_place(path: Path, *, make_attempt: bool) -> RunPaths | None:
     Args:
         path: what the command line names.
         make_attempt: whether this process is the one that makes the next attempt; another one
-            gets None and is told later.
+            gets None, and the folder later.
 
     Raises:
-        BadConfig: there is no run at ``path``, or its attempt was used before.
+        BadConfig: ``path`` is not a run, or its attempt was used before.
     """
     path = path.absolute()
     if layout.attempt_number(path) is not None and (path.parent / layout.CONFIG).is_file():
@@ -100,7 +100,7 @@ def redirect_output(log: Path) -> int:
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)
-    # A log is read while it grows.
+    # The platform reads the log while it grows.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True)
@@ -111,7 +111,7 @@ def redirect_output(log: Path) -> int:
 
 
 def read_config(path: Path) -> TrainConfig:
-    """The run's config.
+    """Read the run's config.
 
     Raises:
         BadConfig: every problem, with its field, its value and the nearest valid name.

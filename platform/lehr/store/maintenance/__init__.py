@@ -1,1 +1,1 @@
-"""Care of the databases: migrations, backup and restore, checks for damage."""
+"""Maintenance of the databases: migrations, backup and restore, checks for damage."""

@@ -1,7 +1,7 @@
-"""Care of a home's databases: back up, restore, make the index again.
+"""Back up and restore a home's databases, rebuild the index, upgrade the tables.
 
-A backup may be taken while the server runs; the rest need it stopped, and see to that by the
-home's lock. ``lehr.store.maintenance.integrity`` looks for damage.
+A backup may be taken while the server runs. The others need it stopped: they take the home's
+lock. ``lehr.store.maintenance.integrity`` checks for damage.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FORMAT = 1
 _PIECE = 1 << 20
 
 BackupProgress = Callable[[str, float], None]
-"""What is being done, and which share of it."""
+"""A callback for progress: the current task, and the share of it that is done."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Backup:
     folder: Path
     created_at: float
     version: str
-    """Of Lehr, when it was taken."""
+    """The version of Lehr that made the backup."""
     revision: str
     runs: int
     files: dict[str, tuple[int, str]]
@@ -62,11 +62,11 @@ class Rebuilt:
 
 
 def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) -> Backup:
-    """Copies ``lehr.db`` and the replica as they are at one moment, also under load.
+    """Copy a consistent ``lehr.db`` and replica, also under load.
 
-    The database goes first and streams only grow, so that the copied streams hold at least what
-    the copied database has applied. The index is not copied: it is made again. Tokens and run
-    directories (checkpoints) are not in it.
+    The database is copied first and streams only grow, so that the copied streams hold at least
+    what the copied database has applied. The index is not copied: a restore rebuilds it. Tokens
+    and run directories (checkpoints) are not part of a backup.
     """
     source = home / "lehr.db"
     revision = migrate.revision(source)
@@ -112,7 +112,7 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
 
 
 def read_backup(folder: Path, *, verify: bool = True) -> Backup:
-    """What a backup holds; with ``verify`` every file is read and compared."""
+    """Read what a backup holds; with ``verify`` every file is read and compared."""
     try:
         data = json.loads((folder / _MANIFEST).read_bytes())
         if data["format"] != _FORMAT:
@@ -136,10 +136,10 @@ def read_backup(folder: Path, *, verify: bool = True) -> Backup:
 
 
 def restore(folder: Path, home: Path, *, replace: bool = False) -> Backup:
-    """Puts a backup in place of a home's databases, which are kept aside with ``replace``.
+    """Restore a backup into a home; with ``replace`` its present databases are set aside.
 
-    Nothing is touched before the whole backup was read and found good. A restore that is
-    interrupted is noticed: the server does not start until it was done again.
+    Nothing is changed before the whole backup was read and verified. After an interrupted
+    restore the server does not start until the restore was repeated.
     """
     found = read_backup(folder)
     with homes.lock(home):
@@ -167,7 +167,7 @@ def restore(folder: Path, home: Path, *, replace: bool = False) -> Backup:
 
 
 def rebuild(home: Path) -> Rebuilt:
-    """Makes ``streams.db`` again from the replica."""
+    """Rebuild ``streams.db`` from the replica."""
     if not (home / "lehr.db").exists():
         raise NotFound(f"{home} holds no lehr.db.")
     begun = time.monotonic()
@@ -185,7 +185,7 @@ def rebuild(home: Path) -> Rebuilt:
 
 
 def upgrade(home: Path) -> tuple[str | None, str]:
-    """Brings ``lehr.db`` to this version's tables. Returns the revision before and after."""
+    """Upgrade ``lehr.db`` to this version's tables. Return the revision before and after."""
     path = home / "lehr.db"
     before = migrate.revision(path)
     if before is None:
@@ -196,7 +196,7 @@ def upgrade(home: Path) -> tuple[str | None, str]:
 
 
 def _set_aside(home: Path) -> None:
-    """What is there now is kept; the index is not worth it."""
+    """Set the present databases aside; delete the index, which can be rebuilt."""
     there = [home / name for name in ("lehr.db", "lehr.db-wal", "lehr.db-shm", "replica")]
     there = [path for path in there if path.exists()]
     if there:
@@ -212,7 +212,7 @@ def _set_aside(home: Path) -> None:
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    """One consistent copy in the midst of writes."""
+    """Copy the database consistently while others write to it."""
     try:
         with (
             closing(

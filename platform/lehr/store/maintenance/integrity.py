@@ -1,4 +1,4 @@
-"""Looks for damage in a home's databases, and says what it found. Changes nothing."""
+"""Check a home's databases for damage and report it. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from lehr.store.streams.replica import Replica
 @dataclass(frozen=True)
 class Finding:
     level: Literal["error", "note"]
-    """error: something that must not be. note: worth knowing; nothing to mend."""
+    """error: damage. note: worth knowing; nothing to repair."""
     where: str
     message: str
 
 
 def check(home: Path) -> list[Finding]:
-    """Every problem of the files, of the record's logic, and between index and replica.
+    """Find every problem of the files, of the record's logic, and between index and replica.
 
-    May run beside the server: streams that grow meanwhile are no finding.
+    May run beside the server: streams that grow meanwhile are not reported.
     """
     path = home / "lehr.db"
     try:
@@ -71,15 +71,15 @@ def _file(path: Path) -> Iterator[Finding]:
 
 
 def _record(path: Path) -> Iterator[Finding]:
-    """The rules that every run's history keeps."""
+    """Check the rules of every run's history."""
     with closing(_open(path)) as connection:
         connection.execute("BEGIN")
         runs = connection.execute("SELECT id, state, attempt FROM runs ORDER BY number").fetchall()
-        moves: dict[str, list[tuple[str | None, str, int]]] = defaultdict(list)
+        transitions: dict[str, list[tuple[str | None, str, int]]] = defaultdict(list)
         for run, old, new, attempt in connection.execute(
             "SELECT run_id, old, new, attempt FROM transitions ORDER BY id"
         ):
-            moves[run].append((old, new, attempt))
+            transitions[run].append((old, new, attempt))
         attempts: dict[str, list[int]] = defaultdict(list)
         for run, number in connection.execute(
             "SELECT run_id, number FROM attempts ORDER BY run_id, number"
@@ -87,17 +87,17 @@ def _record(path: Path) -> Iterator[Finding]:
             attempts[run].append(number)
     for run, state, attempt in runs:
         where = f"run {run}"
-        for message in _history(moves[run], state):
+        for message in _history(transitions[run], state):
             yield Finding("error", where, message)
         if attempts[run] != list(range(1, attempt + 1)):
             yield Finding("error", where, f"is at attempt {attempt}, but has {attempts[run]}")
 
 
 def _rollouts(path: Path) -> Iterator[Finding]:
-    """No stage begins before all earlier ones have passed."""
+    """Check that no stage started before all earlier ones passed."""
     with closing(_open(path)) as connection:
         known = "SELECT 1 FROM sqlite_master WHERE type='table' AND name='rollout_stages'"
-        if connection.execute(known).fetchone() is None:  # Of a version without rollouts.
+        if connection.execute(known).fetchone() is None:  # An older version, without rollouts.
             return
         stages = connection.execute(
             "SELECT rollout_id, name, outcome, started_at FROM rollout_stages"
@@ -107,29 +107,29 @@ def _rollouts(path: Path) -> Iterator[Finding]:
         waits: str | None = None
         for _, name, outcome, started_at in of_it:
             if waits is not None and (outcome is not None or started_at is not None):
-                message = f"stage {name} has begun, though {waits} before it has not passed"
+                message = f"stage {name} has started, but the earlier stage {waits} has not passed"
                 yield Finding("error", f"rollout {rollout}", message)
             if waits is None and outcome != "passed":
                 waits = name
 
 
-def _history(moves: list[tuple[str | None, str, int]], state: str) -> Iterator[str]:
+def _history(transitions: list[tuple[str | None, str, int]], state: str) -> Iterator[str]:
     at: str | None = None
     attempt = 0
-    for old, new, number in moves:
+    for old, new, number in transitions:
         if old != at:
-            yield f"moved from {old} to {new} while it was {at}"
+            yield f"has a transition from {old} to {new} while it was {at}"
         elif old is None:
             if new != RunState.QUEUED.value:
                 yield f"began as {new}"
         elif not can_transition(RunState(old), RunState(new)):
-            yield f"moved from {old} to {new}, which is not a valid transition"
+            yield f"has an invalid transition from {old} to {new}"
         expected = attempt + 1 if new == RunState.STARTING.value else attempt
         if number != expected:
-            yield f"moved to {new} with attempt {number} where {expected} was its newest"
+            yield f"has a transition to {new} of attempt {number}, but {expected} was the newest"
         at, attempt = new, number
     if at != state:
-        yield f"is {state}, but its last move was to {at}"
+        yield f"is {state}, but its last transition was to {at}"
 
 
 def _index(path: Path, root: Path) -> Iterator[Finding]:
@@ -144,9 +144,9 @@ def _index(path: Path, root: Path) -> Iterator[Finding]:
         # Sizes were read first: a file that grows meanwhile is longer, never shorter.
         there = replica.size(attempt_id(run, attempt), name)
         if there < stored:
-            yield Finding("error", where, f"has {there:,} bytes of {stored:,} that were stored")
+            yield Finding("error", where, f"has {there:,} of the {stored:,} bytes that were stored")
         if malformed:
-            yield Finding("note", where, f"{malformed:,} lines are no records and were skipped")
+            yield Finding("note", where, f"{malformed:,} malformed lines were skipped")
         if stored < size:
             yield Finding("note", where, f"cut: {stored:,} of {size:,} bytes were kept")
         elif indexed < stored:

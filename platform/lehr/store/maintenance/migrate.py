@@ -1,4 +1,4 @@
-"""Brings ``lehr.db`` to the tables of this version. Rows are kept; a newer file is refused."""
+"""Upgrade ``lehr.db`` to the tables of this version. Rows are kept; a newer file is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from lehr.errors import HomeUnusable, InternalError
 
 HEAD = "0007"
-"""The newest revision in ``migrations/versions``; a test holds it to be so."""
+"""The newest revision in ``migrations/versions``; a test checks that."""
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every revision, oldest first."""
@@ -22,10 +22,10 @@ _log = logging.getLogger("lehr.store")
 
 
 def revision(path: Path) -> str | None:
-    """The revision of a database file; None when it is new or empty.
+    """Return the revision of a database file; None when it is new or empty.
 
     Raises:
-        HomeUnusable: it is no database of Lehr's, or one of a newer version.
+        HomeUnusable: it is not a database of Lehr, or of a newer version.
     """
     if not path.exists():
         return None
@@ -60,7 +60,7 @@ def revision(path: Path) -> str | None:
 
 
 def upgrade(engine: Engine, path: Path, target: str = "head") -> None:
-    """Applies what is missing, all in one transaction, after a copy of an older file."""
+    """Apply missing revisions in one transaction, after copying an older file."""
     found = revision(path)
     if found == HEAD:
         return
@@ -73,7 +73,7 @@ def upgrade(engine: Engine, path: Path, target: str = "head") -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     with engine.connect() as connection:
-        # A table that is rebuilt is dropped in between; its children must not notice.
+        # A rebuilt table is dropped in between; that must not delete its child rows.
         connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
         connection.rollback()
         try:
@@ -94,7 +94,7 @@ def upgrade(engine: Engine, path: Path, target: str = "head") -> None:
 
 
 def _copy_aside(path: Path, found: str) -> None:
-    """An older file is kept as it was, beside the upgraded one."""
+    """Keep a copy of an older file beside the upgraded one."""
     kept = path.with_name(f"{path.name}.before-{HEAD}-{found}")
     if kept.exists():
         return

@@ -19,12 +19,12 @@ _UPDATABLE = frozenset(Attempt.model_fields) - _FIXED
 
 @dataclass(frozen=True)
 class HeartbeatReport:
-    """What an attempt needs to know when it shows that it lives."""
+    """The answer to an attempt's heartbeat."""
 
     run: RunRow
     attempt: Attempt
     fenced: bool
-    """The run has another attempt by now, or none is wanted: this one must stop."""
+    """The run has a newer attempt, or should not run: this one must stop."""
 
 
 class Attempts:
@@ -39,7 +39,7 @@ class Attempts:
             return get_attempt(session, attempt_id)
 
     def of_run(self, run_id: str) -> list[Attempt]:
-        """Oldest first."""
+        """Return the run's attempts, oldest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(Attempt).where(Attempt.run_id == run_id).order_by(col(Attempt.number))
@@ -47,7 +47,7 @@ class Attempts:
             return list(rows.all())
 
     def newest(self, run_ids: list[str]) -> dict[str, Attempt]:
-        """The newest attempt of each of these runs that has one, by run id."""
+        """Map each of these runs that has an attempt to its newest one."""
         with self._db.read() as session:
             rows = session.exec(
                 select(Attempt)
@@ -57,7 +57,7 @@ class Attempts:
             return {row.run_id: row for row in rows.all()}
 
     def list_open(self) -> list[Attempt]:
-        """Those whose process may live, or whose streams are not complete yet; oldest first."""
+        """List attempts whose process may live or whose streams are incomplete, oldest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(Attempt)
@@ -67,7 +67,7 @@ class Attempts:
             return list(rows.all())
 
     def recently_ended(self, limit: int = 200) -> list[Attempt]:
-        """The attempts that ended last, newest first."""
+        """Return the attempts that ended last, newest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(Attempt)
@@ -78,7 +78,7 @@ class Attempts:
             return list(rows.all())
 
     def update(self, attempt_id: str, **columns: Any) -> Attempt:
-        """Records facts about an attempt, such as when it was dispatched or how it exited."""
+        """Record facts about an attempt, such as when it was dispatched or how it exited."""
         wrong = columns.keys() - _UPDATABLE
         if wrong:
             raise InternalError(f"attempt {attempt_id}: cannot update {', '.join(sorted(wrong))}")
@@ -92,7 +92,7 @@ class Attempts:
             return row
 
     def heartbeat(self, attempt_id: str, *, step: int | None = None) -> HeartbeatReport:
-        """The attempt lives (and is at ``step``, as its shim's child sees it)."""
+        """Record a heartbeat: the attempt lives, and is at ``step`` if the shipper knows it."""
         at = self._clock()
         # Each heartbeat replaces the one before: not worth a flush to disk.
         with self._db.write(durable=False) as session:
@@ -106,7 +106,7 @@ class Attempts:
             return HeartbeatReport(run, row, fenced)
 
     def close(self, attempt_id: str) -> Attempt:
-        """Nothing more will come of it: its process is gone, its streams complete or given up."""
+        """Close an attempt whose process has ended and whose streams are complete or given up."""
         with self._db.write(what="close_attempt") as session:
             row = get_attempt(session, attempt_id)
             row.open = False

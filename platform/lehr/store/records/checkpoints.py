@@ -1,4 +1,4 @@
-"""Checkpoints: what runs saved, and where the copies of it lie."""
+"""Checkpoints: what runs saved, and where its copies lie."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ THERE: CopyState = "there"
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What a node says of one copy. Facts: said again, they change nothing."""
+    """A node's report of one copy. A repeated report changes nothing."""
 
     path: str
-    """The checkpoint's, relative to the run directory."""
+    """The checkpoint's path, relative to the run directory."""
     url: str
     state: CopyState
     error: str | None = None
@@ -48,7 +48,7 @@ class Checkpoints:
         val_loss: float | None = None,
         at: float | None = None,
     ) -> CheckpointRow:
-        """Registers a checkpoint of the run; one that is known already is updated."""
+        """Register a checkpoint of the run, or update it."""
         with self._db.write(what="add_checkpoint") as session:
             run = get_run(session, run_id)
             row = put_checkpoint(
@@ -69,7 +69,7 @@ class Checkpoints:
             return row
 
     def mark_removed(self, run_id: str, *, attempt: int, step: int) -> bool:
-        """Notes that its files are gone; False if it was not registered, or noted before."""
+        """Record that its files are gone; False if unregistered or recorded before."""
         with self._db.write(what="remove_checkpoint") as session:
             removed = note_removed(session, run_id, attempt, step, self._clock())
             if removed:
@@ -77,7 +77,7 @@ class Checkpoints:
             return removed
 
     def of_run(self, run_id: str, *, removed: bool = False) -> list[CheckpointRow]:
-        """By step, then attempt; those of which neither files nor a copy is left only if asked."""
+        """List them by step, then attempt; with ``removed`` also those without files or a copy."""
         with self._db.read() as session:
             query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
             if not removed:
@@ -91,9 +91,9 @@ class Checkpoints:
     # ------------------------------------------------------------------------------- copies
 
     def note_copies(self, run_id: str, reports: Sequence[CopyReport]) -> list[str]:
-        """Records what a node reports; returns the paths that are not registered yet.
+        """Record what a node reports; return the paths that are not registered yet.
 
-        A copy may be done before its checkpoint's record has arrived: then it is said again.
+        A copy may be done before its checkpoint's record has arrived: then the node repeats it.
         """
         unknown: list[str] = []
         with self._db.write() as session:
@@ -120,12 +120,12 @@ class Checkpoints:
         return unknown
 
     def copied(self, run_id: str) -> list[CheckpointRow]:
-        """The run's checkpoints that have a copy, by attempt and step."""
+        """Return the run's checkpoints that have a copy, by attempt and step."""
         with self._db.read() as session:
             return [row for row in _rows(session, run_id) if row.copy_state == THERE]
 
     def needed_by_forks(self, run_id: str) -> set[str]:
-        """Paths of the run's checkpoints that forks which have not begun are to begin from."""
+        """Return the paths of the run's checkpoints that waiting forks will start from."""
         with self._db.read() as session:
             return {
                 fork.resume_from.partition(f"/{run_id}/")[2]
@@ -134,7 +134,7 @@ class Checkpoints:
             }
 
     def pinned_by_forks(self, run_id: str, path: str) -> list[RunRow]:
-        """The forks that wait to begin from this checkpoint."""
+        """Return the forks that wait to start from this checkpoint."""
         with self._db.read() as session:
             return [
                 fork

@@ -26,10 +26,10 @@ class IdempotencyKeys:
         self._clock = clock
 
     def answer(self, key: str, request_sha256: str) -> StoredAnswer | None:
-        """The answer that this request got before; None if it is new.
+        """Return the answer that this request got before; None if it is new.
 
-        Look, act and ``remember`` inside one ``transaction()``, so that two clients with one key
-        cannot both be new.
+        Call it, act and call ``remember`` inside one ``transaction()``: then two requests with
+        one key cannot both act.
 
         Raises:
             Conflict: the key was used for another request.

@@ -19,9 +19,9 @@ MAX_PAGE = 1000
 class RowPage(Generic[Referable]):
     items: list[Referable]
     next_cursor: str | None
-    """For the next page; None on the last."""
+    """The cursor of the next page; None on the last."""
     total: int
-    """Of all pages."""
+    """The number of rows on all pages."""
 
 
 def filters(
@@ -33,7 +33,10 @@ def filters(
     archived: bool | None,
     search: str | None,
 ) -> list[ColumnElement[bool]]:
-    """``search`` is a part of a name, id, project or tag; None leaves a filter out."""
+    """Return the conditions of a list; ``search`` is a part of a name, id, project or tag.
+
+    A filter that is None is left out.
+    """
     wanted: list[ColumnElement[bool]] = []
     own = table.__tablename__
     if project is not None:
@@ -70,10 +73,10 @@ def fetch_page(
     limit: int,
     cursor: str | None,
 ) -> RowPage[Referable]:
-    """One page, newest first. The cursor is the number of the last row of the page before.
+    """Fetch one page, newest first. The cursor is the number of the last row of the page before.
 
     Raises:
-        UserError: a limit out of range, or a cursor that no page gave.
+        UserError: a limit out of range, or a cursor that is not from a page.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise UserError(f"limit is {limit}; it must be from 1 to {MAX_PAGE}.")

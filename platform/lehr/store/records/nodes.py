@@ -1,4 +1,4 @@
-"""Which nodes are excluded, and since when: notes, of which the newest of a node holds."""
+"""Excluded nodes, as notes; the newest note of a node counts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lehr.store.tables import NodeNote
 
 
 class Nodes:
-    """Which nodes are excluded, and why."""
+    """The notes that exclude or readmit nodes, and why."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
 
     def notes(self) -> dict[str, NodeNote]:
-        """The newest note of each node that has any."""
+        """Return the newest note of each node that has any."""
         with self._db.read() as session:
             newest = select(func.max(NodeNote.id)).group_by(col(NodeNote.node))
             rows = session.exec(select(NodeNote).where(col(NodeNote.id).in_(newest)))
@@ -28,9 +28,9 @@ class Nodes:
     def note(
         self, node: str, kind: Literal["excluded", "readmitted"], message: str, *, actor: str
     ) -> bool:
-        """Excludes or readmits a node; False if it was excluded before.
+        """Exclude or readmit a node; False if it was excluded before.
 
-        To readmit one that is not excluded still forgives what it failed until now.
+        Readmitting a node that is not excluded still clears its earlier failures.
         """
         with self._db.write(what="note_node") as session:
             newest = session.exec(

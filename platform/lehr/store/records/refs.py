@@ -1,4 +1,4 @@
-"""Finding a run, sweep or rollout by what a person typed: its id, name, or the id's beginning."""
+"""Find a run, sweep or rollout by what a user typed: its id, name, or the id's beginning."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NAMES_COMPARED = 2000
 
 
 def find(session: Session, table: type[Referable], ref: str, noun: str) -> Referable:
-    """An id, else the newest of that name, else the only id that begins so.
+    """Find by id, else the newest of that name, else the only id that begins with ``ref``.
 
-    What is archived gives way to what is not.
+    Archived rows are used only where no other matches.
 
     Raises:
-        NotFound: none is meant, or several are.
+        NotFound: nothing matches, or several do.
     """
     newest = col(table.number).desc()
     exact = session.exec(

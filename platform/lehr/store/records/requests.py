@@ -13,7 +13,7 @@ from lehr.store.tables import RunRequest, RunRow
 
 
 class Requests:
-    """What is wanted of runs; the dispatcher carries it out."""
+    """Requests to runs; the dispatcher carries them out."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
@@ -22,9 +22,9 @@ class Requests:
     def set_desired(
         self, run_id: str, desired: Desired, *, actor: str, message: str | None = None
     ) -> RunRow:
-        """Records what is wanted of the run; the dispatcher carries it out.
+        """Record the desired state of the run; the dispatcher carries it out.
 
-        Asking twice is once. Raises Conflict for a run that ended, and for taking a cancel back.
+        Repeating it changes nothing. Raises Conflict if the run has ended or is being cancelled.
         """
         with self._db.write(what=f"request to {desired.value}") as session:
             run = get_run(session, run_id)
@@ -44,7 +44,7 @@ class Requests:
     def order_checkpoint(
         self, run_id: str, *, actor: str = "user", message: str | None = None
     ) -> RunRow:
-        """Asks the run's attempt to save a checkpoint now."""
+        """Request that the run's attempt saves a checkpoint now."""
         with self._db.write(what="order_checkpoint") as session:
             run = get_run(session, run_id)
             if not RunState(run.state).active:
@@ -58,7 +58,7 @@ class Requests:
             return run
 
     def prune(self, run_id: str, attempt: int, message: str) -> bool:
-        """Request that a running trial ends now; False if another attempt runs by now."""
+        """Request that a running trial ends now; False if the run has another attempt by now."""
         with self._db.write(what="prune_run") as session:
             run = fenced_update(
                 session,
@@ -76,7 +76,7 @@ class Requests:
             return True
 
     def of_run(self, run_id: str) -> list[RunRequest]:
-        """The requests to the run, oldest first."""
+        """Return the requests to the run, oldest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(RunRequest).where(RunRequest.run_id == run_id).order_by(col(RunRequest.id))

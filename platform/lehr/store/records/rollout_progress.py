@@ -1,7 +1,7 @@
-"""How a rollout goes on: runs submitted, gates judged, stages passed; each act once, or not at all.
+"""The progress of a rollout: submit runs, record verdicts, pass stages; each step at most once.
 
-Every act looks again, in its own transaction, at what allows it: a keeper that was killed in the
-middle, or two that look at once, can neither start a stage early nor submit a run twice.
+Each method checks its conditions in its own transaction. So a process that is killed in the
+middle, or two at once, can neither start a stage early nor submit a run twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACTOR = "rollout"
 
 
 class RolloutProgress:
-    """Acts on a rollout's stages, each done once or not at all."""
+    """Changes of a rollout's stages, each made at most once."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
@@ -49,10 +49,10 @@ class RolloutProgress:
         forked_from: str | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> RunRow | None:
-        """Records and queues a stage's run, once a role.
+        """Record and queue a stage's run, one per role.
 
-        None where it is there already, the rollout or the stage has ended, or an earlier stage
-        has not passed.
+        Return None if the run exists already, the rollout or the stage has ended, or an earlier
+        stage has not passed.
         """
         at = self._clock()
         with self._db.write(what="submit_stage_run") as session:
@@ -89,7 +89,7 @@ class RolloutProgress:
             return run
 
     def record_verdicts(self, rollout_id: str, stage: int, found: Sequence[GateVerdict]) -> int:
-        """How many were new: what a gate was found to be stays, whatever is found later."""
+        """Record verdicts and return how many were new; a recorded verdict never changes."""
         with self._db.write(what="record_verdicts") as session:
             if get_rollout(session, rollout_id).outcome is not None:
                 return 0
@@ -110,9 +110,9 @@ class RolloutProgress:
             return len(new)
 
     def pass_stage(self, rollout_id: str, stage: int) -> bool:
-        """Opens the way to the next stage; with the last one the rollout has passed.
+        """Pass a stage, so that the next one may start; the last one passes the rollout.
 
-        False if it, or the rollout, has ended already, or a gate of it failed.
+        Return False if the stage or the rollout has ended already, or one of its gates failed.
         """
         at = self._clock()
         with self._db.write(what="pass_stage") as session:
@@ -146,9 +146,9 @@ class RolloutProgress:
         stage: int | None = None,
         actor: str = ACTOR,
     ) -> bool:
-        """Ends it for good, with the stage that it is at; what still runs of it is cancelled.
+        """End the rollout and its current stage, and cancel its runs that have not ended.
 
-        ``stage``: only if it is at this one. False if it has ended already.
+        ``stage``: only if this is the current one. Return False if it has ended already.
         """
         at = self._clock()
         with self._db.write(what="end_rollout") as session:

@@ -31,7 +31,7 @@ class Rollouts:
         *,
         provenance: Mapping[str, Any] | None = None,
     ) -> RolloutRow:
-        """Records the rollout and the names of its stages, in order; its runs come one by one."""
+        """Record the rollout and its stages, in order; their runs are submitted later."""
         at = self._clock()
         with self._db.write() as session:
             rollout = RolloutRow(
@@ -52,12 +52,12 @@ class Rollouts:
             return rollout
 
     def get(self, rollout_id: str) -> RolloutRow:
-        """By its whole id."""
+        """Return the rollout with this whole id."""
         with self._db.read() as session:
             return get_rollout(session, rollout_id)
 
     def find(self, ref: str) -> RolloutRow:
-        """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
+        """Find by id, name (the newest wins), or an id's beginning; NotFound names near ones."""
         with self._db.read() as session:
             return find(session, RolloutRow, ref, "rollout")
 
@@ -72,7 +72,7 @@ class Rollouts:
         limit: int = 100,
         cursor: str | None = None,
     ) -> RowPage[RolloutRow]:
-        """Newest first."""
+        """Return a page of rollouts, newest first."""
         wanted = filters(
             RolloutRow, project=project, name=name, tag=tag, archived=archived, search=search
         )
@@ -80,12 +80,12 @@ class Rollouts:
             return fetch_page(session, RolloutRow, wanted, limit, cursor)
 
     def stages(self, rollout_id: str) -> list[RolloutStage]:
-        """In their order."""
+        """Return the rollout's stages in order."""
         with self._db.read() as session:
             return stage_rows(session, rollout_id)
 
     def runs(self, rollout_id: str) -> list[tuple[RolloutRun, RunRow]]:
-        """In the order in which they were submitted."""
+        """Return the rollout's runs in order of submission."""
         with self._db.read() as session:
             rows = session.exec(
                 select(RolloutRun, RunRow)
@@ -96,7 +96,7 @@ class Rollouts:
             return [(link, run) for link, run in rows.all()]
 
     def verdicts(self, rollout_id: str) -> list[GateVerdict]:
-        """In the order in which they were found."""
+        """Return the rollout's verdicts in the order in which they were recorded."""
         with self._db.read() as session:
             rows = session.exec(
                 select(GateVerdict)
@@ -106,7 +106,7 @@ class Rollouts:
             return list(rows.all())
 
     def of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
-        """By run id, the id of the rollout that the run belongs to."""
+        """Map run ids to the id of the rollout that the run belongs to."""
         with self._db.read() as session:
             rows = session.exec(
                 select(RolloutRun.run_id, RolloutRun.rollout_id).where(
@@ -116,7 +116,7 @@ class Rollouts:
             return dict(rows.all())
 
     def unended(self) -> list[str]:
-        """Ids of the rollouts that go on, oldest first."""
+        """Return the ids of the rollouts that have not ended, oldest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(RolloutRow.id)
@@ -126,7 +126,7 @@ class Rollouts:
             return list(rows.all())
 
     def set_archived(self, rollout_id: str, archived: bool) -> RolloutRow:
-        """Puts a rollout out of sight, or back; its runs are their own matter."""
+        """Archive or unarchive a rollout; its runs do not change."""
         with self._db.write() as session:
             found = get_rollout(session, rollout_id)
             found.archived = archived

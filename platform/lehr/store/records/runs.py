@@ -1,4 +1,4 @@
-"""Runs: submitted, found, listed, tagged, archived, deleted."""
+"""Runs: submit, find, list, tag, archive, delete."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Runs:
         resume_from: str | None = None,
         forked_from: str | None = None,
     ) -> RunRow:
-        """Records a run and puts it in the queue."""
+        """Record a run and put it in the queue."""
         with self._db.write() as session:
             run = insert_run(
                 session,
@@ -62,12 +62,12 @@ class Runs:
             return run
 
     def get(self, run_id: str) -> RunRow:
-        """By its whole id."""
+        """Return the run with this whole id."""
         with self._db.read() as session:
             return get_run(session, run_id)
 
     def by_ids(self, run_ids: Collection[str]) -> list[RunRow]:
-        """Those of these ids that exist, newest first."""
+        """Return the runs of these ids that exist, newest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(RunRow)
@@ -77,12 +77,12 @@ class Runs:
             return list(rows.all())
 
     def find(self, ref: str) -> RunRow:
-        """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
+        """Find by id, name (the newest wins), or an id's beginning; NotFound names near ones."""
         with self._db.read() as session:
             return find(session, RunRow, ref, "run")
 
     def by_state(self, states: Collection[RunState]) -> list[RunRow]:
-        """All runs in these states, oldest first."""
+        """Return all runs in these states, oldest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(RunRow)
@@ -92,7 +92,7 @@ class Runs:
             return list(rows.all())
 
     def tracked(self) -> list[RunRow]:
-        """Runs whose spec asks for a mirror in W&B, archived ones too, oldest first."""
+        """Return runs whose spec has a W&B mirror, archived ones too, oldest first."""
         mode = col(RunRow.spec)["tracking"]["wandb"]["mode"].as_string()
         with self._db.read() as session:
             wanted = (
@@ -113,7 +113,10 @@ class Runs:
         limit: int = 100,
         cursor: str | None = None,
     ) -> RowPage[RunRow]:
-        """Newest first. ``search`` is a part of a name, id, project or tag; archived None: both."""
+        """Return a page, newest first; with ``archived=None`` archived runs and others.
+
+        ``search`` is a part of a name, id, project or tag.
+        """
         wanted = filters(
             RunRow, project=project, name=name, tag=tag, archived=archived, search=search
         )
@@ -125,7 +128,7 @@ class Runs:
             return fetch_page(session, RunRow, wanted, limit, cursor)
 
     def set_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> RunRow:
-        """Puts an ended run out of sight, or back. Asking twice is once."""
+        """Archive or unarchive an ended run. Repeating it changes nothing."""
         with self._db.write() as session:
             run = get_run(session, run_id)
             if archived and not RunState(run.state).ended:
@@ -145,7 +148,7 @@ class Runs:
             return run
 
     def set_tags(self, run_id: str, tags: Sequence[str], *, actor: str = "user") -> RunRow:
-        """Puts these tags in place of the run's; its spec keeps what it was submitted with."""
+        """Replace the run's tags; its spec keeps those that it was submitted with."""
         with self._db.write() as session:
             run = get_run(session, run_id)
             if run.tags == list(tags):
@@ -159,14 +162,14 @@ class Runs:
     def mark_deleted(
         self, run_id: str, *, actor: str = "user", message: str | None = None
     ) -> RunRow:
-        """The record's part of a deletion: the run stays as a tombstone, archived.
+        """Mark a run as deleted: it stays as an archived tombstone.
 
-        Its spec, moves and attempts are kept; its checkpoints are gone for everybody from here on.
-        ``Streams.forget`` does the rest. May be repeated.
+        Its spec, transitions and attempts are kept; its checkpoints can no longer be used.
+        ``Streams.forget`` deletes its streams. May be repeated.
 
         Raises:
-            Conflict: it has not ended, an attempt of it still has something to say, or a fork
-                that has not ended would begin from one of its checkpoints.
+            Conflict: it has not ended, an attempt of it still sends its streams, or a fork
+                that has not ended would start from one of its checkpoints.
         """
         at = self._clock()
         with self._db.write() as session:
@@ -205,19 +208,19 @@ class Runs:
             return run
 
     def deleted_ids(self) -> set[str]:
-        """The ids of runs whose data was deleted."""
+        """Return the ids of runs whose data was deleted."""
         with self._db.read() as session:
             return set(
                 session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
             )
 
     def waiting_forks(self, run_id: str) -> list[RunRow]:
-        """Forks of the run that still need one of its checkpoints to begin from."""
+        """Return forks of the run that still need one of its checkpoints to start from."""
         with self._db.read() as session:
             return waiting_forks(session, run_id)
 
     def set_pending_reasons(self, reasons: Mapping[str, str]) -> None:
-        """Why runs wait. Written, and told, only where it changed and the run still waits."""
+        """Record why runs wait; write and announce only changes, of runs that still wait."""
         if not reasons:
             return
         with self._db.read() as session:
@@ -235,7 +238,7 @@ class Runs:
             return
         # Reasons are computed again by each tick: not worth a flush to disk.
         with self._db.write(durable=False) as session:
-            # One statement: a sweep's thousands of trials are told at once.
+            # One statement: a sweep may have thousands of trials.
             session.connection().execute(
                 update(RunRow)
                 .where(

@@ -1,4 +1,4 @@
-"""How a sweep goes on: trials added, given up, run again; each act fenced by what was seen."""
+"""The progress of a sweep: add trials, stop, retry; each change is fenced by an expected state."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class TrialProgress(NamedTuple):
 
 
 class SweepProgress:
-    """Acts on a sweep's trials, each fenced by what was seen."""
+    """Changes of a sweep's trials, each fenced by an expected state."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
 
     def trials(self, sweep_id: str) -> list[TrialProgress]:
-        """The sweep's trials in order, each with where its run stands."""
+        """Return the sweep's trials in order, each with the state of its run."""
         with self._db.read() as session:
             rows = session.execute(
                 sql_select(
@@ -81,9 +81,9 @@ class SweepProgress:
         provenance: Mapping[str, Any] | None = None,
         spec: SweepSpec | None = None,
     ) -> bool:
-        """Adds trials, numbered on; False when the sweep no longer has ``known`` of them.
+        """Add trials with the next numbers; False if the sweep does not have ``known`` trials.
 
-        ``spec``: the sweep's spec from now on, when people extended it; that reopens the sweep.
+        ``spec``: the sweep's new spec, when a user extended it; that reopens the sweep.
         """
         at = self._clock()
         with self._db.write(what="add_trials") as session:
@@ -120,10 +120,10 @@ class SweepProgress:
             return True
 
     def stop(self, sweep_id: str, why: str, *, actor: str, waiting_too: bool = True) -> bool:
-        """No further trial starts: those that wait are cancelled. What runs goes on to its end.
+        """Start no further trial: queued ones are cancelled, running ones go on to their end.
 
-        ``waiting_too=False`` leaves those that wait alone, and only makes no more of them.
-        False if it was stopped before.
+        With ``waiting_too=False`` queued trials stay, and only no new ones are added.
+        Return False if it was stopped before.
         """
         at = self._clock()
         with self._db.write(what="stop_sweep") as session:
@@ -153,11 +153,11 @@ class SweepProgress:
             return True
 
     def retry_trials(self, sweep_id: str, *, actor: str) -> list[str]:
-        """Runs exactly the failed trials again, and those that never ran as the sweep was stopped.
+        """Retry exactly the failed trials, and those that never ran because the sweep was stopped.
 
-        A failed run goes on from its last checkpoint, its retry budgets whole. A trial whose run
-        never started gets a new run: a cancelled one is over; so does a failed one whose data was
-        deleted. Returns the runs' ids.
+        A failed run resumes from its last checkpoint, with full retry budgets. A trial whose run
+        was cancelled before it started gets a new run; so does a failed one whose data was
+        deleted. Return the runs' ids.
 
         Raises:
             Conflict: no trial failed.

@@ -35,7 +35,7 @@ class Sweeps:
         actor: str = "user",
         provenance: Mapping[str, Any] | None = None,
     ) -> SweepRow:
-        """Records the sweep, its trials and their runs: all of them, or nothing."""
+        """Record the sweep, its trials and their runs: all of them, or nothing."""
         at = self._clock()
         with self._db.write() as session:
             sweep = SweepRow(
@@ -66,12 +66,12 @@ class Sweeps:
             return sweep
 
     def get(self, sweep_id: str) -> SweepRow:
-        """By its whole id."""
+        """Return the sweep with this whole id."""
         with self._db.read() as session:
             return get_sweep(session, sweep_id)
 
     def find(self, ref: str) -> SweepRow:
-        """By id, name (the newest wins), or an id's beginning; NotFound names near ones."""
+        """Find by id, name (the newest wins), or an id's beginning; NotFound names near ones."""
         with self._db.read() as session:
             return find(session, SweepRow, ref, "sweep")
 
@@ -86,7 +86,7 @@ class Sweeps:
         limit: int = 100,
         cursor: str | None = None,
     ) -> RowPage[SweepRow]:
-        """Newest first."""
+        """Return a page of sweeps, newest first."""
         wanted = filters(
             SweepRow, project=project, name=name, tag=tag, archived=archived, search=search
         )
@@ -94,7 +94,7 @@ class Sweeps:
             return fetch_page(session, SweepRow, wanted, limit, cursor)
 
     def unended(self) -> list[str]:
-        """Ids of the sweeps that may yet do something: a run has not ended, or TPE chooses."""
+        """Return the ids of sweeps that go on: a run has not ended, or TPE may add trials."""
         with self._db.read() as session:
             live = select(RunRow.sweep_id).where(
                 col(RunRow.sweep_id).is_not(None),
@@ -109,7 +109,7 @@ class Sweeps:
             return list(rows.all())
 
     def trials(self, sweep_id: str) -> list[Trial]:
-        """In the sweep's order."""
+        """Return the trials in the sweep's order."""
         with self._db.read() as session:
             rows = session.exec(
                 select(Trial).where(Trial.sweep_id == sweep_id).order_by(col(Trial.number))
@@ -121,13 +121,13 @@ class Sweeps:
             return session.exec(select(Trial).where(Trial.run_id == run_id)).first()
 
     def trials_of_runs(self, run_ids: Sequence[str]) -> dict[str, Trial]:
-        """The trials that these runs belong to, by run id."""
+        """Map run ids to the trials that the runs belong to."""
         with self._db.read() as session:
             rows = session.exec(select(Trial).where(col(Trial.run_id).in_(run_ids)))
             return {trial.run_id: trial for trial in rows.all()}
 
     def runs(self, sweep_id: str) -> list[RunRow]:
-        """Oldest first."""
+        """Return the sweep's runs, oldest first."""
         with self._db.read() as session:
             rows = session.exec(
                 select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
@@ -135,7 +135,7 @@ class Sweeps:
             return list(rows.all())
 
     def set_archived(self, sweep_id: str, archived: bool) -> SweepRow:
-        """Puts a sweep out of sight, or back; its runs are their own matter."""
+        """Archive or unarchive a sweep; its runs do not change."""
         with self._db.write() as session:
             found = get_sweep(session, sweep_id)
             found.archived = archived

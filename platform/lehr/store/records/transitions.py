@@ -141,7 +141,7 @@ def fenced_update(
     desired: Desired | None = None,
     values: Mapping[str, Any],
 ) -> RunRow | None:
-    """The fence: change the run's row if it still has this state and attempt; else return None.
+    """Change the run's row if it still has this state and attempt; else return None.
 
     ``desired``: if given, the row must also have this desired state. Return the updated row.
     """
@@ -178,7 +178,7 @@ def transition_run(
     if not can_transition(old, new):
         raise InternalError(f"run {run_id}: there is no transition from {old} to {new}")
     if (old, new) == (RunState.QUEUED, RunState.STARTING):
-        raise InternalError(f"run {run_id}: only begin_attempt moves a run to starting")
+        raise InternalError(f"run {run_id}: only begin_attempt makes a run starting")
     given = dict(changes or {})
     wrong = given.keys() - _SETTABLE
     if wrong:

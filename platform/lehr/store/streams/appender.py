@@ -1,7 +1,7 @@
-"""One thread writes all streams: what arrives together is flushed together (group commit).
+"""The one thread that writes all streams; appends that arrive together are flushed together.
 
-Callers wait on futures. While one group is flushed to disk the next one gathers, so that many
-trainers share each flush instead of queueing for one of their own.
+Callers wait on futures. While one group is flushed to disk the next one gathers (group commit),
+so that many trainers share each flush.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lehr.store.streams.indexer import Indexer
 from lehr.store.streams.replica import Replica, Writing, is_events
 
 MAX_STREAMS = 2048
-"""Of one attempt: a log a rank, and a few more."""
+"""The maximum of one attempt: a log per rank, and a few more."""
 _GROUP_BYTES = 32 << 20
 _MUST_SEAL = 4096
-"""This many unsealed metrics are sealed even while appends keep coming."""
+"""From this many unsealed metrics on, they are sealed even while appends arrive."""
 _IDLE_S = 600.0
 
 _log = logging.getLogger("lehr.store")
@@ -42,7 +42,7 @@ class _Append:
 
 @dataclass(frozen=True)
 class _Call:
-    """Something else to do in the thread that owns the index."""
+    """A function to run in the thread that owns the index."""
 
     act: Callable[[Indexer], Any]
     answer: Future[Any]
@@ -73,13 +73,13 @@ class Appender:
         return answer
 
     def call(self, act: Callable[[Indexer], T]) -> Future[T]:
-        """Runs ``act`` between two groups."""
+        """Run ``act`` between two groups."""
         answer: Future[T] = Future()
         self._put(_Call(act, answer))
         return answer
 
     def close(self) -> None:
-        """After what was handed in is done."""
+        """Finish queued work, then end the thread."""
         with self._guard:
             if self._closed:
                 return
@@ -108,7 +108,7 @@ class Appender:
                 return
 
     def _gather(self) -> tuple[list[_Append], _Call | None, bool]:
-        """All appends that wait now; a call ends the group, for it comes after them."""
+        """Gather all appends that wait now; a call ends the group, since it must run after them."""
         group: list[_Append] = []
         size = 0
         item = self._next()
@@ -127,7 +127,7 @@ class Appender:
                 return group, None, False
 
     def _next(self) -> _Append | _Call | None:
-        """Waits for work, and seals meanwhile."""
+        """Wait for work, and seal blocks meanwhile."""
         while self._indexer.to_seal:
             try:
                 return self._queue.get_nowait()
@@ -140,7 +140,7 @@ class Appender:
                 self._rest()
 
     def _append_group(self, group: list[_Append]) -> None:
-        """One flush and one transaction; every append of it is answered, none before the end."""
+        """Append a group with one flush and one transaction; then resolve every future."""
         answers: list[tuple[Future[int], int | LehrError]] = []
         writing = Writing(self._replica)
         connection = self._indexer.connection
@@ -152,10 +152,10 @@ class Appender:
             killpoints.reached("append: before commit")
             connection.execute("COMMIT")
             killpoints.reached("append: after commit")
-        except Exception as error:  # noqa: BLE001 - each caller is told; the thread must go on
+        except Exception as error:  # noqa: BLE001 - each caller gets it; the thread must go on
             self._roll_back(error)
             if len(group) > 1 and not isinstance(error, (OSError, sqlite3.Error)):
-                # One of them is at fault; the others shall not share its fate.
+                # One append is at fault; the others must not fail with it.
                 for item in group:
                     self._append_group([item])
                 return
@@ -173,7 +173,8 @@ class Appender:
         stream = self._indexer.stream(item.attempt_id, item.name)
         if item.offset != stream.size:
             return OffsetMismatch(
-                f"{item.attempt_id}/{item.name} goes on at byte {stream.size}, not {item.offset}.",
+                f"{item.attempt_id}/{item.name} continues at byte {stream.size}, "
+                f"not {item.offset}.",
                 expected=stream.size,
             )
         if not item.data:
@@ -182,7 +183,7 @@ class Appender:
             return UserError(f"{item.attempt_id} has {MAX_STREAMS} streams, the maximum.")
         room = len(item.data)
         if not is_events(item.name):
-            # A log past its cap is confirmed, so that its sender goes on, but not kept.
+            # Bytes past a log's cap are confirmed, so that its sender goes on, but not stored.
             room = min(room, max(0, self._log_cap - stream.stored))
         if room and stream.stored == stream.size:
             try:
@@ -197,7 +198,7 @@ class Appender:
     def _answer(self, call: _Call) -> None:
         try:
             result = call.act(self._indexer)
-        except BaseException as error:  # noqa: BLE001 - the caller's to handle
+        except BaseException as error:  # noqa: BLE001 - the caller handles it
             self._roll_back(error)
             call.answer.set_exception(error)
         else:
@@ -207,7 +208,7 @@ class Appender:
         try:
             self._indexer.seal_one()
         except sqlite3.Error:
-            # Nothing is lost: the rows stay rows, until the next append makes them due again.
+            # Nothing is lost: the rows stay until the next append makes them due again.
             _log.exception("streams.db: a block could not be written")
 
     def _rest(self) -> None:

@@ -1,8 +1,8 @@
-"""Points kept as blocks, so that a long series is read, and written, in milliseconds.
+"""Compaction: store points in blocks, so that a long series is read and written in milliseconds.
 
-A row costs a Python object to read; a block of 8,192 points is two copies of memory. Points that
-come many at a time go into a small block at once, few at a time into rows of ``metrics``; when
-enough of both are loose they are made one full block. What is read is the same at each stage.
+Reading a row creates a Python object; reading a block of 8,192 points copies memory twice. Many
+points at once go into a small block, few into rows of ``metrics``. When enough of both are loose
+they are joined into one full block. Readers get the same points at each stage.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from lehr.store.streams.points import Points
 BLOCK = 8192
 """Points in a full block."""
 SMALL = 48
-"""From this many points at once a block is cheaper than rows."""
+"""From this many points at once on, a block is cheaper than rows."""
 
 Key = tuple[int, int, int]
-"""Run, metric, attempt."""
+"""The key of a series in the index: run, metric, attempt."""
 
 
 def full_keys(connection: sqlite3.Connection) -> list[Key]:
-    """The metrics that have enough loose points for a full block."""
+    """Return the metrics that have enough loose points for a full block."""
     return connection.execute(
         "SELECT run, metric, attempt FROM latest WHERE loose >= ?", (BLOCK,)
     ).fetchall()
 
 
 def put_small(connection: sqlite3.Connection, key: Key, new: Points) -> None:
-    """Stores points that come after all that are there; rows that precede them join the block."""
+    """Store points that come after all stored ones; rows that precede them join the block."""
     rows = points.rows(connection, key)
     if len(rows):
         _delete_rows(connection, key)
@@ -39,14 +39,14 @@ def put_small(connection: sqlite3.Connection, key: Key, new: Points) -> None:
 
 
 def seal(connection: sqlite3.Connection, key: Key) -> None:
-    """Makes full blocks of a metric's loose points, within the caller's transaction."""
+    """Join a metric's loose points into full blocks, within the caller's transaction."""
     loose = points.merged(points.blocks(connection, key, below=BLOCK), points.rows(connection, key))
     (sealed,) = connection.execute(
         "SELECT max(last) FROM blocks WHERE run=? AND metric=? AND attempt=? AND count>=?",
         (*key, BLOCK),
     ).fetchone()
     if len(loose) and sealed is not None and loose.steps[0] <= sealed:
-        # Steps came out of order, into what is sealed: all of it is made again.
+        # Steps arrived out of order, before the end of sealed blocks: seal all points again.
         loose = points.load(connection, *key)
         connection.execute("DELETE FROM blocks WHERE run=? AND metric=? AND attempt=?", key)
     else:

@@ -1,4 +1,4 @@
-"""A series made fit to draw: smoothed, then reduced to buckets. Pure numpy."""
+"""Downsampling of a series for a chart: smooth it, then reduce it to buckets. Pure numpy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from lehr.store.streams.points import Floats, Ints
 
 _BLOCK = 32
-"""Values of a block: as many steps in Python a level."""
+"""How many values a block has: each level of the recursion takes as many steps in Python."""
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """``last`` are the places of the buckets' last points in what was given, in order."""
+    """A reduced series; ``last`` holds the index of each bucket's last point in the input."""
 
     last: Ints
     low: Floats
@@ -22,10 +22,10 @@ class Reduced:
 
 
 def smooth(values: Floats, weight: float) -> Floats:
-    """The exponential moving average as W&B and TensorBoard draw it: debiased.
+    """Smooth by a debiased exponential moving average, as W&B and TensorBoard do.
 
-    ``s[n] = w s[n-1] + (1-w) y[n]``, divided by ``1 - w^(n+1)``. NaN and infinities pass as they
-    are and do not enter the average.
+    ``s[n] = w s[n-1] + (1-w) y[n]``, divided by ``1 - w^(n+1)``. NaN and infinities pass
+    unchanged and do not enter the average.
     """
     if weight == 0.0 or len(values) == 0:
         return values
@@ -38,9 +38,9 @@ def smooth(values: Floats, weight: float) -> Floats:
 
 
 def reduce(x: Floats, y: Floats, points: int) -> Reduced:
-    """Buckets of equal width over the range of ``x``, which ascends; empty ones are left out.
+    """Reduce to buckets of equal width over the range of ascending ``x``; omit empty ones.
 
-    ``low`` and ``high`` span a bucket's values without NaN; they are NaN where there is no other.
+    ``low`` and ``high`` span a bucket's values without NaN; they are NaN if all values are.
     """
     edges = np.linspace(x[0], x[-1], points + 1)
     starts = np.unique(np.searchsorted(x, edges[:-1], side="left"))
@@ -55,17 +55,17 @@ def reduce(x: Floats, y: Floats, points: int) -> Reduced:
 
 def _debiased(values: Floats, weight: float) -> Floats:
     averages = (1.0 - weight) * _decayed(values, weight)
-    # Past this many values the correction is 1 to the last bit.
+    # Past this many values the correction rounds to exactly 1.
     count = min(len(values), int(40.0 / (1.0 - weight)) + 1)
     averages[:count] /= -np.expm1(np.log(weight) * np.arange(1, count + 1))
     return averages
 
 
 def _decayed(values: Floats, weight: float) -> Floats:
-    """``s[n] = w s[n-1] + y[n]`` from ``s[-1] = 0``, for all blocks at once instead of one by one.
+    """Compute ``s[n] = w s[n-1] + y[n]`` from ``s[-1] = 0``, for all blocks at once.
 
-    Within a block it is done value by value. What each block carries into the next is the same
-    recursion, over the blocks' last sums with the weight of a whole block.
+    Within a block it goes value by value. The sum that each block carries into the next follows
+    the same recursion, over the blocks' last sums with the weight of a whole block.
     """
     count = len(values)
     blocks = -(-count // _BLOCK)

@@ -21,7 +21,7 @@ class StoredRecord(NamedTuple):
 
 
 class Events:
-    """What attempts recorded beside their metrics."""
+    """The records of attempts other than metrics."""
 
     def __init__(self, index: Readers) -> None:
         self._index = index
@@ -33,9 +33,9 @@ class Events:
         *,
         after: Mapping[int, int] | None = None,
     ) -> list[StoredRecord]:
-        """Everything but metrics, by attempt and then in the order of the stream.
+        """Return all records but metrics, by attempt and then in the order of the stream.
 
-        ``after`` skips, of each attempt, so many of these records: those that one has already.
+        ``after`` skips this many records of each attempt: those that the caller has already.
         """
         with self._index.read() as connection:
             run = run_number(connection, run_id)
@@ -51,7 +51,7 @@ class Events:
             try:
                 record: AnyRecord = record_adapter.validate_json(body)
             except ValidationError:
-                continue  # A kind of a newer trainer.
+                continue  # The kind is of a newer trainer.
             if skip.get(attempt, 0) > 0:
                 skip[attempt] -= 1
                 continue
@@ -59,16 +59,16 @@ class Events:
         return found
 
     def held_out(self, run_ids: Iterable[str]) -> dict[str, str | None]:
-        """Each run's digest of the held-out set that it was last evaluated on.
+        """Return, for each run, the digest of the held-out set that it was last evaluated on.
 
-        None for a run that has recorded none.
+        The digest is None for a run that has recorded none.
         """
         with self._index.read() as connection:
             return {run_id: _held_out(connection, run_id) for run_id in run_ids}
 
 
 def _held_out(connection: sqlite3.Connection, run_id: str) -> str | None:
-    # The newest come first, and nearly always the first one has it: so the rows are not listed.
+    # The newest row comes first and nearly always has it, so the rows are not all read.
     rows = connection.execute(
         "SELECT body FROM records WHERE run=? AND kind IN ('evaluation', 'started')"
         " ORDER BY attempt DESC, offset DESC",

@@ -1,4 +1,4 @@
-"""A run's metrics in bulk: a row a step, a column a metric, exact; as Parquet or JSON lines."""
+"""Export a run's metrics: a row per step, a column per metric, exact; Parquet or JSON lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ExportColumn:
     name: str
     values: NDArray[np.float64]
     there: NDArray[np.bool_]
-    """False where the run logged nothing: that is not NaN, which is a value."""
+    """False where the run logged nothing; a logged NaN is a value, and True."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class ExportTable:
 
 
 def table(series: SeriesReader, run_id: str) -> ExportTable:
-    """Every point that counts: what a later attempt superseded is left out.
+    """Build the table of every point that is not superseded by a later attempt.
 
-    ``tokens`` are those trained on so far, ``time`` the seconds since the run's first point.
+    ``tokens`` counts the tokens trained on so far, ``time`` the seconds since the first point.
     """
     known = sorted(series.metrics(run_id), key=lambda metric: -metric.points)
     curves = {metric.name: series.read(run_id, metric.name, exact=True) for metric in known}
@@ -48,10 +48,10 @@ def table(series: SeriesReader, run_id: str) -> ExportTable:
         column = _empty(axis, len(steps))
         for name, curve in curves.items():
             at = np.searchsorted(steps, np.array(curve.step, int))
-            # Most metrics share their steps: what one of them told need not be read again.
+            # Most metrics share their steps, so the axes of the same steps are read only once.
             if not column.there[at].all():
-                told = series.read(run_id, name, exact=True, x_axis=axis)  # type: ignore[arg-type]
-                _fill(column, steps, told.step, told.x)
+                data = series.read(run_id, name, exact=True, x_axis=axis)  # type: ignore[arg-type]
+                _fill(column, steps, data.step, data.x)
         found.append(column)
     for name in sorted(curves):
         column = _empty(name, len(steps))
@@ -61,17 +61,17 @@ def table(series: SeriesReader, run_id: str) -> ExportTable:
 
 
 def json_lines(made: ExportTable) -> Iterator[bytes]:
-    """An object a line, without what was not logged; NaN and infinity by name."""
+    """Write an object per line, without values that were not logged; NaN and infinity by name."""
     values = [column.values.tolist() for column in made.columns]
     there = [column.there.tolist() for column in made.columns]
     names = [column.name for column in made.columns]
     rows: list[bytes] = []
     for row, step in enumerate(made.steps.tolist()):
-        told: dict[str, Any] = {"step": step}
+        logged: dict[str, Any] = {"step": step}
         for name, numbers, known in zip(names, values, there, strict=True):
             if known[row]:
-                told[name] = _named(numbers[row])
-        rows.append(orjson.dumps(told) + b"\n")
+                logged[name] = _named(numbers[row])
+        rows.append(orjson.dumps(logged) + b"\n")
         if len(rows) == _ROWS_A_PIECE:
             yield b"".join(rows)
             rows = []
@@ -80,7 +80,7 @@ def json_lines(made: ExportTable) -> Iterator[bytes]:
 
 
 def parquet(made: ExportTable, run_id: str) -> bytes:
-    """One row group; what was not logged is null, NaN is NaN."""
+    """Write one row group; a value that was not logged is null, NaN is NaN."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,6 +1,6 @@
-"""``streams.db``: the index of the replica. Large, and never precious.
+"""``streams.db``: the index of the replica. It is large and can be rebuilt.
 
-It has no migrations: when its version changes, or it is missing, it is made again from the
+It has no migrations: when its version changes, or it is missing, it is rebuilt from the
 replica's files. Only the appender's thread writes it.
 """
 
@@ -17,11 +17,11 @@ from urllib.parse import quote
 from lehr.errors import LehrError, StoreUnavailable
 
 VERSION = 2
-"""Of the tables below and of what is written into them. Another one means: make it again."""
+"""The version of the tables below and of their contents. Another version means: rebuild."""
 
 TOKENS = -1
 TIME = -2
-"""Metrics of the index's own: each step's tokens and time, the other x axes."""
+"""Internal metrics: each step's tokens and time, the other x axes."""
 
 _SCHEMA = """
 CREATE TABLE runs (id INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE);
@@ -58,13 +58,13 @@ CREATE TABLE latest (
   PRIMARY KEY (run, metric, attempt)
 ) WITHOUT ROWID;
 
--- After which step an attempt goes on, and whose checkpoint it took (NULL: not said).
+-- After which step an attempt goes on, and whose checkpoint it loaded (NULL: unknown).
 CREATE TABLE starts (
   run INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, parent INTEGER,
   PRIMARY KEY (run, attempt)
 ) WITHOUT ROWID;
 
--- Everything else that was said, by where it stands in events.jsonl.
+-- All other records, by their offset in events.jsonl.
 CREATE TABLE records (
   run INTEGER NOT NULL, attempt INTEGER NOT NULL, offset INTEGER NOT NULL, ending INTEGER NOT NULL,
   kind TEXT NOT NULL, time REAL NOT NULL, body BLOB NOT NULL
@@ -82,14 +82,14 @@ _OF_VALUE = (
 
 
 def is_of_value(error: Exception) -> bool:
-    """Whether an error comes from what was to be recorded, not from the disk or the database."""
+    """Return whether the recorded value causes the error, not the disk or the database."""
     if isinstance(error, _OF_VALUE):
         return True
     return not isinstance(error, (sqlite3.Error, OSError, MemoryError, LehrError))
 
 
 def open_writer(path: Path, *, durable: bool = True) -> sqlite3.Connection:
-    """The one connection that writes. ``durable=False`` is for a draft that is not in use yet."""
+    """Open the only connection that writes. ``durable=False`` is for a draft not in use yet."""
     connection = sqlite3.connect(
         path, timeout=10.0, isolation_level=None, check_same_thread=False, cached_statements=256
     )
@@ -102,7 +102,7 @@ def open_writer(path: Path, *, durable: bool = True) -> sqlite3.Connection:
 
 
 def version(path: Path) -> int | None:
-    """The version of an index file; None for one that is missing or unreadable."""
+    """Return the version of an index file; None if it is missing or unreadable."""
     if not path.is_file():
         return None
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
@@ -118,13 +118,13 @@ def version(path: Path) -> int | None:
 
 def create(path: Path, *, durable: bool = True) -> sqlite3.Connection:
     connection = open_writer(path, durable=durable)
-    # The version comes last: a half-made index is none.
+    # The version comes last: without it an incomplete index counts as missing.
     connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={VERSION};COMMIT;")
     return connection
 
 
 def settle(draft: Path, path: Path) -> None:
-    """Gives a finished draft its name, for good."""
+    """Rename a finished draft to its final name, durably."""
     descriptor = os.open(draft, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -140,7 +140,7 @@ def remove(path: Path) -> None:
 
 
 def run_number(connection: sqlite3.Connection, run_id: str) -> int:
-    """The index's number for a run; -1 for one of which it holds nothing."""
+    """Return the index's number for a run; -1 if the index has nothing of the run."""
     row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
     return int(row[0]) if row else -1
 
@@ -156,7 +156,7 @@ class Readers:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view of the last commit."""
+        """Open a consistent view of the last commit."""
         connection = self._take()
         try:
             connection.execute("BEGIN")

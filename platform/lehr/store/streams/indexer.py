@@ -1,4 +1,4 @@
-"""Puts what arrived in the replica's files into the index. Used by one thread, the appender's."""
+"""Index the bytes that arrive in the replica's files. Only the appender's thread uses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lehr_trainer.contract.records import Resumed
 
 _log = logging.getLogger("lehr.store")
 MAX_LINE = 8 << 20
-"""A line longer than this is no record; it is skipped unread."""
+"""A line longer than this is malformed; it is skipped unread."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class IndexedStream:
 
 @dataclass
 class _Newest:
-    """A row of ``latest`` while it is brought forward."""
+    """A row of ``latest`` while new points update it."""
 
     step: int
     value: float | None
@@ -58,13 +58,13 @@ class Indexer:
         self.to_seal: set[compaction.Key] = set(compaction.full_keys(connection))
 
     def forget(self) -> None:
-        """After a rollback: what was kept in mind may not be in the file."""
+        """Drop cached values after a rollback: they may not be in the file."""
         self._runs.clear()
         self._metrics.clear()
         self._streams.clear()
 
     def drop(self, run_id: str) -> None:
-        """Takes all that a run said out of the index."""
+        """Delete all of a run's data from the index."""
         row = self.connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
         if row is None:
             return
@@ -79,7 +79,7 @@ class Indexer:
     # ------------------------------------------------------------------------------ streams
 
     def stream(self, attempt_id: str, name: str) -> IndexedStream:
-        """As last recorded; a new one stands at 0."""
+        """Return the stream as last recorded; a new one starts at 0."""
         known = self._streams.get((attempt_id, name))
         if known is not None:
             return known
@@ -121,9 +121,9 @@ class Indexer:
         return int(row[0])
 
     def advance(self, stream: IndexedStream, data: bytes, stored: int) -> IndexedStream:
-        """The stream after ``data`` arrived at its end, with ``stored`` bytes now in its file.
+        """Index ``data`` at the end of a stream that now has ``stored`` bytes in its file.
 
-        Within the caller's transaction.
+        Runs within the caller's transaction. Returns the stream as it is afterwards.
         """
         after = replace(stream, size=stream.size + len(data), stored=stored)
         if is_events(stream.name):
@@ -136,7 +136,7 @@ class Indexer:
     def _advance_events(self, stream: IndexedStream, data: bytes) -> IndexedStream:
         end = data.rfind(b"\n") + 1
         if not end:
-            return stream  # A torn line: it waits for its other part.
+            return stream  # A torn line waits for the rest of it.
         offset = stream.size - len(data)
         begun = offset - stream.indexed
         malformed = 0
@@ -154,10 +154,10 @@ class Indexer:
         return replace(stream, indexed=at + end, malformed=stream.malformed + malformed)
 
     def _index_lines(self, stream: IndexedStream, data: bytes, at: int) -> int:
-        """Indexes whole lines that begin at ``at``; returns how many of them are malformed.
+        """Index whole lines that begin at ``at``; return how many of them are malformed.
 
-        A line at which anything raises is malformed, too: it must not stop its stream, or the
-        server's start.
+        A line that raises any error counts as malformed, too: it must not stop its stream, or
+        the server's start.
         """
         try:
             return self._index_piece(stream, data, at)
@@ -184,7 +184,7 @@ class Indexer:
         return malformed
 
     def _index_piece(self, stream: IndexedStream, data: bytes, at: int) -> int:
-        """All of it or, if anything raises, nothing."""
+        """Index all of the piece or, if anything raises, nothing of it."""
         self.connection.execute("SAVEPOINT piece")
         try:
             parsed = parse_lines(data, at)
@@ -260,7 +260,7 @@ class Indexer:
         return {metric: _Newest(*columns) for metric, *columns in rows}
 
     def _recounted(self, run: int, metric: int, attempt: int) -> tuple[Any, ...]:
-        """A step came again or out of order: count everything, for it may replace a point."""
+        """Count all points again: a step that is repeated or out of order may replace one."""
         everything = points.load(self.connection, run, metric, attempt)
         (sealed,) = self.connection.execute(
             "SELECT coalesce(sum(count), 0) FROM blocks"
@@ -280,7 +280,7 @@ class Indexer:
             self.seal_one()
 
     def seal_one(self) -> None:
-        """Makes a block of one metric that has enough rows, in a transaction of its own."""
+        """Seal one metric that has enough rows, in a transaction of its own."""
         key = self.to_seal.pop()
         self.connection.execute("BEGIN IMMEDIATE")
         try:
@@ -312,7 +312,7 @@ class Indexer:
 
 
 def _axes(parsed: Parsed, newest: dict[int, _Newest]) -> dict[int, dict[int, float]]:
-    """Each step's tokens and time: those of the first record at it."""
+    """Index each step's tokens and time: those of its first record."""
     known = newest.get(index.TIME)
     top = -1 if known is None else known.step
     tokens: dict[int, float] = {}
@@ -329,10 +329,10 @@ def _axes(parsed: Parsed, newest: dict[int, _Newest]) -> dict[int, dict[int, flo
 
 
 def _forward(known: _Newest | None, values: dict[int, float]) -> _Newest:
-    """The row after these points, all of which come after it."""
+    """Return the row updated by these points, all of which come after it."""
     numbers: Iterable[float] = values.values()
     total = sum(numbers)
-    if total != total:  # noqa: PLR0124 - NaN is not itself; or infinities met
+    if total != total:  # noqa: PLR0124 - true for NaN, also from opposite infinities
         numbers = [value for value in numbers if value == value]  # noqa: PLR0124
     low: float | None = min(numbers, default=None)
     high: float | None = max(numbers, default=None)
@@ -358,6 +358,6 @@ def _columns(row: _Newest) -> tuple[Any, ...]:
 
 
 def _parent(resumed: Resumed, attempt: int) -> int | None:
-    """The attempt whose checkpoint was taken, if the path (relative to the run) says so."""
+    """Return the attempt whose checkpoint was loaded, if the path within the run names it."""
     number = layout.attempt_number(Path(resumed.checkpoint.partition("/")[0]))
     return number if number is not None and number < attempt else None

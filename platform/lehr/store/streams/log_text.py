@@ -1,4 +1,4 @@
-"""Logs as text: bytes cut between characters, the last lines, search. Pure."""
+"""Logs as text: whole characters, the last lines, search. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LINE_SHOWN = 2000
 @dataclass(frozen=True)
 class LogMatch:
     offset: int
-    """Of the line's first byte: where to read on from."""
+    """The offset of the line's first byte, from which reading continues."""
     text: str
     """The line, at most 2,000 bytes of it."""
 
 
 def text_of(data: bytes, offset: int, *, whole: bool) -> tuple[int, str, int]:
-    """``data`` as text, with the offsets where it begins and ends, on whole characters.
+    """Decode ``data`` to whole characters, with the offsets where the text begins and ends.
 
-    A character that is cut at the end is left for the next read, unless nothing comes after
-    (``whole``). Bytes that are no UTF-8 become U+FFFD.
+    A character that is cut at the end is left for the next read, unless ``data`` is the end of
+    the log (``whole``). Bytes that are not UTF-8 become U+FFFD.
     """
     begin = 0
     while offset and begin < min(3, len(data)) and data[begin] & 0xC0 == 0x80:
@@ -36,7 +36,7 @@ def text_of(data: bytes, offset: int, *, whole: bool) -> tuple[int, str, int]:
 
 
 def tail_start(read: ReadBytes, size: int, lines: int) -> int:
-    """Where the last ``lines`` lines begin; a torn last line is a line too."""
+    """Return where the last ``lines`` lines begin; a torn last line counts."""
     if lines == 0:
         return size
     begin, found = size, 0
@@ -46,7 +46,7 @@ def tail_start(read: ReadBytes, size: int, lines: int) -> int:
         data = read(step, begin - step)
         at = len(data)
         if begin == size and data.endswith(b"\n"):
-            at -= 1  # It ends the last line; no line begins there.
+            at -= 1  # This newline ends the last line; no line begins after it.
         while (at := data.rfind(b"\n", 0, at)) >= 0:
             found += 1
             if found == lines:
@@ -56,7 +56,7 @@ def tail_start(read: ReadBytes, size: int, lines: int) -> int:
 
 
 def search(read: ReadBytes, size: int, text: str, *, offset: int, limit: int) -> list[LogMatch]:
-    """Whole lines at and after ``offset`` that contain ``text``; ASCII case does not matter."""
+    """Find whole lines from ``offset`` on that contain ``text``; ASCII case does not matter."""
     wanted = text.encode("utf-8", "replace").lower()
     found: list[LogMatch] = []
     at, carry = max(0, offset), b""
@@ -68,7 +68,7 @@ def search(read: ReadBytes, size: int, text: str, *, offset: int, limit: int) ->
         chunk = carry + data
         begin = at - len(chunk)
         end = len(chunk) if at >= size else chunk.rfind(b"\n") + 1
-        # A line without end is searched by parts, that it need not fit in memory.
+        # A very long line is searched in parts, so that it need not fit in memory.
         if not end and len(chunk) > 4 * _SEARCH_STRIDE:
             end = len(chunk) - len(wanted) + 1
         whole, carry = chunk[:end], chunk[end:]
@@ -91,7 +91,7 @@ def _in_lines(data: bytes, offset: int, wanted: bytes, limit: int) -> list[LogMa
 
 
 def _cut(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a character that is not whole."""
+    """Return how many bytes at the end are the beginning of an incomplete character."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:

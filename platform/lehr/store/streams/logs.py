@@ -12,11 +12,11 @@ from lehr.store.streams.replication import Streams
 from lehr.store.streams.values import LogFile, LogText
 
 LOG_CAP = 64 << 20
-"""Bytes of one log that are kept: its beginning. The node has the rest."""
+"""How many bytes of one log are stored, from its beginning. The node has the rest."""
 
 
 class Logs:
-    """The streams of attempts that are logs: all but ``events.jsonl``."""
+    """The logs of attempts: all streams but ``events.jsonl``."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Logs:
         self._cap_bytes = cap_bytes
 
     def of_run(self, run_id: str) -> list[LogFile]:
-        """The logs of all attempts of a run; the newest attempt first."""
+        """List the logs of all attempts of a run; the newest attempt first."""
         with self._index.read() as connection:
             rows = connection.execute(
                 "SELECT attempt, name, size, stored FROM streams"
@@ -54,7 +54,7 @@ class Logs:
         return sorted(logs, key=lambda log: (-log.attempt, _rank(log.name)))
 
     def read(self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20) -> LogText:
-        """Text from ``offset`` on, at most ``limit`` bytes, cut between characters."""
+        """Read text from ``offset`` on: at most ``limit`` bytes, cut between characters."""
         if offset < 0 or limit < 1:
             raise UserError(f"offset {offset} and limit {limit}: from 0, and at least 1.")
         stream = self._streams.find(attempt_id, name)
@@ -79,7 +79,7 @@ class Logs:
         )
 
     def tail(self, attempt_id: str, name: str, lines: int = 100) -> LogText:
-        """The last ``lines`` lines, at most 1 MiB of them."""
+        """Read the last ``lines`` lines, at most 1 MiB of them."""
         if lines < 0:
             raise UserError(f"tail is {lines}; it must be 0 or more lines.")
         stream = self._streams.find(attempt_id, name)
@@ -93,7 +93,7 @@ class Logs:
     def search(
         self, attempt_id: str, name: str, text: str, *, offset: int = 0, limit: int = 100
     ) -> list[LogMatch]:
-        """Lines from ``offset`` on that contain ``text``, whatever its case."""
+        """Find lines from ``offset`` on that contain ``text``; ASCII case does not matter."""
         if not text:
             raise UserError("The search text is empty.")
         stream = self._streams.find(attempt_id, name)
@@ -107,7 +107,7 @@ class Logs:
 
 
 def _rank(name: str) -> tuple[int, str]:
-    """rank-2.log before rank-10.log, and the others after them."""
+    """Sort rank-2.log before rank-10.log, and other names after them."""
     head, _, tail = name.partition("-")
     number = tail.removesuffix(".log")
     return (int(number), name) if head == "rank" and number.isdecimal() else (1 << 30, name)

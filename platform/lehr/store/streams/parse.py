@@ -1,6 +1,6 @@
-"""Lines of ``events.jsonl`` made into what the index holds. Pure, and never raises on a line.
+"""Parse lines of ``events.jsonl`` for the index. Pure; no line makes it raise.
 
-Chunks may be cut anywhere between lines: what comes out does not depend on where.
+Chunks may be cut anywhere between lines: the result does not depend on where.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A record that is not ``metrics``, and where in the stream it stands."""
+    """A record that is not ``metrics``, and its offset in the stream."""
 
     offset: int
     end: int
@@ -46,7 +46,7 @@ class Line:
 class Parsed:
     lines: list[Line] = field(default_factory=list)
     values: dict[str, dict[int, float]] = field(default_factory=dict)
-    """By metric, then step. What comes later at the same step wins."""
+    """Values by metric, then step. The last value at the same step wins."""
     points: list[tuple[int, float | None, float]] = field(default_factory=list)
     """Step, tokens and time of each record with values, in order."""
     resumed: Resumed | None = None
@@ -54,7 +54,7 @@ class Parsed:
 
 
 def parse_lines(data: bytes, offset: int) -> Parsed:
-    """``data`` is whole lines that begin at ``offset`` of the stream."""
+    """Parse ``data``: whole lines that begin at ``offset`` of the stream."""
     parsed = Parsed()
     alike = _Alike()
     for text in data.split(b"\n")[:-1]:
@@ -66,7 +66,7 @@ def parse_lines(data: bytes, offset: int) -> Parsed:
 
 
 class _Alike:
-    """Metrics records in a row with the same names, taken by columns: most are of this kind."""
+    """Consecutive metrics records with the same names, collected in columns; most are like this."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -130,7 +130,7 @@ def _parse_line(text: bytes, offset: int, end: int, parsed: Parsed, alike: _Alik
         alike.flush(parsed)
         _record(text, Line(offset, end, kind, at, text), parsed)
     else:
-        # A kind of a newer trainer: kept for a newer reader.
+        # The kind is of a newer trainer; the record is kept for a newer reader.
         parsed.lines.append(Line(offset, end, kind[:_MAX_NAME], at, text))
 
 

@@ -1,4 +1,4 @@
-"""Reading a metric's points: blocks and rows made one, attempts made one curve."""
+"""Read a metric's points: merge blocks and rows, and join attempts into one curve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_LIMIT = 2**63 - 1
 
 @dataclass(frozen=True)
 class Points:
-    """Steps ascend, each once."""
+    """The points of a series: steps ascend, each occurs once."""
 
     steps: Ints
     values: Floats
@@ -31,7 +31,7 @@ class Points:
 
 @dataclass(frozen=True)
 class AttemptStart:
-    """An attempt that has something to show goes on after ``step``."""
+    """The step after which an attempt with points goes on."""
 
     attempt: int
     step: int
@@ -40,7 +40,7 @@ class AttemptStart:
 
 @dataclass(frozen=True)
 class Span:
-    """An attempt's part in the run's curve: its points up to ``limit``."""
+    """An attempt's part of the run's curve: its points up to ``limit``."""
 
     attempt: int
     limit: int
@@ -50,7 +50,7 @@ EMPTY = Points(np.empty(0, np.int64), np.empty(0, np.float64))
 
 
 def of(values: dict[int, float]) -> Points:
-    """From step to value, in any order."""
+    """Make points of a map from step to value, in any order."""
     count = len(values)
     steps = np.fromiter(values.keys(), np.int64, count)
     numbers = np.fromiter(values.values(), np.float64, count)
@@ -67,7 +67,7 @@ def load(
     attempt: int,
     within: tuple[int, int] | None = None,
 ) -> Points:
-    """All points of one attempt's metric; with ``within``, those of these steps and maybe more."""
+    """Load an attempt's points of a metric; with ``within``, those of these steps, maybe more."""
     key = (run, metric, attempt)
     return merged(blocks(connection, key, within=within), rows(connection, key))
 
@@ -79,7 +79,7 @@ def blocks(
     below: int = 1 << 62,
     within: tuple[int, int] | None = None,
 ) -> Points:
-    """The points in blocks of fewer than ``below``, of blocks that hold steps ``within``."""
+    """Read the points of blocks that have fewer than ``below`` points and steps ``within``."""
     low, high = within or (-NO_LIMIT, NO_LIMIT)
     found = connection.execute(
         "SELECT first, count, stride, steps, vals FROM blocks"
@@ -101,7 +101,7 @@ def blocks(
 
 
 def rows(connection: sqlite3.Connection, key: tuple[int, int, int]) -> Points:
-    """The points that are still rows."""
+    """Read the points that are still rows."""
     found = connection.execute(
         "SELECT step, value FROM metrics WHERE run=? AND metric=? AND attempt=? ORDER BY step", key
     ).fetchall()
@@ -112,7 +112,7 @@ def rows(connection: sqlite3.Connection, key: tuple[int, int, int]) -> Points:
 
 
 def merged(older: Points, newer: Points) -> Points:
-    """Both in order of step; where both have a step, the newer's value."""
+    """Merge both in order of step; where both have a step, the newer's value wins."""
     if not len(newer):
         return older
     if not len(older):
@@ -130,7 +130,7 @@ def merged(older: Points, newer: Points) -> Points:
 
 
 def starts(connection: sqlite3.Connection, run: int) -> list[AttemptStart]:
-    """By attempt."""
+    """Return the starts of a run's attempts, by attempt."""
     rows = connection.execute(
         "SELECT attempt, step, parent FROM starts WHERE run=? ORDER BY attempt", (run,)
     )
@@ -138,11 +138,11 @@ def starts(connection: sqlite3.Connection, run: int) -> list[AttemptStart]:
 
 
 def lineage(known: Sequence[AttemptStart]) -> list[Span]:
-    """The attempts that make the run's curve, oldest first.
+    """Return the attempts that make the run's curve, oldest first.
 
-    The newest attempt goes on from a checkpoint of an earlier one, at a step; of that one the
-    points up to there count, and so on back. What is not on this line is superseded. An attempt
-    that does not say whose checkpoint it took is held to follow the one before it.
+    The newest attempt resumed from a checkpoint of an earlier one, at a step. Of that one the
+    points up to this step count, and so on back. All other points are superseded. An attempt
+    that does not record whose checkpoint it loaded is assumed to follow the one before it.
     """
     spans: list[Span] = []
     limit = NO_LIMIT
@@ -166,9 +166,9 @@ def curve(
     spans: Sequence[Span],
     within: tuple[int, int] | None = None,
 ) -> list[tuple[int, Points]]:
-    """The run's points by attempt, oldest attempt first; no step is in two of them.
+    """Return the run's points by attempt, oldest first; no step is in two attempts.
 
-    With ``within``, those of these steps and maybe more.
+    With ``within``, return those of these steps and maybe more.
     """
     pieces: list[tuple[int, Points]] = []
     newer: list[Ints] = []
@@ -193,7 +193,7 @@ def superseded(
     known: Sequence[AttemptStart],
     spans: Sequence[Span],
 ) -> list[tuple[int, Points]]:
-    """By attempt, the points that do not count any more."""
+    """Return the superseded points by attempt."""
     limits = {span.attempt: span.limit for span in spans}
     found = []
     for start in known:
@@ -205,7 +205,7 @@ def superseded(
 
 
 def joined(pieces: Sequence[tuple[int, Points]]) -> Points:
-    """Attempts' pieces as one."""
+    """Join the attempts' points into one."""
     whole = EMPTY
     for _, piece in pieces:
         whole = merged(whole, piece)

@@ -1,4 +1,4 @@
-"""Makes the index say what the replica's files say: after a crash, or from nothing."""
+"""Bring the index up to date with the replica's files, after a crash or from nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _log = logging.getLogger("lehr.store")
 
 
 def open_index(path: Path, replica: Replica, clock: Callable[[], float]) -> Indexer:
-    """Open the index for writing, as the replica's files say; rebuild one of another version."""
+    """Open the index for writing, brought up to date; rebuild one of another version."""
     if index.version(path) != index.VERSION:
         index.remove(path)
         _log.info("streams.db is rebuilt from the replica")
-        # Until it is whole it has another name; then it is there at once.
+        # An incomplete index has another name; a rename then makes it available at once.
         draft = path.with_name("streams.db.draft")
         index.remove(draft)
         connection = index.create(draft, durable=False)
@@ -43,12 +43,12 @@ def open_index(path: Path, replica: Replica, clock: Callable[[], float]) -> Inde
 
 
 def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> list[IndexedStream]:
-    """Makes the index say what the files say: after a crash, or from nothing.
+    """Bring the index up to date with the replica's files, after a crash or from nothing.
 
-    Bytes past the cursor were written and not acknowledged, or the index is older than the
-    replica: they are indexed. A file that is shorter than the index says is indexed again
-    from its beginning, and the gap is noted. A stream that cannot be indexed is skipped, logged
-    and noted as a gap; the others go on. Returns what was changed.
+    Bytes past the cursor are indexed: they were written and not acknowledged, or the index is
+    older than the replica. A file that is shorter than its row in the index is indexed again
+    from its beginning, and the gap is recorded. A stream that cannot be indexed is skipped,
+    logged and recorded as a gap; the others go on. Returns what was changed.
     """
     changed: list[IndexedStream] = []
     seen: set[tuple[int, int, str]] = set()
@@ -68,14 +68,14 @@ def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> 
 def _mended(
     indexer: Indexer, replica: Replica, clock: Callable[[], float], stream: IndexedStream, size: int
 ) -> list[IndexedStream]:
-    """The stream as ``_mend`` leaves it, or past what it could not index; empty if unchanged."""
+    """Repair a stream, or skip what cannot be indexed; return [] if nothing changed."""
     try:
         if size > stream.stored:
             size = _written(replica, stream, size)
         return [_mend(indexer, replica, clock, stream, size)] if size != stream.stored else []
     except Exception as error:
         if isinstance(error, sqlite3.Error) and not index.is_of_value(error):
-            raise  # The index itself: no other stream would do better.
+            raise  # The index itself fails, so every other stream would fail too.
         _log.exception(
             "%s/%s cannot be indexed; skipped until: lehr db rebuild",
             stream.attempt_id,
@@ -92,7 +92,7 @@ def _skip(
     size: int,
     error: Exception,
 ) -> IndexedStream:
-    """Notes a gap up to the file's end, and goes on from there."""
+    """Record a gap up to the file's end, and continue from there."""
     if indexer.connection.in_transaction:
         indexer.connection.execute("ROLLBACK")
     indexer.forget()
@@ -112,7 +112,7 @@ def _skip(
 
 
 def _written(replica: Replica, stream: IndexedStream, size: int) -> int:
-    """Without the NULs that a power cut can leave at the end of a file on some systems."""
+    """Return the length without the NULs that a power cut can leave at the end of a file."""
     while size > stream.stored:
         begin = max(stream.stored, size - _READ)
         data = replica.read(stream.attempt_id, stream.name, begin, size - begin)
@@ -160,7 +160,7 @@ def _mend(
 
 
 def _clear(indexer: Indexer, stream: IndexedStream) -> None:
-    """Takes a stream out of the index, within the caller's transaction."""
+    """Delete a stream from the index, within the caller's transaction."""
     run, attempt = stream.run, stream.attempt
     if is_events(stream.name):
         metrics = [

@@ -1,7 +1,6 @@
 """The replica: each stream of each attempt as a file, ``<home>/replica/<attempt id>/<name>``.
 
-These files are the truth; the index (``streams.db``) follows them. They are only ever written
-at their end.
+These files are authoritative; the index (``streams.db``) follows them. They are append-only.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ GAPS = ".gaps.jsonl"
 
 @dataclass(frozen=True)
 class Gap:
-    """Bytes of a stream that are missing and will not come."""
+    """Bytes of a stream that are lost."""
 
     name: str
     offset: int
-    """Where the stream ends, or ended when this was noted."""
+    """Where the stream ends, or ended when the gap was recorded."""
     expected: int
     """Where it should have ended, as far as was known."""
     cause: str
@@ -36,7 +35,7 @@ class Gap:
 
 
 def check_name(name: str) -> str:
-    """A stream's name, if it is one: a plain file name, nothing that leads elsewhere."""
+    """Check that ``name`` is a stream's name: a plain file name without folders."""
     if not is_name(name):
         raise UserError(
             f"{name[:100]!r} is not a stream's name.",
@@ -67,7 +66,7 @@ class Replica:
         return self.root / attempt_id
 
     def files(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Each attempt's streams with the sizes of their files, in order of attempt id."""
+        """List each attempt's streams with the sizes of their files, in order of attempt id."""
         for folder in sorted(os.scandir(self.root), key=_attempt_order):
             if not folder.is_dir(follow_symlinks=False) or split_attempt_id(folder.name) is None:
                 continue
@@ -86,7 +85,7 @@ class Replica:
             return 0
 
     def read(self, attempt_id: str, name: str, offset: int, limit: int) -> bytes:
-        """At most ``limit`` bytes from ``offset`` on; none where there is no file."""
+        """Read at most ``limit`` bytes from ``offset`` on; none where there is no file."""
         try:
             descriptor = os.open(self.path(attempt_id, name), os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -138,7 +137,7 @@ class Writing:
             view = view[written:]
 
     def flush(self) -> None:
-        """Once this returns, what was written survives a power cut."""
+        """Flush the files to disk: what was written survives a power cut."""
         for descriptor in self._files.values():
             os.fdatasync(descriptor)
         for folder in sorted(self._folders, reverse=True):
@@ -163,7 +162,7 @@ class Writing:
 
 
 def sync_folder(folder: Path) -> None:
-    """A new file's name survives a power cut only once its folder is flushed."""
+    """Flush a folder to disk; only then a new file's name survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -15,22 +15,22 @@ from lehr.store.streams.index import Readers
 from lehr.store.streams.replica import Gap, Replica, check_name, is_events, sync_folder
 
 MAX_APPEND = 16 << 20
-"""Bytes in one append; senders use 1 MiB."""
+"""The maximum of one append in bytes; senders use 1 MiB."""
 
 
 @dataclass(frozen=True)
 class StreamInfo:
     name: str
     size: int
-    """Bytes confirmed to the sender: where it goes on from."""
+    """Bytes confirmed to the sender: the offset from which it continues."""
     stored: int
     """Bytes in the replica: less than ``size`` where a log was cut."""
     malformed: int = 0
-    """Lines of events.jsonl that are no records: stored, counted, skipped."""
+    """Lines of events.jsonl that are malformed: stored, counted, skipped."""
 
 
 class Streams:
-    """The streams of all attempts, byte for byte: appended to, read, forgotten."""
+    """The streams of all attempts, byte for byte: append, read, forget."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Streams:
         )
 
     def find(self, attempt_id: str, name: str) -> StreamInfo:
-        """A stream that has begun; NotFound names those there are."""
+        """Find a stream that has begun; NotFound lists those that exist."""
         check_name(name)
         known = {stream.name: stream for stream in self.of_attempt(attempt_id)}
         if name not in known:
@@ -123,11 +123,11 @@ class Streams:
         return known[name]
 
     def sizes(self, attempt_id: str) -> dict[str, int]:
-        """Where each stream of the attempt goes on."""
+        """Return the offset from which each stream of the attempt continues."""
         return {stream.name: stream.size for stream in self.of_attempt(attempt_id)}
 
     def of_attempt(self, attempt_id: str) -> list[StreamInfo]:
-        """By name."""
+        """Return the attempt's streams, by name."""
         run_id = self._run_of(attempt_id)
         with self._index.read() as connection:
             rows = connection.execute(
@@ -138,7 +138,7 @@ class Streams:
         return [StreamInfo(*row) for row in rows]
 
     def record_gap(self, attempt_id: str, name: str, source_size: int) -> Gap:
-        """Notes that the sender's file is shorter than what it sent before: the stream ends."""
+        """Record that the sender's file is shorter than what it sent before: the stream ends."""
         self._run_of(attempt_id)
         expected = self.find(attempt_id, name).size
         gap = Gap(name, source_size, expected, "the sender's file became shorter", self._clock())
@@ -146,12 +146,12 @@ class Streams:
         return gap
 
     def gaps(self, attempt_id: str) -> list[Gap]:
-        """What is missing of the attempt's streams and will not come."""
+        """Return the gaps of the attempt's streams: bytes that are lost."""
         self._run_of(attempt_id)
         return self._replica.gaps(attempt_id)
 
     def read(self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """At most ``limit`` bytes from ``offset`` on; none at the end."""
+        """Read at most ``limit`` bytes from ``offset`` on; none at the end."""
         stream = self.find(attempt_id, name)
         limit = min(limit, stream.stored - offset)
         if offset < 0 or limit <= 0:
@@ -159,7 +159,7 @@ class Streams:
         return self._replica.read(attempt_id, name, offset, limit)
 
     def _run_of(self, attempt_id: str) -> str:
-        """The id of the run of an attempt that exists."""
+        """Return the id of the run of an attempt that exists."""
         if attempt_id not in self._known_attempts:
             self._attempts.get(attempt_id)
             self._known_attempts.add(attempt_id)

@@ -30,12 +30,12 @@ class SeriesReader:
         self._trends_guard = threading.Lock()
 
     def spans(self, run_id: str) -> list[Span]:
-        """The attempts whose points count, oldest first, each up to its last step that does."""
+        """Return the attempts whose points count, oldest first, each with its last such step."""
         with self._index.read() as connection:
             return points.lineage(points.starts(connection, run_number(connection, run_id)))
 
     def metrics(self, run_id: str) -> list[MetricSummary]:
-        """The run's metrics with their newest value and range (without NaN), by name."""
+        """List the run's metrics with their newest value and range (without NaN), by name."""
         with self._index.read() as connection:
             run = run_number(connection, run_id)
             known = points.starts(connection, run)
@@ -76,10 +76,10 @@ class SeriesReader:
         smoothing: float | None = None,
         with_superseded: bool = False,
     ) -> SeriesData:
-        """One metric of a run, smoothed over all of it, cut to a range, then reduced to buckets.
+        """Read a metric of a run: smooth all of it, cut it to a range, reduce it to buckets.
 
         ``first`` and ``last`` bound the range, both included, in the unit of the x axis.
-        ``smoothing`` is the weight of the average, from 0 (none) to below 1. ``exact`` gives
+        ``smoothing`` is the weight of the average, from 0 (none) to below 1. ``exact`` returns
         every point. Buckets have equal widths; those without a point are left out.
         """
         wanted = Wanted(x_axis, points, exact, first, last, smoothing or 0.0)
@@ -94,7 +94,7 @@ class SeriesReader:
     def latest(
         self, run_ids: Sequence[str], names: Collection[str] | None = None
     ) -> dict[str, dict[str, LatestValue]]:
-        """Each run's newest value of each metric (or of these)."""
+        """Return each run's newest value of each metric (or of these)."""
         with self._index.read() as connection:
             found: dict[str, dict[str, LatestValue]] = {}
             for run_id in run_ids:
@@ -105,7 +105,7 @@ class SeriesReader:
     def trend(
         self, run_ids: Sequence[str], name: str = "train/loss", points: int = 24
     ) -> dict[str, list[float]]:
-        """A few values of a metric over each run so far, for a sparkline; [] where it has none."""
+        """Return a few values of a metric over each run, for a sparkline; [] where it has none."""
         found: dict[str, list[float]] = {}
         with self._index.read() as connection:
             metric = connection.execute("SELECT id FROM names WHERE name=?", (name,)).fetchone()

@@ -1,4 +1,4 @@
-"""A series as it is drawn: put on its axis, smoothed, cut to a range, reduced to buckets."""
+"""Prepare a series for a chart: put it on its axis, smooth, cut and reduce it to buckets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_NONFINITE = 1000
 
 @dataclass(frozen=True)
 class _Curve:
-    """The points to draw: ``x`` ascends."""
+    """The points of a chart: ``x`` ascends."""
 
     steps: Ints
     x: Floats
@@ -30,7 +30,7 @@ class _Curve:
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a series is to be drawn."""
+    """The options of a chart of a series."""
 
     x_axis: SeriesAxis
     points: int
@@ -76,8 +76,10 @@ def series(
 
 
 def _steps_within(wanted: Wanted) -> tuple[int, int] | None:
-    """The steps that are enough to draw it; None where it takes all: an average looks back, and
-    which steps another axis' range holds shows only once they are read.
+    """Return the steps that the range needs; None if it needs all.
+
+    An average needs earlier points, and the steps of a range in tokens or time are known only
+    once they are read.
     """
     if wanted.x_axis != "step" or wanted.smoothing or wanted.first is wanted.last is None:
         return None
@@ -99,7 +101,7 @@ def _on_axis(
     x_axis: SeriesAxis,
     zero: float,
 ) -> _Curve:
-    """The pieces as one curve over the axis; points whose x was not said are left out."""
+    """Join the pieces into one curve over the axis; points without a logged x are left out."""
     joined = points.joined(pieces)
     if x_axis == "step":
         return _Curve(joined.steps, joined.steps.astype(np.float64), joined.values)
@@ -110,21 +112,21 @@ def _on_axis(
     ]
     x = np.concatenate([*parts, np.empty(0)]) - zero
     if len(pieces) > 1:
-        # As ``joined`` does: attempts' pieces lie one after the other, but for stray steps.
+        # As in ``joined``: attempts' pieces follow one another, except for stray steps.
         x = x[np.argsort(np.concatenate([piece.steps for _, piece in pieces]), kind="stable")]
     there = np.isfinite(x)
     steps, y = joined.steps, joined.values
     if not there.all():
         steps, x, y = steps[there], x[there], y[there]
     if len(x) > 1 and (np.diff(x) < 0).any():
-        # A clock went back.
+        # A clock was set back.
         by_x = np.argsort(x, kind="stable")
         steps, x, y = steps[by_x], x[by_x], y[by_x]
     return _Curve(steps, x, y)
 
 
 def _lookup(axis: Points, steps: Ints) -> Floats:
-    """The axis' value at each step; NaN where it has none."""
+    """Return the axis' value at each step; NaN where it has none."""
     if np.array_equal(axis.steps, steps):
         return axis.values
     if not len(axis):
@@ -166,7 +168,7 @@ def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> SeriesData:
 
 
 def _first_time(connection: sqlite3.Connection, run: int) -> float:
-    """When the run's first attempt that has points made its first one."""
+    """Return the time of the first point of the run's first attempt that has points."""
     row = connection.execute(
         "SELECT min(attempt) FROM latest WHERE run=? AND metric=?", (run, index.TIME)
     ).fetchone()

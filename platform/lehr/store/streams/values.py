@@ -1,4 +1,4 @@
-"""Values that the parts over the streams return. The presenters make the API's schemas of them."""
+"""Values that the readers of streams return. The presenters make the API's schemas of them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class LatestValue:
 class SeriesData:
     """One metric of one run, reduced to buckets unless ``exact``.
 
-    ``x`` is by ``x_axis``: step, tokens, or seconds since the run's first point. In a reduced
-    series each bucket has its last point in ``x``/``y`` and its range in ``low``/``high``.
+    The unit of ``x`` is ``x_axis``: step, tokens, or seconds since the run's first point. In a
+    reduced series ``x``/``y`` hold each bucket's last point and ``low``/``high`` its range.
     """
 
     run_id: str
@@ -47,9 +47,9 @@ class SeriesData:
     low: list[float] | None
     high: list[float] | None
     nonfinite: list[int]
-    """Steps whose value is NaN or infinite (the first 1,000), also where a bucket hides them."""
+    """Steps whose value is NaN or infinite (the first 1,000), also within buckets."""
     superseded: list[SeriesData] = field(default_factory=list)
-    """Points of earlier attempts past where a later one resumed, when asked for."""
+    """Points of earlier attempts after the step from which a later one resumed, if requested."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LogFile:
     attempt: int
     size_bytes: int
     cut: bool
-    """Only its beginning is kept."""
+    """Whether only its beginning is stored."""
 
 
 @dataclass(frozen=True)
@@ -74,4 +74,4 @@ class LogText:
     size_bytes: int
     text: str
     ended: bool
-    """Nothing more will come: the attempt is closed."""
+    """Whether the text is complete: the attempt is closed."""

@@ -228,14 +228,20 @@ SELECT id, 1, 'running', 'cancelled', 'x', 'x', 0 FROM runs
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("UPDATE runs SET state='completed'", "is completed, but its last move was to running"),
+        (
+            "UPDATE runs SET state='completed'",
+            "is completed, but its last transition was to running",
+        ),
         ("UPDATE runs SET attempt=2", "is at attempt 2, but has"),
         (
             UNREAL_MOVE,
-            "moved from running to cancelled, which is not a valid transition",
+            "has an invalid transition from running to cancelled",
         ),
-        ("DELETE FROM transitions WHERE new='starting'", "moved from starting to running while"),
-        ("UPDATE transitions SET attempt=7 WHERE new='running'", "with attempt 7 where 1"),
+        (
+            "DELETE FROM transitions WHERE new='starting'",
+            "has a transition from starting to running while",
+        ),
+        ("UPDATE transitions SET attempt=7 WHERE new='running'", "of attempt 7, but 1 was"),
     ],
 )
 def test_a_history_that_cannot_be_is_found(store: Store, damage: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Alembic environment: maintenance.migrate starts it, and holds the connection and transaction."""
+"""Alembic environment: maintenance.migrate starts it, and owns the connection and transaction."""
 
 from alembic import context
 from sqlmodel import SQLModel

@@ -1,4 +1,4 @@
-"""What people asked of a run is recorded also where it is no move of its own."""
+"""Record users' requests to runs that are not transitions."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""A sweep may stop before its end, and be reopened."""
+"""Record that a sweep stopped before its end, or was reopened."""
 
 import sqlalchemy as sa
 from alembic import op

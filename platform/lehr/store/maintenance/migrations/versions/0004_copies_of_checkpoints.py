@@ -1,4 +1,4 @@
-"""A checkpoint may have a copy elsewhere; forks are found by what they are of."""
+"""Record copies of checkpoints; find forks by the run that they start from."""
 
 import sqlalchemy as sa
 from alembic import op

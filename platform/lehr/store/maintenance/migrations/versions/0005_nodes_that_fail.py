@@ -1,4 +1,4 @@
-"""Nodes can be excluded and readmitted."""
+"""Record that nodes are excluded and readmitted."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Runs can be brought up in stages, with gates between them."""
+"""Add rollouts: runs brought up in stages, with gates between them."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Tables, columns and stored specs take the field's words: trials, requests, heartbeats."""
+"""Rename tables, columns and values to the field's words: trials, requests, heartbeats."""
 
 from typing import Any
 
