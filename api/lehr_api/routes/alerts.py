@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lehr.schemas import View
+from lehr.specs.gates import AlertCode
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
@@ -13,10 +14,8 @@ router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRout
 
 
 class AlertView(View):
-    code: str
-    """Name of the diagnosis rule: nan, too_good, diverging, spikes, stagnant, exploding,
-    overfitting or data_wait.
-    """
+    code: AlertCode
+    """Name of the diagnosis rule."""
     step: int
     """First step."""
     seen: str

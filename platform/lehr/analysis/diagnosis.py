@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lehr.specs.gates import AlertCode
+
 JUDGED = (
     "train/loss",
     "raw_ce_fp32",
@@ -34,8 +36,8 @@ DATA_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Alert:
-    code: str
-    """nan, too_good, diverging, spikes, stagnant, exploding, overfitting or data_wait."""
+    code: AlertCode
+    """Name of the rule."""
     step: int
     """First step."""
     seen: str
@@ -70,8 +72,21 @@ def diagnose(
         warmup_steps: while the learning rate rises, loss and gradients may do anything.
     """
     run = _Run(curves, total_steps, warmup_steps)
-    found = [alert for rule in _RULES for alert in rule(run)]
+    found = [
+        Alert(code, sign.step, sign.seen, sign.advice)
+        for code, rule in RULES.items()
+        for sign in rule(run)
+    ]
     return sorted(found, key=lambda alert: (alert.step, alert.code))
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """What a rule found: an alert without its name."""
+
+    step: int
+    seen: str
+    advice: str
 
 
 @dataclass(frozen=True)
@@ -90,14 +105,13 @@ class _Run:
         return (steps[keep], values[keep]) if keep.sum() >= MIN_POINTS else None
 
 
-def _nan(run: _Run) -> Iterator[Alert]:
+def _nan(run: _Run) -> Iterator[_Sign]:
     curve = run.curves.get("train/loss")
     if curve is None:
         return
     for step, value in zip(curve.steps, curve.values, strict=True):
         if not math.isfinite(value):
-            yield Alert(
-                "nan",
+            yield _Sign(
                 step,
                 f"the loss became {value} at step {step:,}",
                 "A lower learning rate, a longer warmup or tighter gradient clipping; in fp16, "
@@ -106,7 +120,7 @@ def _nan(run: _Run) -> Iterator[Alert]:
             return
 
 
-def _too_good(run: _Run) -> Iterator[Alert]:
+def _too_good(run: _Run) -> Iterator[_Sign]:
     """Detect a low-precision loss that falls while the cross entropy in fp32 rises.
 
     The check covers a few sequences, so it is compared with the training's loss on the same ones.
@@ -131,8 +145,7 @@ def _too_good(run: _Run) -> Iterator[Alert]:
         else:
             began, held = None, 0
     if began is not None and held >= LASTS:
-        yield Alert(
-            "too_good",
+        yield _Sign(
             began,
             f"the training loss has been under its fp32 check since step {began:,}, now by "
             f"{last:.2f}: the loss is too good to be true",
@@ -140,7 +153,7 @@ def _too_good(run: _Run) -> Iterator[Alert]:
         )
 
 
-def _diverging(run: _Run) -> Iterator[Alert]:
+def _diverging(run: _Run) -> Iterator[_Sign]:
     after_warmup = run.after_warmup("train/loss")
     if after_warmup is None:
         return
@@ -153,15 +166,14 @@ def _diverging(run: _Run) -> Iterator[Alert]:
     after = smooth[lowest + 1 :]
     if len(after) >= 5 and bool(np.all(after[-max(5, len(after) // 3) :] > limit)):
         first = int(steps[lowest + 1 + int(np.argmax(after > limit))])
-        yield Alert(
-            "diverging",
+        yield _Sign(
             first,
             f"the loss rose from {smooth[lowest]:.3f} to {smooth[-1]:.3f} since step {first:,}",
             "The learning rate is likely too high: try a half to a tenth of it",
         )
 
 
-def _spikes(run: _Run) -> Iterator[Alert]:
+def _spikes(run: _Run) -> Iterator[_Sign]:
     after_warmup = run.after_warmup("train/loss")
     if after_warmup is None:
         return
@@ -170,15 +182,14 @@ def _spikes(run: _Run) -> Iterator[Alert]:
     noise = max(float(np.median(np.abs(values - smooth))) * 1.4826, 1e-3)
     spiked = steps[(values - smooth > 10 * noise) & (values - smooth > 0.3)]
     if len(spiked) >= LASTS:
-        yield Alert(
-            "spikes",
+        yield _Sign(
             int(spiked[0]),
             f"the loss spiked {len(spiked)} times, last at step {int(spiked[-1]):,}",
             "A lower learning rate or beta2, a longer warmup, or skip-step",
         )
 
 
-def _stagnant(run: _Run) -> Iterator[Alert]:
+def _stagnant(run: _Run) -> Iterator[_Sign]:
     after_warmup = run.after_warmup("train/loss")
     if after_warmup is None:
         return
@@ -199,8 +210,7 @@ def _stagnant(run: _Run) -> Iterator[Alert]:
     fell = float(first.mean() - second.mean())
     if fell + 2 * error < 0.005 * float(window.mean()):
         began = int(steps[recent][0])
-        yield Alert(
-            "stagnant",
+        yield _Sign(
             began,
             f"the loss has not fallen since step {began:,} ({window.mean():.3f})",
             "Check update/weight: under 1e-4 the learning rate is too low; otherwise the data "
@@ -208,7 +218,7 @@ def _stagnant(run: _Run) -> Iterator[Alert]:
         )
 
 
-def _exploding(run: _Run) -> Iterator[Alert]:
+def _exploding(run: _Run) -> Iterator[_Sign]:
     after_warmup = run.after_warmup("train/grad_norm")
     if after_warmup is None:
         return
@@ -217,8 +227,7 @@ def _exploding(run: _Run) -> Iterator[Alert]:
     usual, now = float(np.median(values[part : 2 * part])), float(np.median(values[-part:]))
     if usual > 0 and now > 10 * usual:
         began = int(steps[-part])
-        yield Alert(
-            "exploding",
+        yield _Sign(
             began,
             f"the gradient norm before clipping went from {usual:.2g} to {now:.2g} by step "
             f"{began:,}",
@@ -226,7 +235,7 @@ def _exploding(run: _Run) -> Iterator[Alert]:
         )
 
 
-def _overfitting(run: _Run) -> Iterator[Alert]:
+def _overfitting(run: _Run) -> Iterator[_Sign]:
     validation, training = run.curves.get("val/loss"), run.curves.get("train/loss")
     if validation is None or training is None or len(validation) < LASTS + 1:
         return
@@ -239,8 +248,7 @@ def _overfitting(run: _Run) -> Iterator[Alert]:
     began = validation.steps[lowest]
     at_best = [v for s, v in zip(training.steps, training.values, strict=True) if s <= began]
     if at_best and np.median(training.values[-LASTS:]) < np.median(at_best[-LASTS:]):
-        yield Alert(
-            "overfitting",
+        yield _Sign(
             began,
             f"val/loss has risen from {values[lowest]:.3f} to {values[-1]:.3f} since step "
             f"{began:,} while train/loss fell",
@@ -248,15 +256,14 @@ def _overfitting(run: _Run) -> Iterator[Alert]:
         )
 
 
-def _data_wait(run: _Run) -> Iterator[Alert]:
+def _data_wait(run: _Run) -> Iterator[_Sign]:
     waits, times = run.after_warmup("data_wait_s"), run.after_warmup("step_time_s")
     if waits is None or times is None:
         return
     share = float(np.sum(waits[1][-MIN_POINTS:]) / max(np.sum(times[1][-MIN_POINTS:]), 1e-9))
     if share > DATA_SHARE:
         step = int(waits[0][-MIN_POINTS:][0])
-        yield Alert(
-            "data_wait",
+        yield _Sign(
             step,
             f"{share:.0%} of a step is spent waiting for data",
             "More data.workers, or data.loading: preload",
@@ -279,13 +286,13 @@ def _rolling_median(values: np.ndarray, width: int) -> np.ndarray:
     return np.asarray(np.median(windows, axis=1))
 
 
-_RULES: tuple[Callable[[_Run], Iterator[Alert]], ...] = (
-    _nan,
-    _too_good,
-    _diverging,
-    _spikes,
-    _stagnant,
-    _exploding,
-    _overfitting,
-    _data_wait,
-)
+RULES: dict[AlertCode, Callable[[_Run], Iterator[_Sign]]] = {
+    "nan": _nan,
+    "too_good": _too_good,
+    "diverging": _diverging,
+    "spikes": _spikes,
+    "stagnant": _stagnant,
+    "exploding": _exploding,
+    "overfitting": _overfitting,
+    "data_wait": _data_wait,
+}

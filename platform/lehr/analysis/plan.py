@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lehr.analysis.prices import DOLLARS_PER_GPU_HOUR
 from lehr.errors import PlanRefused
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
@@ -283,7 +282,7 @@ def _arithmetic(train: TrainConfig) -> Arithmetic:
 
 
 def _price(gpu: GpuType | None) -> float | None:
-    return None if gpu is None else DOLLARS_PER_GPU_HOUR.get(gpu.kind)
+    return None if gpu is None else gpu.dollars_per_hour
 
 
 def _micro_batch_that_fits(spec: RunSpec, gpu: GpuType) -> int | None:

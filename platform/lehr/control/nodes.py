@@ -14,14 +14,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from lehr.control.retries import PATTERNS
+
 LIMIT = 2
 FAULTS = frozenset(
     {
         *("node_lost", "node_rebooted", "no_contact", "gpu_busy", "launch_failed"),
-        *("ecc_error", "gpu_lost"),
+        *(pattern.cause for pattern in PATTERNS if pattern.node_fault),
     }
 )
-"""Causes that lie in the node: see ``lehr.control.retries``."""
+"""Causes that lie in the node: reasons of the shim, and causes read from the output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,10 +112,15 @@ class Pattern:
     message: str
     regex: re.Pattern[str]
     """All expressions as one."""
+    node_fault: bool
+    """The cause lies in the node, which is excluded if it fails so again."""
 
 
-def _pattern(cause: str, budget: Budget, message: str, *expressions: str) -> Pattern:
-    return Pattern(cause, budget, expressions, message, re.compile("|".join(expressions)))
+def _pattern(
+    cause: str, budget: Budget, message: str, *expressions: str, node_fault: bool = False
+) -> Pattern:
+    regex = re.compile("|".join(expressions))
+    return Pattern(cause, budget, expressions, message, regex, node_fault)
 
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -128,6 +133,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"Xid \([^)]*\): (?:48|63|64|94|95)\b",
         r"[Dd]ouble[- ][Bb]it ECC",
         r"CUDA_ERROR_ECC_UNCORRECTABLE",
+        node_fault=True,
     ),
     _pattern(
         "gpu_lost",
@@ -142,6 +148,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"CUDA driver initialization failed",
         r"CUDA error: unknown error",
         r"[Ss]ystem not yet initialized",
+        node_fault=True,
     ),
     _pattern(
         "stalled",

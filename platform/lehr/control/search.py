@@ -11,9 +11,9 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range, Space
+from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Pruning, Range, Space
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -73,7 +73,7 @@ def ask(
 
 
 def prune(
-    rule: AshaPruning | MedianPruning | HyperbandPruning,
+    rule: Pruning,
     trials: Sequence[SearchTrial],
     *,
     goal: Goal,
@@ -178,32 +178,30 @@ def _frozen(
     return frozen
 
 
-def _pruner(rule: AshaPruning | MedianPruning | HyperbandPruning, total_steps: int) -> BasePruner:
+def _pruner(rule: Pruning, total_steps: int) -> BasePruner:
     optuna = _optuna()
     pruner: BasePruner
-    if isinstance(rule, AshaPruning):
-        pruner = optuna.pruners.SuccessiveHalvingPruner(
-            min_resource=rule.min_steps, reduction_factor=rule.reduction
-        )
-    elif isinstance(rule, MedianPruning):
-        pruner = optuna.pruners.MedianPruner(
-            n_startup_trials=rule.startup_trials, n_warmup_steps=rule.min_steps
-        )
-    else:
-        pruner = optuna.pruners.HyperbandPruner(
-            min_resource=rule.min_steps,
-            max_resource=total_steps,
-            reduction_factor=rule.reduction,
-        )
+    match rule:
+        case AshaPruning():
+            pruner = optuna.pruners.SuccessiveHalvingPruner(
+                min_resource=rule.min_steps, reduction_factor=rule.reduction
+            )
+        case MedianPruning():
+            pruner = optuna.pruners.MedianPruner(
+                n_startup_trials=rule.startup_trials, n_warmup_steps=rule.min_steps
+            )
+        case HyperbandPruning():
+            pruner = optuna.pruners.HyperbandPruner(
+                min_resource=rule.min_steps,
+                max_resource=total_steps,
+                reduction_factor=rule.reduction,
+            )
+        case _:
+            assert_never(rule)
     return pruner
 
 
-def _reason(rule: AshaPruning | MedianPruning | HyperbandPruning, report: TrialReport) -> str:
+def _reason(rule: Pruning, report: TrialReport) -> str:
     if not math.isfinite(report.value):
         return f"{rule.name}: the metric was {report.value} at step {report.step}"
-    if isinstance(rule, MedianPruning):
-        return f"median: {report.value:.4g} at step {report.step} is worse than the median trial"
-    return (
-        f"{rule.name}: {report.value:.4g} at step {report.step} is not among the best "
-        f"1/{rule.reduction} at this rung"
-    )
+    return f"{rule.name}: {report.value:.4g} at step {report.step} is {rule.pruned_for}"

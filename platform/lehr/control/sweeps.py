@@ -14,7 +14,7 @@ from typing import Any
 from lehr.analysis.held_out import HeldOut
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune
-from lehr.specs.search import MedianPruning, Pruning, point_key, random_points
+from lehr.specs.search import Pruning, point_key, random_points
 from lehr.specs.sweep import SEED, SweepSpec
 
 SAME_CAUSE = 3
@@ -246,8 +246,8 @@ def _trial(
     trial: TrialState, parameters: Mapping[str, Any], rule: Pruning | None = None
 ) -> SearchTrial:
     reports = trial.reports
-    if rule is not None and not isinstance(rule, MedianPruning):
-        reports = at_rungs(reports, rule.min_steps, rule.reduction)
+    if rule is not None and rule.rung_factor is not None:
+        reports = at_rungs(reports, rule.min_steps, rule.rung_factor)
     if trial.state is RunState.COMPLETED:
         return SearchTrial(trial.number, parameters, "completed", reports)
     if trial.state is RunState.PRUNED or trial.desired is Desired.PRUNE:

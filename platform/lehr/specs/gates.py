@@ -18,7 +18,7 @@ AlertCode = Literal[
     "overfitting",
     "data_wait",
 ]
-"""Names of the alerts of ``lehr.analysis.diagnosis``."""
+"""Names of the alerts; ``lehr.analysis.diagnosis`` has a rule for each."""
 
 
 class Switched(Config):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lehr.errors import SpecProblem
 from lehr.specs.problems import Origin
-from lehr.specs.search import MedianPruning, Range, random_points, size
+from lehr.specs.search import Range, random_points, size
 from lehr.specs.sweep import SEED, SweepSpec
 
 _SEARCHES = frozenset({"random", "tpe"})
@@ -25,7 +25,7 @@ def method_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     steps = sweep.run.train.steps
     fixed = "train.steps" not in [*sweep.parameters, *_listed_paths(sweep)]
     if rule is not None and fixed and rule.min_steps >= steps:
-        first = "first prunes" if isinstance(rule, MedianPruning) else "has its first rung"
+        first = "first prunes" if rule.rung_factor is None else "has its first rung"
         message = f"pruning.min_steps is {rule.min_steps}: {rule.name} {first} there, and"
         found.append(
             origin.problem("pruning.min_steps", f"{message} a trial ends at step {steps}.")

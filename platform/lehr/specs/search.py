@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -66,7 +67,37 @@ class Range(Config):
         return min(max(value, self.min), self.max)
 
 
-class AshaPruning(Config):
+class BasePruning(Config, ABC):
+    """The interface that a sweep needs of every pruning rule, besides its settings."""
+
+    @property
+    @abstractmethod
+    def rung_factor(self) -> int | None:
+        """Return how many times as far each rung is; None if it acts at every report."""
+
+    @property
+    @abstractmethod
+    def pruned_for(self) -> str:
+        """Complete the reason "5.2 at step 100 is ..." of a trial that it prunes."""
+
+
+class _Halving(BasePruning):
+    """A rule that acts at rungs, each ``reduction`` times as far as the one before."""
+
+    name: str
+    min_steps: int
+    reduction: int
+
+    @property
+    def rung_factor(self) -> int:
+        return self.reduction
+
+    @property
+    def pruned_for(self) -> str:
+        return f"not among the best 1/{self.reduction} at this rung"
+
+
+class AshaPruning(_Halving):
     """Asynchronous successive halving (Li et al. 2020, arXiv:1810.05934): at each rung a trial
     continues only while it is in the best 1/``reduction`` of those that reached the rung.
     """
@@ -80,7 +111,7 @@ class AshaPruning(Config):
     """
 
 
-class MedianPruning(Config):
+class MedianPruning(BasePruning):
     """Median stopping: a trial ends when its best value is worse than the median of the other
     trials at the same step (Golovin et al. 2017, Google Vizier).
     """
@@ -91,8 +122,16 @@ class MedianPruning(Config):
     min_steps: Annotated[int, Field(ge=0)] = 0
     """Optimizer steps before which no trial is pruned."""
 
+    @property
+    def rung_factor(self) -> None:
+        return None
 
-class HyperbandPruning(Config):
+    @property
+    def pruned_for(self) -> str:
+        return "worse than the median trial"
+
+
+class HyperbandPruning(_Halving):
     """Several ASHA brackets with different first rungs (Li et al. 2018, arXiv:1603.06560)."""
 
     name: Literal["hyperband"]

@@ -1,11 +1,13 @@
 """Labelled curves: each trouble is named, and a healthy run is left in peace."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from lehr.analysis.diagnosis import JUDGED, Curve, diagnose
+from lehr.analysis.diagnosis import JUDGED, RULES, Curve, diagnose
+from lehr.specs.gates import AlertCode
 
 STEPS = list(range(1, 1001))
 
@@ -148,6 +150,10 @@ def test_waiting_for_data_is_reported_as_a_share_of_the_step():
 
 def test_nothing_recorded_is_nothing_wrong():
     assert diagnose({}, total_steps=10) == []
+
+
+def test_each_alert_that_a_gate_can_ignore_has_a_rule():
+    assert set(get_args(AlertCode)) == RULES.keys()
 
 
 def test_the_judged_metrics_are_exactly_those_that_the_rules_read():

@@ -17,7 +17,8 @@ from lehr_trainer.configs.sizes import HeadSize
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models import build_model
-from lehr_trainer.planning.hardware import GPUS, find_gpu, peak_flops
+from lehr_trainer.planning import hardware
+from lehr_trainer.planning.hardware import GPUS, GpuType, find_gpu, peak_flops
 from lehr_trainer.planning.memory import activation_bytes_per_token, training_memory
 
 
@@ -183,6 +184,19 @@ def test_a_driver_name_finds_its_gpu(name: str, kind: str, bf16: float, memory_g
     assert gpu is not None
     assert (gpu.kind, gpu.memory_bytes) == (kind, memory_gb * 10**9)
     assert peak_flops(name, "bf16") == bf16
+
+
+def test_a_variant_has_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = frozenset({"RTX", "6000"})
+    ada = GpuType("RTX 6000 Ada", words | {"ADA"}, 48 * 10**9, {}, 0.8)
+    monkeypatch.setattr(hardware, "GPUS", (*GPUS, ada))
+    assert find_gpu("NVIDIA RTX 6000 Ada Generation") is ada
+    assert find_gpu("Quadro RTX 6000") is None
+    older = GpuType("RTX 6000", words, 24 * 10**9, {}, 0.5)
+    monkeypatch.setattr(hardware, "GPUS", (*GPUS, older, ada))
+    assert find_gpu("Quadro RTX 6000") is older
+    assert find_gpu("NVIDIA RTX 6000 Ada Generation") is ada
+    assert find_gpu("NVIDIA RTX 6000 Ada Laptop GPU") is None
 
 
 @pytest.mark.parametrize(

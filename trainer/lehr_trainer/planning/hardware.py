@@ -1,4 +1,4 @@
-"""The table of GPUs and their peaks. An unknown GPU has no entry, so no MFU is claimed.
+"""The table of GPUs: their peaks and prices. An unknown GPU has no entry, so no MFU is claimed.
 
 Peaks are dense, with fp32 accumulation, from the vendors' data sheets. The sheets also print twice
 as much for sparse matrices; MFU against that figure is half of what it should be.
@@ -25,6 +25,8 @@ class GpuType:
     memory_bytes: int
     peak_flops: dict[Arithmetic, float]
     """Dense FLOP/s."""
+    dollars_per_hour: float
+    """Default price on demand, rounded, for plans; ``--price`` gives the real one."""
 
 
 def _gpu(
@@ -37,6 +39,7 @@ def _gpu(
     tf32: float | None = None,
     fp8: float | None = None,
     fp32: float,
+    dollars: float,
 ) -> GpuType:
     """Make a table row; peaks in TFLOP/s, ``fp16`` as ``bf16`` unless given."""
     peaks: dict[Arithmetic, float | None] = {
@@ -51,41 +54,44 @@ def _gpu(
         words=frozenset(words.split()),
         memory_bytes=round(memory_gb * _GB),
         peak_flops={name: peak * 1e12 for name, peak in peaks.items() if peak is not None},
+        dollars_per_hour=dollars,
     )
 
 
 GPUS: tuple[GpuType, ...] = (
-    _gpu("B200", "B200", 180, bf16=2250, tf32=1125, fp8=4500, fp32=75),
-    _gpu("H200", "H200", 141, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9),
-    _gpu("H200", "H200 NVL", 141, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3),
-    _gpu("GH200", "GH200", 96, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9),
-    _gpu("H100", "H100", 80, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9),
-    _gpu("H100", "H100 NVL", 94, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3),
-    _gpu("H100", "H100 PCIE", 80, bf16=756, tf32=378, fp8=1513, fp32=51.2),
-    _gpu("A100", "A100", 80, bf16=312, tf32=156, fp32=19.5),
-    _gpu("A100", "A100 40GB", 40, bf16=312, tf32=156, fp32=19.5),
-    _gpu("A40", "A40", 48, bf16=149.7, tf32=74.8, fp32=37.4),
-    _gpu("A10", "A10", 24, bf16=125, tf32=62.5, fp32=31.2),
-    _gpu("A10G", "A10G", 24, bf16=70, tf32=35, fp32=35),
-    _gpu("L40S", "L40S", 48, bf16=362, tf32=183, fp8=733, fp32=91.6),
-    _gpu("L4", "L4", 24, bf16=121, tf32=60, fp8=242.5, fp32=30.3),
-    _gpu("RTX 4090", "RTX 4090", 24, bf16=165.2, tf32=82.6, fp8=330.3, fp32=82.6),
-    _gpu("RTX 3090", "RTX 3090", 24, bf16=71, tf32=35.6, fp32=35.6),
-    _gpu("V100", "V100", 16, fp16=125, fp32=15.7),
-    _gpu("V100", "V100 32GB", 32, fp16=125, fp32=15.7),
-    _gpu("T4", "T4", 16, fp16=65, fp32=8.1),
+    _gpu("B200", "B200", 180, bf16=2250, tf32=1125, fp8=4500, fp32=75, dollars=5.00),
+    _gpu("H200", "H200", 141, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=3.50),
+    _gpu("H200", "H200 NVL", 141, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3, dollars=3.50),
+    _gpu("GH200", "GH200", 96, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=2.50),
+    _gpu("H100", "H100", 80, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=3.00),
+    _gpu("H100", "H100 NVL", 94, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3, dollars=3.00),
+    _gpu("H100", "H100 PCIE", 80, bf16=756, tf32=378, fp8=1513, fp32=51.2, dollars=3.00),
+    _gpu("A100", "A100", 80, bf16=312, tf32=156, fp32=19.5, dollars=2.00),
+    _gpu("A100", "A100 40GB", 40, bf16=312, tf32=156, fp32=19.5, dollars=2.00),
+    _gpu("A40", "A40", 48, bf16=149.7, tf32=74.8, fp32=37.4, dollars=0.80),
+    _gpu("A10", "A10", 24, bf16=125, tf32=62.5, fp32=31.2, dollars=0.75),
+    _gpu("A10G", "A10G", 24, bf16=70, tf32=35, fp32=35, dollars=1.00),
+    _gpu("L40S", "L40S", 48, bf16=362, tf32=183, fp8=733, fp32=91.6, dollars=1.00),
+    _gpu("L4", "L4", 24, bf16=121, tf32=60, fp8=242.5, fp32=30.3, dollars=0.60),
+    _gpu("RTX 4090", "RTX 4090", 24, bf16=165.2, tf32=82.6, fp8=330.3, fp32=82.6, dollars=0.50),
+    _gpu("RTX 3090", "RTX 3090", 24, bf16=71, tf32=35.6, fp32=35.6, dollars=0.30),
+    _gpu("V100", "V100", 16, fp16=125, fp32=15.7, dollars=0.80),
+    _gpu("V100", "V100 32GB", 32, fp16=125, fp32=15.7, dollars=0.80),
+    _gpu("T4", "T4", 16, fp16=65, fp32=8.1, dollars=0.35),
 )
 
 _OTHER_DEVICES = frozenset({"MIG", "LAPTOP", "TI", "SUPER", "MAX", "ADA"})
-"""Words that make a known name another device: a slice of it, or a slower or faster variant."""
+"""Words that make a known name another device: a slice of it, or a slower or faster variant.
+
+A row for such a device has the word among its ``words``.
+"""
 
 
 def find_gpu(device_name: str) -> GpuType | None:
     """Find the row for a driver's name such as ``NVIDIA H100 80GB HBM3``; None if unknown."""
     words = set(re.split(r"[^A-Z0-9.]+", device_name.upper()))
-    if words & _OTHER_DEVICES:
-        return None
-    fitting = [gpu for gpu in GPUS if gpu.words <= words]
+    others = words & _OTHER_DEVICES
+    fitting = [gpu for gpu in GPUS if others <= gpu.words <= words]
     return max(fitting, key=lambda gpu: len(gpu.words), default=None)
 
 
