@@ -1,11 +1,11 @@
-"""What is made from the code that it describes: the reference pages of ``docs/``, a stub file.
+"""Generate the reference pages of ``docs/`` and a stub file from the code that they describe.
 
     python docs/generate                      write what is out of date
-    python docs/generate --check              exit 1 and name what is, write nothing
-    python docs/generate --allow-breaking     also an openapi.json that breaks clients of the last
+    python docs/generate --check              exit 1 and name what is out of date, write nothing
+    python docs/generate --allow-breaking     accept an openapi.json that breaks existing clients
 
 A change of the API that would break a client (a path, field or value gone, a new field that
-callers must give) is refused without the last.
+callers must give) is refused without ``--allow-breaking``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[1]
 
 
 def pages() -> dict[str, str]:
-    """Every generated file, from ``docs/``, and what it must hold."""
+    """Return every generated file, by its path from ``docs/``, with its contents."""
     description = api.description()
     return {
         "openapi.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",

@@ -105,7 +105,7 @@ def errors_page() -> str:
 
 
 def codes() -> dict[str, tuple[int | None, int | None]]:
-    """Every machine code with its HTTP status and its exit code, from the exceptions."""
+    """Return every machine code with its HTTP status and its exit code, from the exceptions."""
     found: dict[str, tuple[int | None, int | None]] = {
         code: (status, None) for status, code in problems.CODES.items()
     }
@@ -187,9 +187,7 @@ def _curl(
 
 
 def body_example(document: Schema, content: Schema) -> Any:
-    """Return an example body: its own example, else one made of the examples of its required
-    fields.
-    """
+    """Return an example body: its own, else one made of the examples of its required fields."""
     if "example" in content:
         return content["example"]
     whole = _resolved(document, content["schema"])
@@ -285,7 +283,7 @@ line use nothing else.
 
 ## What holds everywhere
 
-**Address and token.** The server listens at `http://127.0.0.1:5347` unless told otherwise. Every
+**Address and token.** The server listens at `http://127.0.0.1:5347` by default. Every
 route but `/api/v1/health` wants `Authorization: Bearer TOKEN`. The token lies in the file `token`
 of Lehr's home (`~/.lehr/token`, mode 0600):
 
@@ -308,7 +306,7 @@ where there is something to try: [errors.md](errors.md).
 
 **Pages.** Lists of runs and sweeps answer `{items, next_cursor, total}`. Pass `next_cursor` as
 `cursor` for the next page; it is `null` on the last. `limit` says how many a page has. A cursor
-stands between two items: what is submitted meanwhile shifts nothing and repeats nothing.
+marks a place between two items: later submissions neither shift nor repeat items of a page.
 
 ```console
 $ curl -H "Authorization: Bearer $LEHR_TOKEN" "$LEHR_SERVER/api/v1/runs?limit=2"

@@ -1,7 +1,7 @@
-"""Which changes between two OpenAPI descriptions would break a client of the first.
+"""Find changes between two OpenAPI descriptions that would break a client of the first.
 
-Kept small: it knows the subset of JSON Schema that FastAPI writes. What is only added (paths,
-optional parameters and fields, answers' fields) is no breaking change.
+It covers only the subset of JSON Schema that FastAPI writes. Additions (paths, optional
+parameters and fields, answers' fields) are not breaking changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 
 
 def changes(old: Schema, new: Schema) -> list[str]:
-    """Each in words, beginning with where it is; empty when every client of ``old`` still works."""
+    """Describe each breaking change, its place first; empty if no client of ``old`` breaks."""
     return list(dict.fromkeys(_Comparison(old, new).run()))
 
 
@@ -93,7 +93,7 @@ class _Comparison:
                 )
 
     def _schema(self, where: str, old: Schema, new: Schema, *, asked: bool) -> Iterator[str]:
-        """``asked``: a caller sends it, so it may only grow wider; else it may only narrow."""
+        """Compare schemas. ``asked``: callers send it, so it may only get wider; else narrower."""
         pair = (str(old.get("$ref")), str(new.get("$ref")), asked)
         if "$ref" in old and "$ref" in new:
             if pair in self._seen:

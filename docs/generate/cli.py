@@ -120,12 +120,12 @@ def _command(name: str, command: Any) -> list[str]:
 
 
 def _help(command: Any) -> list[str]:
-    """Its help in paragraphs; the one about JSON last."""
+    """Return a command's help in paragraphs; the one about JSON last."""
     text = inspect.cleandoc(command.help or "")
     own = inspect.cleandoc(command.callback.__doc__ or "")
     if "JSON" not in text and own not in text:
         text = f"{text}\n\n{own}"
-    # The shape of the answer in code, as far as braces reach.
+    # Show the shape of the answer as code, up to the last brace.
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
     lines = []
     for paragraph in paragraphs:

@@ -4,7 +4,7 @@
     python docs/generate/screenshots.py --server http://127.0.0.1:5347 --token-file ~/.lehr/token \
         --sweep lr-grid-small --rollout rollout-small
 
-They show what really ran: nothing is drawn that the server does not say.
+They show real runs: everything in them comes from the server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Shot(NamedTuple):
 
 
 def shots(sweep: dict[str, Any], run: dict[str, Any], rollout: dict[str, Any]) -> list[Shot]:
-    """Of the sweep, its best run beside its neighbours, one run and the rollout."""
+    """Return the shots: the sweep, its best run beside its neighbours, one run and the rollout."""
     trials = [trial["run"]["id"] for trial in sweep["trials"]]
     best = trials.index(sweep["best_run_id"])
     beside = ",".join(
@@ -50,7 +50,7 @@ def take(page: Page, server: str, shot: Shot) -> None:
     page.goto(server + shot.path)
     page.locator(shot.ready).first.wait_for()
     page.wait_for_load_state("load")
-    # Charts below the first screen draw after the ones above.
+    # Charts below the first screen are drawn after those above.
     page.wait_for_timeout(3_000)
     page.screenshot(path=IMAGES / shot.file)
 

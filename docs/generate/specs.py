@@ -16,7 +16,7 @@ from lehr_trainer.configs.fields import alternatives, is_model, models
 from lehr_trainer.configs.presets import MODEL_PRESETS
 
 _UNITS = {
-    # By the end of the path; the first that fits.
+    # Keyed by the end of the path; the first match is used.
     "batch.sequences": "sequences a step",
     "batch.micro_batch": "sequences a pass",
     "validation.micro_batch": "sequences a pass",
@@ -271,7 +271,7 @@ def _kind(kind: Any) -> str:
 
 
 def _bounds(metadata: list[Any]) -> str:
-    said = []
+    bounds = []
     for one in metadata:
         for name, words in (
             ("ge", "at least {}"),
@@ -281,14 +281,14 @@ def _bounds(metadata: list[Any]) -> str:
         ):
             value = getattr(one, name, None)
             if value is not None:
-                said.append(
+                bounds.append(
                     words.format(f"{value:g}" if isinstance(value, float) else f"{value:,}")
                 )
-    return ", ".join(said)
+    return ", ".join(bounds)
 
 
 def _bounds_within(annotation: Any) -> str:
-    """Of an optional number the bounds stand one level down."""
+    """Return the bounds of an optional number: they are one level down in its annotation."""
     for one in get_args(annotation):
         if get_origin(one) is typing.Annotated:
             metadata: list[Any] = []

@@ -85,7 +85,7 @@ class ServerConnection:
                 message = f"{what}: answered {answer.status} {_detail(answer)}".rstrip()
                 raise Outage(message, _retry_after(answer))
             return answer
-        raise AssertionError("the second try is always fresh")
+        raise AssertionError("the second try always uses a new connection")
 
     def _exchange(self, method: str, path: str, data: bytes, kind: str) -> Answer:
         connection = self._connection or self._connect()

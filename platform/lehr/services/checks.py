@@ -112,8 +112,8 @@ def _gpu_type_problems(
             yield SpecProblem(
                 path,
                 f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
-                f"Did you mean {meant}? A GPU newer than this Lehr is taken by the name that "
-                f"nvidia-smi gives it: NVIDIA {kind}.",
+                f"Did you mean {meant}? For a GPU newer than this Lehr give the name that "
+                f"nvidia-smi shows: NVIDIA {kind}.",
             )
 
 

@@ -95,7 +95,7 @@ def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
     copies = [one for one in checkpoints if one.copy_url is not None]
     elsewhere = sum(one.row.size_bytes for one in copies)
     notes = [
-        f"left alone: of the checkpoint at step {one.row.step:,} {why}"
+        f"the checkpoint at step {one.row.step:,} is left alone: {why}"
         for one in checkpoints
         for why in (one.stray_folder, one.stray_copy)
         if why is not None
@@ -105,9 +105,9 @@ def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
     if copies:
         notes.append(f"{len(copies)} copies of its checkpoints go too, e.g. {copies[-1].copy_url}")
     if run.attempt and not folder.is_dir() and not deleted:
-        notes.append("its run directory is not on this machine; what is on nodes stays there")
+        notes.append("its run directory is not on this machine; files on nodes are not deleted")
     if run.sweep_id is not None:
-        notes.append("it is a trial of a sweep, which keeps its place but loses its value")
+        notes.append("it is a trial of a sweep: the trial stays, but its value is lost")
     forks = [fork.id for fork in store.runs.waiting_forks(run.id)]
     if forks:
         notes.append(f"refused for now: forks need its checkpoints ({', '.join(forks)})")

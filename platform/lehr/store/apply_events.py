@@ -57,7 +57,7 @@ class _News:
 
 
 class EventApplier:
-    """Applies what attempts recorded in ``events.jsonl`` to the rows of ``lehr.db``."""
+    """The part that applies the records of ``events.jsonl`` to the rows of ``lehr.db``."""
 
     def __init__(self, db: Database, index: Readers, clock: Clock) -> None:
         self._db = db
@@ -81,7 +81,7 @@ class EventApplier:
             with self._db.write(durable=bool(news.records), what="apply_events") as session:
                 attempt = get_attempt(session, attempt_id)
                 if attempt.events_applied != applied:
-                    continue  # Another thread was faster.
+                    continue  # Another thread applied them meanwhile.
                 return self._apply_news(session, attempt, news)
 
     def _news(self, attempt_id: str, applied: int) -> _News | None:

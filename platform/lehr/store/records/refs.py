@@ -43,8 +43,9 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
         return begun[0]
     if begun:
         which = ", ".join(f"{row.id} ({row.name})" for row in begun[:5])
+        more = ", ..." if len(begun) > 5 else ""
         raise NotFound(
-            f"{ref} begins the id of several {noun}s: {which}{', ...' if len(begun) > 5 else ''}.",
+            f"The ids of several {noun}s begin with {ref}: {which}{more}.",
             hint="Give more of the id, or the name.",
         )
     known = session.exec(select(table.name, table.id).order_by(newest).limit(_NAMES_COMPARED)).all()

@@ -49,7 +49,7 @@ class SweepProgress:
         self._clock = clock
 
     def trials(self, sweep_id: str) -> list[TrialProgress]:
-        """Return the sweep's trials in order, each with the state of its run."""
+        """List the sweep's trials in order, each with the state of its run."""
         with self._db.read() as session:
             rows = session.execute(
                 sql_select(

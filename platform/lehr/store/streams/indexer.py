@@ -218,7 +218,7 @@ class Indexer:
                 (run, attempt, parsed.resumed.step, parent),
             )
         if parsed.points:
-            # An attempt that did not resume begins at 0, once it has something to show.
+            # An attempt that did not resume begins at 0, once it has points.
             self.connection.execute(
                 "INSERT OR IGNORE INTO starts VALUES (?,?,0,NULL)", (run, attempt)
             )
@@ -301,7 +301,7 @@ class Indexer:
     def _number(self, table: str, column: str, text: str, known: dict[str, int]) -> int:
         number = known.get(text)
         if number is None:
-            # Names of two of the schema's tables, not anybody's input.
+            # The table names are constants, never input.
             self.connection.execute(f"INSERT OR IGNORE INTO {table} ({column}) VALUES (?)", (text,))  # noqa: S608
             row = self.connection.execute(
                 f"SELECT id FROM {table} WHERE {column}=?",  # noqa: S608

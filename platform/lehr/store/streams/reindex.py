@@ -34,7 +34,7 @@ def open_index(path: Path, replica: Replica, clock: Callable[[], float]) -> Inde
     indexer = Indexer(index.open_writer(path), replica)
     for stream in catch_up(indexer, replica, clock):
         _log.warning(
-            "%s/%s: index brought to its file, %d bytes",
+            "%s/%s: the index was updated from the file of %d bytes",
             stream.attempt_id,
             stream.name,
             stream.stored,
@@ -103,7 +103,7 @@ def _skip(
         if (gap.offset, gap.expected) not in known:
             replica.note_gap(stream.attempt_id, gap)
     except OSError:
-        _log.exception("%s/%s: its gap cannot be noted", stream.attempt_id, stream.name)
+        _log.exception("%s/%s: the gap cannot be recorded", stream.attempt_id, stream.name)
     skipped = replace(stream, size=max(stream.size, size), stored=size, indexed=size)
     indexer.connection.execute("BEGIN IMMEDIATE")
     indexer.put(skipped)
@@ -128,7 +128,7 @@ def _mend(
 ) -> IndexedStream:
     if size < stream.stored:
         _log.error(
-            "%s/%s: %d bytes were there, %d are left; indexed again",
+            "%s/%s: the file shrank from %d to %d bytes; indexed again",
             stream.attempt_id,
             stream.name,
             stream.stored,

@@ -59,7 +59,7 @@ def test_an_ambiguous_or_unknown_name_names_others(store: Store) -> None:
     first = [run.id[0] for run in runs]
     common = max(first, key=first.count)
     assert first.count(common) > 1
-    with pytest.raises(NotFound, match="begins the id of several runs"):
+    with pytest.raises(NotFound, match="ids of several runs begin with"):
         store.runs.find(common)
     with pytest.raises(NotFound):
         store.runs.find("%")
