@@ -7,6 +7,8 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
+from lehr.presenters.runs import RunPresenter, no_mirror
+from lehr.schemas import RunView
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -346,6 +348,14 @@ def test_a_list_of_a_thousand_runs_costs_a_handful_of_queries(api):
 
 
 # ------------------------------------------------------------------------------------ the view
+
+
+def test_each_field_of_a_run_has_its_value(api):
+    """A field that is forgotten would show its default."""
+    api_, client = api
+    run = api_.store.runs.get(submit(client)["id"])
+    [fields] = RunPresenter(api_.store, dict, no_mirror)._fields([run])
+    assert fields.keys() == RunView.model_fields.keys()
 
 
 def test_a_live_run_shows_where_it_is_and_how_long_it_will_take(api):

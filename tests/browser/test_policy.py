@@ -8,9 +8,11 @@ from importlib import resources
 from urllib.parse import urlsplit
 
 import pytest
+from fastapi.routing import APIRoute
 from playwright.sync_api import Page, expect
 
 from lehr.analysis import colours
+from lehr_api.dashboard import router
 
 from .conftest import Visit, World, visiting
 
@@ -34,6 +36,18 @@ def pages(world: World) -> dict[str, str]:
         "rollouts": "/rollouts",
         "rollout": f"/rollouts/{world.rollout.id}?open=cpu,one_gpu",
     }
+
+
+def test_no_page_is_forgotten_here(world: World):
+    addresses = [urlsplit(address).path for address in pages(world).values()]
+    routes = [route for route in router.routes if isinstance(route, APIRoute)]
+    assert routes
+    forgotten = [
+        route.path
+        for route in routes
+        if not any(route.path_regex.fullmatch(address) for address in addresses)
+    ]
+    assert forgotten == []
 
 
 def settle(page: Page) -> None:

@@ -34,7 +34,7 @@ test("a key without a value is not asked for: it is still being typed", () => {
 test("what is no key and what is no state is named, with what is valid", () => {
   assert.match(parseFilter("owner:me").problem ?? "", /^owner is not a key of the filter\. Keys: project, state/);
   assert.match(parseFilter("state:runing").problem ?? "", /^runing is not a state\. States: queued/);
-  assert.match(parseFilter("state:running,lost").problem ?? "", /^lost is no state/);
+  assert.match(parseFilter("state:running,lost").problem ?? "", /^lost is not a state/);
 });
 
 test("people's words for states are understood", () => {

@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from lehr_testing import optimizers
+from lehr_testing.optimizers import OPTIMIZERS, TORCHAO
 from lehr_testing.specs import train as train_values
 from lehr_trainer.checkpointing.state import optimizer_tensors, save_generators
 from lehr_trainer.configs.train import ParallelConfig, PrecisionConfig, TrainConfig
@@ -33,13 +35,6 @@ BIG_BATCH = {
     "stages": [{"after": 0.9, "sequence_length": 32}],
 }
 WIDE = {"preset": "tiny", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1}
-OPTIMIZERS = {
-    "adamw": {"name": "adamw"},
-    "plain adamw": {"name": "adamw", "fused": False},
-    "muon": {"name": "muon"},
-    "bitsandbytes": {"name": "adamw8bit", "library": "bitsandbytes"},
-    "torchao": {"name": "adamw8bit", "library": "torchao"},
-}
 
 
 def config(**changes: Any) -> TrainConfig:
@@ -73,9 +68,7 @@ class Trained:
     """A model, its optimizer, and what training them needs."""
 
     def __init__(self, optimizer: str) -> None:
-        if optimizer in {"bitsandbytes", "torchao"}:
-            pytest.importorskip(optimizer, reason=f"{optimizer} is not installed")
-        self.config = config(optimizer=OPTIMIZERS[optimizer])
+        self.config = config(optimizer=optimizers.settings(optimizer))
         self.model = build_model(self.config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, self.config.optimizer)
 
@@ -108,7 +101,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, TORCHAO])
 def test_dry_run_restores_all_state_bitwise(optimizer: str) -> None:
     trained, plain = Trained(optimizer), Trained(optimizer)
     random.seed(1)

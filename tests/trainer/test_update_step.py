@@ -7,15 +7,20 @@ import copy
 import pytest
 import torch
 
-from lehr_trainer.configs.optimizer import EightBitAdamWConfig, MuonConfig
+from lehr_testing import optimizers
+from lehr_testing.optimizers import OPTIMIZERS
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
+<<<<<<< HEAD
 from lehr_trainer.optim.muon import build_muon
 from lehr_trainer.update_step import LossScale, Spikes, UpdateStep
+=======
+from lehr_trainer.update_step import LossScale, UpdateStep
+>>>>>>> adding
 
 CPU = torch.device("cpu")
 
@@ -24,17 +29,6 @@ def llama() -> Llama:
     model = Llama(LlamaConfig(**{**MODEL_PRESETS["tiny"].values, "num_hidden_layers": 1}))
     initialise(model, seed=0)
     return model
-
-
-def optimizer_of(name: str, model) -> torch.optim.Optimizer:
-    if name == "muon":
-        return build_muon(model, MuonConfig())
-    if name == "adamw8bit":
-        pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
-        from lehr_trainer.optim.eight_bit import build_eight_bit
-
-        return build_eight_bit(model, EightBitAdamWConfig())
-    return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=name == "fused")
 
 
 def backward(model, update_step: UpdateStep, seed: int = 0, dtype=torch.float32) -> torch.Tensor:
@@ -70,6 +64,7 @@ def test_clipping_matches_torch(most: float) -> None:
         assert torch.allclose(a.grad, b.grad, rtol=1e-6)
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("most", [0.0, 0.5, 100.0])
 def test_scaled_gradients_are_clipped_as_unscaled_ones(most: float) -> None:
     ours, theirs = llama(), llama()
@@ -112,9 +107,12 @@ def test_counts_are_whole_numbers_however_long_a_run_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["fused", "plain", "muon", "adamw8bit"])
+=======
+@pytest.mark.parametrize("name", OPTIMIZERS)
+>>>>>>> adding
 def test_gradient_that_is_not_finite_changes_nothing(name: str) -> None:
     model = llama()
-    optimizer, update_step = optimizer_of(name, model), UpdateStep(CPU)
+    optimizer, update_step = optimizers.build(name, model), UpdateStep(CPU)
     loss = backward(model, update_step)
     assert update_step.step(optimizer, loss, update_step.clip(model.parameters(), 1.0)) == 0
     before = snapshot(model, optimizer)
@@ -130,10 +128,10 @@ def test_gradient_that_is_not_finite_changes_nothing(name: str) -> None:
     assert int(update_step.skipped) == 1
 
 
-@pytest.mark.parametrize("name", ["fused", "muon"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_step_that_is_taken_matches_the_plain_step(name: str) -> None:
     guarded, plain = llama(), llama()
-    one, two = optimizer_of(name, guarded), optimizer_of(name, plain)
+    one, two = optimizers.build(name, guarded), optimizers.build(name, plain)
     update_step = UpdateStep(CPU)
     for seed in range(2):
         loss = backward(guarded, update_step, seed)
@@ -162,7 +160,7 @@ def test_loss_scale_matches_gradscaler() -> None:
 
 def test_fp16_overflow_skips_halves_the_scale_and_recovers() -> None:
     model = llama()
-    optimizer = optimizer_of("fused", model)
+    optimizer = optimizers.build("adamw", model)
     update_step = UpdateStep(CPU, loss_scale=LossScaleConfig(initial=2.0**40))
     start = snapshot(model, optimizer)
     refused, losses = [], []

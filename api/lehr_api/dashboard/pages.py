@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,23 @@ from lehr_api.dashboard import assets
 from lehr_api.dashboard.csp import security_headers
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A link at the top of every page, and its key after ``g``."""
+
+    name: str
+    address: str
+    key: str
+
+
+SECTIONS = (
+    Section("runs", "/", "r"),
+    Section("sweeps", "/sweeps", "s"),
+    Section("rollouts", "/rollouts", "o"),
+    Section("cluster", "/cluster", "c"),
+)
 
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -31,6 +49,7 @@ def render(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         plotly=assets.plotly_url(),
         entry=assets.static_url(entry),
         preloads=assets.modules(entry),
+        sections=SECTIONS,
         **values,
     )
     return HTMLResponse(html, status, {"Cache-Control": "no-store", **security_headers()})

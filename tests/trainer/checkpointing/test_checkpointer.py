@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from lehr_testing import optimizers
+from lehr_testing.optimizers import OPTIMIZERS
 from lehr_testing.specs import train as train_values
 from lehr_trainer.checkpointing import checkpoint, staging
 from lehr_trainer.checkpointing import checkpointer as saving
@@ -117,16 +119,11 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [{"name": "adamw"}, {"name": "muon"}, {"name": "adamw8bit", "library": "bitsandbytes"}],
-    ids=lambda one: one["name"],
-)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_checkpoint_holds_the_state_at_the_call_of_save(
-    optimizer: dict[str, Any], tmp_path: Path, gate: Gate
+    name: str, tmp_path: Path, gate: Gate
 ) -> None:
-    if optimizer["name"] == "adamw8bit":
-        pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    optimizer = optimizers.settings(name)
     beside = Run(tmp_path / "beside", optimizer, asynchronous=True)
     blocking = Run(tmp_path / "blocking", optimizer, asynchronous=False)
     for run in (beside, blocking):

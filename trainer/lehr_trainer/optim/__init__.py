@@ -5,7 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lehr_trainer.configs.optimizer import AdamWConfig, EightBitAdamWConfig, MuonConfig
+from lehr_trainer.configs.optimizer import (
+    AdamWConfig,
+    EightBitAdamWConfig,
+    MuonConfig,
+    OptimizerConfig,
+)
 from lehr_trainer.optim.adamw import build_adamw
 from lehr_trainer.optim.groups import set_lr_factor
 from lehr_trainer.optim.schedule import lr_factor
@@ -13,9 +18,7 @@ from lehr_trainer.optim.schedule import lr_factor
 __all__ = ["build_optimizer", "lr_factor", "set_lr_factor"]
 
 
-def build_optimizer(
-    model: nn.Module, config: AdamWConfig | EightBitAdamWConfig | MuonConfig
-) -> torch.optim.Optimizer:
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     """Build the config's optimizer; each group has a ``name`` and a ``peak_lr``."""
     match config:
         case AdamWConfig():

@@ -98,10 +98,9 @@ export function rowKeys(rows) {
 }
 
 export function install() {
-  shortcut("g r", "go to the runs", () => location.assign("/"));
-  shortcut("g s", "go to the sweeps", () => location.assign("/sweeps"));
-  shortcut("g o", "go to the rollouts", () => location.assign("/rollouts"));
-  shortcut("g c", "go to the cluster", () => location.assign("/cluster"));
+  for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("nav a[data-key]"))) {
+    shortcut(`g ${link.dataset.key}`, `go to the ${(link.textContent ?? "").toLowerCase()}`, () => location.assign(link.href));
+  }
   shortcut("t", "dark or light", () => document.getElementById("theme")?.click());
   shortcut("?", "this list", showHelp);
   document.getElementById("help")?.addEventListener("click", showHelp);
