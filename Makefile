@@ -42,7 +42,7 @@ gpu: $(STAMPS)/dev  ## The tests that need a GPU
 	$(TIER) gpu $(ARGS)
 
 durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure anew how long the tests take, which orders them
-	$(TIER) test -n 6 --dist loadgroup --write-durations $(or $(ARGS),tests)
+	$(TIER) test -n 4 --dist loadgroup --write-durations $(or $(ARGS),tests)
 
 test-unit: $(STAMPS)/dev  ## The fast tests only
 	$(PYTEST) -m "not nightly" -n 2 --dist loadgroup tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
@@ -54,7 +54,7 @@ check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit t
 	$(BIN)/lint-imports
 
 coverage: $(STAMPS)/dev $(STAMPS)/chromium  ## Which lines the tests of every change run, in this process and its workers
-	$(TIER) test -n 6 --dist loadgroup --cov --cov-report term:skip-covered --cov-report html $(or $(ARGS),tests)
+	$(TIER) test -n 4 --dist loadgroup --cov --cov-report term:skip-covered --cov-report html $(or $(ARGS),tests)
 
 # Node comes with the `dev` extra; the lock file says what comes from npm.
 JS     := tests/javascript

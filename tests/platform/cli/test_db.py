@@ -62,7 +62,7 @@ def test_check_names_the_damage_and_exits_with_1(store: Store) -> None:
     os.truncate(path, 10)
     done = lehr(store.home, "check")
     assert done.returncode == 1
-    assert f"error  {attempt}/events.jsonl: has 10 bytes of" in done.stdout
+    assert f"error  {attempt}/events.jsonl: has 10 of the" in done.stdout
     assert "1 error" in done.stdout
     assert "lehr db rebuild" in done.stderr
 

@@ -261,7 +261,7 @@ def test_lost_bytes_and_broken_files_are_found(store: Store) -> None:
     assert [finding.level for finding in notes] == ["note", "note"]
     (store.home / "replica" / f"{run_id}-1" / "rank-0.log").write_bytes(b"")
     (error,) = [finding for finding in check(store.home) if finding.level == "error"]
-    assert "0 bytes of 11" in error.message
+    assert "has 0 of the 11 bytes" in error.message
     store.close()
     path = store.home / "lehr.db"
     data = bytearray(path.read_bytes())
