@@ -138,3 +138,45 @@ def test_an_opened_file_is_durable_and_checks_its_keys(tmp_path: Path) -> None:
     with database.read() as session, pytest.raises(Exception, match="readonly"):
         session.connection().exec_driver_sql("DELETE FROM runs")
     database.close()
+
+
+def test_stored_specs_take_the_names_of_this_version(tmp_path: Path) -> None:
+    older_file(tmp_path / "lehr.db", "0006")
+    run = run_spec("old").model_dump(mode="json", exclude_unset=True)
+    run["train"]["recompute"] = {"policy": "block", "every": 2}
+    listed = {"kind": "sweep", "name": "s", "method": "list", "run": run}
+    listed["cells"] = [{"train.recompute.every": 4, "train.seed": 1}, {"train.seed": 2}]
+    grid = {"kind": "sweep", "name": "g", "run": run}
+    grid["parameters"] = {"train.recompute.policy": {"values": ["none", "block"]}}
+    stages = {"one": {"gates": {"no_alarm": {"ignore": []}, "loss_falls": True}}}
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        connection.execute("UPDATE runs SET spec = ?", (json.dumps(run),))
+        for name, spec in (("s", listed), ("g", grid)):
+            connection.execute(
+                "INSERT INTO sweeps (id, name, project, spec, tags, created_at, archived)"
+                " VALUES (?, ?, 'default', ?, '[]', 1.5, 0)",
+                (name, name, json.dumps(spec)),
+            )
+        connection.execute(
+            "INSERT INTO rollouts (id, name, project, spec, tags, provenance, created_at, archived)"
+            " VALUES ('r', 'r', 'default', ?, '[]', '{}', 1.5, 0)",
+            (json.dumps({"kind": "rollout", "run": run, "stages": stages}),),
+        )
+        connection.commit()
+    with Store.open(tmp_path) as store:
+        spec = store.runs.find("old").spec
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        found = dict(connection.execute("SELECT name, spec FROM sweeps"))
+        [(rollout,)] = connection.execute("SELECT spec FROM rollouts")
+    policy = {"policy": "block", "every": 2}
+    assert spec["train"]["activation_checkpointing"] == policy
+    assert "recompute" not in spec["train"]
+    assert json.loads(found["s"])["points"] == [
+        {"train.activation_checkpointing.every": 4, "train.seed": 1},
+        {"train.seed": 2},
+    ]
+    assert "cells" not in json.loads(found["s"])
+    assert list(json.loads(found["g"])["parameters"]) == ["train.activation_checkpointing.policy"]
+    assert json.loads(found["g"])["run"]["train"]["activation_checkpointing"] == policy
+    gates = json.loads(rollout)["stages"]["one"]["gates"]
+    assert gates == {"no_alerts": {"ignore": []}, "loss_falls": True}
