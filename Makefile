@@ -5,14 +5,16 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
+# --no-compile: Python compiles each module when it is first imported, and many never are.
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --no-compile
 PYTEST := $(BIN)/python -m pytest
 
 # One thread a process: tests start many, and they share the cores.
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install dev test test-nightly test-unit faults gpu durations coverage \
+.PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu durations coverage \
 	constraints check check-js format mutants bench docs clean
 
 help:  ## What there is to make
@@ -25,6 +27,7 @@ down:  ## Stop everything that `make demo` or `lehr up` started, and only that
 	@if [ -x $(BIN)/lehr ]; then $(BIN)/lehr down; else echo "Nothing is installed, so nothing runs."; fi
 
 install: $(STAMPS)/install  ## Only install
+prepare: $(STAMPS)/dev $(STAMPS)/node $(STAMPS)/chromium  ## Install all that `check` and `test` need
 dev: $(STAMPS)/dev  ## Install what working on Lehr needs
 
 # Which tests a tier selects, and how it runs them, is in tests/tiers.toml. ARGS: only these tests.
@@ -92,18 +95,18 @@ $(STAMPS)/venv:
 # torch first and by itself: it is what takes long, and a later failure does not undo it.
 # TORCH_INDEX names another package index, for a CPU-only or another CUDA build.
 $(STAMPS)/torch: $(STAMPS)/venv
-	$(PIP) install $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	@touch $@
 
 # The versions that were tested together: with them pip need not search among releases.
 CONSTRAINTS = deploy/constraints.txt
 $(STAMPS)/install: $(STAMPS)/torch pyproject.toml $(CONSTRAINTS)
-	$(PIP) install -c $(CONSTRAINTS) -e '.[server,trainer,notebook]'
+	$(INSTALL) -c $(CONSTRAINTS) -e '.[server,trainer,notebook]'
 	@touch $@
 
 # All that `install` does, and more: one call of pip where nothing is installed yet.
 $(STAMPS)/dev: $(STAMPS)/torch pyproject.toml $(CONSTRAINTS)
-	$(PIP) install -c $(CONSTRAINTS) -e '.[dev]'
+	$(INSTALL) -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $(STAMPS)/install $@
 
 constraints: $(STAMPS)/torch  ## Renew the tested versions: install the newest, and write down what came
@@ -117,10 +120,15 @@ $(STAMPS)/node: $(STAMPS)/dev tests/javascript/package-lock.json
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix tests/javascript
 	@touch $@
 
-# Playwright drives the system's Chromium. As root we can fetch it; otherwise we say how.
-$(STAMPS)/chromium: $(STAMPS)/dev
-	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then :; \
+# Playwright drives the system's Chromium; the headless shell alone needs less of the machine. As
+# root we can fetch it; otherwise we say how.
+CHROMIUMS = chromium-headless-shell chromium chromium-browser google-chrome
+$(STAMPS)/chromium: | $(STAMPS)/venv
+	@for one in $(CHROMIUMS); do command -v $$one >/dev/null && found=1; done; \
+	if [ -n "$$found" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; \
+		apt-get update && for one in $(CHROMIUMS); do \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$one fonts-dejavu-core && break; \
+		done; \
 	else echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; fi
 	@touch $@

@@ -32,6 +32,7 @@ from playwright.sync_api import sync_playwright
 
 from lehr_testing import seeding
 from lehr_testing.api import TOKEN, served
+from lehr_testing.browser import chromium
 from lehr_trainer.contract import records
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from lehr.store import Store
 
-CHROMIUM = os.environ.get("LEHR_TEST_CHROMIUM", "/usr/bin/chromium")
+CHROMIUM = chromium()
 API_CALLS = """() => performance.getEntriesByType("resource")
     .filter((one) => one.name.includes("/api/v1/") && one.initiatorType === "fetch")
     .map((one) => [one.name, one.responseEnd - one.requestStart, one.encodedBodySize])"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_testing import seeding
 from lehr_testing.api import TOKEN, served
+from lehr_testing.browser import chromium
 from lehr_testing.seeded_rollouts import Seeded
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
 
 FOLDER = Path(__file__).parent
-CHROMIUM = os.environ.get("LEHR_TEST_CHROMIUM", "/usr/bin/chromium")
+CHROMIUM = chromium()
 GPUS = 8
 
 expect.set_options(timeout=45_000)
