@@ -51,9 +51,7 @@ class Bench:
         self.store.close()
         self.store = Store.open(self.home, clock=self.clock)
         self._begin()
-        self.dispatcher._attempts_with_new_events.update(
-            attempt.id for attempt in self.store.attempts.list_open()
-        )
+        self.dispatcher.enqueue_all()
 
     def _begin(self) -> None:
         self.dispatcher = Dispatcher(
@@ -125,7 +123,9 @@ class Bench:
         self.elapsed += seconds
         self.news()
         self.dispatcher.tick()
-        self.dispatcher.tick()
+        # What an agent answered in this tick is recorded by the next.
+        while self.dispatcher.tick():
+            pass
 
     def state(self, run_id: str) -> tuple[str, int]:
         run = self.store.runs.get(run_id)

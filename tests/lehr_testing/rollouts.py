@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lehr.cluster.rollout_controller import RolloutController
 from lehr.control.lifecycle import Desired, RunState
 from lehr.specs import RolloutSpec, RunSpec, load_spec, stages
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow
+from lehr_testing.groups import Groups
 from lehr_testing.stores import begin, line, say
 from lehr_trainer.planning.first_loss import predicted_first_loss
 from lehr_trainer.planning.memory import training_memory
@@ -74,12 +74,12 @@ class World:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.runs_dir = store.home / "runs"
-        self.keeper = RolloutController(store, self.runs_dir)
+        self.keeper = Groups(store, self.runs_dir)
         store.subscribe(self.keeper.changed)
 
     def restart(self) -> None:
         """A new keeper, that knows nothing but the record."""
-        self.keeper = RolloutController(self.store, self.runs_dir)
+        self.keeper = Groups(self.store, self.runs_dir)
         self.store.subscribe(self.keeper.changed)
         self.keeper.enqueue_all()
 

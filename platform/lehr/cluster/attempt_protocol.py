@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from lehr import killpoints
-from lehr.cluster.finalize import (
-    effective_desired,
-    finalize,
-    merge_exit_reports,
-    over_time_limit,
-)
+from lehr.cluster.desired import effective_desired, over_time_limit
+from lehr.cluster.executor import finalize
+from lehr.cluster.exits import ended_attempt, merge_exit_reports
 from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.control import finalize as control
 from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import StoreUnavailable, UserError
@@ -38,19 +37,23 @@ class AttemptProtocol:
         """Serializes exits: two parts of a gang must not overwrite each other's record."""
 
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        heartbeat = self._store.attempts.heartbeat(attempt_id, step=payload.get("step"))
+        """Note a heartbeat, and return the orders for the attempt.
+
+        Heartbeats stay in memory; the dispatcher writes them all at once, every few seconds.
+        """
+        attempt, run = self._store.attempts.with_run(attempt_id)
         self._heartbeats.heartbeat(
             attempt_id,
             step=payload.get("step"),
             elapsed_s=payload.get("elapsed_s"),
             node_rank=int(payload.get("node_rank") or 0),
+            at=self._store.clock(),
         )
-        fenced = heartbeat.fenced or heartbeat.attempt.exited_at is not None
+        newer = run.attempt != attempt.number or not RunState(run.state).active
+        fenced = newer or attempt.exited_at is not None
         answer: dict[str, Any] = {
             "orders": orders(
-                heartbeat.run,
-                fenced=fenced,
-                keep=self._store.checkpoints.needed_by_forks(heartbeat.run.id),
+                run, fenced=fenced, keep=self._store.checkpoints.needed_by_forks(run.id)
             ).model_dump(mode="json"),
             "fenced": fenced,
             "interval_s": HEARTBEAT_S,
@@ -104,11 +107,23 @@ class AttemptProtocol:
         try:
             self._store.event_applier.apply(attempt_id)
             killpoints.reached("server: before an exit is finalized")
-            finalize(self._store, attempt_id)
+            self._decide(attempt_id)
         except (StoreUnavailable, OSError, MemoryError):
             raise  # The dispatcher will retry.
         except Exception:
             log.exception("attempt %s: its run could not be finalized", attempt_id)
+
+    def _decide(self, attempt_id: str) -> None:
+        """Give the run the state that follows. If another thread changes the run meanwhile (the
+        trainer's first record, a cancel), the dispatcher decides again from the new state.
+        """
+        attempt, run = self._store.attempts.with_run(attempt_id)
+        ended = ended_attempt(self._store, run, attempt, self._heartbeats)
+        if ended is None:
+            return
+        action = control.finalize(replace(ended, delivered=True))
+        if action is not None:
+            finalize(self._store, action)
 
     def _note_part(self, attempt: Attempt, payload: dict[str, Any], *, complete: bool) -> bool:
         """Record the exit of one node's part. Return whether all parts and all streams are

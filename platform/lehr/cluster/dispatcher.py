@@ -1,8 +1,9 @@
 """The dispatcher: one loop that observes, decides and acts. Every action is fenced.
 
-A tick reads the store and the cluster, calls the pure functions of ``lehr.control`` for decisions,
-and carries them out. No decision depends on memory of an earlier tick, so a restarted server just
-continues. The loop wakes up on every change, and once per second.
+A tick records what has arrived, loads one snapshot, gets the actions that follow from it
+(``lehr.control.step``, a pure function) and applies them. No decision depends on memory of an
+earlier tick, so a restarted server just continues. The loop wakes up on every change, and once per
+second.
 """
 
 from __future__ import annotations
@@ -11,45 +12,39 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lehr import home as homes
-from lehr.cluster import snapshot
 from lehr.cluster.attempt_protocol import AttemptProtocol
 from lehr.cluster.bridge_client import BridgeClient
-from lehr.cluster.finalize import TIME_LIMIT, finalize, give_up, request_message
+from lehr.cluster.executor import Executor, give_up
 from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.cluster.inbox import Inbox
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launch_spec import LaunchSettings
 from lehr.cluster.launcher import Launcher
+from lehr.cluster.loader import Loader
 from lehr.cluster.membership import Cluster, Member
-from lehr.cluster.node_controller import EXCLUDED, NodeController, excluded
-from lehr.cluster.rollout_controller import RolloutController
-from lehr.cluster.run_cache import RunCache
-from lehr.cluster.sweep_controller import SweepController
+from lehr.cluster.node_notes import EXCLUDED
 from lehr.cluster.tokens import AttemptTokens
-from lehr.control import reconcile as rc
-from lehr.control.lifecycle import ACTIVE, Desired, RunState
 from lehr.control.liveness import Liveness, Thresholds
-from lehr.control.queue import plan
+from lehr.control.reconcile import Timeouts
 from lehr.control.resources import Need, can_ever_place
+from lehr.control.step import step
 from lehr.errors import NotFound, nearest
 from lehr.node import gpu_inventory
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
-from lehr.store.ids import run_of
-from lehr.store.tables import Attempt, RunRow
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 GATHER_S = 0.02
 """Wait this long after a wake-up, so that changes that come together are handled together."""
-FINALIZE_WAIT_S = 20.0
-"""Limit for the streams of an exited attempt. After it, exit.json alone decides."""
-DEFAULT_TIMEOUTS = rc.Timeouts()
+DEFAULT_TIMEOUTS = Timeouts()
 DEFAULT_THRESHOLDS = Thresholds()
 TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
 """Tests replace the trainer by something smaller."""
@@ -83,13 +78,12 @@ class Dispatcher:
         server_url: str,
         trainer: str | None = None,
         node: str | None = None,
-        timeouts: rc.Timeouts = DEFAULT_TIMEOUTS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> None:
         self.store = store
         self.heartbeats = HeartbeatTable()
         self.handlers = AttemptProtocol(store, self.heartbeats, self.wake)
-        self._timeouts = timeouts
         self._thresholds = thresholds
         name = node or socket.gethostname().partition(".")[0]
         expected: dict[str, list[dict[str, Any]]] = {}
@@ -122,19 +116,16 @@ class Dispatcher:
             ),
             self.wake,
         )
-        self._isolation = Isolation(partial(give_up, store), self.heartbeats.now)
-        self._runs = RunCache(store, self._isolation)
-        self._sweeps = SweepController(store)
-        self._rollouts = RolloutController(store, homes.runs_dir(home))
-        self._nodes = NodeController(store)
+        isolation = Isolation(partial(give_up, store), self.heartbeats.now)
+        self._inbox = Inbox(store, self._launcher, self.heartbeats, isolation)
+        self._loader = Loader(
+            store, self._cluster, self.heartbeats, isolation, homes.runs_dir(home), timeouts
+        )
+        self._executor = Executor(
+            store, self._cluster, self._launcher, isolation, self._loader.note_end
+        )
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._guard = threading.Lock()
-        self._attempts_with_new_events: set[str] = set()
-        """Attempts with new events since the last tick."""
-        self._self_reported_exits: set[str] = set()
-        """Attempts that reported their own exit and are still listed by agents."""
-        self._order: tuple[str, ...] = ()
         self._unsubscribe = store.subscribe(self._changed)
         self._thread = threading.Thread(target=self._loop, name="dispatcher", daemon=True)
 
@@ -142,13 +133,14 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start the loop. Returns at once; Ray starts in the background."""
-        self._attempts_with_new_events.update(
-            attempt.id for attempt in self.store.attempts.list_open()
-        )
-        self._sweeps.enqueue_all()
-        self._rollouts.enqueue_all()
+        self.enqueue_all()
         self._thread.start()
         self._bridge.start()
+
+    def enqueue_all(self) -> None:
+        """Look at everything that has not ended with the next tick, as a new server must."""
+        self._inbox.enqueue(attempt.id for attempt in self.store.attempts.list_open())
+        self._loader.enqueue_all()
 
     def stop(self) -> None:
         """Stop the loop. Trainings, agents and the Ray head continue."""
@@ -159,6 +151,7 @@ class Dispatcher:
         if self._bridge.started:
             self._bridge.stop()
         self._unsubscribe()
+        self._inbox.write_heartbeats()
 
     def wake(self) -> None:
         """Run the next tick now."""
@@ -171,7 +164,7 @@ class Dispatcher:
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record the exit of an attempt. The answer lists the bytes that are still missing."""
         answer = self.handlers.on_exit(attempt_id, payload)
-        self._nodes.note_end()
+        self._loader.note_end()
         return answer
 
     @property
@@ -181,7 +174,7 @@ class Dispatcher:
 
     def queue_order(self) -> tuple[str, ...]:
         """Return the ids of the waiting runs in queue order, as of the last tick."""
-        return self._order
+        return self._executor.queue_order
 
     def exclude_node(self, name: str, reason: str) -> None:
         """Place no new runs on the node. Its running runs continue.
@@ -201,7 +194,7 @@ class Dispatcher:
         """
         self._known_node(name)
         self.store.nodes.note(name, "readmitted", "readmitted by the user", actor="user")
-        self._runs.forget_waiting()
+        self._loader.forget_waiting()
         self.wake()
 
     def _known_node(self, name: str) -> None:
@@ -235,21 +228,16 @@ class Dispatcher:
     # -------------------------------------------------------------------------------- news
 
     def _changed(self, change: Change) -> None:
-        self._sweeps.changed(change)
-        self._rollouts.changed(change)
-        if change.kind == "run":
-            self._runs.changed(change.id)
-            if threading.current_thread() is not self._thread:
-                self._wake.set()  # Changes by the tick itself need no other tick.
-        elif change.kind == "metrics" and change.attempt is not None:
-            with self._guard:
-                self._attempts_with_new_events.add(f"{change.id}-{change.attempt}")
+        self._inbox.changed(change)
+        self._loader.changed(change)
+        if change.kind == "run" and threading.current_thread() is not self._thread:
+            self._wake.set()  # The tick itself knows whether its changes need another tick.
 
     def _on_news(self, news: dict[str, Any]) -> None:
         before = self._cluster.members()
         self._cluster.on_news(news)
         after = self._cluster.members()
-        if snapshot.cluster_summary(before) != snapshot.cluster_summary(after):
+        if _summary(before) != _summary(after):
             self.store.notify(Change("cluster", ""))
         self._wake.set()
 
@@ -265,7 +253,8 @@ class Dispatcher:
         while not self._stopping.is_set():
             self._wake.clear()
             try:
-                self.tick()
+                if self.tick():
+                    self._wake.set()
             except Exception:
                 # The next tick starts from the store again; a lasting error shows in the log.
                 log.exception("a tick failed")
@@ -273,175 +262,16 @@ class Dispatcher:
             if self._wake.wait(TICK_S):
                 self._stopping.wait(GATHER_S)
 
-    def tick(self) -> None:
-        """Observe, decide, act: once."""
-        self._launcher.note_answers()
-        self._apply_events()
-        self._runs.refresh()
-        self._finalize_ended()
-        self._sweeps.tick()
-        self._rollouts.tick()
-        self._runs.refresh()
-        self._apply_requests()
-        self._runs.refresh()
-        attempts = self.store.attempts.list_open()
-        self.heartbeats.keep_only(attempt.id for attempt in attempts)
-        members = snapshot.with_reported_exits(
-            self._cluster.members(), attempts, self.store, self._self_reported_exits
-        )
-        self._reconcile(attempts, members)
-        self._nodes.tick([name for name, member in members.items() if member.usable])
-        self._start_waiting(attempts, members)
+    def tick(self) -> bool:
+        """Record what arrived, decide on one snapshot, act. Return whether more may follow now."""
+        self._inbox.record()
+        snapshot = self._loader.load()
+        applied = self._executor.apply(step(snapshot))
+        for subject in (*applied.changed, *applied.failed):
+            self._loader.enqueue(subject)
+        return bool(applied.changed)
 
-    def _apply_events(self) -> None:
-        with self._guard:
-            attempt_ids, self._attempts_with_new_events = self._attempts_with_new_events, set()
-        left = set(attempt_ids)
-        try:
-            for attempt_id in attempt_ids:
-                run_id, what = run_of(attempt_id), "reading its events"
-                apply = partial(self.store.event_applier.apply, attempt_id)
-                if self._isolation.do(run_id, what, apply) or not self._isolation.tries_again(
-                    run_id, what
-                ):
-                    left.discard(attempt_id)
-        finally:
-            with self._guard:
-                self._attempts_with_new_events |= left
 
-    def _finalize_ended(self) -> None:
-        """Finalize runs whose attempt has exited."""
-        active = self._runs.runs(ACTIVE)
-        newest = self.store.attempts.newest([run.id for run in active])
-        for run in active:
-            attempt = newest.get(run.id)
-            if attempt is not None and attempt.exited_at is not None:
-                self._isolation.do(run.id, "finalizing it", partial(self._finalize, attempt))
-
-    def _finalize(self, attempt: Attempt) -> None:
-        if attempt.open and not (attempt.exit or {}).get("stand_in"):
-            # Its streams are still arriving; their arrival finalizes the run.
-            heartbeat = self.heartbeats.of(attempt.id)
-            heartbeat.ended_since = heartbeat.ended_since or self.heartbeats.now()
-            if self.heartbeats.now() - heartbeat.ended_since < FINALIZE_WAIT_S:
-                return
-        self.store.event_applier.apply(attempt.id)
-        state = finalize(self.store, attempt.id)
-        if state is not None:
-            log.info("attempt %s ended: its run is %s", attempt.id, state.value)
-
-    def _apply_requests(self) -> None:
-        """Apply users' requests that need no process, as transitions."""
-        for run in self._runs.runs(ACTIVE | {RunState.QUEUED, RunState.PAUSED}):
-            self._isolation.do(run.id, "applying its requests", partial(self._apply_request, run))
-
-    def _apply_request(self, run: RunRow) -> None:
-        state, desired = RunState(run.state), Desired(run.desired)
-        new = snapshot.transition_for_request(state, desired)
-        if new is not None:
-            cause = "resume" if new is RunState.QUEUED else desired.value
-            self._transition(run, state, new, cause, request_message(self.store, run))
-        elif state is RunState.RUNNING and self._over_time_limit(run):
-            limit = run.spec["time_limit_s"]
-            self._transition(run, state, RunState.STOPPING, TIME_LIMIT, f"its limit is {limit:g} s")
-
-    def _transition(
-        self, run: RunRow, old: RunState, new: RunState, cause: str, message: str | None = None
-    ) -> None:
-        self.store.transitions.apply(
-            run.id,
-            old=old,
-            new=new,
-            attempt=run.attempt,
-            cause=cause,
-            message=message,
-            actor="dispatcher",
-        )
-
-    def _over_time_limit(self, run: RunRow) -> bool:
-        limit = run.spec.get("time_limit_s")
-        if limit is None:
-            return False
-        attempt = self.store.attempts.get(f"{run.id}-{run.attempt}")
-        heartbeat = self.heartbeats.of(attempt.id)
-        elapsed = heartbeat.elapsed_s
-        if elapsed is None:
-            # No heartbeat yet. Times in the database jump with the machine's clock.
-            elapsed = self.heartbeats.now() - heartbeat.first_known
-        return bool(elapsed > limit)
-
-    def _reconcile(self, attempts: list[Attempt], members: dict[str, Member]) -> None:
-        runs = {run.id: run for run in self._runs.runs(ACTIVE)}
-        seen: list[rc.OpenAttempt] = []
-        unclear: set[str] = set()
-
-        def observe(attempt: Attempt) -> None:
-            run = runs.get(attempt.run_id)
-            seen.append(snapshot.open_attempt(attempt, run, members, self.heartbeats))
-
-        for attempt in attempts:
-            if not self._isolation.do(
-                attempt.run_id, "reading its attempt", partial(observe, attempt)
-            ):
-                # It is known, so it is no orphan; leave it alone until its state is clear.
-                unclear.add(attempt.id)
-        actions = rc.reconcile(
-            seen,
-            [member.seen(but=unclear) for member in members.values()],
-            self._timeouts,
-            membership_known=self._cluster.membership_known,
-        )
-        by_id = {attempt.id: attempt for attempt in attempts}
-        for action in actions:
-            act = partial(self._act, action, by_id.get(action.attempt_id), members)
-            self._isolation.do(run_of(action.attempt_id), "acting on its attempt", act)
-
-    def _act(self, action: rc.Action, attempt: Attempt | None, members: dict[str, Member]) -> None:
-        match action:
-            case rc.StopAttempt():
-                self._launcher.stop(action)
-            case rc.Launch() if attempt is not None:
-                self._launcher.launch(self.store.runs.get(attempt.run_id), attempt)
-            case rc.Adopt() if attempt is not None:
-                log.info("attempt %s is running: adopted", attempt.id)
-                self.store.attempts.update(attempt.id, dispatched_at=self.store.clock())
-            case rc.MarkLost() if attempt is not None:
-                log.warning("attempt %s is lost: %s", attempt.id, action.message)
-                note = self._launcher.synthetic_exit(action.cause, action.message, action.node)
-                self._launcher.record_exit(attempt.id, note)
-                self._nodes.note_end()
-            case rc.RecordExit() if attempt is not None:
-                self._launcher.record_exit(attempt.id, snapshot.listed_exit(attempt, members))
-                self._nodes.note_end()
-            case rc.CloseAttempt() if attempt is not None:
-                self.store.attempts.close(attempt.id)
-            case _:
-                pass
-
-    def _start_waiting(self, attempts: list[Attempt], members: dict[str, Member]) -> None:
-        waiting = self._runs.waiting()
-        if not waiting:
-            self._order = ()
-            return
-        out = excluded(self.store.nodes.notes())
-        decided = plan(
-            waiting,
-            snapshot.active(attempts, self._runs.runs(ACTIVE), members, self.heartbeats),
-            [m.as_node(excluded=name in out) for name, m in members.items()],
-        )
-        self._order = decided.order
-        queued = {run.id: run for run in self._runs.runs({RunState.QUEUED})}
-        for start in decided.starts:
-            begin = partial(self._launcher.begin, queued[start.run_id], start.placement)
-            self._isolation.do(start.run_id, "starting it", begin)
-        reasons = decided.reasons
-        if not self._cluster.has_no_gpus and not any(m.usable for m in members.values()):
-            reasons = dict.fromkeys(reasons, self._why_no_cluster())
-        self.store.runs.set_pending_reasons(
-            {i: why for i, why in reasons.items() if queued[i].pending_reason != why}
-        )
-
-    def _why_no_cluster(self) -> str:
-        state, message = self._cluster.state()
-        why = "waits for the cluster" + (" to start" if state == "starting" else "")
-        return f"{why} ({message})" if message else why
+def _summary(members: Mapping[str, Member]) -> list[tuple[Any, ...]]:
+    """Return the facts of the cluster whose changes are announced to subscribers."""
+    return [(m.name, m.usable, m.error, len(m.gpus)) for m in members.values()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s
@@ -23,8 +23,8 @@ class Heartbeat:
     last_heartbeat: float | None = None
     node_heartbeats: dict[int, float] = field(default_factory=dict)
     """Time of the last heartbeat of each node's part, by node rank."""
-    recorded_heartbeat: float | None = None
-    """Newest heartbeat that was read from the store."""
+    unwritten: tuple[float, int | None] | None = None
+    """Wall-clock time and step of the newest heartbeat that is not in the store yet."""
     elapsed_s: float | None = None
     """Seconds since its start, by its node's clock."""
     steps: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
@@ -68,16 +68,68 @@ class HeartbeatTable:
         step: int | None,
         elapsed_s: float | None,
         node_rank: int | None = None,
+        at: float | None = None,
     ) -> None:
+        """Note a heartbeat. ``at``: the wall-clock time to record."""
         heartbeat = self.of(attempt_id)
         now = self._clock()
         with self._guard:
             heartbeat.last_heartbeat = now
+            if at is not None:
+                heartbeat.unwritten = (at, step)
             if node_rank is not None:
                 heartbeat.node_heartbeats[node_rank] = now
             heartbeat.elapsed_s = elapsed_s if elapsed_s is not None else heartbeat.elapsed_s
             if step is not None and (not heartbeat.steps or step > heartbeat.steps[-1][1]):
                 heartbeat.steps.append((now, step))
+
+    def contacted(self, attempt_id: str) -> bool:
+        """Return whether a heartbeat has arrived since the server started."""
+        return self.of(attempt_id).last_heartbeat is not None
+
+    def take_unwritten(self) -> dict[str, tuple[float, int | None]]:
+        """Return wall-clock time and step of each heartbeat that is not in the store yet."""
+        with self._guard:
+            found = {}
+            for attempt_id, heartbeat in self._heartbeats.items():
+                if heartbeat.unwritten is not None:
+                    found[attempt_id], heartbeat.unwritten = heartbeat.unwritten, None
+            return found
+
+    def elapsed_s(self, attempt_id: str) -> float:
+        """Return seconds since the attempt's start; before its first heartbeat, since it was first
+        seen: times in the database jump with the machine's clock.
+        """
+        heartbeat = self.of(attempt_id)
+        if heartbeat.elapsed_s is None:
+            return self._clock() - heartbeat.first_known
+        return heartbeat.elapsed_s
+
+    def silent_s(self, attempt_id: str, nodes: Sequence[str]) -> dict[str, float]:
+        """Return by node the seconds since its part's last heartbeat. ``nodes``: by node rank."""
+        heartbeat = self.of(attempt_id)
+        now = self._clock()
+        with self._guard:
+            return {
+                name: now - heartbeat.node_heartbeats.get(rank, heartbeat.first_known)
+                for rank, name in enumerate(nodes)
+            }
+
+    def since_request_s(self, attempt_id: str, *, requested: bool) -> float:
+        """Return the seconds since it was first asked to stop. ``requested``: whether it is now."""
+        heartbeat = self.of(attempt_id)
+        if requested and heartbeat.request_since is None:
+            heartbeat.request_since = self._clock()
+        since = heartbeat.request_since
+        return self._clock() - since if since is not None else 0.0
+
+    def since_ended_s(self, attempt_id: str, *, ended: bool) -> float:
+        """Return the seconds since it was first seen as ended. ``ended``: whether it is now."""
+        heartbeat = self.of(attempt_id)
+        if ended and heartbeat.ended_since is None:
+            heartbeat.ended_since = self._clock()
+        since = heartbeat.ended_since
+        return self._clock() - since if since is not None else 0.0
 
     def since_contact_s(self, attempt_id: str) -> float:
         heartbeat = self.of(attempt_id)

@@ -1,12 +1,13 @@
-"""Isolate errors: one run's error must not stop the work for other runs."""
+"""Isolate errors: an error of one run, sweep or rollout must not stop the work for the others."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -23,57 +24,73 @@ class _Failing:
 
 
 class Isolation:
-    """Runs the parts of a tick that concern a single run.
+    """Runs the parts of a tick that concern a single subject: a run, a sweep or a rollout.
 
     An error is logged once and retried with the next tick. When a part keeps failing, ``give_up``
-    is called with the run's id and the reason.
+    is called with the subject and the reason.
     """
 
     def __init__(
         self,
-        give_up: Callable[[str, str], None],
+        give_up: Callable[[Subject, str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._give_up = give_up
         self._clock = clock
-        self._failing: dict[tuple[str, str], _Failing] = {}
+        self._failing: dict[tuple[Subject, str], _Failing] = {}
 
-    def do(self, run_id: str, what: str, act: Callable[[], object]) -> bool:
+    def do(self, subject: Subject, what: str, act: Callable[[], object]) -> bool:
         """Call ``act``, and return whether it succeeded. ``what`` names the action in messages.
 
         Raises:
-            StoreUnavailable: the store fails for every run.
+            StoreUnavailable: the store fails for every subject.
         """
-        key = (run_id, what)
         try:
             act()
         except StoreUnavailable:
             raise
-        except Exception as error:
-            failing = self._failing.setdefault(key, _Failing(self._clock()))
-            failing.times += 1
-            if failing.times == 1:
-                log.exception("run %s: %s failed", run_id, what)
-            # A full disk or memory concerns the whole machine: it is no reason to end one run.
-            if not isinstance(error, (OSError, MemoryError)) and self._is_over(failing):
-                del self._failing[key]
-                self._end(run_id, f"{what} failed {failing.times} times: {error!r}")
+        except Exception as error:  # noqa: BLE001 - ``failed`` logs it
+            self.failed(subject, what, error)
             return False
-        self._failing.pop(key, None)
+        self.succeeded(subject, what)
         return True
 
-    def tries_again(self, run_id: str, what: str) -> bool:
-        """Return whether this part failed last time, and its run is not given up yet."""
-        return (run_id, what) in self._failing
+    def succeeded(self, subject: Subject, what: str) -> None:
+        """Forget earlier failures of this part."""
+        self._failing.pop((subject, what), None)
+
+    def failed(self, subject: Subject, what: str, error: Exception) -> None:
+        """Count a failure: log the first of a series, and give up when it lasts."""
+        key = (subject, what)
+        failing = self._failing.setdefault(key, _Failing(self._clock()))
+        failing.times += 1
+        if failing.times == 1:
+            log.error("%s %s: %s failed", *subject, what, exc_info=error)
+        # A full disk or memory concerns the whole machine: it is no reason to end one run.
+        if not isinstance(error, (OSError, MemoryError)) and self._is_over(failing):
+            del self._failing[key]
+            self._end(subject, f"{what} failed {failing.times} times: {error!r}")
+
+    def forget_others(self, what: Collection[str], failed: Collection[Subject]) -> None:
+        """Forget the failures of these parts of every subject but those that ``failed`` now."""
+        self._failing = {
+            (subject, part): failing
+            for (subject, part), failing in self._failing.items()
+            if part not in what or subject in failed
+        }
+
+    def tries_again(self, subject: Subject, what: str) -> bool:
+        """Return whether this part failed last time, and its subject is not given up yet."""
+        return (subject, what) in self._failing
 
     def _is_over(self, failing: _Failing) -> bool:
         return failing.times >= TRIES and self._clock() - failing.since >= GIVE_UP_S
 
-    def _end(self, run_id: str, reason: str) -> None:
-        log.error("run %s is given up: %s", run_id, reason)
+    def _end(self, subject: Subject, reason: str) -> None:
+        log.error("%s %s is given up: %s", *subject, reason)
         try:
-            self._give_up(run_id, reason)
+            self._give_up(subject, reason)
         except StoreUnavailable:
             raise
         except Exception:
-            log.exception("run %s could not be given up", run_id)
+            log.exception("%s %s could not be given up", *subject)

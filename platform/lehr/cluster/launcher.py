@@ -12,7 +12,7 @@ from typing import Any
 
 from lehr import killpoints
 from lehr.cluster.bridge_client import AgentRefused, BridgeClient
-from lehr.cluster.finalize import synthetic_exit
+from lehr.cluster.exits import synthetic_exit
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.launch_spec import (
     LaunchSettings,
@@ -58,8 +58,9 @@ class Launcher:
         self._answers: list[tuple[str, str, BaseException | None]] = []
         self._asked: dict[tuple[str, str, rc.StopLevel], float] = {}
 
-    def begin(self, run: RunRow, placement: Placement) -> None:
+    def begin(self, run_id: str, placement: Placement) -> None:
         """Record the attempt, then start it: agents only see attempts that are recorded."""
+        run = self._store.runs.get(run_id)
         attempt_id = f"{run.id}-{run.attempt + 1}"
         attempt = self._store.transitions.begin_attempt(
             run.id,
@@ -80,9 +81,7 @@ class Launcher:
             return
         if heartbeat.failed_starts >= START_TRIES:
             words = f"its node did not start it in {START_TRIES} tries: {heartbeat.start_error}"
-            self.record_exit(
-                attempt.id, self.synthetic_exit("launch_failed", words, heartbeat.start_node)
-            )
+            self._give_up(attempt.id, words, heartbeat.start_node)
             return
         addresses = {name: member.address for name, member in self._cluster.members().items()}
         token = self._tokens.token(attempt.id)
@@ -90,7 +89,7 @@ class Launcher:
             saved = self._saved(run, attempt)
             orders = launches(run, attempt, token, self._settings, addresses, saved)
         except (LehrError, ValueError) as error:
-            self.record_exit(attempt.id, self.synthetic_exit("launch_failed", str(error)))
+            self._give_up(attempt.id, str(error))
             return
         heartbeat.in_flight += len(placement_of(attempt))
         for node, launch in orders.items():
@@ -158,9 +157,10 @@ class Launcher:
             )
         self._asked = {k: at for k, at in self._asked.items() if now - at < 10 * STOP_AGAIN_S}
 
-    def synthetic_exit(self, cause: str, message: str, node: str | None = None) -> dict[str, Any]:
-        return synthetic_exit(cause, message, self._store.clock(), node)
-
     def record_exit(self, attempt_id: str, note: Mapping[str, Any]) -> None:
         self._store.attempts.update(attempt_id, exit=dict(note), exited_at=self._store.clock())
         self._wake()
+
+    def _give_up(self, attempt_id: str, message: str, node: str | None = None) -> None:
+        at = self._store.clock()
+        self.record_exit(attempt_id, synthetic_exit("launch_failed", message, at, node))

@@ -7,10 +7,14 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
-from lehr.cluster import snapshot
+from lehr.cluster.desired import request_message
+from lehr.cluster.exits import excluded_nodes
 from lehr.cluster.isolation import Isolation
-from lehr.control.lifecycle import ENDED, RunState
+from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.queue import Waiting
+from lehr.control.resources import Need
+from lehr.control.snapshot import OpenRun
+from lehr.control.step import Subject
 from lehr.store import Store
 from lehr.store.tables import RunRow, SweepRow
 
@@ -36,7 +40,7 @@ class RunCache:
         self._guard = threading.Lock()
         self._dirty: set[str] = set()
         self._rows: dict[str, RunRow] = {}
-        self._waiting: dict[str, tuple[RunRow, Waiting]] = {}
+        self._open: dict[str, tuple[RunRow, OpenRun]] = {}
         self._sweeps: dict[str, SweepRow] = {}
         self._whole_at = -WHOLE_EVERY_S
 
@@ -47,7 +51,7 @@ class RunCache:
     def refresh(self) -> None:
         with self._guard:
             dirty, self._dirty = self._dirty, set()
-        if len(dirty) > MANY or self._clock() - self._whole_at > WHOLE_EVERY_S:
+        if len(dirty) > MANY or self._clock() - self._whole_at >= WHOLE_EVERY_S:
             self._whole_at = self._clock()
             self._rows = {run.id: run for run in self._store.runs.by_state(_LIVING)}
         else:
@@ -57,33 +61,64 @@ class RunCache:
                     self._rows.pop(run_id, None)
                 else:
                     self._rows[run_id] = row
-        self._waiting = {i: pair for i, pair in self._waiting.items() if i in self._rows}
+        self._open = {i: pair for i, pair in self._open.items() if i in self._rows}
+        live = {row.sweep_id for row in self._rows.values()}
+        self._sweeps = {i: sweep for i, sweep in self._sweeps.items() if i in live}
 
     def forget_waiting(self) -> None:
         """Drop cached queue entries after a change of the nodes that runs avoid."""
         with self._guard:
-            self._dirty.update(list(self._waiting))
+            self._dirty.update(i for i, (_, run) in list(self._open.items()) if run.waiting)
 
-    def runs(self, states: Collection[RunState]) -> list[RunRow]:
-        """Return the runs in order of submission."""
+    def rows(self, states: Collection[RunState]) -> list[RunRow]:
+        """Return the rows of the runs in these states, in order of submission."""
         values = {state.value for state in states}
         found = [row for row in self._rows.values() if row.state in values]
         return sorted(found, key=lambda run: run.number or 0)
 
-    def waiting(self) -> list[Waiting]:
-        """Return the queue as values for the decision."""
+    def open_runs(self) -> list[OpenRun]:
+        """Return all runs that have not ended, in order of submission, as values."""
         found = []
-        for run in self.runs({RunState.QUEUED}):
-            known = self._waiting.get(run.id)
-            if known is not None and known[0] is run:
+        for row in self.rows(_LIVING):
+            known = self._open.get(row.id)
+            if known is not None and known[0] is row:
                 found.append(known[1])
-            elif self._isolation.do(run.id, "reading what it waits for", partial(self._read, run)):
-                found.append(self._waiting[run.id][1])
+                continue
+            read = partial(self._read, row)
+            if self._isolation.do(Subject("run", row.id), "reading it", read):
+                found.append(self._open[row.id][1])
         return found
 
-    def _read(self, run: RunRow) -> None:
+    def _read(self, row: RunRow) -> None:
+        state, desired = RunState(row.state), Desired(row.desired)
+        requested = desired is not Desired.RUN or state is RunState.PAUSED
+        run = OpenRun(
+            id=row.id,
+            state=state,
+            desired=desired,
+            attempt=row.attempt,
+            time_limit_s=row.spec.get("time_limit_s"),
+            message=request_message(self._store, row) if requested else None,
+            pending_reason=row.pending_reason,
+            waiting=self._waiting(row) if state is RunState.QUEUED else None,
+        )
+        self._open[row.id] = (row, run)
+
+    def _waiting(self, run: RunRow) -> Waiting:
+        resources = run.spec["resources"]
         sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
-        self._waiting[run.id] = (run, snapshot.waiting(run, sweep, self._store))
+        return Waiting(
+            run_id=run.id,
+            number=run.number or 0,
+            name=run.name,
+            need=Need(resources["gpus"], resources["nodes"], resources["gpu_type"]),
+            priority=run.priority,
+            project=run.project,
+            sweep_id=run.sweep_id,
+            sweep_name=sweep.name if sweep is not None else None,
+            max_concurrent=sweep.spec.get("max_concurrent") if sweep is not None else None,
+            excluded_nodes=excluded_nodes(self._store, run) if run.attempt > 1 else frozenset(),
+        )
 
     def _sweep(self, sweep_id: str) -> SweepRow:
         if sweep_id not in self._sweeps:

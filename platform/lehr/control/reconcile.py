@@ -13,7 +13,7 @@ Pure: values in, values out; the caller measures durations on monotonic clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -80,6 +80,12 @@ class OpenAttempt:
     """Since it was first asked to stop."""
     since_ended_s: float = 0.0
     """Since its agent first listed it as ended, or its exit was recorded."""
+    elapsed_s: float | None = None
+    """Since its start, by its node's clock; before its first heartbeat, since it was first seen."""
+
+    @property
+    def run_id(self) -> str:
+        return self.id.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +183,19 @@ def reconcile(
     seen = {node.name: node for node in nodes}
     actions: list[Action] = []
     for attempt in attempts:
-        actions.extend(_judge(attempt, seen, timeouts, membership_known=membership_known))
-    actions.extend(_orphans({attempt.id for attempt in attempts}, seen.values()))
+        actions.extend(judge(attempt, seen, timeouts, membership_known=membership_known))
+    actions.extend(orphans({attempt.id for attempt in attempts}, seen.values()))
     return actions
 
 
-def _judge(
+def judge(
     attempt: OpenAttempt,
     seen: Mapping[str, NodeSeen],
     timeouts: Timeouts,
     *,
     membership_known: bool,
 ) -> list[Action]:
+    """Return the actions for one attempt. ``seen``: the nodes, by name."""
     if attempt.in_flight:
         return []
     mine = [seen.get(name) or NodeSeen(name, alive=False, answered=False) for name in attempt.nodes]
@@ -306,8 +313,8 @@ def _lost(
     return [*stop, MarkLost(attempt.id, cause, message, node)]
 
 
-def _orphans(known: set[str], nodes: Iterable[NodeSeen]) -> list[Action]:
-    """Return actions for live processes that no open attempt accounts for."""
+def orphans(known: Collection[str], nodes: Iterable[NodeSeen]) -> list[Action]:
+    """Return actions for live processes of attempts that are not ``known`` as open."""
     return [
         StopAttempt(attempt_id, (node.name,), StopLevel.KILL, "no open attempt")
         for node in nodes

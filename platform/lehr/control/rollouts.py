@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
+from lehr.analysis.gates import TITLES, Evidence, Judgement, judge
+from lehr.control.forks import fork_spec
 from lehr.control.lifecycle import RunState
-from lehr.specs.stages import StageRunRole
+from lehr.errors import SpecError
+from lehr.specs.gates import GateName
+from lehr.specs.run import RunSpec
+from lehr.specs.stages import PlannedStage, StageRunRole
 
 EXACT_RESUME = "exact_resume"
 """The one gate that needs more runs: it is judged after all others have passed."""
@@ -70,6 +76,72 @@ class Fail:
 Act = Submit | Pass | Fail
 
 
+@dataclass(frozen=True)
+class ResumePoint:
+    """The checkpoint from which a stage's resumed run continues."""
+
+    run_id: str
+    """The run that saved it."""
+    run_name: str
+    run_spec: Mapping[str, Any]
+    """Spec of that run."""
+    attempt: int
+    step: int
+    digest: str | None
+    path: str
+    """The checkpoint's folder."""
+
+
+@dataclass(frozen=True)
+class OpenRollout:
+    """A rollout with its stages and with the evidence for its current one."""
+
+    id: str
+    planned: Sequence[PlannedStage]
+    stages: Sequence[StageState]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """By gate of the current stage that failed: what was seen, and what was expected."""
+    evidence: Evidence | None = None
+    """Of the current stage, if gates of it can be judged now."""
+    resume_point: ResumePoint | None = None
+    """Where the current stage's resumed run would continue, if it is the next one."""
+
+
+@dataclass(frozen=True)
+class RecordVerdicts:
+    """Record how gates were judged."""
+
+    rollout_id: str
+    stage: int
+    judgements: Sequence[Judgement]
+
+
+@dataclass(frozen=True)
+class SubmitStageRun:
+    rollout_id: str
+    stage: int
+    role: StageRunRole
+    spec: RunSpec
+    resumes: ResumePoint | None = None
+
+
+@dataclass(frozen=True)
+class PassStage:
+    rollout_id: str
+    stage: int
+    name: str
+
+
+@dataclass(frozen=True)
+class FailRollout:
+    rollout_id: str
+    stage: int
+    reason: str
+
+
+Action = RecordVerdicts | SubmitStageRun | PassStage | FailRollout
+
+
 def current(stages: Sequence[StageState]) -> StageState | None:
     """Return the current stage; None once the last has passed, or one has failed."""
     for stage in stages:
@@ -78,6 +150,64 @@ def current(stages: Sequence[StageState]) -> StageState | None:
         if stage.outcome != "passed":
             return None
     return None
+
+
+def actions(rollout: OpenRollout) -> list[Action]:
+    """Return the next action: record verdicts, submit a run, pass a stage, or stop.
+
+    It is one at a time, because each changes what the next one depends on.
+    """
+    now = current(rollout.stages)
+    if now is None:
+        return []
+    stage = rollout.planned[now.number - 1]
+    judgements = _judge(now, stage, rollout.evidence)
+    if judgements:
+        return [RecordVerdicts(rollout.id, now.number, judgements)]
+    act = decide(rollout.stages)
+    if act is None:
+        return []
+    if isinstance(act, Pass):
+        return [PassStage(rollout.id, act.stage, now.name)]
+    if isinstance(act, Fail):
+        return [FailRollout(rollout.id, act.stage, _why(act, rollout.reasons))]
+    return [_submit(rollout, stage, now, act)]
+
+
+def _judge(now: StageState, stage: PlannedStage, evidence: Evidence | None) -> list[Judgement]:
+    """Return the verdicts on the gates that can be judged now."""
+    if evidence is None:
+        return []
+    unjudged = [name for name in now.gates if name not in now.verdicts]
+    judged = [judge(cast("GateName", name), stage, evidence) for name in unjudged]
+    return [one for one in judged if one is not None]
+
+
+def _why(act: Fail, reasons: Mapping[str, str]) -> str:
+    if act.gate is not None:
+        return f"{TITLES[cast('GateName', act.gate)]}: {reasons[act.gate]}"
+    assert act.run is not None
+    why = act.run.reason or act.run.cause or "no reason was given"
+    return f"its run {act.run.state.value}: {why}"
+
+
+def _submit(
+    rollout: OpenRollout, stage: PlannedStage, now: StageState, act: Submit
+) -> SubmitStageRun | FailRollout:
+    if act.role != "resumed":
+        return SubmitStageRun(rollout.id, act.stage, act.role, stage.runs[act.role])
+    point = rollout.resume_point
+    if point is None:
+        whole = stage.run_name(stage.whole)
+        why = f"{whole} has no checkpoint at step {stage.middle:,} to go on from"
+        return FailRollout(rollout.id, now.number, why)
+    changes = {"name": stage.run_name("resumed"), "tracking": {}}
+    try:
+        spec = fork_spec(dict(point.run_spec), changes, step=point.step)
+    except SpecError as error:
+        why = f"the run that resumes cannot be created: {error}"
+        return FailRollout(rollout.id, now.number, why)
+    return SubmitStageRun(rollout.id, act.stage, act.role, spec, point)
 
 
 def decide(stages: Sequence[StageState]) -> Act | None:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from lehr.analysis.held_out import HeldOut
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune
+from lehr.errors import SpecError
+from lehr.specs.run import RunSpec
 from lehr.specs.search import Pruning, point_key, random_points
 from lehr.specs.sweep import SEED, SweepSpec
+from lehr.specs.sweep_expand import trials_at
 
 SAME_CAUSE = 3
 """This many equal failures without any success stop the sweep."""
@@ -50,8 +53,22 @@ class TrialState:
 
 
 @dataclass(frozen=True)
-class PruneDecision:
-    """A trial to end early."""
+class OpenSweep:
+    """A sweep with its trials."""
+
+    id: str
+    spec: SweepSpec
+    trials: Sequence[TrialState]
+    """In its order."""
+    stopped: bool = False
+    """It starts no more trials, for whatever reason."""
+    reopened_at: float = 0.0
+    """Earlier failures do not count: somebody requested another try."""
+
+
+@dataclass(frozen=True)
+class PruneTrial:
+    """End a trial early."""
 
     run_id: str
     attempt: int
@@ -60,12 +77,57 @@ class PruneDecision:
 
 
 @dataclass(frozen=True)
+class StopSweep:
+    """Start no more trials."""
+
+    sweep_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class AddTrials:
+    """Create trials: one point, once per seed."""
+
+    sweep_id: str
+    trials: Sequence[tuple[dict[str, Any], RunSpec]]
+    """Parameters and spec of each."""
+    known: int
+    """Number of the sweep's trials when this was decided."""
+
+
+Action = StopSweep | PruneTrial | AddTrials
+
+
+@dataclass(frozen=True)
 class Decision:
     stop: str | None = None
     """Why no more trials start."""
-    prune: tuple[PruneDecision, ...] = ()
-    points: tuple[dict[str, Any], ...] = field(default=())
+    prune: tuple[PruneTrial, ...] = ()
+    points: tuple[dict[str, Any], ...] = ()
     """Trials to create: one point, once per seed."""
+
+
+def actions(sweep: OpenSweep) -> list[Action]:
+    """Return what follows from the trials: stop the sweep, prune trials, create the next ones."""
+    decision = decide(
+        sweep.spec, sweep.trials, stopped=sweep.stopped, reopened_at=sweep.reopened_at
+    )
+    found: list[Action] = []
+    if decision.stop is not None:
+        found.append(StopSweep(sweep.id, decision.stop))
+    found += decision.prune
+    if decision.points:
+        found.append(_next_trials(sweep, decision.points))
+    return found
+
+
+def _next_trials(sweep: OpenSweep, points: Sequence[dict[str, Any]]) -> AddTrials | StopSweep:
+    known = len(sweep.trials)
+    try:
+        return AddTrials(sweep.id, trials_at(sweep.spec, points, first=known + 1), known)
+    except SpecError as error:
+        # The bounds of each range were checked, but not every combination of values.
+        return StopSweep(sweep.id, f"the next trial cannot be created: {error}")
 
 
 def decide(
@@ -189,7 +251,7 @@ def _failure_text(trial: TrialState) -> str:
     return f"{trial.cause}: {text}" if trial.cause and trial.cause not in text else text
 
 
-def _prunes(spec: SweepSpec, trials: Sequence[TrialState]) -> tuple[PruneDecision, ...]:
+def _prunes(spec: SweepSpec, trials: Sequence[TrialState]) -> tuple[PruneTrial, ...]:
     rule = spec.pruning
     if rule is None or not any(_prunable(trial) for trial in trials):
         return ()
@@ -205,7 +267,7 @@ def _prunes(spec: SweepSpec, trials: Sequence[TrialState]) -> tuple[PruneDecisio
         )
     }
     return tuple(
-        PruneDecision(
+        PruneTrial(
             trial.run_id, trial.attempt, f"{spec.metric.name}, {verdicts[trial.number].message}"
         )
         for trial in trials

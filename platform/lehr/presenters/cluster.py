@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lehr.cluster.launch_spec import placement_of
-from lehr.cluster.node_controller import excluded
+from lehr.cluster.node_notes import excluded
 from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry

@@ -6,7 +6,6 @@ state, or writes a stream's replica.
 
 from lehr.store.apply_events import AppliedEvents
 from lehr.store.changes import Change
-from lehr.store.records.attempts import HeartbeatReport
 from lehr.store.records.idempotency import StoredAnswer
 from lehr.store.store import Store
 from lehr.store.streams.events import StoredRecord
@@ -18,7 +17,6 @@ __all__ = [
     "AppliedEvents",
     "Change",
     "Gap",
-    "HeartbeatReport",
     "LogMatch",
     "Store",
     "StoredAnswer",

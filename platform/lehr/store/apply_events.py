@@ -8,13 +8,16 @@ applied, and nothing twice.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
+from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from lehr.control.lifecycle import RunState
+from lehr.errors import StoreUnavailable
 from lehr.store.database import Clock, Database
 from lehr.store.records.attempts import get_attempt
 from lehr.store.records.checkpoints import note_removed, put_checkpoint
@@ -53,6 +56,7 @@ class _News:
 
     records: list[AnyRecord]
     step: int | None
+    since: int
     upto: int
 
 
@@ -72,17 +76,63 @@ class EventApplier:
         attempt that was superseded change only its own row.
         """
         while True:
-            with self._db.read() as session:
-                applied = get_attempt(session, attempt_id).events_applied
-            news = self._news(attempt_id, applied)
+            news = self._unapplied(attempt_id)
             if news is None:
                 return []
             # A step alone is applied again after a power cut: not worth a flush to disk.
             with self._db.write(durable=bool(news.records), what="apply_events") as session:
-                attempt = get_attempt(session, attempt_id)
-                if attempt.events_applied != applied:
-                    continue  # Another thread applied them meanwhile.
-                return self._apply_news(session, attempt, news)
+                done = self._apply_in(session, attempt_id, news)
+            if done is not None:
+                return done
+
+    def apply_all(self, attempt_ids: Sequence[str]) -> dict[str, Exception]:
+        """Apply what these attempts recorded, in one transaction.
+
+        Return the errors by attempt. An attempt with an error changes nothing, and is independent
+        of the others.
+
+        Raises:
+            StoreUnavailable: the store fails for every attempt.
+        """
+        failed: dict[str, Exception] = {}
+        found: dict[str, _News] = {}
+        for attempt_id in attempt_ids:
+            try:
+                news = self._unapplied(attempt_id)
+            except StoreUnavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - returned to the caller
+                failed[attempt_id] = error
+                continue
+            if news is not None:
+                found[attempt_id] = news
+        if not found:
+            return failed
+        durable = any(news.records for news in found.values())
+        with self._db.write(durable=durable, what="apply_events") as session:
+            for attempt_id, news in found.items():
+                try:
+                    with session.begin_nested():
+                        self._apply_in(session, attempt_id, news)
+                except OperationalError:
+                    raise  # The disk or the file: it concerns every attempt.
+                except Exception as error:  # noqa: BLE001 - returned to the caller
+                    failed[attempt_id] = error
+        return failed
+
+    def _unapplied(self, attempt_id: str) -> _News | None:
+        with self._db.read() as session:
+            applied = get_attempt(session, attempt_id).events_applied
+        return self._news(attempt_id, applied)
+
+    def _apply_in(
+        self, session: Session, attempt_id: str, news: _News
+    ) -> list[AppliedEvents] | None:
+        """Apply the news; return None if another thread applied them meanwhile."""
+        attempt = get_attempt(session, attempt_id)
+        if attempt.events_applied != news.since:
+            return None
+        return self._apply_news(session, attempt, news)
 
     def _news(self, attempt_id: str, applied: int) -> _News | None:
         run_id, _, number = attempt_id.rpartition("-")
@@ -105,7 +155,7 @@ class EventApplier:
                 (run, index.TIME, int(number)),
             ).fetchone()
         records = [record for kind, body in rows if kind in _KINDS and (record := _read(body))]
-        return _News(records, newest[0] if newest else None, upto)
+        return _News(records, newest[0] if newest else None, applied, upto)
 
     def _apply_news(self, session: Session, attempt: Attempt, news: _News) -> list[AppliedEvents]:
         run = get_run(session, attempt.run_id)

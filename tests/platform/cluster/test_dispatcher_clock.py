@@ -47,7 +47,7 @@ def test_a_clock_that_jumps_before_the_first_heartbeat_does_not_use_up_the_time_
         0,
         b'{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n',
     )
-    bench.dispatcher._attempts_with_new_events.add(f"{run.id}-1")
+    bench.dispatcher._inbox.enqueue([f"{run.id}-1"])
     bench.tick()
     bench.tick()
     assert bench.state(run.id) == ("running", 1)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from lehr.cluster import snapshot
+from lehr.cluster import loader
 from lehr.cluster.isolation import GIVE_UP_S, Isolation
+from lehr.control import step as control
 from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
+from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable, UserError
 from lehr.store.apply_events import EventApplier
 from lehr_testing.dispatching import Bench
@@ -90,13 +92,13 @@ def test_an_exit_report_that_cannot_be_processed_fails_only_its_run(bench, resta
         bench.tick()
     healthy_go_on(bench, first, second)
     given_up(bench, odd)
-    told = [one for one in caplog.records if f"run {odd}: finalizing it failed" in one.message]
+    told = [one for one in caplog.records if f"run {odd}: reading its exit failed" in one.message]
     assert len(told) == 1 + restarts
 
 
 BREAKS = {
-    "reading its events": (EventApplier, "apply", lambda _applier, attempt: attempt),
-    "reading its attempt": (snapshot, "open_attempt", lambda attempt, *_: attempt.id),
+    "reading its events": (EventApplier, "_unapplied", lambda _applier, attempt: attempt),
+    "reading its attempt": (loader, "open_attempt", lambda attempt, *_: attempt.id),
 }
 
 
@@ -107,7 +109,7 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
     (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(monkeypatch, *BREAKS[what], attempt)
     bench.store.streams.append(attempt, "rank-0.log", 0, b"...\n")
-    bench.dispatcher._attempts_with_new_events.add(attempt)
+    bench.dispatcher._inbox.enqueue([attempt])
     for _ in range(4):
         bench.tick(0.5)
     assert bench.state(odd) == ("running", 1)
@@ -123,13 +125,7 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
 
 def test_a_request_that_cannot_be_applied_stops_no_other(bench, monkeypatch):
     (odd, _), (first, _), (second, _) = (bench.running(name) for name in "abc")
-    fails_for(
-        monkeypatch,
-        type(bench.dispatcher),
-        "_apply_request",
-        lambda _self, run: run.id,
-        odd,
-    )
+    fails_for(monkeypatch, control, "apply_request", lambda run_id, *_, **__: run_id, odd)
     bench.tick()
     healthy_go_on(bench, first, second)
     given_up(bench, odd)
@@ -194,14 +190,14 @@ def test_while_the_store_is_unavailable_no_run_is_given_up(bench, monkeypatch):
         def refuse(*_args):
             raise StoreUnavailable("The disk is full.")
 
-        patch.setattr(EventApplier, "apply", refuse)
+        patch.setattr(EventApplier, "apply_all", refuse)
         for _ in range(8):
-            bench.dispatcher._attempts_with_new_events.add(attempt)
+            bench.dispatcher._inbox.enqueue([attempt])
             with pytest.raises(StoreUnavailable):
                 bench.tick(GIVE_UP_S)
     bench.tick()
     assert bench.state(run) == ("running", 1)
-    assert attempt not in bench.dispatcher._attempts_with_new_events
+    assert attempt not in bench.dispatcher._inbox._attempts
 
 
 def test_events_that_could_not_be_read_are_read_later(bench, monkeypatch):
@@ -220,6 +216,9 @@ def test_events_that_could_not_be_read_are_read_later(bench, monkeypatch):
 # ---------------------------------------------------------------------------------- isolation
 
 
+R1 = Subject("run", "r1")
+
+
 class Given:
     def __init__(self) -> None:
         self.now = 0.0
@@ -231,7 +230,7 @@ class Given:
             raise error
 
         for _ in range(times):
-            assert not self.isolation.do("r1", "looking", act)
+            assert not self.isolation.do(R1, "looking", act)
             self.now += seconds
 
 
@@ -239,10 +238,10 @@ def test_a_run_is_given_up_after_a_few_tries_and_some_seconds():
     given = Given()
     given.fail(_Odd(), times=4)
     assert given.ended == []
-    assert given.isolation.tries_again("r1", "looking")
+    assert given.isolation.tries_again(R1, "looking")
     given.fail(_Odd("why"))
-    assert given.ended == [("r1", "looking failed 5 times: _Odd('why')")]
-    assert not given.isolation.tries_again("r1", "looking")
+    assert given.ended == [(R1, "looking failed 5 times: _Odd('why')")]
+    assert not given.isolation.tries_again(R1, "looking")
 
 
 def test_many_tries_in_a_moment_are_no_reason():
@@ -254,7 +253,7 @@ def test_many_tries_in_a_moment_are_no_reason():
 def test_one_success_resets_the_failure_count():
     given = Given()
     given.fail(_Odd(), times=4)
-    assert given.isolation.do("r1", "looking", lambda: None)
+    assert given.isolation.do(R1, "looking", lambda: None)
     given.fail(_Odd(), times=4)
     assert given.ended == []
 
@@ -270,8 +269,8 @@ def test_what_the_machine_lacks_ends_no_run(error, caplog):
 def test_a_run_that_cannot_be_given_up_stops_no_other():
     isolation = Isolation(lambda *_: 1 / 0, lambda: 0.0)
     isolation._is_over = lambda _failing: True
-    assert not isolation.do("r1", "looking", lambda: 1 / 0)
-    assert isolation.do("r2", "looking", lambda: None)
+    assert not isolation.do(R1, "looking", lambda: 1 / 0)
+    assert isolation.do(Subject("run", "r2"), "looking", lambda: None)
 
 
 # ---------------------------------------------------------------------------------- exit notes

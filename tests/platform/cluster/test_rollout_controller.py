@@ -8,13 +8,13 @@ from contextlib import closing
 
 import pytest
 
-from lehr.cluster.rollout_controller import RolloutController
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.specs import stages
 from lehr.store import Store
 from lehr.store.maintenance.integrity import check
 from lehr.store.records.rollout_progress import RolloutProgress
+from lehr_testing.groups import Groups
 from lehr_testing.rollouts import Bug, World, create, spec, states, submitted
 from lehr_testing.stores import crashed_copy, fresh_store
 
@@ -266,7 +266,7 @@ def test_a_restarted_controller_submits_nothing_twice(store, world, crash_before
             world.keeper.tick()
         [run] = world.waiting()
         world.train(run)
-        RolloutController(store, world.runs_dir).tick()
+        Groups(store, world.runs_dir).tick()
     assert world.play() == []
     assert submitted(store, rollout) == ALL_RUNS
     assert store.rollouts.get(rollout.id).outcome == "passed"

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from lehr.cluster.finalize import merge_exit_reports
+from lehr.cluster.exits import merge_exit_reports
 from lehr.cluster.launcher import START_TRIES
 from lehr.control.lifecycle import RunState
 from lehr.errors import LehrError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.cluster.node_controller import faulty_nodes
+from lehr.cluster.exits import faulty_nodes
 from lehr.control.nodes import FAULTS, LIMIT, Ended, failing
 from lehr.control.retries import PATTERNS
 from lehr.store.tables import Attempt

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy import Integer, bindparam, case, func, update
 from sqlmodel import Session, col, select
 
-from lehr.control.lifecycle import RunState
 from lehr.errors import InternalError, NotFound
 from lehr.store.database import Clock, Database
 from lehr.store.records.run_rows import announce_run, get_run
@@ -15,16 +15,6 @@ from lehr.store.tables import Attempt, RunRow
 
 _FIXED = frozenset({"id", "run_id", "number", "token_sha256", "created_at", "events_applied"})
 _UPDATABLE = frozenset(Attempt.model_fields) - _FIXED
-
-
-@dataclass(frozen=True)
-class HeartbeatReport:
-    """The answer to an attempt's heartbeat."""
-
-    run: RunRow
-    attempt: Attempt
-    fenced: bool
-    """The run has a newer attempt, or should not run: this one must stop."""
 
 
 class Attempts:
@@ -91,19 +81,36 @@ class Attempts:
             announce_run(self._db, get_run(session, row.run_id))
             return row
 
-    def heartbeat(self, attempt_id: str, *, step: int | None = None) -> HeartbeatReport:
-        """Record a heartbeat: the attempt lives, and is at ``step`` if the shipper knows it."""
-        at = self._clock()
+    def with_run(self, attempt_id: str) -> tuple[Attempt, RunRow]:
+        """Return the attempt and its run, read together."""
+        with self._db.read() as session:
+            attempt = get_attempt(session, attempt_id)
+            return attempt, get_run(session, attempt.run_id)
+
+    def record_heartbeats(self, heartbeats: Mapping[str, tuple[float, int | None]]) -> None:
+        """Record the time and the step of the newest heartbeat of each of these attempts.
+
+        A step lower than the recorded one is ignored; so is an attempt that was deleted.
+        """
+        if not heartbeats:
+            return
+        rows = [
+            {"which": attempt_id, "at": at, "step": step}
+            for attempt_id, (at, step) in heartbeats.items()
+        ]
+        newer = bindparam("step", type_=Integer) > func.coalesce(col(Attempt.last_step), -1)
         # Each heartbeat replaces the one before: not worth a flush to disk.
         with self._db.write(durable=False) as session:
-            row = get_attempt(session, attempt_id)
-            row.last_heartbeat_at = at
-            if step is not None and (row.last_step is None or step > row.last_step):
-                row.last_step, row.last_step_at = step, at
-            session.add(row)
-            run = get_run(session, row.run_id)
-            fenced = run.attempt != row.number or not RunState(run.state).active
-            return HeartbeatReport(run, row, fenced)
+            session.connection().execute(
+                update(Attempt)
+                .where(col(Attempt.id) == bindparam("which"))
+                .values(
+                    last_heartbeat_at=bindparam("at"),
+                    last_step=case((newer, bindparam("step")), else_=col(Attempt.last_step)),
+                    last_step_at=case((newer, bindparam("at")), else_=col(Attempt.last_step_at)),
+                ),
+                rows,
+            )
 
     def close(self, attempt_id: str) -> Attempt:
         """Close an attempt whose process has ended and whose streams are complete or given up."""

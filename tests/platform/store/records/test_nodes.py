@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.node_controller import NodeController, excluded, readmitted
-from lehr.cluster.snapshot import excluded_nodes
+from lehr.cluster.exits import ends_on_nodes, excluded_nodes
+from lehr.cluster.node_notes import excluded, readmitted
 from lehr.control.lifecycle import RunState
+from lehr.control.resources import Node
+from lehr.control.snapshot import Snapshot
+from lehr.control.step import step
 from lehr.store import Store
+from lehr_testing.groups import Groups
 from lehr_testing.stores import run_spec
 
 
@@ -47,18 +51,30 @@ def fails(store: Store, run: str, node: str, reason: str = "gpu_busy") -> None:
     )
 
 
+def tick(store, *usable: str) -> None:
+    """What a tick does about these nodes."""
+    notes = store.nodes.notes()
+    out = excluded(notes)
+    ends = [end for one in store.attempts.recently_ended() for end in ends_on_nodes(one)]
+    snapshot = Snapshot(
+        ends=[end for end in ends if end.node not in out],
+        readmitted=readmitted(notes),
+        places=[Node(name, (), excluded=name in out) for name in usable],
+    )
+    Groups(store).executor.apply(step(snapshot))
+
+
 def test_two_faults_in_a_row_are_noted_once_and_a_new_server_knows_of_them(store):
     run = store.runs.create(run_spec("unlucky")).id
     told = []
     store.subscribe(told.append)
     for _ in range(2):
         fails(store, run, "n1")
-    keeper = NodeController(store)
-    keeper.tick(["n1", "n2"])
+    tick(store, "n1", "n2")
     why = f"it failed 2 attempts in a row: {run}-1 (gpu_busy), {run}-2 (gpu_busy)"
     assert excluded(store.nodes.notes()) == {"n1": why}
     assert any(change.kind == "cluster" for change in told)
-    NodeController(store).tick(["n1", "n2"])
+    tick(store, "n1", "n2")
     [note] = store.nodes.notes().values()
     assert (note.kind, note.actor) == ("excluded", "dispatcher")
 
@@ -68,13 +84,11 @@ def test_a_readmitted_node_is_forgiven_also_by_the_run_that_it_failed(store):
     for _ in range(2):
         fails(store, run, "n1")
     assert excluded_nodes(store, store.runs.get(run)) == {"n1"}
-    keeper = NodeController(store)
-    keeper.tick(["n1"])  # The only node there is: it stays.
+    tick(store, "n1")  # The only node there is: it stays.
     assert excluded(store.nodes.notes()) == {}
     store.nodes.note("n1", "readmitted", "by hand", actor="user")
     assert excluded_nodes(store, store.runs.get(run)) == frozenset()
-    keeper.note_end()
-    keeper.tick(["n1", "n2"])
+    tick(store, "n1", "n2")
     assert excluded(store.nodes.notes()) == {}
     first = readmitted(store.nodes.notes())["n1"]
     store.nodes.note("n1", "readmitted", "again", actor="user")

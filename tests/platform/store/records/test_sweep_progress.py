@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.sweep_controller import SweepController
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.specs import SweepSpec, expand, load_spec
+from lehr_testing.groups import Groups
 from lehr_testing.stores import begin, fresh_store, line, metrics, run_spec, say
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
@@ -21,7 +21,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def keeper(store):
-    keeper = SweepController(store)
+    keeper = Groups(store)
     store.subscribe(keeper.changed)
     return keeper
 
@@ -138,7 +138,7 @@ def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, ke
     keeper.tick()
     assert len(store.sweeps.trials(sweep.id)) == 11
     finish_all()
-    another = SweepController(store)  # A restarted server: nothing told it of any change.
+    another = Groups(store)  # A restarted server: nothing told it of any change.
     another.tick()
     assert len(store.sweeps.trials(sweep.id)) == 11
     another.enqueue_all()

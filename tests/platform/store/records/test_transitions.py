@@ -228,15 +228,19 @@ def test_pending_reasons_are_told_only_when_they_change(store: Store) -> None:
     assert store.runs.get(started.run_id).pending_reason is None
 
 
-def test_a_heartbeat_says_whether_the_attempt_still_counts(store: Store) -> None:
-    first = new_attempt(store)
-    assert not store.attempts.heartbeat(first.id, step=7).fenced
-    assert store.attempts.get(first.id).last_step == 7
-    assert queue_again(store, first.run_id, RunState.STARTING)
-    assert store.attempts.heartbeat(first.id).fenced
-    second = begin(store, first.run_id)
-    assert store.attempts.heartbeat(first.id).fenced
-    assert not store.attempts.heartbeat(second.id).fenced
+def test_heartbeats_of_many_attempts_are_recorded_together(store: Store) -> None:
+    first, second = new_attempt(store), new_attempt(store)
+    store.attempts.record_heartbeats(
+        {first.id: (10.0, 7), second.id: (11.0, None), "gone-1": (1.0, 1)}
+    )
+    row = store.attempts.get(first.id)
+    assert (row.last_heartbeat_at, row.last_step, row.last_step_at) == (10.0, 7, 10.0)
+    other = store.attempts.get(second.id)
+    assert (other.last_heartbeat_at, other.last_step, other.last_step_at) == (11.0, None, None)
+    # A heartbeat may know less than the events, which are applied on their own.
+    store.attempts.record_heartbeats({first.id: (20.0, 5)})
+    row = store.attempts.get(first.id)
+    assert (row.last_heartbeat_at, row.last_step, row.last_step_at) == (20.0, 7, 10.0)
 
 
 class Histories(RuleBasedStateMachine):

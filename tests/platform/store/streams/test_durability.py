@@ -172,7 +172,7 @@ def test_commits_are_flushed_but_for_those_that_a_power_cut_may_take(recorded) -
     raw.set_trace_callback(note)
     store.runs.create(run_spec("another"))
     assert levels == [FULL]
-    store.attempts.heartbeat(attempt.id, step=1)
+    store.attempts.record_heartbeats({attempt.id: (1.0, 1)})
     assert levels == [FULL, NORMAL]
     store.attempts.update(attempt.id, exited_at=1.0)
     assert levels == [FULL, NORMAL, FULL]

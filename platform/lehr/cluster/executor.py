@@ -1,0 +1,294 @@
+"""Apply the actions of a tick. This is the only place where a tick has effects."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from lehr.analysis.gates import Judgement
+from lehr.cluster.exits import listed_exit, synthetic_exit
+from lehr.cluster.isolation import Isolation
+from lehr.cluster.launcher import Launcher
+from lehr.cluster.membership import Cluster
+from lehr.cluster.node_notes import EXCLUDED
+from lehr.control import nodes, queue, reconcile, rollouts, sweeps
+from lehr.control.finalize import Finalize
+from lehr.control.lifecycle import RunState
+from lehr.control.requests import Transition
+from lehr.control.retries import internal
+from lehr.control.step import DECISIONS, Action, Fault, QueueOrder, Subject, subject_of
+from lehr.store import Store
+from lehr.store.tables import GateVerdict
+
+log = logging.getLogger(__name__)
+
+DISPATCHER = "dispatcher"
+"""The actor of the transitions that a tick makes."""
+
+
+class Applied(NamedTuple):
+    """What the actions of a tick were about."""
+
+    changed: list[Subject]
+    """Their record has changed, so that more may follow."""
+    failed: list[Subject]
+    """Deciding or acting failed."""
+
+
+class Executor:
+    """Applies actions, each fenced: if the record has changed meanwhile, nothing happens."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        launcher: Launcher,
+        isolation: Isolation,
+        note_end: Callable[[], None],
+    ) -> None:
+        """``note_end`` is called when an attempt has ended."""
+        self._store = store
+        self._cluster = cluster
+        self._launcher = launcher
+        self._isolation = isolation
+        self._note_end = note_end
+        self._order: tuple[str, ...] = ()
+
+    @property
+    def queue_order(self) -> tuple[str, ...]:
+        """Return the ids of the waiting runs in queue order, as of the last tick."""
+        return self._order
+
+    def apply(self, actions: Sequence[Action]) -> Applied:
+        """Apply the actions in order.
+
+        A fault of one action concerns its subject alone. If it lasts, the subject is given up.
+        """
+        faults = [action for action in actions if isinstance(action, Fault)]
+        self._isolation.forget_others(DECISIONS, {fault.subject for fault in faults})
+        applied = Applied([], [])
+        for action in actions:
+            subject = subject_of(action)
+            if isinstance(action, Fault):
+                self._isolation.failed(subject, action.what, action.error)
+                applied.failed.append(subject)
+                continue
+            act = partial(self._apply, action, subject, applied)
+            if not self._isolation.do(subject, f"applying {type(action).__name__}", act):
+                applied.failed.append(subject)
+        return applied
+
+    def _apply(self, action: Action, subject: Subject, applied: Applied) -> None:
+        if self._carry_out(action):
+            applied.changed.append(subject)
+
+    def _carry_out(self, action: Action) -> bool:
+        """Carry out an action. Return whether the next tick should look at its subject at once."""
+        match action:
+            case Finalize():
+                return finalize(self._store, action)
+            case Transition():
+                return self._transition(action)
+            case reconcile.Launch():
+                attempt = self._store.attempts.get(action.attempt_id)
+                self._launcher.launch(self._store.runs.get(attempt.run_id), attempt)
+            case reconcile.Adopt():
+                log.info("attempt %s is running: adopted", action.attempt_id)
+                at = self._store.clock()
+                self._store.attempts.update(action.attempt_id, dispatched_at=at)
+            case reconcile.StopAttempt():
+                self._launcher.stop(action)
+            case reconcile.MarkLost():
+                return self._mark_lost(action)
+            case reconcile.RecordExit():
+                return self._record_exit(action)
+            case reconcile.CloseAttempt():
+                self._store.attempts.close(action.attempt_id)
+            case queue.StartRun():
+                self._launcher.begin(action.run_id, action.placement)
+            case QueueOrder():
+                self._publish_order(action)
+            case nodes.Exclude():
+                if self._store.nodes.note(action.node, EXCLUDED, action.message, actor=DISPATCHER):
+                    log.warning("node %s is excluded: %s", action.node, action.message)
+            case sweeps.StopSweep() | sweeps.PruneTrial() | sweeps.AddTrials():
+                return self._apply_to_sweep(action)
+            case (
+                rollouts.RecordVerdicts()
+                | rollouts.SubmitStageRun()
+                | rollouts.PassStage()
+                | rollouts.FailRollout()
+            ):
+                return self._apply_to_rollout(action)
+        return False
+
+    def _transition(self, action: Transition) -> bool:
+        return self._store.transitions.apply(
+            action.run_id,
+            old=action.old,
+            new=action.new,
+            attempt=action.attempt,
+            cause=action.cause,
+            message=action.message,
+            actor=DISPATCHER,
+        )
+
+    def _mark_lost(self, action: reconcile.MarkLost) -> bool:
+        log.warning("attempt %s is lost: %s", action.attempt_id, action.message)
+        at = self._store.clock()
+        note = synthetic_exit(action.cause, action.message, at, action.node)
+        self._launcher.record_exit(action.attempt_id, note)
+        self._note_end()
+        return True
+
+    def _record_exit(self, action: reconcile.RecordExit) -> bool:
+        attempt = self._store.attempts.get(action.attempt_id)
+        self._launcher.record_exit(attempt.id, listed_exit(attempt, self._cluster.members()))
+        self._note_end()
+        return True
+
+    def _publish_order(self, action: QueueOrder) -> None:
+        self._order = action.order
+        self._store.runs.set_pending_reasons(action.reasons)
+
+    def _apply_to_sweep(self, action: sweeps.Action) -> bool:
+        progress = self._store.sweep_progress
+        match action:
+            case sweeps.StopSweep():
+                stopped = progress.stop(action.sweep_id, action.reason, actor="sweep")
+                if stopped:
+                    log.warning("sweep %s stops: %s", action.sweep_id, action.reason)
+                return stopped
+            case sweeps.PruneTrial():
+                pruned = self._store.requests.prune(action.run_id, action.attempt, action.message)
+                if pruned:
+                    log.info("run %s is pruned: %s", action.run_id, action.message)
+                return pruned
+            case sweeps.AddTrials():
+                return progress.add_trials(
+                    action.sweep_id, action.trials, known=action.known, actor="sweep"
+                )
+
+    def _apply_to_rollout(self, action: rollouts.Action) -> bool:
+        progress = self._store.rollout_progress
+        match action:
+            case rollouts.RecordVerdicts():
+                rows = [_row(one) for one in action.judgements]
+                return progress.record_verdicts(action.rollout_id, action.stage, rows) > 0
+            case rollouts.SubmitStageRun():
+                return self._submit_stage_run(action)
+            case rollouts.PassStage():
+                log.info("rollout %s: stage %s has passed", action.rollout_id, action.name)
+                return progress.pass_stage(action.rollout_id, action.stage)
+            case rollouts.FailRollout():
+                log.warning(
+                    "rollout %s stops at stage %d: %s",
+                    action.rollout_id,
+                    action.stage,
+                    action.reason,
+                )
+                return progress.end(action.rollout_id, "failed", action.reason, stage=action.stage)
+
+    def _submit_stage_run(self, action: rollouts.SubmitStageRun) -> bool:
+        submit = partial(
+            self._store.rollout_progress.submit_run,
+            action.rollout_id,
+            action.stage,
+            action.role,
+            action.spec,
+        )
+        point = action.resumes
+        if point is None:
+            return submit() is not None
+        fork = {
+            "run": point.run_id,
+            "name": point.run_name,
+            "attempt": point.attempt,
+            "step": point.step,
+            "digest": point.digest,
+            "changes": {},
+        }
+        run = submit(resume_from=point.path, forked_from=point.run_id, provenance={"fork": fork})
+        return run is not None
+
+
+def finalize(store: Store, action: Finalize) -> bool:
+    """Carry out the transitions of an exit. Return False if the run had changed meanwhile."""
+    state = action.old
+    for new in action.path:
+        last = new is action.state
+        moved = store.transitions.apply(
+            action.run_id,
+            old=state,
+            new=new,
+            attempt=action.attempt,
+            cause=action.cause,
+            message=action.message if last else None,
+            actor=DISPATCHER,
+            set=action.changes if last else None,
+        )
+        if not moved:
+            return False
+        state = new
+    log.info(
+        "attempt %s-%d ended: its run is %s", action.run_id, action.attempt, action.state.value
+    )
+    return True
+
+
+def give_up(store: Store, subject: Subject, reason: str) -> None:
+    """End a run, a sweep or a rollout that the server cannot handle."""
+    cause = internal(reason)
+    if subject.kind == "run":
+        _give_up_run(store, subject.id, cause.name, cause.message)
+    elif subject.kind == "sweep":
+        store.sweep_progress.stop(subject.id, cause.message, actor=DISPATCHER)
+    elif subject.kind == "rollout":
+        store.rollout_progress.end(subject.id, "failed", cause.message, actor=DISPATCHER)
+
+
+def _give_up_run(store: Store, run_id: str, cause: str, message: str) -> None:
+    """Fail the run. Its processes are then ended.
+
+    A paused run stays paused: it holds no GPU, and only a person can continue it.
+    """
+    for _ in range(10):
+        run = store.runs.get(run_id)
+        state = RunState(run.state)
+        if state.ended or state is RunState.PAUSED:
+            break
+        if store.transitions.apply(
+            run.id,
+            old=state,
+            new=RunState.FAILED,
+            attempt=run.attempt,
+            cause=cause,
+            message=message,
+            actor=DISPATCHER,
+        ):
+            break
+    for attempt in store.attempts.of_run(run_id):
+        if attempt.open:
+            store.attempts.close(attempt.id)
+
+
+def _row(found: Judgement) -> GateVerdict:
+    value = found.value
+    return GateVerdict(
+        rollout_id="",
+        stage=0,
+        at=0.0,
+        gate=found.gate,
+        verdict=found.verdict,
+        expected=found.expected.text,
+        seen=found.seen,
+        value=value if value is not None and math.isfinite(value) else None,
+        at_least=found.expected.at_least,
+        at_most=found.expected.at_most,
+        unit=found.expected.unit,
+        run_id=found.run_id,
+        step=found.step,
+    )

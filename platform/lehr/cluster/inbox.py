@@ -1,0 +1,82 @@
+"""Record what has arrived since the last tick: answers to start calls, events, heartbeats."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.cluster.isolation import Isolation
+from lehr.cluster.launcher import Launcher
+from lehr.control.step import Subject
+from lehr.store import Change, Store
+from lehr.store.ids import run_of
+
+HEARTBEATS_EVERY_S = 10.0
+"""Heartbeats live in memory; after a restart every attempt counts as just seen."""
+READING_EVENTS = "reading its events"
+
+
+class Inbox:
+    """Facts that arrived, each recorded once. It decides nothing.
+
+    ``changed`` may be called from any thread; ``record`` only from the dispatcher's.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        launcher: Launcher,
+        heartbeats: HeartbeatTable,
+        isolation: Isolation,
+    ) -> None:
+        self._store = store
+        self._launcher = launcher
+        self._heartbeats = heartbeats
+        self._isolation = isolation
+        self._written_at = heartbeats.now()
+        self._guard = threading.Lock()
+        self._attempts: set[str] = set()
+        """Attempts with new events since the last tick."""
+
+    def enqueue(self, attempt_ids: Iterable[str]) -> None:
+        """Read the events of these attempts in the next tick."""
+        with self._guard:
+            self._attempts.update(attempt_ids)
+
+    def changed(self, change: Change) -> None:
+        """Enqueue an attempt whose events have arrived. May be called from any thread; fast."""
+        if change.kind == "metrics" and change.attempt is not None:
+            self.enqueue([f"{change.id}-{change.attempt}"])
+
+    def record(self) -> None:
+        """Record everything that has arrived."""
+        self._launcher.note_answers()
+        self._apply_events()
+        if self._heartbeats.now() - self._written_at >= HEARTBEATS_EVERY_S:
+            self.write_heartbeats()
+
+    def write_heartbeats(self) -> None:
+        """Write the heartbeats that are only in memory, all in one transaction."""
+        self._written_at = self._heartbeats.now()
+        self._store.attempts.record_heartbeats(self._heartbeats.take_unwritten())
+
+    def _apply_events(self) -> None:
+        with self._guard:
+            attempt_ids, self._attempts = self._attempts, set()
+        if not attempt_ids:
+            return
+        try:
+            failed = self._store.event_applier.apply_all(sorted(attempt_ids))
+        except BaseException:
+            self.enqueue(attempt_ids)
+            raise
+        for attempt_id in attempt_ids:
+            subject = Subject("run", run_of(attempt_id))
+            error = failed.get(attempt_id)
+            if error is None:
+                self._isolation.succeeded(subject, READING_EVENTS)
+                continue
+            self._isolation.failed(subject, READING_EVENTS, error)
+            if self._isolation.tries_again(subject, READING_EVENTS):
+                self.enqueue([attempt_id])

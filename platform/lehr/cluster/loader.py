@@ -1,0 +1,318 @@
+"""Load the snapshot of a tick: rows of the store, heartbeats and the lists of agents, as values."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from lehr.cluster.desired import effective_desired, over_time_limit
+from lehr.cluster.exits import ended_attempt, ends_on_nodes
+from lehr.cluster.group_loader import GroupLoader
+from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.cluster.isolation import Isolation
+from lehr.cluster.launch_spec import placement_of
+from lehr.cluster.membership import Cluster, Member
+from lehr.cluster.node_notes import excluded, readmitted
+from lehr.cluster.run_cache import RunCache
+from lehr.control.finalize import EndedAttempt
+from lehr.control.lifecycle import ACTIVE, Desired
+from lehr.control.nodes import Ended
+from lehr.control.queue import Active
+from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
+from lehr.control.resources import NodeShare
+from lehr.control.snapshot import Snapshot
+from lehr.control.step import Subject
+from lehr.errors import NotFound
+from lehr.store import Change, Store
+from lehr.store.tables import Attempt, RunRow
+
+
+class Loader:
+    """Reads everything that a tick decides on. Reading changes nothing.
+
+    What it keeps between ticks are caches and clocks; after a restart it starts empty.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        heartbeats: HeartbeatTable,
+        isolation: Isolation,
+        runs_dir: Path,
+        timeouts: Timeouts,
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._heartbeats = heartbeats
+        self._isolation = isolation
+        self._timeouts = timeouts
+        self._runs = RunCache(store, isolation, heartbeats.now)
+        self._groups = GroupLoader(store, runs_dir, isolation)
+        self._self_reported_exits: set[str] = set()
+        """Attempts that reported their own exit and are still listed by agents."""
+        self._attempt_ended = threading.Event()
+        self._attempt_ended.set()  # A new server has checked no node yet.
+
+    def enqueue_all(self) -> None:
+        """Load every open sweep and rollout with the next snapshot."""
+        self._groups.enqueue_all()
+
+    def enqueue(self, subject: Subject) -> None:
+        """Load the sweep or rollout again with the next snapshot."""
+        self._groups.enqueue(subject)
+
+    def changed(self, change: Change) -> None:
+        """Note a change of the record. May be called from any thread; fast."""
+        self._groups.changed(change)
+        if change.kind == "run":
+            self._runs.changed(change.id)
+
+    def note_end(self) -> None:
+        """Note that an attempt has ended: its node is checked. May be called from any thread."""
+        self._attempt_ended.set()
+
+    def forget_waiting(self) -> None:
+        """Read again what each queued run waits for: the nodes that it avoids have changed."""
+        self._runs.forget_waiting()
+
+    def load(self) -> Snapshot:
+        """Return the snapshot. A part that cannot be read is left out, and counts as a fault."""
+        self._runs.refresh()
+        rows = self._store.attempts.list_open()
+        self._heartbeats.keep_only(row.id for row in rows)
+        active = {run.id: run for run in self._runs.rows(ACTIVE)}
+        members = self._members(rows)
+        notes = self._store.nodes.notes()
+        out = excluded(notes)
+        attempts, unreadable = self._attempts(rows, active, members)
+        return Snapshot(
+            runs=self._runs.open_runs(),
+            attempts=attempts,
+            unreadable_attempts=unreadable,
+            ended=self._ended(rows, active),
+            # An attempt that cannot be read is known, so it is no orphan: leave it alone.
+            members=[member.seen(but=unreadable) for member in members.values()],
+            membership_known=self._cluster.membership_known,
+            places=[member.as_node(excluded=name in out) for name, member in members.items()],
+            holders=_holders(rows, active, members, self._heartbeats),
+            sweeps=self._groups.sweeps(),
+            rollouts=self._groups.rollouts(),
+            ends=self._ends(out),
+            readmitted=readmitted(notes),
+            no_cluster=self._why_no_cluster(members),
+            timeouts=self._timeouts,
+        )
+
+    def _attempts(
+        self,
+        rows: Sequence[Attempt],
+        active: Mapping[str, RunRow],
+        members: Mapping[str, Member],
+    ) -> tuple[list[OpenAttempt], set[str]]:
+        """Return the open attempts, and the ids of those that cannot be read."""
+        found: list[OpenAttempt] = []
+        unreadable: set[str] = set()
+
+        def read(row: Attempt) -> None:
+            run = active.get(row.run_id)
+            found.append(open_attempt(row, run, members, self._heartbeats))
+
+        for row in rows:
+            run = Subject("run", row.run_id)
+            if not self._isolation.do(run, "reading its attempt", partial(read, row)):
+                unreadable.add(row.id)
+        return found, unreadable
+
+    def _ended(self, rows: Sequence[Attempt], active: Mapping[str, RunRow]) -> list[EndedAttempt]:
+        """Return the exits of active runs, each with all events that have arrived."""
+        newest = {row.run_id: row for row in rows if _is_current(row, active)}
+        closed = [run_id for run_id in active if run_id not in newest]
+        newest |= self._store.attempts.newest(closed) if closed else {}
+        found: list[EndedAttempt] = []
+
+        def read(row: Attempt) -> None:
+            self._store.event_applier.apply(row.id)
+            run, attempt = self._store.runs.get(row.run_id), self._store.attempts.get(row.id)
+            ended = ended_attempt(self._store, run, attempt, self._heartbeats)
+            if ended is not None:
+                found.append(ended)
+
+        for row in newest.values():
+            if row.exited_at is not None:
+                run = Subject("run", row.run_id)
+                self._isolation.do(run, "reading its exit", partial(read, row))
+        return found
+
+    def _members(self, rows: Sequence[Attempt]) -> dict[str, Member]:
+        """Return the members, with attempts that reported their own exit as ended.
+
+        Lists are older than such a report: a shim reports only after its attempt's processes are
+        gone. An attempt that was given up as lost stays as listed, because its processes may live.
+        """
+        members = self._cluster.members()
+        by_id = {row.id: row for row in rows}
+        self._self_reported_exits &= {name for one in members.values() for name in one.attempts}
+        found = {}
+        for name, member in members.items():
+            listed = {
+                attempt_id: replace(one, state=AttemptPhase.ENDED)
+                if one.state is AttemptPhase.LIVE and self._reported_exit(attempt_id, by_id)
+                else one
+                for attempt_id, one in member.attempts.items()
+            }
+            found[name] = replace(member, attempts=listed)
+        return found
+
+    def _reported_exit(self, attempt_id: str, rows: Mapping[str, Attempt]) -> bool:
+        if attempt_id in self._self_reported_exits:
+            return True
+        row = rows.get(attempt_id)
+        if row is None:
+            try:
+                row = self._store.attempts.get(attempt_id)
+            except NotFound:
+                return False
+        if row.exited_at is None or (row.exit or {}).get("stand_in"):
+            return False
+        self._self_reported_exits.add(attempt_id)
+        return True
+
+    def _ends(self, out: Mapping[str, str]) -> list[Ended]:
+        """Return recent ends if an attempt has ended since the last call."""
+        if not self._attempt_ended.is_set():
+            return []
+        self._attempt_ended.clear()
+        found: list[Ended] = []
+        for attempt in self._store.attempts.recently_ended():
+            run = Subject("run", attempt.run_id)
+            read = partial(_read_ends, attempt, found)
+            self._isolation.do(run, "reading what its end tells of its nodes", read)
+        return [end for end in found if end.node not in out]
+
+    def _why_no_cluster(self, members: Mapping[str, Member]) -> str | None:
+        if self._cluster.has_no_gpus or any(member.usable for member in members.values()):
+            return None
+        state, message = self._cluster.state()
+        why = "waits for the cluster" + (" to start" if state == "starting" else "")
+        return f"{why} ({message})" if message else why
+
+
+def open_attempt(
+    attempt: Attempt, run: RunRow | None, members: Mapping[str, Member], heartbeats: HeartbeatTable
+) -> OpenAttempt:
+    """Return the attempt for the decision. ``run``: the attempt's run if it is active, else
+    None.
+    """
+    heartbeat = heartbeats.of(attempt.id)
+    current = run is not None and run.attempt == attempt.number
+    desired = effective_desired(run) if run is not None and current else Desired.CANCEL
+    over = run is not None and current and over_time_limit(run)
+    nodes = [str(share["node"]) for share in attempt.placement]
+    listed = [
+        member.attempts[attempt.id]
+        for name in nodes
+        if (member := members.get(name)) is not None and attempt.id in member.attempts
+    ]
+    parts = (attempt.exit or {}).get("parts", {}) if len(nodes) > 1 else {}
+    ended = any(one.state is AttemptPhase.ENDED for one in listed)
+    notes = [*parts.values(), *(one.exit for one in listed if one.exit is not None)]
+    return OpenAttempt(
+        id=attempt.id,
+        nodes=tuple(nodes),
+        current=current,
+        desired=desired,
+        over_time_limit=over,
+        stalled=_stalled(attempt, run, heartbeats),
+        # Events count as contact, too: the first heartbeat comes seconds later.
+        contacted=heartbeats.contacted(attempt.id)
+        or attempt.last_heartbeat_at is not None
+        or attempt.events_applied > 0,
+        dispatched=attempt.dispatched_at is not None
+        or heartbeats.contacted(attempt.id)
+        or attempt.last_heartbeat_at is not None,
+        in_flight=heartbeat.in_flight > 0,
+        exited=attempt.exited_at is not None,
+        ended_nodes=frozenset(nodes[int(rank)] for rank in parts),
+        ended_well=bool(notes) and all(note.get("code") == 0 for note in notes),
+        since_contact_s=heartbeats.since_contact_s(attempt.id),
+        silent_nodes=heartbeats.silent_s(attempt.id, nodes) if len(nodes) > 1 else {},
+        since_request_s=heartbeats.since_request_s(
+            attempt.id, requested=desired is not Desired.RUN or over
+        ),
+        since_ended_s=heartbeats.since_ended_s(
+            attempt.id, ended=attempt.exited_at is not None or bool(parts) or ended
+        ),
+        elapsed_s=heartbeats.elapsed_s(attempt.id),
+    )
+
+
+def _stalled(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> str | None:
+    limit = run.spec.get("stall_limit_s") if run is not None else None
+    since = heartbeats.since_step_s(attempt.id)
+    # A stopped step counter means something only if heartbeats arrive.
+    if (
+        limit is None
+        or since is None
+        or since <= limit
+        or heartbeats.since_contact_s(attempt.id) > limit
+    ):
+        return None
+    return f"no step for {since:.0f} s: stall_limit_s is {limit:g}"
+
+
+def _is_current(row: Attempt, active: Mapping[str, RunRow]) -> bool:
+    run = active.get(row.run_id)
+    return run is not None and run.attempt == row.number
+
+
+def _read_ends(attempt: Attempt, found: list[Ended]) -> None:
+    found.extend(ends_on_nodes(attempt))
+
+
+def _holders(
+    attempts: Sequence[Attempt],
+    active: Mapping[str, RunRow],
+    members: Mapping[str, Member],
+    heartbeats: HeartbeatTable,
+) -> list[Active]:
+    """Return all that holds GPUs: attempts that have not exited, and orphans that agents list."""
+    held = []
+    known = set()
+    for attempt in attempts:
+        if attempt.exited_at is not None:
+            continue
+        known.add(attempt.id)
+        run = active.get(attempt.run_id)
+        held.append(
+            Active(
+                run_id=attempt.run_id,
+                placement=placement_of(attempt),
+                number=(run.number or 0) if run is not None else 0,
+                name=run.name if run is not None else attempt.id,
+                project=run.project if run is not None else "default",
+                sweep_id=run.sweep_id if run is not None else None,
+                remaining_s=_remaining_s(attempt, run, heartbeats),
+            )
+        )
+    held.extend(_orphans(known, members.values()))
+    return held
+
+
+def _orphans(known: set[str], members: Iterable[Member]) -> Iterable[Active]:
+    for member in members:
+        for attempt_id, listed in member.attempts.items():
+            if listed.state is AttemptPhase.LIVE and attempt_id not in known:
+                share = NodeShare(member.name, listed.gpus)
+                yield Active(attempt_id, (share,), name=f"{attempt_id} (being ended)")
+
+
+def _remaining_s(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> float | None:
+    step_s = heartbeats.step_s(attempt.id)
+    if run is None or step_s is None or attempt.last_step is None:
+        return None
+    steps = run.spec.get("train", {}).get("steps")
+    return max(0.0, (int(steps) - attempt.last_step) * step_s) if steps is not None else None

@@ -1,0 +1,173 @@
+"""Load rollouts and the evidence for their gates, for the snapshot of a tick."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from lehr.analysis.gates import Evidence
+from lehr.cluster.rollout_evidence import evidence, middle_checkpoint, pair
+from lehr.control.lifecycle import RunState
+from lehr.control.rollouts import (
+    OpenRollout,
+    ResumePoint,
+    StageRun,
+    StageState,
+    current,
+    pair_is_over,
+    wants_evidence,
+)
+from lehr.specs.rollout import RolloutSpec
+from lehr.specs.stages import PlannedStage, StageRunRole, stages
+from lehr.store import Change, Store
+from lehr.store.tables import GateVerdict, RolloutRow, RolloutStage, RunRow
+
+_KNOWN_RUNS = 20_000
+_KNOWN_PLANS = 200
+
+Runs = Mapping[StageRunRole, RunRow]
+
+
+class RolloutLoader:
+    """Loads only rollouts of which something has changed."""
+
+    def __init__(self, store: Store, runs_dir: Path) -> None:
+        self._store = store
+        self._runs_dir = runs_dir
+        self._guard = threading.Lock()
+        self._dirty: set[str] = set()
+        self._changed_runs: set[str] = set()
+        self._rollout_of: OrderedDict[str, str | None] = OrderedDict()
+        self._plans: OrderedDict[str, list[PlannedStage]] = OrderedDict()
+
+    def enqueue_all(self) -> None:
+        """Enqueue all open rollouts when a server starts."""
+        with self._guard:
+            self._dirty.update(self._store.rollouts.unended())
+
+    def enqueue(self, rollout_id: str) -> None:
+        """Load the rollout again in the next tick."""
+        with self._guard:
+            self._dirty.add(rollout_id)
+
+    def changed(self, change: Change) -> None:
+        """Enqueue the run's rollout. May be called from any thread; fast."""
+        with self._guard:
+            if change.kind == "rollout":
+                self._dirty.add(change.id)
+            elif change.kind in {"run", "metrics"}:
+                self._changed_runs.add(change.id)
+
+    def take_changed(self) -> list[str]:
+        """Return the ids of the rollouts to load now, and forget them."""
+        with self._guard:
+            dirty, self._dirty = self._dirty, set()
+            run_ids, self._changed_runs = self._changed_runs, set()
+        return sorted(dirty | self._rollouts_of(run_ids))
+
+    def load(self, rollout_id: str) -> OpenRollout | None:
+        """Return the rollout; None if it has ended."""
+        rollout = self._store.rollouts.get(rollout_id)
+        if rollout.outcome is not None:
+            return None
+        planned = self._plan(rollout)
+        rows = self._store.rollouts.stages(rollout_id)
+        links = self._store.rollouts.runs(rollout_id)
+        runs: list[Runs] = [
+            {
+                cast("StageRunRole", link.role): run
+                for link, run in links
+                if link.stage == row.number
+            }
+            for row in rows
+        ]
+        verdicts = self._store.rollouts.verdicts(rollout_id)
+        states = [
+            self._stage(stage, row, of_stage, verdicts)
+            for stage, row, of_stage in zip(planned, rows, runs, strict=True)
+        ]
+        now = current(states)
+        if now is None:
+            return None
+        stage, of_stage = planned[now.number - 1], runs[now.number - 1]
+        return OpenRollout(
+            rollout_id,
+            planned,
+            states,
+            {one.gate: _reason(one) for one in verdicts if one.stage == now.number},
+            self._evidence(stage, now, of_stage),
+            self._resume_point(stage, now, of_stage),
+        )
+
+    def _rollouts_of(self, run_ids: set[str]) -> set[str]:
+        new = [run_id for run_id in run_ids if run_id not in self._rollout_of]
+        if new:
+            found = self._store.rollouts.of_runs(new)
+            # A run belongs to its rollout from the transaction that records it.
+            self._rollout_of.update({run_id: found.get(run_id) for run_id in new})
+        known = {self._rollout_of[run_id] for run_id in run_ids}
+        while len(self._rollout_of) > _KNOWN_RUNS:
+            self._rollout_of.popitem(last=False)
+        return {rollout_id for rollout_id in known if rollout_id is not None}
+
+    def _plan(self, rollout: RolloutRow) -> list[PlannedStage]:
+        if rollout.id not in self._plans:
+            self._plans[rollout.id] = stages(RolloutSpec.model_validate(rollout.spec))
+            if len(self._plans) > _KNOWN_PLANS:
+                self._plans.popitem(last=False)
+        return self._plans[rollout.id]
+
+    def _stage(
+        self,
+        stage: PlannedStage,
+        row: RolloutStage,
+        runs: Runs,
+        verdicts: Sequence[GateVerdict],
+    ) -> StageState:
+        return StageState(
+            number=row.number,
+            name=row.name,
+            roles=stage.roles,
+            gates=tuple(name for name, gate in stage.gates.items() if gate.enabled),
+            outcome=row.outcome,
+            runs={role: self._run(run) for role, run in runs.items()},
+            verdicts={one.gate: one.verdict for one in verdicts if one.stage == row.number},
+        )
+
+    def _run(self, run: RunRow) -> StageRun:
+        state = RunState(run.state)
+        delivered = True
+        if state.ended and run.attempt:
+            delivered = not self._store.attempts.newest([run.id])[run.id].open
+        return StageRun(run.id, state, delivered, run.cause, run.reason)
+
+    def _evidence(self, stage: PlannedStage, now: StageState, runs: Runs) -> Evidence | None:
+        """Return the evidence for the gates that can be judged now; it is expensive to read."""
+        over = pair_is_over(now)
+        if not over and not wants_evidence(now):
+            return None
+        compared = pair(self._store, self._runs_dir, stage, runs) if over else None
+        train = now.runs["train"]
+        return evidence(self._store, stage, runs["train"], over=train.over, pair=compared)
+
+    def _resume_point(self, stage: PlannedStage, now: StageState, runs: Runs) -> ResumePoint | None:
+        whole = now.runs.get(stage.whole)
+        if "resumed" not in now.roles or "resumed" in now.runs or whole is None or not whole.over:
+            return None
+        run = runs[stage.whole]
+        point = middle_checkpoint(self._store, stage, run)
+        if point is None:
+            return None
+        path = str(self._runs_dir / run.id / point.path)
+        return ResumePoint(
+            run.id, run.name, run.spec, point.attempt, point.step, point.digest, path
+        )
+
+
+def _reason(verdict: GateVerdict) -> str:
+    if verdict.at_least is None and verdict.at_most is None:
+        return verdict.seen
+    return f"{verdict.seen}; expected {verdict.expected}"

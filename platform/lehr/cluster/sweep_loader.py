@@ -1,0 +1,137 @@
+"""Load sweeps with the reports of their trials, for the snapshot of a tick."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from lehr.analysis.held_out import is_measured
+from lehr.control.lifecycle import Desired, RunState
+from lehr.control.search import TrialReport
+from lehr.control.sweeps import OpenSweep, TrialState, needs_reports
+from lehr.errors import NotFound
+from lehr.specs.sweep import SweepSpec
+from lehr.store import Change, Store
+from lehr.store.records.sweep_progress import TrialProgress
+
+_KEPT = 10_000
+"""Number of trials whose reports are cached while they do not change."""
+_KNOWN_RUNS = 20_000
+
+
+class SweepLoader:
+    """Loads only sweeps of which something has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._guard = threading.Lock()
+        self._dirty: set[str] = set()
+        self._measured_runs: set[str] = set()
+        self._sweep_of: OrderedDict[str, str | None] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, int, int], tuple[TrialReport, ...]] = OrderedDict()
+
+    def enqueue_all(self) -> None:
+        """Enqueue all open sweeps when a server starts."""
+        with self._guard:
+            self._dirty.update(self._store.sweeps.unended())
+
+    def enqueue(self, sweep_id: str) -> None:
+        """Load the sweep again in the next tick."""
+        with self._guard:
+            self._dirty.add(sweep_id)
+
+    def changed(self, change: Change) -> None:
+        """Enqueue the run's sweep. May be called from any thread; fast."""
+        with self._guard:
+            if change.kind == "sweep":
+                self._dirty.add(change.id)
+            elif change.kind == "metrics":
+                self._measured_runs.add(change.id)
+
+    def take_changed(self) -> list[str]:
+        """Return the ids of the sweeps to load now, and forget them."""
+        with self._guard:
+            dirty, self._dirty = self._dirty, set()
+            run_ids, self._measured_runs = self._measured_runs, set()
+        pruned = (self._pruned_sweep(run_id) for run_id in run_ids)
+        return sorted(dirty | {sweep_id for sweep_id in pruned if sweep_id is not None})
+
+    def load(self, sweep_id: str) -> OpenSweep:
+        """Return the sweep; its trials have reports only if a decision needs them."""
+        sweep = self._store.sweeps.get(sweep_id)
+        spec = SweepSpec.model_validate(sweep.spec)
+        progress = self._store.sweep_progress.trials(sweep_id)
+        stopped = sweep.stopped is not None
+        trials = [_trial(one) for one in progress]
+        if needs_reports(spec, trials, stopped=stopped):
+            reports = self._read_reports(spec, progress)
+            reporting = [one.run_id for one, seen in zip(progress, reports, strict=True) if seen]
+            held_out = (
+                self._store.events.held_out(reporting) if is_measured(spec.metric.name) else {}
+            )
+            trials = [
+                _trial(one, seen, held_out.get(one.run_id))
+                for one, seen in zip(progress, reports, strict=True)
+            ]
+        return OpenSweep(sweep_id, spec, trials, stopped, sweep.reopened_at or 0.0)
+
+    def _pruned_sweep(self, run_id: str) -> str | None:
+        """Return the run's sweep if new metrics of the run may prune it or other trials."""
+        if run_id not in self._sweep_of:
+            run = self._store.runs.get(run_id)
+            sweep = self._store.sweeps.get(run.sweep_id) if run.sweep_id is not None else None
+            pruned = sweep is not None and sweep.spec.get("pruning") is not None
+            self._sweep_of[run_id] = run.sweep_id if pruned else None
+            if len(self._sweep_of) > _KNOWN_RUNS:
+                self._sweep_of.popitem(last=False)
+        return self._sweep_of[run_id]
+
+    def _read_reports(
+        self, spec: SweepSpec, progress: Sequence[TrialProgress]
+    ) -> list[tuple[TrialReport, ...]]:
+        name = spec.metric.name
+        latest = self._store.series.latest([one.run_id for one in progress], [name])
+        found: list[tuple[TrialReport, ...]] = []
+        for one in progress:
+            newest = latest.get(one.run_id, {}).get(name)
+            if newest is None:
+                found.append(())
+                continue
+            key = (one.run_id, one.attempt, newest.step)
+            if key not in self._reports:
+                self._reports[key] = self._report(one, name)
+                while len(self._reports) > _KEPT:
+                    self._reports.popitem(last=False)
+            found.append(self._reports[key])
+        return found
+
+    def _report(self, one: TrialProgress, name: str) -> tuple[TrialReport, ...]:
+        try:
+            series = self._store.series.read(one.run_id, name, x_axis="time", exact=True)
+        except NotFound:
+            return ()
+        began = one.started_at or 0.0
+        return tuple(
+            TrialReport(step, value, began + seconds)
+            for step, seconds, value in zip(series.step, series.x, series.y, strict=True)
+        )
+
+
+def _trial(
+    one: TrialProgress, reports: tuple[TrialReport, ...] = (), held_out: str | None = None
+) -> TrialState:
+    return TrialState(
+        number=one.number,
+        parameters=one.parameters,
+        run_id=one.run_id,
+        state=RunState(one.state),
+        attempt=one.attempt,
+        desired=Desired(one.desired),
+        cause=one.cause,
+        reason=one.reason,
+        ended_at=one.ended_at,
+        total_steps=int(one.total_steps),
+        reports=reports,
+        held_out=held_out,
+    )

@@ -1,0 +1,190 @@
+"""Decide what one tick does: the actions that follow from a snapshot.
+
+Pure: the same snapshot always gives the same actions. Nothing that is decided here depends on an
+earlier tick, so a restarted server just continues.
+
+A run whose state changes by an action of this step is left out of the queue until the next tick,
+which follows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
+
+from lehr.control import nodes, queue, reconcile, rollouts, sweeps
+from lehr.control.finalize import EndedAttempt, Finalize, finalize
+from lehr.control.lifecycle import RunState
+from lehr.control.requests import Transition, apply_request
+from lehr.control.snapshot import OpenRun, Snapshot
+
+T = TypeVar("T")
+
+
+class Subject(NamedTuple):
+    """What an action is about. A fault of one subject is its own."""
+
+    kind: Literal["run", "sweep", "rollout", "node", "queue"]
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Deciding about this subject failed."""
+
+    subject: Subject
+    what: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """Publish the order of the queue, and why runs wait."""
+
+    order: tuple[str, ...]
+    reasons: dict[str, str]
+    """Reasons that have changed, by run."""
+
+
+Action = (
+    Finalize
+    | Transition
+    | reconcile.Action
+    | sweeps.Action
+    | rollouts.Action
+    | nodes.Exclude
+    | queue.StartRun
+    | QueueOrder
+    | Fault
+)
+
+
+FINALIZING, REQUESTS, JUDGING, DECIDING = (
+    "finalizing it",
+    "applying its requests",
+    "judging its attempt",
+    "deciding on it",
+)
+DECISIONS = frozenset({FINALIZING, REQUESTS, JUDGING, DECIDING})
+"""The parts of a step, as they are named in faults."""
+
+
+def subject_of(action: Action) -> Subject:
+    """Return the run, sweep, rollout or node that the action is about."""
+    match action:
+        case Fault():
+            return action.subject
+        case QueueOrder():
+            return Subject("queue", "")
+        case nodes.Exclude():
+            return Subject("node", action.node)
+        case sweeps.StopSweep() | sweeps.AddTrials():
+            return Subject("sweep", action.sweep_id)
+        case Finalize() | Transition() | queue.StartRun() | sweeps.PruneTrial():
+            return Subject("run", action.run_id)
+        case (
+            rollouts.RecordVerdicts()
+            | rollouts.SubmitStageRun()
+            | rollouts.PassStage()
+            | rollouts.FailRollout()
+        ):
+            return Subject("rollout", action.rollout_id)
+        case _:
+            return Subject("run", action.attempt_id.rpartition("-")[0])
+
+
+def step(snapshot: Snapshot) -> list[Action]:
+    """Return the actions to take now, in order.
+
+    Exits come before requests: a run that ended by itself is not stopped. Reconciling comes before
+    the queue.
+    """
+    elapsed = {one.id: one.elapsed_s for one in snapshot.attempts}
+    seen = {node.name: node for node in snapshot.members}
+    known = {one.id for one in snapshot.attempts} | set(snapshot.unreadable_attempts)
+
+    def request(run: OpenRun) -> Iterable[Action]:
+        newest = f"{run.id}-{run.attempt}"
+        yield from _some(
+            apply_request(
+                run.id,
+                run.attempt,
+                run.state,
+                run.desired,
+                message=run.message,
+                time_limit_s=run.time_limit_s,
+                elapsed_s=elapsed.get(newest),
+            )
+        )
+
+    def judge(attempt: reconcile.OpenAttempt) -> Iterable[Action]:
+        return reconcile.judge(
+            attempt, seen, snapshot.timeouts, membership_known=snapshot.membership_known
+        )
+
+    actions: list[Action] = []
+    actions += _each(snapshot.ended, lambda one: Subject("run", one.run_id), FINALIZING, _finalize)
+    ended = {one.run_id for one in actions if isinstance(one, Finalize)}
+    waiting = [run for run in snapshot.runs if run.id not in ended]
+    actions += _each(waiting, lambda run: Subject("run", run.id), REQUESTS, request)
+    actions += _each(snapshot.attempts, lambda one: Subject("run", one.run_id), JUDGING, judge)
+    actions += reconcile.orphans(known, seen.values())
+    actions += _each(
+        snapshot.sweeps, lambda one: Subject("sweep", one.id), DECIDING, sweeps.actions
+    )
+    actions += _each(
+        snapshot.rollouts,
+        lambda one: Subject("rollout", one.id),
+        DECIDING,
+        rollouts.actions,
+    )
+    usable = [node.name for node in snapshot.places if node.usable and not node.excluded]
+    actions += nodes.failing(snapshot.ends, snapshot.readmitted, usable)
+    changing = {one.run_id for one in actions if isinstance(one, Finalize | Transition)}
+    actions += _queue(snapshot, changing)
+    return actions
+
+
+def _finalize(ended: EndedAttempt) -> Iterator[Action]:
+    yield from _some(finalize(ended))
+
+
+def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
+    """Return what the queue starts, and why the rest waits. ``changing``: runs to leave out."""
+    waiting = [
+        run.waiting
+        for run in snapshot.runs
+        if run.state is RunState.QUEUED and run.waiting is not None and run.id not in changing
+    ]
+    if not waiting:
+        return [QueueOrder((), {})]
+    plan = queue.plan(waiting, list(snapshot.holders), list(snapshot.places))
+    known = {run.id: run.pending_reason for run in snapshot.runs}
+    reasons = {
+        run_id: why if snapshot.no_cluster is None else snapshot.no_cluster
+        for run_id, why in plan.reasons.items()
+    }
+    reasons = {run_id: why for run_id, why in reasons.items() if known[run_id] != why}
+    return [*plan.starts, QueueOrder(plan.order, reasons)]
+
+
+def _each(
+    items: Iterable[T],
+    subject: Callable[[T], Subject],
+    what: str,
+    decide: Callable[[T], Iterable[Action]],
+) -> list[Action]:
+    """Decide on each item; one that raises becomes a ``Fault`` of its own."""
+    found: list[Action] = []
+    for item in items:
+        try:
+            found.extend(decide(item))
+        except Exception as error:  # noqa: BLE001 - carried in the action, and logged there
+            found.append(Fault(subject(item), what, error))
+    return found
+
+
+def _some(action: Action | None) -> Iterator[Action]:
+    if action is not None:
+        yield action
