@@ -38,6 +38,9 @@ class ApiDispatcher(context.Dispatching, Protocol):
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record an exit. The answer lists the bytes that are still missing."""
 
+    def heartbeat_at(self, attempt_id: str) -> float | None:
+        """Return when the attempt's last heartbeat came; None if none has since the start."""
+
     def silences(self) -> dict[str, Liveness]:
         """Return the liveness by run id, for runs that have a living attempt."""
 
@@ -73,6 +76,7 @@ def assemble(
     presenter = Presenter(
         store,
         silences=dispatcher.silences,
+        heartbeat_at=dispatcher.heartbeat_at,
         mirror_view=partial(state_files.view, store.home),
     )
     return Services(

@@ -91,6 +91,9 @@ class StandIn:
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         return self.handlers.on_exit(attempt_id, payload)
 
+    def heartbeat_at(self, attempt_id: str) -> float | None:
+        return self.handlers._heartbeats.last_at(attempt_id)
+
     def silences(self) -> dict[str, Any]:
         return self.silent
 

@@ -217,6 +217,10 @@ class Dispatcher:
             return None
         return can_ever_place(Need(resources.gpus, resources.nodes), nodes)
 
+    def heartbeat_at(self, attempt_id: str) -> float | None:
+        """Return when the attempt's last heartbeat came; None if none has since the start."""
+        return self.heartbeats.last_at(attempt_id)
+
     def silences(self) -> dict[str, Liveness]:
         """Return the liveness by run id, for runs that have a living attempt."""
         return {

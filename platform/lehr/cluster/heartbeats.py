@@ -23,6 +23,8 @@ class Heartbeat:
     last_heartbeat: float | None = None
     node_heartbeats: dict[int, float] = field(default_factory=dict)
     """Time of the last heartbeat of each node's part, by node rank."""
+    at: float | None = None
+    """Wall-clock time of the last heartbeat."""
     unwritten: tuple[float, int | None] | None = None
     """Wall-clock time and step of the newest heartbeat that is not in the store yet."""
     elapsed_s: float | None = None
@@ -76,7 +78,7 @@ class HeartbeatTable:
         with self._guard:
             heartbeat.last_heartbeat = now
             if at is not None:
-                heartbeat.unwritten = (at, step)
+                heartbeat.at, heartbeat.unwritten = at, (at, step)
             if node_rank is not None:
                 heartbeat.node_heartbeats[node_rank] = now
             heartbeat.elapsed_s = elapsed_s if elapsed_s is not None else heartbeat.elapsed_s
@@ -86,6 +88,12 @@ class HeartbeatTable:
     def contacted(self, attempt_id: str) -> bool:
         """Return whether a heartbeat has arrived since the server started."""
         return self.of(attempt_id).last_heartbeat is not None
+
+    def last_at(self, attempt_id: str) -> float | None:
+        """Return the wall-clock time of the last heartbeat since the server started, if any."""
+        with self._guard:
+            heartbeat = self._heartbeats.get(attempt_id)
+        return heartbeat.at if heartbeat is not None else None
 
     def take_unwritten(self) -> dict[str, tuple[float, int | None]]:
         """Return wall-clock time and step of each heartbeat that is not in the store yet."""

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from lehr.presenters.background_diagnosis import BackgroundDiagnosis
 from lehr.presenters.events import checkpoints, events, samples
 from lehr.presenters.rollouts import RolloutPresenter
-from lehr.presenters.runs import MirrorViews, RunPresenter, Silences, no_mirror
+from lehr.presenters.runs import (
+    HeartbeatTimes,
+    MirrorViews,
+    RunPresenter,
+    Silences,
+    no_heartbeat,
+    no_mirror,
+)
 from lehr.presenters.sweeps import SweepPresenter
 
 if TYPE_CHECKING:
@@ -23,14 +30,20 @@ class Presenter:
     """The views of one store: runs, sweeps and rollouts. May be used from any thread."""
 
     def __init__(
-        self, store: Store, *, silences: Silences = dict, mirror_view: MirrorViews = no_mirror
+        self,
+        store: Store,
+        *,
+        silences: Silences = dict,
+        heartbeat_at: HeartbeatTimes = no_heartbeat,
+        mirror_view: MirrorViews = no_mirror,
     ) -> None:
         """Args:
         store: what is shown.
         silences: how runs with a living attempt are silent, by run id.
+        heartbeat_at: when an attempt's last heartbeat came, by its id; None if unknown.
         mirror_view: how far a run's mirror in W&B is.
         """
-        self.runs = RunPresenter(store, silences, mirror_view)
+        self.runs = RunPresenter(store, silences, mirror_view, heartbeat_at)
         self.sweeps = SweepPresenter(store, self.runs)
         self.rollouts = RolloutPresenter(store, self.runs)
         self.rounds = BackgroundDiagnosis(store, self.runs)

@@ -41,8 +41,15 @@ CORE_METRICS = (
 TREND_POINTS = 24
 _REMEMBERED = 20_000
 Silences = Callable[[], Mapping[str, Liveness]]
+HeartbeatTimes = Callable[[str], float | None]
+"""By an attempt's id: when its last heartbeat came."""
 MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
 """By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
+
+
+def no_heartbeat(attempt_id: str) -> None:
+    """Return no time: the ``HeartbeatTimes`` of a store that nothing sends heartbeats to."""
+    del attempt_id
 
 
 def no_mirror(run_id: str, sizes: dict[int, dict[str, int]]) -> None:
@@ -65,8 +72,15 @@ class TrainerSummary:
 class RunPresenter:
     """Makes views of runs. Caches the summaries of ended runs, which no longer change."""
 
-    def __init__(self, store: Store, silences: Silences, mirror_view: MirrorViews) -> None:
+    def __init__(
+        self,
+        store: Store,
+        silences: Silences,
+        mirror_view: MirrorViews,
+        heartbeat_at: HeartbeatTimes = no_heartbeat,
+    ) -> None:
         self._store = store
+        self._heartbeat_at = heartbeat_at
         self._silences = silences
         self._mirror_view = mirror_view
         self._summaries: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
@@ -84,7 +98,10 @@ class RunPresenter:
             **fields,
             spec=run.spec,
             provenance=run.provenance,
-            attempts=[attempt_view(attempt, sizes[attempt.number]) for attempt in attempts],
+            attempts=[
+                attempt_view(attempt, sizes[attempt.number], self._heartbeat_at(attempt.id))
+                for attempt in attempts
+            ],
             wandb=self._mirror_view(run.id, sizes),
         )
 
@@ -157,7 +174,10 @@ class RunPresenter:
         return summary
 
 
-def attempt_view(attempt: Attempt, sizes: dict[str, int]) -> AttemptView:
+def attempt_view(
+    attempt: Attempt, sizes: dict[str, int], heartbeat_at: float | None = None
+) -> AttemptView:
+    """Return the view. ``heartbeat_at``: its last heartbeat, if it is newer than the recorded."""
     finished, exited = attempt.finished or {}, attempt.exit or {}
     return AttemptView(
         id=attempt.id,
@@ -167,7 +187,7 @@ def attempt_view(attempt: Attempt, sizes: dict[str, int]) -> AttemptView:
         open=attempt.open,
         created_at=attempt.created_at,
         dispatched_at=attempt.dispatched_at,
-        last_heartbeat_at=attempt.last_heartbeat_at,
+        last_heartbeat_at=heartbeat_at or attempt.last_heartbeat_at,
         exited_at=attempt.exited_at,
         exit_code=exited.get("code"),
         outcome=finished.get("outcome"),
