@@ -61,8 +61,8 @@ class Bench:
             node="n1",
             server_url="http://127.0.0.1:1",
             thresholds=Thresholds(unreachable_s=20.0, stalled_floor_s=30.0),
+            clock=lambda: self.elapsed,
         )
-        self.dispatcher.heartbeats._clock = lambda: self.elapsed
         self._monkeypatch.setattr(self.dispatcher._bridge, "request", self.request)
         member = {"name": "n1", "ray_id": "r", "address": "a", "gpus": self.gpus, "alive": True}
         self.dispatcher._on_news({"news": "members", "nodes": [member]})

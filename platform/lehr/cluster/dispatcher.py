@@ -12,7 +12,8 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class Dispatcher:
         node: the embedded head's node name; by default the host's.
         timeouts: time limits for the steps of an attempt's life.
         thresholds: when an attempt counts as silent.
+        make_bridge: makes the connection to the agents; a simulation has its own.
+        clock: seconds that never go back.
     """
 
     def __init__(
@@ -80,9 +83,11 @@ class Dispatcher:
         node: str | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        make_bridge: Callable[..., BridgeClient] = BridgeClient,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
-        self.heartbeats = HeartbeatTable()
+        self.heartbeats = HeartbeatTable(clock)
         self.handlers = AttemptProtocol(store, self.heartbeats, self.wake)
         self._thresholds = thresholds
         name = node or socket.gethostname().partition(".")[0]
@@ -93,7 +98,7 @@ class Dispatcher:
             expected[name] = [gpu.to_json() for gpu in gpu_inventory.node_gpus(offered)]
         self._embedded = ray_address is None
         self._cluster = Cluster(expected)
-        self._bridge = BridgeClient(
+        self._bridge = make_bridge(
             home,
             ray_address=ray_address,
             gpus=offered,
