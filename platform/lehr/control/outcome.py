@@ -53,8 +53,10 @@ def outcome(
     if finished is not None and finished.outcome == "completed":
         # The trainer's record decides: a crash at exit does not undo a finished training.
         return Outcome(RunState.COMPLETED, "completed", rough_end(ended))
+    cause = classify(ended, finished)
+    covered = budgets.covers(cause.budget)
     # The desired state decides, however the process ended while stopping.
-    if desired is not Desired.RUN and not _failed_while_pausing(desired, finished):
+    if desired is not Desired.RUN and (covered or not _failed_while_pausing(desired, finished)):
         message = None
         if desired is Desired.PAUSE and not _stopped_cleanly(finished):
             message = "it ended before it could save; it will resume from its last checkpoint"
@@ -63,8 +65,7 @@ def outcome(
         limit = f" of {time_limit_s:g} s" if time_limit_s is not None else ""
         saved = ", and saved" if _stopped_cleanly(finished) else ""
         return Outcome(RunState.FAILED, "time_limit", f"stopped at its time limit{limit}{saved}")
-    cause = classify(ended, finished)
-    if budgets.covers(cause.budget):
+    if covered:
         return Outcome(RunState.QUEUED, cause.name, cause.message, spends=cause.budget)
     return Outcome(RunState.FAILED, cause.name, _exhausted(cause))
 
@@ -74,7 +75,7 @@ def _stopped_cleanly(finished: FinishedReport | None) -> bool:
 
 
 def _failed_while_pausing(desired: Desired, finished: FinishedReport | None) -> bool:
-    """Fail a run that fails by itself while pausing: it would only fail again."""
+    """Return whether it failed by itself: without another try, it would only fail again."""
     return desired is Desired.PAUSE and finished is not None and finished.outcome == "failed"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.outcome import Outcome, outcome
+from lehr.control.outcome import Outcome, outcome, path
 from lehr.control.retries import Budget, Budgets, ExitReport, FinishedReport
 
 SAVED = FinishedReport("stopped", step=7)
@@ -80,3 +80,18 @@ def test_a_failure_keeps_its_message_whether_it_is_tried_again_or_not():
     assert (over.state, over.spends) == (RunState.FAILED, Budget.NONE)
     assert again.message == over.message
     assert "KeyError: 'x'" in again.message
+
+
+@pytest.mark.parametrize(
+    ("cause", "infrastructure", "state"),
+    [("peer_lost", 1, "paused"), ("peer_lost", 0, "failed"), ("exception", 1, "failed")],
+)
+def test_run_that_fails_while_pausing_is_paused_if_it_could_be_tried_again(
+    cause, infrastructure, state
+):
+    failed = FinishedReport("failed", cause=cause, message="m", step=7)
+    found = decide(desired=Desired.PAUSE, finished=failed, tries=(0, infrastructure, 0))
+    assert found.state == state
+    assert path(RunState.STOPPING, found.state) == (found.state,)
+    # Nothing is tried now, so nothing is paid.
+    assert found.spends is Budget.NONE
