@@ -347,7 +347,7 @@ def test_the_token_is_compared_by_its_digest_only(api, worker):
         {"finished": ["completed"]},
         {"finished": {"step": 2**63, "outcome": "completed"}},
         {"code": {}, "signal": "nine", "ended_at": "now"},
-        {"parts": 5, "stand_in": True, "node": [1]},
+        {"parts": 5, "synthetic": True, "node": [1]},
         {"log_tail": "\ud800", "reason": 7},
     ],
 )

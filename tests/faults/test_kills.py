@@ -269,8 +269,8 @@ def test_a_superseded_attempt_is_fenced_and_ended(fakes):
         os.kill(pid, signal.SIGSTOP)
     fakes.kill()
     with reopened(fakes) as store:
-        stand_in = {"code": None, "signal": None, "reason": "node_lost", "stand_in": True}
-        store.attempts.update(f"{run.id}-1", exit=stand_in, exited_at=time.time())
+        exit_report = {"code": None, "signal": None, "reason": "node_lost", "synthetic": True}
+        store.attempts.update(f"{run.id}-1", exit=exit_report, exited_at=time.time())
     fakes.up()
     until(lambda: fakes.client().run(run.id).attempt == 2, within_s=90, what="the second attempt")
     for pid in (shipper, shim):

@@ -140,7 +140,7 @@ class AttemptProtocol:
         part = {**payload["exit"], "delivered": complete}
         if known.get(rank) != part:
             parts = {**known, rank: part}
-            if note.get("stand_in"):  # It was given up before; that decision stands.
+            if note.get("synthetic"):  # It was given up before; that decision stands.
                 note["parts"] = parts
             else:
                 note = merge_exit_reports(parts)

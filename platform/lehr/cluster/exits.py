@@ -29,7 +29,7 @@ def synthetic_exit(cause: str, message: str, at: float, node: str | None = None)
         "detail": message,
         "log_tail": message,
         "ended_at": at,
-        "stand_in": True,
+        "synthetic": True,
         "node": node,
     }
 
@@ -78,7 +78,7 @@ def ended_attempt(
         over_time_limit=over_time_limit(run),
         time_limit_s=run.spec.get("time_limit_s"),
         message=request_message(store, run),
-        delivered=not attempt.open or bool(note.get("stand_in")),
+        delivered=not attempt.open or bool(note.get("synthetic")),
         since_exit_s=heartbeats.since_ended_s(attempt.id, ended=True),
     )
 
@@ -111,7 +111,7 @@ def faulty_nodes(attempt: Attempt) -> dict[str, str]:
         ended = _report(part)
         cause = ended.reason if ended.reason in FAULTS else classify(ended, None).name
         failed = part.get("code") != 0
-        if failed and cause in FAULTS and int(rank) < len(nodes) and not part.get("stand_in"):
+        if failed and cause in FAULTS and int(rank) < len(nodes) and not part.get("synthetic"):
             found[nodes[int(rank)]] = cause
     return found
 

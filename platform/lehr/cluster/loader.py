@@ -176,7 +176,7 @@ class Loader:
                 row = self._store.attempts.get(attempt_id)
             except NotFound:
                 return False
-        if row.exited_at is None or (row.exit or {}).get("stand_in"):
+        if row.exited_at is None or (row.exit or {}).get("synthetic"):
             return False
         self._self_reported_exits.add(attempt_id)
         return True

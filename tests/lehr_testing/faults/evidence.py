@@ -100,7 +100,7 @@ def _attempt(row: sqlite3.Row) -> AttemptRow:
         run=row["run_id"],
         number=row["number"],
         exited=row["exited_at"] is not None,
-        given_up=bool((note or {}).get("stand_in")),
+        given_up=bool((note or {}).get("synthetic")),
         open=bool(row["open"]),
     )
 

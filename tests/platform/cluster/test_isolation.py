@@ -317,6 +317,6 @@ def test_an_exit_note_that_is_no_object_is_an_empty_one(said):
     assert sound_exit(said) == {"dropped": [f"exit: {type(said).__name__} is not an object"]}
 
 
-@pytest.mark.parametrize("name", ["stand_in", "parts", "node", "dropped", "delivered"])
+@pytest.mark.parametrize("name", ["synthetic", "parts", "node", "dropped", "delivered"])
 def test_a_node_cannot_set_what_the_server_notes_itself(name):
     assert sound_exit({"code": 0, name: {"0": {}}}) == {"code": 0}

@@ -96,9 +96,9 @@ def test_in_a_gang_only_the_node_at_fault_is_guilty():
     fine = {"reason": "stopped", "code": None, "signal": 15}
     parts = {"0": fine, "1": {"reason": "gpu_busy", "code": None}}
     assert faulty_nodes(attempt({**fine, "parts": parts}, "n1", "n2")) == {"n2": "gpu_busy"}
-    lost = {"reason": "node_lost", "stand_in": True, "node": "n2", "code": None}
+    lost = {"reason": "node_lost", "synthetic": True, "node": "n2", "code": None}
     assert faulty_nodes(attempt(lost, "n1", "n2")) == {"n2": "node_lost"}
-    nobody = {"reason": "shim_lost", "stand_in": True, "node": None, "code": None}
+    nobody = {"reason": "shim_lost", "synthetic": True, "node": None, "code": None}
     assert faulty_nodes(attempt(nobody, "n1", "n2")) == {}
 
 

@@ -180,3 +180,19 @@ def test_stored_specs_take_the_names_of_this_version(tmp_path: Path) -> None:
     assert json.loads(found["g"])["run"]["train"]["activation_checkpointing"] == policy
     gates = json.loads(rollout)["stages"]["one"]["gates"]
     assert gates == {"no_alerts": {"ignore": []}, "loss_falls": True}
+
+
+def test_a_stored_synthetic_exit_report_stays_one(tmp_path: Path) -> None:
+    older_file(tmp_path / "lehr.db", "0006")
+    text = 'the log had "stand_in": true'
+    report = {"code": None, "log_tail": text, "stand_in": True, "node": "n2"}
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        connection.execute(
+            "INSERT INTO attempts (id, run_id, number, placement, token_sha256, open, created_at,"
+            " events_applied, exit) VALUES ('oldrun22-1', 'oldrun22', 1, '[]', '', 0, 1.5, 0, ?)",
+            (json.dumps(report, separators=(",", ":")),),
+        )
+        connection.commit()
+    with Store.open(tmp_path) as store:
+        found = store.attempts.get("oldrun22-1").exit
+    assert found == {"code": None, "log_tail": text, "synthetic": True, "node": "n2"}

@@ -22,6 +22,8 @@ def upgrade() -> None:
         op.create_index(f"ix_trials_{column}", "trials", [column], unique=False)
     op.execute("ALTER TABLE attempts RENAME COLUMN last_beat_at TO last_heartbeat_at")
     op.execute("ALTER TABLE node_notes RENAME COLUMN what TO kind")
+    # Exact: inside a JSON string the closing quote would be escaped.
+    op.execute("UPDATE attempts SET exit = replace(exit, '\"stand_in\":', '\"synthetic\":')")
     op.execute("UPDATE gate_verdicts SET gate = 'no_alerts' WHERE gate = 'no_alarm'")
     for table in ("runs", "sweeps", "rollouts"):
         _rewrite_specs(table)
