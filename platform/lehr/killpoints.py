@@ -49,4 +49,4 @@ def _die_if_armed(name: str) -> None:
 
 
 reached: Callable[[str], None] = _die_if_armed if _file else _nothing
-"""Call ``reached("commit of begin_attempt: after")`` where a test may end this process."""
+"""Call ``reached("agent: before a shim is started")`` where a test may end this process."""

@@ -66,7 +66,7 @@ NOT_OF_THE_LIFE_CYCLE = {
     "order_checkpoint",
     "add_checkpoint",
     "remove_checkpoint",
-    "note_node",  # Decided anew from the record by whoever comes next.
+    "add_node_note",  # Decided anew from the record by whoever comes next.
     "request to prune",  # Pruning is a write of its own, prune_run.
 }
 
@@ -78,11 +78,12 @@ def test_every_point_in_the_code_has_a_fault_test():
         if path.name != "killpoints.py"
     )
     points = set(re.findall(r'reached\(\s*"([^"]+)"', source))
-    points |= {f"bridge: {when}" for when in ("before start", "after start", "start answered")}
-    points |= {f"bridge: {when}" for when in ("before stop", "after stop", "stop answered")}
+    for op in ("start", "stop"):
+        points |= {f"bridge: {when} a {op} request" for when in ("before", "after")}
+        points.add(f"bridge: after a {op} is answered")
     writes = set(re.findall(r'what="([^"]+)"', source))
     prefixes = set(re.findall(r'what=f"([a-z ]+) \{', source))
-    assert prefixes == {"note of", "request to", "transition to"}
+    assert prefixes == {"update of", "request to", "transition to"}
     # begin_attempt alone moves to starting; the trainer's first record moves to running.
     writes |= {
         f"transition to {s.value}"
@@ -90,6 +91,6 @@ def test_every_point_in_the_code_has_a_fault_test():
         if s not in {RunState.STARTING, RunState.RUNNING}
     }
     writes |= {f"request to {desired.value}" for desired in Desired}
-    writes |= {"note of dispatched_at", "note of exit"}
+    writes |= {"update of dispatched_at", "update of exit"}
     points |= set(kill_points.around(*(writes - NOT_OF_THE_LIFE_CYCLE)))
     assert points == {point for _, point in kill_points.POINTS}

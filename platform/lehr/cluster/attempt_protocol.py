@@ -90,7 +90,7 @@ class AttemptProtocol:
             self._finalize(attempt_id)
             store.attempts.close(attempt_id)
         self._wake()
-        killpoints.reached("server: before an exit is answered")
+        killpoints.reached("server: before an exit report is answered")
         return {"closed": complete, "offsets": held}
 
     @staticmethod
@@ -106,7 +106,7 @@ class AttemptProtocol:
         """Finalize the run. On failure the dispatcher tries again, so that the shim can end."""
         try:
             self._store.event_applier.apply(attempt_id)
-            killpoints.reached("server: before an exit is finalized")
+            killpoints.reached("server: before a run is finalized")
             self._decide(attempt_id)
         except (StoreUnavailable, OSError, MemoryError):
             raise  # The dispatcher will retry.

@@ -106,7 +106,7 @@ class NodeThread(threading.Thread):
         try:
             if self.agent is None:
                 self.connect()
-            killpoints.reached(f"bridge: before {request['op']}")
+            killpoints.reached(f"bridge: before a {request['op']} request")
             if request["op"] == "start":
                 result = self.call("start", self.session, request["launch"])
             else:
@@ -117,9 +117,9 @@ class NodeThread(threading.Thread):
             self.output.say(id=request["id"], ok=False, error=_brief(error))
             self.lose_agent(error)
         else:
-            killpoints.reached(f"bridge: after {request['op']}")
+            killpoints.reached(f"bridge: after a {request['op']} request")
             self.output.say(id=request["id"], ok=True, result=result)
-            killpoints.reached(f"bridge: {request['op']} answered")
+            killpoints.reached(f"bridge: after a {request['op']} is answered")
 
     def call(self, verb: str, *args: Any, timeout_s: float = CALL_S) -> Any:
         return ray.get(getattr(self.agent, verb).remote(*args), timeout=timeout_s)

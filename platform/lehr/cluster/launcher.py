@@ -93,9 +93,9 @@ class Launcher:
             return
         heartbeat.in_flight += len(placement_of(attempt))
         for node, launch in orders.items():
-            killpoints.reached("server: before a start is asked for")
+            killpoints.reached("server: before a start request is sent")
             future = self._bridge.request("start", node, launch=launch)
-            killpoints.reached("server: after a start is asked for")
+            killpoints.reached("server: after a start request is sent")
             gpus = tuple(launch["gpus"])
             future.add_done_callback(partial(self._answered, node, attempt.id, gpus))
 
@@ -113,7 +113,7 @@ class Launcher:
         """Handle an answer. Called in the bridge's thread, in the order in which agents acted."""
         error = done.exception()
         if error is None:
-            killpoints.reached("server: a start is confirmed")
+            killpoints.reached("server: after a start is confirmed")
             self._cluster.note_started(node, attempt_id, gpus)
         with self._guard:
             self._answers.append((attempt_id, node, error))
@@ -147,7 +147,7 @@ class Launcher:
             if now - self._asked.get(key, -STOP_AGAIN_S) < STOP_AGAIN_S:
                 continue
             self._asked[key] = now
-            killpoints.reached("server: before a stop is asked for")
+            killpoints.reached("server: before a stop request is sent")
             self._bridge.request(
                 "stop",
                 node,

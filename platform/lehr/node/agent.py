@@ -97,7 +97,7 @@ class Agent:
         draft = self.attempts / f".{attempt_id}.{secrets.token_hex(4)}"
         draft.mkdir(mode=0o700)
         procfs.write_json(str(draft / "launch.json"), full, mode=0o600, durable=True)
-        killpoints.reached("agent: before an attempt is noted")
+        killpoints.reached("agent: before an attempt is recorded")
         try:
             draft.rename(entry.path)  # Written atomically, and only once.
         except OSError:
@@ -114,7 +114,7 @@ class Agent:
         if entry is None or not entry.held():
             return False
         if entry.request_stop(stop_level, reason):
-            killpoints.reached("agent: before a shim is woken")
+            killpoints.reached("agent: before a shim is signalled")
             self._wake_shim(entry)
         return True
 

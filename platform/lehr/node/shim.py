@@ -61,14 +61,14 @@ class Shim:
     def run(self) -> None:
         """Run the attempt from its start to the delivery of all its streams."""
         started_at = time.time()
-        killpoints.reached("shim: registered")
+        killpoints.reached("shim: after the shim is registered")
         failure = self.take_gpus() or self.prepare()
-        killpoints.reached("shim: before the training is started")
+        killpoints.reached("shim: before the trainer is started")
         if failure is None:
             self.start_shipper()
             self.start_uploader()
             failure = self.fetch_checkpoint() or self.start_trainer()
-            killpoints.reached("shim: after the training is started")
+            killpoints.reached("shim: after the trainer is started")
         if failure is None:
             self.wait_for_trainer()
         self.end(failure or ("", ""), started_at)
@@ -186,7 +186,7 @@ class Shim:
 
     def end(self, failure: tuple[str, str], started_at: float | None) -> None:
         """End all processes of the attempt, then record how it ended, then free the GPUs."""
-        killpoints.reached("shim: the training has ended")
+        killpoints.reached("shim: after the trainer has ended")
         left = self.kill_all()
         reason, detail = failure
         if not reason and self.stop_level:
@@ -209,9 +209,9 @@ class Shim:
         except OSError as error:
             # The disk may be full. The copy that note_end writes for the agent still has it.
             log_line(f"{name}: {error}")
-        killpoints.reached("shim: before the end is noted")
+        killpoints.reached("shim: before exit.json is written")
         self.note_end(note)
-        killpoints.reached("shim: after the end is noted")
+        killpoints.reached("shim: after exit.json is written")
         for lock in self.locks:
             lock.release()
 

@@ -57,7 +57,7 @@ class Shipper:
             wait = IDLE_S
             try:
                 if self.work():
-                    killpoints.reached("shipper: before the delivery is noted")
+                    killpoints.reached("shipper: before the delivery is recorded")
                     procfs.write_atomically(self.entry.file("delivered"), b"")
                     return
                 pause = BACKOFF_S[0]
@@ -111,13 +111,13 @@ class Shipper:
                 data = data[: data.rfind(b"\n") + 1] or (data if len(data) == CHUNK else b"")
             if not data:
                 continue
-            killpoints.reached("shipper: before a piece is sent")
+            killpoints.reached("shipper: before a chunk is sent")
             answer = self.server.put(f"streams/{name}?offset={offset}", data)
             if answer.status == 409:
                 self.offsets[name] = int(answer.json()["offset"])
                 return True
             answer.must(200)
-            killpoints.reached("shipper: after a piece is sent")
+            killpoints.reached("shipper: after a chunk is sent")
             self.offsets[name] = int(answer.json()["offset"])
             if name == EVENTS:
                 self.note_step(data)
@@ -178,9 +178,9 @@ class Shipper:
 
     def report_exit(self, ended: dict[str, Any]) -> bool:
         body = {"exit": ended, "sizes": self.sizes(), "node_rank": self.gang.node_rank}
-        killpoints.reached("shipper: before the exit is sent")
+        killpoints.reached("shipper: before the exit report is sent")
         reply = self.server.post("exit", body).must(200, 410).json()
-        killpoints.reached("shipper: after the exit is sent")
+        killpoints.reached("shipper: after the exit report is sent")
         if reply.get("closed"):
             return True
         if "offsets" in reply:

@@ -9,35 +9,35 @@ def around(*writes: str) -> list[str]:
 
 
 RUN = [
-    *around("transaction", "begin_attempt", "note of dispatched_at", "apply_events"),
-    *around("note of exit", "transition to completed", "close_attempt"),
+    *around("transaction", "begin_attempt", "update of dispatched_at", "apply_events"),
+    *around("update of exit", "transition to completed", "close_attempt"),
     "append: before flush",
     "append: before commit",
     "append: after commit",
-    "server: before a start is asked for",
-    "server: after a start is asked for",
-    "server: a start is confirmed",
+    "server: before a start request is sent",
+    "server: after a start request is sent",
+    "server: after a start is confirmed",
     "server: before a heartbeat is answered",
-    "server: before an exit is finalized",
-    "server: before an exit is answered",
-    "bridge: before start",
-    "bridge: after start",
-    "bridge: start answered",
-    "agent: before an attempt is noted",
+    "server: before a run is finalized",
+    "server: before an exit report is answered",
+    "bridge: before a start request",
+    "bridge: after a start request",
+    "bridge: after a start is answered",
+    "agent: before an attempt is recorded",
     "agent: before a shim is started",
     "agent: after a shim is started",
-    "shim: registered",
-    "shim: before the training is started",
-    "shim: after the training is started",
-    "shim: the training has ended",
-    "shim: before the end is noted",
-    "shim: after the end is noted",
-    "shipper: before a piece is sent",
-    "shipper: after a piece is sent",
+    "shim: after the shim is registered",
+    "shim: before the trainer is started",
+    "shim: after the trainer is started",
+    "shim: after the trainer has ended",
+    "shim: before exit.json is written",
+    "shim: after exit.json is written",
+    "shipper: before a chunk is sent",
+    "shipper: after a chunk is sent",
     "shipper: before orders are written",
-    "shipper: before the exit is sent",
-    "shipper: after the exit is sent",
-    "shipper: before the delivery is noted",
+    "shipper: before the exit report is sent",
+    "shipper: after the exit report is sent",
+    "shipper: before the delivery is recorded",
 ]
 """A run that trains and completes."""
 
@@ -49,14 +49,14 @@ FAIL = around("transition to failed")
 
 CANCEL = around("request to cancel", "transition to stopping", "transition to cancelled")
 
-DEAF = [
-    "server: before a stop is asked for",
-    "bridge: before stop",
-    "bridge: after stop",
-    "bridge: stop answered",
-    "agent: before a shim is woken",
+IGNORED_CANCEL = [
+    "server: before a stop request is sent",
+    "bridge: before a stop request",
+    "bridge: after a stop request",
+    "bridge: after a stop is answered",
+    "agent: before a shim is signalled",
 ]
-"""A cancel that the training does not hear: it is asked by Ray's way, too."""
+"""A cancel that the trainer ignores, so that the server also sends a stop request through Ray."""
 
 PAUSE = around("request to pause", "transition to paused", "request to run")
 """Paused, and resumed."""
@@ -73,7 +73,7 @@ STOP = around("stop_sweep")
 ROLLOUT = around("submit_stage_run", "record_verdicts", "pass_stage")
 """A rollout that passes all its stages."""
 
-SUNK = around("end_rollout")
+FAILED_ROLLOUT = around("end_rollout")
 """A rollout whose first stage fails."""
 
 SCENARIOS = {
@@ -81,21 +81,21 @@ SCENARIOS = {
     "requeue": REQUEUE,
     "fail": FAIL,
     "cancel": CANCEL,
-    "deaf": DEAF,
+    "ignored_cancel": IGNORED_CANCEL,
     "pause": PAUSE,
     "prune": PRUNE,
     "tpe": TPE,
     "stop": STOP,
     "rollout": ROLLOUT,
-    "sunk": SUNK,
+    "failed_rollout": FAILED_ROLLOUT,
 }
 POINTS = [(scenario, point) for scenario, points in SCENARIOS.items() for point in points]
 
 QUICK = [
     ("run", "begin_attempt: after commit"),
-    ("run", "bridge: after start"),
+    ("run", "bridge: after a start request"),
     ("run", "agent: before a shim is started"),
-    ("run", "shim: before the end is noted"),
+    ("run", "shim: before exit.json is written"),
     ("cancel", "request to cancel: after commit"),
 ]
 """One a process, for the ordinary suite."""

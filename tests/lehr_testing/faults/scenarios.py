@@ -36,7 +36,7 @@ def cancel(server: Ordeal, name: str) -> None:
     assert server.ends(submitted) == ["cancelled"]
 
 
-def deaf(server: Ordeal, name: str) -> None:
+def ignored_cancel(server: Ordeal, name: str) -> None:
     submitted = server.submit(server.spec(name, steps=100_000, DEAF=1))
     server.reaches(submitted, "running")
     server.verb(submitted, "cancel")
@@ -99,7 +99,7 @@ def rollout(server: Ordeal, name: str) -> None:
     assert [len(stage.runs) for stage in ended.stages] == [1, 1]
 
 
-def sunk(server: Ordeal, name: str) -> None:
+def failed_rollout(server: Ordeal, name: str) -> None:
     ended = _rolled(server, server.spec(name, steps=8, FAIL_AT=6))
     assert ended.state == "failed"
     assert [len(stage.runs) for stage in ended.stages] == [1, 0]
@@ -154,11 +154,11 @@ COURSES: dict[str, Callable[[Ordeal, str], None]] = {
     "requeue": requeue,
     "fail": fail,
     "cancel": cancel,
-    "deaf": deaf,
+    "ignored_cancel": ignored_cancel,
     "pause": pause,
     "prune": prune,
     "tpe": tpe,
     "stop": stop,
     "rollout": rollout,
-    "sunk": sunk,
+    "failed_rollout": failed_rollout,
 }

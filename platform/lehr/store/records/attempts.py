@@ -72,7 +72,7 @@ class Attempts:
         wrong = columns.keys() - _UPDATABLE
         if wrong:
             raise InternalError(f"attempt {attempt_id}: cannot update {', '.join(sorted(wrong))}")
-        with self._db.write(what=f"note of {min(columns)}") as session:
+        with self._db.write(what=f"update of {min(columns)}") as session:
             row = get_attempt(session, attempt_id)
             for name, value in columns.items():
                 setattr(row, name, value)

@@ -32,7 +32,7 @@ class Nodes:
 
         Readmitting a node that is not excluded still clears its earlier failures.
         """
-        with self._db.write(what="note_node") as session:
+        with self._db.write(what="add_node_note") as session:
             newest = session.exec(
                 select(NodeNote)
                 .where(NodeNote.node == node)
