@@ -61,7 +61,7 @@ def files(place: Path) -> list[Path]:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_there_are_no_private_references(place: str) -> None:
-    assert files(ROOT / place), f"{place} is missing: mend PLACES"
+    assert files(ROOT / place), f"{place} is missing: correct PLACES"
     found = [
         f"{path.relative_to(ROOT)}:{number}: {text!r}"
         for path in files(ROOT / place)

@@ -64,7 +64,7 @@ class RunPlan:
     fits: bool | None
     """Whether it fits in ``gpu``; None when unknown."""
     seconds: float | None
-    how: str
+    basis: str
     """Source of the time estimate, or why there is none."""
     dollars_per_gpu_hour: float | None
 
@@ -146,7 +146,7 @@ def plan_run(
     micro_batch = train.batch.micro_batch or per_rank
     memory = training_memory(train, ranks)
     flops = _flops(train)
-    seconds, how = _time(train, gpus, gpu, flops, measured)
+    seconds, basis = _time(train, gpus, gpu, flops, measured)
     return RunPlan(
         model=model_name(train),
         parameters=counts,
@@ -162,7 +162,7 @@ def plan_run(
         memory=memory,
         fits=None if gpu is None else memory.peak <= USABLE_MEMORY * gpu.memory_bytes,
         seconds=seconds,
-        how=how,
+        basis=basis,
         dollars_per_gpu_hour=price if price is not None else _price(gpu),
     )
 

@@ -31,7 +31,7 @@ class Check:
     name: str
     status: Status
     found: str
-    mend: str | None = None
+    fix: str | None = None
 
 
 def run_checks() -> list[Check]:
@@ -103,8 +103,8 @@ def check_torch() -> list[Check]:
         return [Check("torch", "bad", f"did not import within {_SLOW_S:.0f} s")]
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        mend = "pip install --force-reinstall torch==" + (_pinned("torch") or "")
-        return [Check("torch", "bad", f"does not import: {last}", mend)]
+        fix = "pip install --force-reinstall torch==" + (_pinned("torch") or "")
+        return [Check("torch", "bad", f"does not import: {last}", fix)]
     seen = json.loads(done.stdout.strip().splitlines()[-1])
     return [
         Check("torch", "ok", f"{seen['version']}, CUDA {seen['cuda'] or 'not built in'}"),
@@ -118,12 +118,12 @@ def _check_cuda(gpus: list[str], cuda: str | None, nccl: str | None) -> Check:
         kinds = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
         return Check("GPUs", "ok", f"{kinds}; NCCL {nccl}")
     if driver:
-        mend = (
+        fix = (
             "This torch is built without CUDA: install the CUDA wheel of the same version."
             if cuda is None
             else "The driver may be too old for this CUDA: compare nvidia-smi's version."
         )
-        return Check("GPUs", "bad", f"{len(driver)} GPUs found by the driver, none by torch", mend)
+        return Check("GPUs", "bad", f"{len(driver)} GPUs found by the driver, none by torch", fix)
     return Check("GPUs", "note", "none: training runs on the CPU, on logical GPUs", None)
 
 
@@ -176,8 +176,8 @@ def check_disk() -> list[Check]:
                 Check("disk", "bad", text, "Free some space: a checkpoint would not fit.")
             )
         elif free < 20 * _GB:
-            mend = "A checkpoint of a 1B model takes 15 GB, and two are kept."
-            checks.append(Check("disk", "note", text, mend))
+            fix = "A checkpoint of a 1B model takes 15 GB, and two are kept."
+            checks.append(Check("disk", "note", text, fix))
         else:
             checks.append(Check("disk", "ok", text))
     return checks
@@ -221,8 +221,8 @@ def check_shared_memory() -> list[Check]:
 def check_limits() -> list[Check]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 4096:
-        mend = f"ulimit -n {min(hard, 65536)}"
-        return [Check("open files", "note", f"at most {soft} a process", mend)]
+        fix = f"ulimit -n {min(hard, 65536)}"
+        return [Check("open files", "note", f"at most {soft} a process", fix)]
     return [Check("open files", "ok", f"{soft:,} a process")]
 
 

@@ -17,7 +17,7 @@ _ASCII_MARKS = {"ok": "ok", "note": "!", "bad": "x"}
 def doctor(as_json: JsonOption = False) -> None:
     """Check this machine and suggest fixes. Exit code 1 if a check fails.
 
-    JSON: {ok, checks: [{name, status: "ok" | "note" | "bad", found, mend}]}.
+    JSON: {ok, checks: [{name, status: "ok" | "note" | "bad", found, fix}]}.
     """
     from rich.markup import escape
 
@@ -30,7 +30,7 @@ def doctor(as_json: JsonOption = False) -> None:
             {
                 "ok": not bad,
                 "checks": [
-                    {"name": c.name, "status": c.status, "found": c.found, "mend": c.mend}
+                    {"name": c.name, "status": c.status, "found": c.found, "fix": c.fix}
                     for c in checks
                 ],
             }
@@ -43,8 +43,8 @@ def doctor(as_json: JsonOption = False) -> None:
             name = escape(f"{check.name:<15}")
             out.print(f"[{style}]{marks[check.status]:<2}[/] {name}", end="")
             out.print(check.found, markup=False)
-            if check.mend:
-                out.print(f"   {'':<15}{check.mend}", markup=False, style="dim")
+            if check.fix:
+                out.print(f"   {'':<15}{check.fix}", markup=False, style="dim")
         out.print()
         out.print(
             "This machine has everything that Lehr needs."

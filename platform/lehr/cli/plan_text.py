@@ -34,7 +34,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
         _memory_line(plans),
         *_host_lines(plans, each=" a trial"),
         _line("place", _places(plan, first, cluster)),
-        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, first.how),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, first.basis),
     ]
     return "\n".join(lines)
 
@@ -49,7 +49,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         _memory_line([plan]),
         *_host_lines([plan], each=""),
         _line("place", f"{place}{f'; {missing}' if missing else ''}"),
-        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.how),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
     ]
     return "\n".join(lines)
 
@@ -101,7 +101,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "seconds": plan.seconds,
         "gpu_hours": plan.gpu_hours,
         "dollars": plan.dollars,
-        "how": plan.how,
+        "basis": plan.basis,
     }
 
 
@@ -256,16 +256,16 @@ def _gpus(number: int, plan: RunPlan, cluster: ClusterView | None) -> str:
 
 
 def _time_line(
-    seconds: float | None, gpu_hours: float | None, dollars: float | None, how: str
+    seconds: float | None, gpu_hours: float | None, dollars: float | None, basis: str
 ) -> str:
     if seconds is None:
-        return _line("time", escaped(how))
+        return _line("time", escaped(basis))
     text = f"about {formats.duration(seconds)}"
     if gpu_hours is not None and gpu_hours >= 0.05:
         text += f", {gpu_hours:.1f} GPU-hours"
     if dollars is not None and dollars >= 0.01:
         text += f", ${dollars:,.2f}"
-    return _line("time", text, how)
+    return _line("time", text, basis)
 
 
 def _range(values: list[str]) -> str:

@@ -58,7 +58,7 @@ def test_time_and_cost_follow_from_flops_and_the_dense_peak():
     assert plan.seconds == pytest.approx(flops / (ASSUMED_MFU * 312e12))
     assert plan.gpu_hours == pytest.approx(plan.seconds / 3600)
     assert plan.dollars == pytest.approx(plan.gpu_hours * 2.0)
-    assert "no measured run" in plan.how
+    assert "no measured run" in plan.basis
 
 
 def test_each_stage_of_the_sequence_lengths_costs_what_its_length_does():
@@ -77,7 +77,7 @@ def test_the_price_can_be_given():
 def test_a_measured_run_replaces_the_guess_and_is_named():
     plan = plan_run(run(), measured=Measured(tokens_per_s=1024.0, run_name="before"))
     assert plan.seconds == pytest.approx(100 * 8 * 128 / 1024.0)
-    assert "before" in plan.how
+    assert "before" in plan.basis
 
 
 def test_nothing_is_claimed_of_an_unknown_gpu():

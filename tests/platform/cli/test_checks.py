@@ -40,7 +40,7 @@ def usage(**sizes):
 
 
 @pytest.mark.parametrize(
-    ("free", "status", "mend"),
+    ("free", "status", "fix"),
     [
         (100 * GB, "ok", None),
         (20 * GB, "ok", None),
@@ -50,10 +50,10 @@ def usage(**sizes):
         (0, "bad", "Free some space: a checkpoint would not fit."),
     ],
 )
-def test_a_disk_that_fills_is_named_before_it_is_full(home, monkeypatch, free, status, mend):
+def test_a_disk_that_fills_is_named_before_it_is_full(home, monkeypatch, free, status, fix):
     monkeypatch.setattr(checks.shutil, "disk_usage", usage(free=free))
     check = one(checks.check_disk())
-    assert (check.name, check.status, check.mend) == ("disk", status, mend)
+    assert (check.name, check.status, check.fix) == ("disk", status, fix)
     assert str(home) in check.found
 
 
@@ -71,7 +71,7 @@ def test_a_home_on_a_network_file_system_is_bad_as_the_store_refuses_it(home, mo
     check = one(checks.check_filesystem())
     assert check.status == "bad"
     assert f"{home} is on {kind}" in check.found
-    assert "LEHR_HOME" in check.mend
+    assert "LEHR_HOME" in check.fix
 
 
 def test_a_home_on_a_local_disk_is_in_order(home, monkeypatch):
@@ -88,7 +88,7 @@ def test_little_shared_memory_is_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(checks.shutil, "disk_usage", usage(total=64 << 20))
     check = one(checks.check_shared_memory())
     assert check.status == "note"
-    assert "--shm-size" in check.mend
+    assert "--shm-size" in check.fix
     monkeypatch.setattr(checks.shutil, "disk_usage", usage(total=GB))
     assert one(checks.check_shared_memory()).status == "ok"
     monkeypatch.setattr(checks, "_SHARED_MEMORY", tmp_path / "missing")
@@ -102,17 +102,17 @@ def test_little_memory_is_noted(monkeypatch, memory, status):
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "status", "mend"),
+    ("soft", "hard", "status", "fix"),
     [
         (1024, 1 << 20, "note", "ulimit -n 65536"),
         (4095, 5000, "note", "ulimit -n 5000"),
         (4096, 4096, "ok", None),
     ],
 )
-def test_few_open_files_are_noted_with_what_is_allowed(monkeypatch, soft, hard, status, mend):
+def test_few_open_files_are_noted_with_what_is_allowed(monkeypatch, soft, hard, status, fix):
     monkeypatch.setattr(checks.resource, "getrlimit", lambda _which: (soft, hard))
     check = one(checks.check_limits())
-    assert (check.status, check.mend) == (status, mend)
+    assert (check.status, check.fix) == (status, fix)
 
 
 # ----------------------------------------------------------------------------------- torch, GPUs
@@ -133,14 +133,14 @@ def test_a_torch_without_cuda_beside_a_driver_is_bad(monkeypatch):
     says(monkeypatch, seen=CPU, driver=["NVIDIA H100, 570.1"] * 8)
     _, gpus = checks.check_torch()
     assert (gpus.status, gpus.found) == ("bad", "8 GPUs found by the driver, none by torch")
-    assert "built without CUDA" in gpus.mend
+    assert "built without CUDA" in gpus.fix
 
 
 def test_a_driver_that_is_too_old_is_bad(monkeypatch):
     says(monkeypatch, seen=CPU | {"cuda": "12.8"}, driver=["NVIDIA H100, 470.1"])
     _, gpus = checks.check_torch()
     assert gpus.status == "bad"
-    assert "driver may be too old" in gpus.mend
+    assert "driver may be too old" in gpus.fix
 
 
 def test_gpus_are_counted_by_kind_and_their_absence_is_noted(monkeypatch):
@@ -158,7 +158,7 @@ def test_a_torch_that_does_not_import_is_bad_with_its_last_words(monkeypatch):
     check = one(checks.check_torch())
     assert check.status == "bad"
     assert "ImportError: libcudnn.so.9" in check.found
-    assert "pip install --force-reinstall torch==" in check.mend
+    assert "pip install --force-reinstall torch==" in check.fix
 
 
 def test_a_torch_that_hangs_is_bad(monkeypatch):
@@ -191,7 +191,7 @@ def test_missing_packages_and_other_versions_are_named(monkeypatch):
     found = {check.name: check for check in checks.check_packages()}
     assert found["lehr[server]"].status == "bad"
     assert found["lehr[server]"].found == "missing: fastapi"
-    assert found["lehr[server]"].mend == "pip install 'lehr[server]'"
+    assert found["lehr[server]"].fix == "pip install 'lehr[server]'"
     assert found["lehr[trainer]"].status == "ok"
     assert found["torch"].status == "note"
     assert "2.12.0; Lehr is tested with 2.13.0" in found["torch"].found
@@ -211,7 +211,7 @@ def test_a_token_that_others_can_read_is_bad(home, mode, status):
     check = one(checks.check_token())
     assert check.status == status
     if status == "bad":
-        assert check.mend == f"chmod 600 {token}"
+        assert check.fix == f"chmod 600 {token}"
         assert f"mode {mode:04o}" in check.found
     assert "secret" not in check.found
 
@@ -225,7 +225,7 @@ def test_temporary_files_too_deep_for_rays_sockets_are_bad(monkeypatch, tmp_path
     check = one(checks.check_socket_path())
     assert check.status == "bad"
     assert "of 107 characters" in check.found
-    assert check.mend == "Set TMPDIR to a shorter path."
+    assert check.fix == "Set TMPDIR to a shorter path."
     from pathlib import Path
 
     monkeypatch.setattr(checks.home, "ray_dir", lambda: Path("/tmp/r"))

@@ -118,7 +118,7 @@ def test_a_fresh_home_has_no_server_and_none_is_guessed_at(lehr, tmp_path):
     checks = json.loads(lehr("doctor", "--json", server="").stdout)["checks"]
     server = next(check for check in checks if check["name"] == "server")
     assert server["status"] == "note"
-    assert server["mend"].startswith("Start it: lehr up")
+    assert server["fix"].startswith("Start it: lehr up")
 
 
 def test_the_dry_run_prints_eight_trials_and_what_each_needs(lehr):
@@ -203,7 +203,7 @@ def test_a_dry_run_as_json(lehr):
         "seconds",
         "gpu_hours",
         "dollars",
-        "how",
+        "basis",
     }
 
 
@@ -277,7 +277,7 @@ def test_the_doctor_names_what_it_found(lehr):
     assert {"Python", "lehr[server]", "lehr[trainer]", "torch", "CPU", "disk", "server"} <= names
     assert done.returncode == (0 if report["ok"] else 1)
     bad = [check for check in report["checks"] if check["status"] == "bad"]
-    assert all(check["mend"] for check in bad)
+    assert all(check["fix"] for check in bad)
 
 
 def test_the_doctor_finds_a_token_that_others_can_read(lehr, tmp_path):
@@ -288,4 +288,4 @@ def test_the_doctor_finds_a_token_that_others_can_read(lehr, tmp_path):
     report = json.loads(lehr("doctor", "--json").stdout)
     token = next(check for check in report["checks"] if check["name"] == "token")
     assert token["status"] == "bad"
-    assert token["mend"] == f"chmod 600 {home / 'token'}"
+    assert token["fix"] == f"chmod 600 {home / 'token'}"

@@ -39,7 +39,7 @@ def table(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     found = json.loads(done.stdout)
     keys = {column["key"] for column in found["columns"]}
     for column in found["columns"]:
-        assert column["how"], column
+        assert column["method"], column
     for row in found["rows"]:
         figures = {k for k, v in row["values"].items() if v is not None}
         # A row has figures or says why it has none.

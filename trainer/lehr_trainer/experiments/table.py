@@ -11,7 +11,7 @@ class Column:
     key: str
     title: str
     unit: str
-    how: str
+    method: str
     """How the figure was obtained, for readers who want to check it."""
     digits: int = 2
 
@@ -42,7 +42,7 @@ class Table:
         """Return the columns in which some row has a figure."""
         return [c for c in self.columns if any(r.values.get(c.key) is not None for r in self.rows)]
 
-    def trials(self) -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
         """Return head and rows as text, without columns that no row fills."""
         columns, noted = self.used_columns, any(row.note for row in self.rows)
         head = ["", *(f"{c.title} ({c.unit})" if c.unit else c.title for c in columns)]
@@ -54,13 +54,13 @@ class Table:
 
     def text(self) -> str:
         """Format for a terminal or a log."""
-        lines = self.trials()
+        lines = self.cells()
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         last = len(self.used_columns)
         body = [
             "  ".join(
-                trial.rjust(width) if 0 < i <= last else trial.ljust(width)
-                for i, (trial, width) in enumerate(zip(line, widths, strict=True))
+                cell.rjust(width) if 0 < i <= last else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
         ]
@@ -68,14 +68,14 @@ class Table:
 
     def markdown(self) -> str:
         """Format as Markdown."""
-        head, *rows = ([trial.replace("|", "\\|") for trial in line] for line in self.trials())
+        head, *rows = ([cell.replace("|", "\\|") for cell in line] for line in self.cells())
         last = len(self.used_columns)
         rule = ["---:" if 0 < i <= last else "---" for i in range(len(head))]
         lines = [f"| {' | '.join(line)} |" for line in (head, rule, *rows)]
         return "\n".join([f"**{self.title}**", "", *lines, "", *self.explanations("- ")])
 
     def explanations(self, bullet: str = "") -> list[str]:
-        columns = [f"{bullet}{c.title}: {c.how}" for c in self.used_columns]
+        columns = [f"{bullet}{c.title}: {c.method}" for c in self.used_columns]
         facts = "; ".join(f"{key} {value}" for key, value in self.machine.items())
         return [*columns, *(f"{bullet}{note}" for note in self.notes), f"{bullet}Machine: {facts}"]
 
