@@ -60,10 +60,9 @@ def _registry(services: Services) -> CollectorRegistry:
     gauge("queue_gpus", "GPUs requested by queued runs.").set(sum(entry.gpus for entry in waiting))
     attempts = services.store.attempts.list_open()
     gauge("attempts_open", "Attempts whose streams are not complete yet.").set(len(attempts))
-    silent = gauge("runs_silent", "Runs whose attempt is unreachable or stalled.", ("silence",))
-    for silence in services.dispatcher.silences().values():
-        if silence.value != "none":
-            silent.labels(silence.value).inc()
+    runs = gauge("runs_by_liveness", "Runs that have a living attempt.", ("liveness",))
+    for liveness in services.dispatcher.silences().values():
+        runs.labels(liveness.value).inc()
     size = gauge("file_bytes", "Size of the databases.", ("file",))
     for name in _FILES:
         path = services.settings.home / name

@@ -75,7 +75,7 @@ def assemble(
 ) -> Services:
     presenter = Presenter(
         store,
-        silences=dispatcher.silences,
+        liveness=dispatcher.silences,
         heartbeat_at=dispatcher.heartbeat_at,
         mirror_view=partial(state_files.view, store.home),
     )

@@ -378,10 +378,10 @@ def test_a_live_run_shows_where_it_is_and_how_long_it_will_take(api):
     [listed] = client.get("/api/v1/runs").json()["items"]
     assert listed["latest"] == view["latest"]
     # Nothing is known of a run that is not heard of: nor how long it will take.
-    for silence in (Liveness.UNREACHABLE, Liveness.STALLED):
-        api_.dispatcher.silent = {run["id"]: silence}
+    for liveness in (Liveness.UNREACHABLE, Liveness.STALLED):
+        api_.dispatcher.silent = {run["id"]: liveness}
         view = client.get("/api/v1/runs/one").json()
-        assert (view["silence"], view["eta_s"]) == (silence.value, None)
+        assert (view["liveness"], view["eta_s"]) == (liveness.value, None)
 
 
 def test_what_is_not_finite_travels_by_name_and_raises_an_alert(api):
@@ -416,12 +416,12 @@ def test_a_silent_run_is_shown_as_such_while_it_lives(api):
     api_, client = api
     run = submit(client)
     api_.dispatcher.silent[run["id"]] = Liveness.STALLED
-    assert client.get("/api/v1/runs/one").json()["silence"] == "none"
+    assert client.get("/api/v1/runs/one").json()["liveness"] == "ok"
     attempt = begin(api_.store, run["id"])
-    assert client.get("/api/v1/runs/one").json()["silence"] == "stalled"
+    assert client.get("/api/v1/runs/one").json()["liveness"] == "stalled"
     say(api_.store, attempt, started())
     end(api_.store, run["id"])
-    assert client.get("/api/v1/runs/one").json()["silence"] == "none"
+    assert client.get("/api/v1/runs/one").json()["liveness"] == "ok"
 
 
 def test_events_merge_transitions_requests_and_trainer_records(api):

@@ -71,7 +71,7 @@ def test_a_node_that_is_cut_off_for_a_while_is_shown_so_and_everything_arrives_o
     node.network.cut()
     try:
         until(
-            lambda: server.client().run(run.id).view.silence == "unreachable",
+            lambda: server.client().run(run.id).view.liveness == "unreachable",
             within_s=60,
             what="the run to be shown as unreachable",
         )
@@ -127,7 +127,7 @@ def test_a_server_that_workers_cannot_reach_loses_nothing_however_long(tmp_path)
         proxy.cut()
         recorded = server.client().run(run.id).step or 0
         until(
-            lambda: server.client().run(run.id).view.silence == "unreachable",
+            lambda: server.client().run(run.id).view.liveness == "unreachable",
             within_s=60,
             what="the run to be shown as unreachable",
         )

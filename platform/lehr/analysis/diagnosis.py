@@ -1,7 +1,7 @@
 """Diagnose a run's curves: what was seen, since when, and what to try.
 
 Each rule uses only recorded series, so it can be applied at any time and gives the same answer.
-Rules prefer silence to a false alert: a sign must last.
+Rules prefer no alert to a false one: a sign must last.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _EVENTS = 4
 _LEAST_TRIALS = 3
 _OVER_AND_UNDER = 9
 """Lines of a sweep's frame that are not trials: headings, GPUs and alerts."""
-SILENCES = {
+LIVENESS = {
     "unreachable": "its node does not respond; the run may continue",
     "stalled": "alive, but no step for a long time",
 }
@@ -122,7 +122,7 @@ def reason(run: RunView) -> str | None:
     if run.state == "queued":
         return run.pending_reason
     if run.state in {"starting", "running"}:
-        return SILENCES.get(run.silence) or (run.reason if not run.step else None)
+        return LIVENESS.get(run.liveness) or (run.reason if not run.step else None)
     return None if run.state == "completed" else run.reason
 
 

@@ -207,8 +207,8 @@ def _state(trial: TrialView) -> str:
     if run.state in {"starting", "running"} and not run.step:
         return state_text(run.state, run.reason)
     if run.state in {"running", "stopping"}:
-        silence = f", {run.silence}" if run.silence != "none" else ""
-        return f"{state_text(run.state)} {formats.count(run.step)}{silence}"
+        liveness = f", {run.liveness}" if run.liveness != "ok" else ""
+        return f"{state_text(run.state)} {formats.count(run.step)}{liveness}"
     if run.state == "completed":
         return state_text("completed")
     return state_text(run.state, run.reason)

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Liveness(StrEnum):
-    NONE = "none"
+    OK = "ok"
     UNREACHABLE = "unreachable"
     """No heartbeat for a while: shown, not failed."""
     STALLED = "stalled"
@@ -48,9 +48,9 @@ def liveness(
     if since_contact_s > thresholds.unreachable_s:
         return Liveness.UNREACHABLE
     if since_step_s is None or median_step_s is None:
-        return Liveness.NONE
+        return Liveness.OK
     limit = max(thresholds.stalled_floor_s, thresholds.stalled_factor * median_step_s)
-    return Liveness.STALLED if since_step_s > limit else Liveness.NONE
+    return Liveness.STALLED if since_step_s > limit else Liveness.OK
 
 
 def median_step_s(history: Sequence[tuple[float, int]]) -> float | None:

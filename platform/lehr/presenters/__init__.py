@@ -14,7 +14,7 @@ from lehr.presenters.runs import (
     HeartbeatTimes,
     MirrorViews,
     RunPresenter,
-    Silences,
+    LivenessByRun,
     no_heartbeat,
     no_mirror,
 )
@@ -33,17 +33,17 @@ class Presenter:
         self,
         store: Store,
         *,
-        silences: Silences = dict,
+        liveness: LivenessByRun = dict,
         heartbeat_at: HeartbeatTimes = no_heartbeat,
         mirror_view: MirrorViews = no_mirror,
     ) -> None:
         """Args:
         store: what is shown.
-        silences: how runs with a living attempt are silent, by run id.
+        liveness: returns the liveness of each run that has a living attempt, by run id.
         heartbeat_at: when an attempt's last heartbeat came, by its id; None if unknown.
         mirror_view: how far a run's mirror in W&B is.
         """
-        self.runs = RunPresenter(store, silences, mirror_view, heartbeat_at)
+        self.runs = RunPresenter(store, liveness, mirror_view, heartbeat_at)
         self.sweeps = SweepPresenter(store, self.runs)
         self.rollouts = RolloutPresenter(store, self.runs)
         self.rounds = BackgroundDiagnosis(store, self.runs)

@@ -40,7 +40,7 @@ CORE_METRICS = (
 """Metrics that a list of runs shows; ``/metrics`` has all."""
 TREND_POINTS = 24
 _REMEMBERED = 20_000
-Silences = Callable[[], Mapping[str, Liveness]]
+LivenessByRun = Callable[[], Mapping[str, Liveness]]
 HeartbeatTimes = Callable[[str], float | None]
 """By an attempt's id: when its last heartbeat came."""
 MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
@@ -75,13 +75,13 @@ class RunPresenter:
     def __init__(
         self,
         store: Store,
-        silences: Silences,
+        liveness: LivenessByRun,
         mirror_view: MirrorViews,
         heartbeat_at: HeartbeatTimes = no_heartbeat,
     ) -> None:
         self._store = store
         self._heartbeat_at = heartbeat_at
-        self._silences = silences
+        self._liveness = liveness
         self._mirror_view = mirror_view
         self._summaries: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
         self._alerts = Alerts(store)
@@ -127,7 +127,7 @@ class RunPresenter:
         attempts = store.attempts.newest(tried)
         latest = store.series.latest(tried, CORE_METRICS)
         trends = store.series.trend(tried, "train/loss", TREND_POINTS)
-        silences = self._silences() if live else {}
+        liveness = self._liveness() if live else {}
         step_times = store.series.trend(live, "step_time_s", TREND_POINTS)
         trials = store.sweeps.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
         rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
@@ -142,7 +142,7 @@ class RunPresenter:
                 trials[run.id].parameters if run.id in trials else {},
                 rollouts.get(run.id),
                 summary.get(run.id, TrainerSummary()),
-                silences.get(run.id, Liveness.NONE),
+                liveness.get(run.id, Liveness.OK),
                 self._diagnosed(run, attempts.get(run.id), latest.get(run.id, {}), look=look),
             )
             for run in runs
@@ -206,7 +206,7 @@ def _run_fields(
     parameters: dict[str, Any],
     rollout_id: str | None,
     summary: TrainerSummary,
-    silence: Liveness,
+    liveness: Liveness,
     diagnosed: list[str],
 ) -> dict[str, Any]:
     state = RunState(run.state)
@@ -214,7 +214,7 @@ def _run_fields(
     step = _step(attempt, latest)
     moving = (
         state is RunState.RUNNING
-        and silence is Liveness.NONE
+        and liveness is Liveness.OK
         and step_time_s is not None
         and step is not None
     )
@@ -247,7 +247,7 @@ def _run_fields(
         "trend": trend,
         "parameters_varied": parameters,
         "eta_s": (train["steps"] - step) * step_time_s if moving else None,
-        "silence": (silence if state.active else Liveness.NONE).value,
+        "liveness": (liveness if state.active else Liveness.OK).value,
         "alerts": _alerts(latest, summary, diagnosed),
         "created_at": run.created_at,
         "queued_at": run.queued_at,

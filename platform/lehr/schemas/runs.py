@@ -61,7 +61,7 @@ class RunView(View):
     parameters_varied: dict[str, Any] = {}
     """For a trial of a sweep: the values of its point."""
     eta_s: float | None = None
-    silence: Literal["none", "unreachable", "stalled"] = "none"
+    liveness: Literal["ok", "unreachable", "stalled"] = "ok"
     alerts: list[str] = []
     created_at: float
     queued_at: float | None = None

@@ -156,11 +156,11 @@ def test_the_clock_of_an_ended_sweep_stops():
 
 
 def test_a_run_whose_node_is_silent_says_so():
-    silent = make_run(1, silence="unreachable", eta_s=None)
+    silent = make_run(1, liveness="unreachable", eta_s=None)
     words = "running: its node does not respond; the run may continue"
     assert words in drawn(run_frame(silent, LiveState(CLUSTER, heard_at=NOW), now=NOW))
     assert words in drawn(run_lines(silent))
-    stalled = make_run(1, silence="stalled", eta_s=None)
+    stalled = make_run(1, liveness="stalled", eta_s=None)
     assert "running: alive, but no step for a long time" in drawn(run_lines(stalled))
     assert "no word" not in drawn(run_lines(make_run(1)))
 

@@ -49,7 +49,7 @@ export function stateMark(state, word = WORDS[state] ?? state) {
  * @param {import("./types.js").RunView} run
  */
 export function runState(run) {
-  if (ACTIVE.has(run.state) && run.silence !== "none") return stateMark(run.state, run.silence);
+  if (ACTIVE.has(run.state) && run.liveness !== "ok") return stateMark(run.state, run.liveness);
   return stateMark(run.state);
 }
 
@@ -61,8 +61,8 @@ export function runState(run) {
  */
 export function runReason(run) {
   if (run.state === "queued") return run.pending_reason ?? run.reason;
-  if (run.silence === "unreachable") return "its node does not respond; the run may continue";
-  if (run.silence === "stalled") return "alive, but no step for a long time";
+  if (run.liveness === "unreachable") return "its node does not respond; the run may continue";
+  if (run.liveness === "stalled") return "alive, but no step for a long time";
   if (run.state === "running" || run.state === "completed") return null;
   return run.reason;
 }

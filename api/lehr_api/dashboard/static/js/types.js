@@ -33,7 +33,7 @@
  * @property {WireNumber[]} trend
  * @property {Record<string, unknown>} parameters_varied
  * @property {number | null} eta_s
- * @property {"none" | "unreachable" | "stalled"} silence
+ * @property {"ok" | "unreachable" | "stalled"} liveness
  * @property {string[]} alerts
  * @property {number} created_at
  * @property {number | null} queued_at
