@@ -86,7 +86,7 @@ def main() -> None:
         page.goto(f"{options.server}/login")
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Log in").click()
-        page.locator("#pulse strong").first.wait_for()
+        page.locator("#totals strong").first.wait_for()
         for shot in wanted:
             take(page, options.server, shot)
             print(IMAGES / shot.file)

@@ -52,7 +52,7 @@ def test_no_page_is_forgotten_here(world: World):
 
 def settle(page: Page) -> None:
     """Until the page has its data and its charts in sight are drawn."""
-    expect(page.locator("#pulse")).to_contain_text("GPUs busy")
+    expect(page.locator("#totals")).to_contain_text("GPUs busy")
     page.wait_for_function(
         """() => ![...document.querySelectorAll('.plot')].some((plot) => {
           const box = plot.getBoundingClientRect();

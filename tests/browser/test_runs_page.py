@@ -34,7 +34,7 @@ def test_rows_tell_state_reason_and_figures(look: Visit):
     expect(big.locator(".col-trend svg path")).to_have_count(1)
     expect(big.locator(".col-tags")).to_have_text("omk")
     expect(row(page, "probe-fp8").locator(".col-loss")).to_have_text("—")
-    expect(page.locator("#pulse")).to_contain_text("8/8 GPUs busy")
+    expect(page.locator("#totals")).to_contain_text("8/8 GPUs busy")
 
 
 def test_a_sweep_is_one_row_that_unfolds(look: Visit, world: World):

@@ -1,6 +1,6 @@
-/** The public API: everything that the dashboard shows comes through here. */
+/** Calls of the public REST API. The dashboard has no other source of data. */
 
-/** What the API said no with. */
+/** An error answer of the API. */
 export class ApiError extends Error {
   /** @param {{status: number, title: string, detail: string, code: string, hint?: string | null}} problem */
   constructor(problem) {
@@ -11,7 +11,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Nothing answered. */
+/** The server did not answer. */
 export class Unreachable extends ApiError {
   constructor() {
     super({
@@ -26,7 +26,7 @@ export class Unreachable extends ApiError {
 
 /**
  * @param {string} path
- * @param {Record<string, unknown>} [params] lists become repeated parameters; null and undefined are left out
+ * @param {Record<string, unknown>} [params] a list becomes a repeated parameter; null and undefined are left out
  */
 export function url(path, params = {}) {
   const query = new URLSearchParams();

@@ -1,21 +1,21 @@
 /**
- * Colours of runs: one for each, everywhere the same.
+ * Colours of runs. A run has the same colour on every page.
  *
- * Ten colours that stay apart for colour-blind eyes (Petroff 2021), and the same ten dashed.
- * The same rule stands in lehr/analysis/colours.py for figures in notebooks.
+ * Ten colours that colour-blind people can distinguish (Petroff 2021), and the same ten dashed.
+ * lehr/analysis/colours.py has the same rule for figures in notebooks.
  */
 
 const LIGHT = ["#3f90da", "#e08e00", "#bd1f01", "#7d8f8d", "#832db6", "#a96b59", "#e76300", "#9a8d4a", "#5d6773", "#3fa9ad"];
 const DARK = ["#5aa5ea", "#ffb52e", "#f0553a", "#a5b5b3", "#b571e0", "#c98c7b", "#ff8a3d", "#cdc184", "#929ca9", "#92dadd"];
 const COLOURS = LIGHT.length;
 
-/** viridis: even steps to every eye, colour-blind ones too. */
+/** viridis: perceptually uniform, for colour-blind people as well. */
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
 /**
- * A run's own colour: FNV-1a over its id.
+ * Return the preferred colour slot of a run: FNV-1a of its id.
  *
  * @param {string} id
  */
@@ -42,8 +42,8 @@ export function stroke(index) {
 }
 
 /**
- * A slot for each of the runs shown together: its own colour, or the next free one where an
- * earlier run has that. The second ten are the same colours dashed; beyond twenty they repeat.
+ * Assign a slot to each of the runs shown together: its preferred one, or the next free one if an
+ * earlier run has it. Slots 10 to 19 are the same colours dashed; beyond twenty they repeat.
  *
  * @param {string[]} ids
  * @returns {Map<string, number>}
@@ -63,12 +63,12 @@ export function slots(ids) {
 }
 
 /**
- * A colour along a scale, for values that have an order.
+ * Return a colour of a scale, for ordered values.
  *
  * @param {number} share from 0 to 1
  */
 export function along(share) {
-  // The ends that vanish into the page are left out.
+  // Leave out the ends, which have too little contrast with the page.
   const [from, to] = isDark() ? [2.6, 9] : [0, 8];
   const at = from + Math.min(1, Math.max(0, share)) * (to - from);
   const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
@@ -87,7 +87,7 @@ function mix(a, b, t) {
 }
 
 /**
- * The same colour, see-through.
+ * Return the colour with transparency.
  *
  * @param {string} colour
  * @param {number} alpha

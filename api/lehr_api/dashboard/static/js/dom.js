@@ -1,4 +1,4 @@
-/** Elements without HTML strings: text is always text. */
+/** Build elements without HTML strings, so that text is never parsed as HTML. */
 
 /**
  * @typedef {Node | string | number | null | undefined | false | any[]} Child
@@ -41,7 +41,7 @@ function append(parent, children) {
 }
 
 /**
- * An element: `h("a.name", {href: "/"}, "text")`.
+ * Make an element: `h("a.name", {href: "/"}, "text")`.
  *
  * @param {string} selector tag and classes
  * @param {Props} [props]
@@ -58,7 +58,7 @@ export function h(selector, props = {}, ...children) {
 }
 
 /**
- * The same for SVG.
+ * Make an SVG element, as `h` does for HTML.
  *
  * @param {string} tag
  * @param {Props} [props]
@@ -73,7 +73,7 @@ export function s(tag, props = {}, ...children) {
 }
 
 /**
- * Room for a table that may be wider than the page; the keyboard can scroll it.
+ * Wrap a table that may be wider than the page. The keyboard can scroll it.
  *
  * @param {HTMLElement} table
  */
@@ -83,7 +83,7 @@ export function scrollable(table) {
 }
 
 /**
- * Put these children in place of what is there.
+ * Replace the children of an element.
  *
  * @param {Element} parent
  * @param {...Child} children
@@ -95,7 +95,7 @@ export function fill(parent, ...children) {
 }
 
 /**
- * An element of the page that must be there.
+ * Return an element of the page; throw if it is missing.
  *
  * @param {string} id
  * @returns {HTMLElement}
@@ -107,7 +107,7 @@ export function byId(id) {
 }
 
 /**
- * Calls `act` at most once a frame, and not at all while the page is hidden.
+ * Call `act` at most once per frame, and never while the page is hidden.
  *
  * @param {() => void} act
  * @returns {() => void}
@@ -125,8 +125,8 @@ export function onceAFrame(act) {
 }
 
 /**
- * Calls `act` at most every `ms` milliseconds: at once, then again at the end if asked meanwhile.
- * A call still under way counts: the next begins after it ended.
+ * Call `act` at most every `ms` milliseconds: at once, and again at the end if called in between.
+ * Calls do not overlap: the next begins after the previous one has ended.
  *
  * @param {() => void | Promise<void>} act
  * @param {number} ms

@@ -1,10 +1,10 @@
-/** Specs as flat lists of paths, for tables and diffs. */
+/** Flatten specs into paths, for tables and diffs. */
 
 /**
  * @param {unknown} value
  * @param {string} [path]
  * @param {Map<string, unknown>} [into]
- * @returns {Map<string, unknown>} path -> value; lists of plain values stay whole
+ * @returns {Map<string, unknown>} path -> value; a list of scalars is one value
  */
 export function flatten(value, path = "", into = new Map()) {
   const nested = value !== null && typeof value === "object" && !Array.isArray(value);
@@ -21,7 +21,7 @@ const text = (value) => JSON.stringify(value) ?? "";
 
 /**
  * @param {Map<string, unknown>[]} specs
- * @returns {string[]} paths whose values are not the same in all, in order of the first that has them
+ * @returns {string[]} paths whose values differ, in the order of the first spec that has them
  */
 export function differing(specs) {
   const paths = new Set(specs.flatMap((spec) => [...spec.keys()]));

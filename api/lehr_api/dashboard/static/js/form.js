@@ -1,11 +1,11 @@
-/** A dialog with fields that stays open until what it asks for was done. */
+/** A dialog with fields. It stays open until its action succeeds. */
 
 import { h } from "./dom.js";
 import { message } from "./notices.js";
 
 /**
  * @param {{title: string, about?: import("./dom.js").Child, fields: HTMLElement[], yes: string,
- *   act: () => Promise<unknown>}} options `act` throws what is wrong; it is shown, and can be mended
+ *   act: () => Promise<unknown>}} options `act` throws on invalid input; the dialog shows the error and stays open
  */
 export function openForm({ title, about, fields, yes, act }) {
   const problem = h("p.problem", { role: "alert", hidden: true });

@@ -1,4 +1,4 @@
-/** Numbers, times and units as people read them. What is not known is a dash, never 0. */
+/** Format numbers, times and units for people. An unknown value is a dash, never 0. */
 
 import { h } from "./dom.js";
 
@@ -7,7 +7,7 @@ export const NONE = "—";
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /**
- * A number from the wire, where NaN and infinities are strings.
+ * Parse a number of a JSON answer, where NaN and infinities are strings.
  *
  * @param {unknown} wire
  * @returns {number | null}
@@ -27,7 +27,7 @@ function notFinite(value) {
 const minus = (text) => text.replace("-", "−");
 
 /**
- * With four significant digits: losses, norms.
+ * Format with four significant digits, for losses and norms.
  *
  * @param {unknown} wire
  * @param {number} [digits]
@@ -40,15 +40,15 @@ export function number(wire, digits = 4) {
   const size = Math.abs(value);
   if (size < 1e-3 || size >= 1e7) return scientific(value, digits - 1);
   const text = value.toPrecision(digits);
-  // 999.96 is rounded up to what has no digit after the point.
+  // 999.96 rounds up to 1,000, which has no decimals.
   return minus(Math.abs(Number(text)) >= 10 ** (digits - 1) ? WHOLE.format(value) : text);
 }
 
 /**
- * 3.0e-4, 3.16e-4: learning rates.
+ * Format a learning rate: 3.0e-4, 3.16e-4.
  *
  * @param {unknown} wire
- * @param {number} [decimals] at most; one at least
+ * @param {number} [decimals] maximum; the minimum is one
  */
 export function scientific(wire, decimals = 2) {
   const value = fromWire(wire);
@@ -70,7 +70,7 @@ const SI = ["", "k", "M", "G", "T", "P", "E", "Z"];
 const BYTES = ["B", "kB", "MB", "GB", "TB"];
 
 /**
- * A value with three digits, and how many thousands it is in. Rounding may lead to the next.
+ * Return a value with three digits and its power of 1,000. Rounding may raise the power.
  *
  * @param {number} value
  * @param {number} most
@@ -84,7 +84,7 @@ function thousands(value, most) {
 }
 
 /**
- * Three significant digits and a prefix: 402k, 31.2k, 1.24G.
+ * Format with three significant digits and an SI prefix: 402k, 31.2k, 1.24G.
  *
  * @param {unknown} wire
  * @param {string} [unit]
@@ -110,7 +110,7 @@ export function bytes(wire) {
 }
 
 /**
- * A share as per cent.
+ * Format a share as a percentage.
  *
  * @param {unknown} wire
  */
@@ -123,7 +123,7 @@ export function percent(wire) {
 }
 
 /**
- * 9 h 12 m
+ * Format a duration: 9 h 12 m.
  *
  * @param {unknown} wire seconds
  */
@@ -148,7 +148,7 @@ const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 const YEAR = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 
 /**
- * A moment in local time; UTC on hover.
+ * Show a time in the local zone, with UTC on hover.
  *
  * @param {number | null | undefined} at seconds since the epoch
  * @param {{seconds?: boolean}} [options]
@@ -169,7 +169,7 @@ export function time(at, options = {}) {
 }
 
 /**
- * A metric's value in its own unit.
+ * Format a metric's value in its unit.
  *
  * @param {string} name
  * @param {unknown} wire
@@ -184,7 +184,7 @@ export function metric(name, wire) {
 }
 
 /**
- * A short time measured: 32.4 ms, 1.23 s.
+ * Format a short duration: 32.4 ms, 1.23 s.
  *
  * @param {unknown} wire seconds
  */
@@ -198,12 +198,12 @@ function duration2(wire) {
 }
 
 /**
- * How far a value is from another: "+0.5 (+16.7 %)".
+ * Format the difference of a value to another: "+0.5 (+16.7 %)".
  *
  * @param {unknown} wire
  * @param {unknown} base
- * @param {((v: unknown) => string) | null} format null for the share alone
- * @returns {string | null} null where there is no difference to tell
+ * @param {((v: unknown) => string) | null} format null for the percentage only
+ * @returns {string | null} null if a difference cannot be computed
  */
 export function change(wire, base, format) {
   const a = fromWire(wire);
@@ -217,7 +217,7 @@ export function change(wire, base, format) {
 }
 
 /**
- * A value of a spec: learning rates as such, whole numbers with separators.
+ * Format a value of a spec: learning rates in scientific notation, integers with separators.
  *
  * @param {unknown} value
  * @param {string} [path]

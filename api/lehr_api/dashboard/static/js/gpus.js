@@ -1,4 +1,4 @@
-/** What a GPU does now, in words: the same on the cluster's page and on a run's. */
+/** Describe what a GPU does now. The pages of the cluster and of a run share it. */
 
 import * as f from "./format.js";
 

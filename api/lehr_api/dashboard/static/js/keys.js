@@ -1,4 +1,4 @@
-/** The keyboard: one table of what each key does, which `?` shows. */
+/** Keyboard shortcuts, in one table. `?` shows it. */
 
 import { h } from "./dom.js";
 
@@ -12,7 +12,7 @@ let pending = "";
 let pendingTimer = 0;
 
 /**
- * @param {string} keys a key's name, or two after each other: "g r"
+ * @param {string} keys the name of a key, or of two in sequence: "g r"
  * @param {string} what
  * @param {(event: KeyboardEvent) => void} act
  */
@@ -75,7 +75,7 @@ function showHelp() {
 }
 
 /**
- * Moves a mark through rows with j and k; Enter opens, x selects.
+ * Move a mark through rows with j and k. Enter opens a row, x selects it.
  *
  * @param {{count: () => number, show: (index: number) => void, open: (index: number) => void,
  *   select?: (index: number) => void}} rows

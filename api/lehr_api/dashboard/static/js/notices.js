@@ -1,4 +1,4 @@
-/** What went wrong or needs a yes: toasts, failures in place, dialogs. */
+/** Toasts, errors in place of content, and confirmation dialogs. */
 
 import { byId, fill, h } from "./dom.js";
 
@@ -16,7 +16,7 @@ export function toast(text, options = {}) {
 }
 
 /**
- * The same on the page that opens next.
+ * Show a toast on the next page that opens.
  *
  * @param {string} text
  */
@@ -24,7 +24,7 @@ export function toastNext(text) {
   sessionStorage.setItem(KEPT, text);
 }
 
-/** Say what the page before left to say. */
+/** Show the toast that the previous page stored. */
 export function showKept() {
   const text = sessionStorage.getItem(KEPT);
   if (text === null) return;
@@ -33,7 +33,7 @@ export function showKept() {
 }
 
 /**
- * Does it, and says so if it could not be done.
+ * Perform an action, and show a toast if it fails.
  *
  * @param {() => Promise<unknown>} act
  * @returns {Promise<boolean>}
@@ -56,7 +56,7 @@ export function message(error) {
 }
 
 /**
- * A failure in the place of what could not be shown.
+ * Show an error in place of content that could not be loaded.
  *
  * @param {Element} place
  * @param {unknown} error
@@ -72,7 +72,7 @@ export function showFailure(place, error) {
 }
 
 /**
- * An empty state that says what to do.
+ * Show an empty state with a hint of what to do.
  *
  * @param {string} title
  * @param {...import("./dom.js").Child} rest

@@ -1,4 +1,4 @@
-/** What every page has: the pulse under the header, the connection, keys. */
+/** The parts of every page: totals under the header, state of the connection, keys. */
 
 import { get } from "./api.js";
 import { byId, fill, h, throttled } from "./dom.js";
@@ -7,7 +7,7 @@ import { install as installKeys } from "./keys.js";
 import { showKept } from "./notices.js";
 import { on, onCatchUp, onConnection } from "./stream.js";
 
-const PULSE_MS = 5000;
+const TOTALS_MS = 5000;
 
 /** @param {string[]} states */
 async function count(states) {
@@ -22,7 +22,7 @@ async function count(states) {
  */
 const part = (n, word, href) => h("a", { href }, h("strong", {}, integer(n)), ` ${word}`);
 
-async function pulse() {
+async function showTotals() {
   const [running, waiting, failed, cluster] = await Promise.all([
     count(["starting", "running", "stopping"]),
     count(["queued"]),
@@ -32,7 +32,7 @@ async function pulse() {
   const logical = cluster.nodes.some((/** @type {any} */ node) => node.logical);
   const gpus = logical ? "logical GPUs busy" : "GPUs busy";
   fill(
-    byId("pulse"),
+    byId("totals"),
     part(running, "running", "/?filter=state:running"),
     part(waiting, "waiting", "/?filter=state:queued"),
     failed > 0 && part(failed, "failed", "/?filter=state:failed"),
@@ -50,11 +50,11 @@ export function installPage() {
     connection.textContent = { connecting: "", live: "live", lost: "no answer; trying again" }[state];
     connection.title = state === "lost" ? "Lehr's server does not answer. Start it: lehr up" : "";
   });
-  // The pulse is a summary: it may lag, it may not cost.
-  const refresh = throttled(() => pulse().catch(() => undefined), PULSE_MS);
+  // The totals may lag by a few seconds, but must be cheap.
+  const refresh = throttled(() => showTotals().catch(() => undefined), TOTALS_MS);
   on("run", refresh);
   on("cluster", refresh);
   onCatchUp(refresh);
-  // What the page is about is asked for first.
+  // Let the page send its own requests first.
   setTimeout(refresh);
 }

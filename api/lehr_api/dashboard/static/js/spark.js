@@ -1,4 +1,4 @@
-/** A curve of a few values, small enough for a table row. */
+/** A sparkline for a table row. */
 
 import { fromWire } from "./format.js";
 import { s } from "./dom.js";
@@ -10,7 +10,7 @@ const PAD = 2;
 /**
  * @param {import("./types.js").WireNumber[]} wire
  * @param {string} label for screen readers
- * @returns {SVGElement | null} null where there are fewer than two values
+ * @returns {SVGElement | null} null for fewer than two values
  */
 export function sparkline(wire, label) {
   const values = wire.map(fromWire);
@@ -39,7 +39,7 @@ export function sparkline(wire, label) {
   if (pen) {
     svg.append(s("circle", { class: "last", cx: cx.toFixed(1), cy: cy.toFixed(1), r: "2" }));
   } else {
-    // It ended in a value that cannot be drawn: a cross where the curve breaks off.
+    // Mark a non-finite last value with a cross.
     svg.append(s("path", { class: "broken", d: `M${cx - 3} ${cy - 3}l6 6m0-6l-6 6` }));
   }
   return svg;

@@ -1,4 +1,4 @@
-/** States by shape and word, never by colour alone. */
+/** Show states by shape and word, never by colour alone. */
 
 import { h, s } from "./dom.js";
 
@@ -44,7 +44,7 @@ export function stateMark(state, word = WORDS[state] ?? state) {
 }
 
 /**
- * What a run does now, as people would say it.
+ * Describe what a run does now.
  *
  * @param {import("./types.js").RunView} run
  */
@@ -54,7 +54,7 @@ export function runState(run) {
 }
 
 /**
- * Why it is in this state: what a waiting run waits for, what a failed one failed with.
+ * Explain the state: why a run waits, or why it failed.
  *
  * @param {import("./types.js").RunView} run
  * @returns {string | null}
@@ -68,7 +68,7 @@ export function runReason(run) {
 }
 
 /**
- * How far it is, from 0 to 1; null before the first step.
+ * Return the progress, from 0 to 1; null before the first step.
  *
  * @param {import("./types.js").RunView} run
  */

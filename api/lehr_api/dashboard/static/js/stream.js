@@ -1,4 +1,4 @@
-/** What changes, as it changes. */
+/** Subscribe to the server's event stream. */
 
 /**
  * @typedef {"run" | "sweep" | "rollout" | "metrics" | "log" | "cluster"} EventName
@@ -29,7 +29,7 @@ function become(next) {
  * @param {any} detail
  */
 function emit(name, detail) {
-  // The server had to drop events for a reader that was too slow.
+  // The server has dropped events, because this reader was too slow.
   if (name === "hello" && detail.missed) target.dispatchEvent(new CustomEvent("catchup"));
   target.dispatchEvent(new CustomEvent(name, { detail }));
 }
@@ -48,7 +48,7 @@ function shared() {
 }
 
 /**
- * Where the browser has no shared workers (Android), each visible tab has its own stream.
+ * Open a stream for this tab alone, for browsers without shared workers (Android).
  *
  * @returns {{join: () => void, leave: () => void}}
  */
@@ -86,7 +86,7 @@ function attend() {
   if (wanted) {
     link.join();
   } else {
-    // What happens meanwhile is not told: catch up when the page shows again.
+    // Hidden pages receive no events: catch up when the page is visible again.
     wasLost = true;
     connection = "connecting";
     link.leave();
@@ -101,7 +101,7 @@ addEventListener("pagehide", () => {
   connection = "connecting";
 });
 addEventListener("pageshow", attend);
-// After this turn, so that whoever imports this module listens before the first message.
+// Connect after this turn of the event loop, so that importers can add listeners before the first message.
 queueMicrotask(attend);
 
 /**
@@ -113,7 +113,7 @@ export function on(name, listener) {
 }
 
 /**
- * Told when events may have been missed: fetch what is shown anew.
+ * Call `listener` when events may have been missed, so that it fetches the shown data again.
  *
  * @param {() => void} listener
  */

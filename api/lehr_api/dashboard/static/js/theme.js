@@ -6,7 +6,7 @@
     try {
       return localStorage.getItem("lehr.theme");
     } catch {
-      return null; // Storage is switched off: the system's choice stands.
+      return null; // Storage is disabled: use the system's theme.
     }
   };
   const apply = () => {

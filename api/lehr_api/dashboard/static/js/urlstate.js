@@ -1,4 +1,4 @@
-/** The view lives in the address: a copied link shows the same. */
+/** Keep the state of a view in the URL, so that a copied link shows the same view. */
 
 /**
  * @param {string} key
@@ -16,12 +16,12 @@ export function write(changes) {
     if (value === null || value === undefined || value === false || value === "") params.delete(key);
     else params.set(key, value === true ? "1" : String(value));
   }
-  // Commas and colons stay readable.
+  // Keep commas and colons readable.
   const text = params.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
   history.replaceState(null, "", location.pathname + (text ? `?${text}` : "") + location.hash);
 }
 
-/** What this browser remembers for itself (columns, pins); nothing breaks without it. */
+/** Settings that this browser stores (columns, pins). The pages also work without them. */
 export const memory = {
   /**
    * @template T
@@ -45,7 +45,7 @@ export const memory = {
     try {
       localStorage.setItem(`lehr.${key}`, JSON.stringify(value));
     } catch {
-      // Storage is off or full: the choice lasts as long as the page.
+      // Storage is disabled or full: keep the choice until the page closes.
     }
   },
 };

@@ -1,7 +1,7 @@
 /**
- * The charts of one run or of many: grouped by prefix, pinned first, one cursor for all.
+ * The charts of one or more runs, grouped by metric prefix. Pinned charts are first; all share a cursor.
  *
- * Only charts that can be seen are fetched and drawn, and after the first time only what is new.
+ * Fetches and draws visible charts only. After the first fetch, fetches new points only.
  */
 
 import { fill, h, throttled } from "../dom.js";
@@ -16,19 +16,19 @@ import { bySeeds } from "./seeds.js";
  * @typedef {object} BoardRun
  * @property {string} id
  * @property {string} label
- * @property {() => {colour: string, dash: "solid" | "dash"}} stroke asked at each drawing: themes change
+ * @property {() => {colour: string, dash: "solid" | "dash"}} stroke called for each drawing, because the theme may change
  * @property {boolean} [hidden]
  * @property {number | null} [flopsPerToken]
- * @property {boolean} [cut] it was pruned
- * @property {string | null} [group] what it has in common with the runs that differ in their seed alone
- * @property {string[]} [metrics] that the run is known to have
+ * @property {boolean} [cut] whether it was pruned
+ * @property {string | null} [group] the key shared by runs that differ only in their seed
+ * @property {string[]} [metrics] metrics that the run is known to have
  */
 
 const TICK_MS = 1000;
 const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
 
 /**
- * The group that a metric belongs to.
+ * Return the group of a metric.
  *
  * @param {string} name
  */
@@ -47,7 +47,7 @@ export class Board {
    * @param {BoardRun[]} runs
    * @param {import("./toolbar.js").View} view
    * @param {{onZoom: (range: [number, number | null] | null) => void,
-   *   pins?: string, open?: string[]}} options `open`: prefixes unfolded at first, all if not given
+   *   pins?: string, open?: string[]}} options `open`: prefixes that are open at first; all by default
    */
   constructor(place, runs, view, options) {
     this.place = place;
@@ -63,7 +63,7 @@ export class Board {
     this.marks = null;
     /** @type {string[]} */
     this.names = [];
-    /** Whether runs that differ in their seed alone are drawn as one. */
+    /** Whether runs that differ only in their seed are drawn as one curve. */
     this.meanOfSeeds = false;
     this.trouble = h("div");
     this.tip = h("div.tip", { hidden: true });
@@ -100,7 +100,7 @@ export class Board {
     this.redraw();
   }
 
-  /** @param {string[]} names the metrics that there are */
+  /** @param {string[]} names all metrics */
   setMetrics(names) {
     const sorted = [...names].sort();
     if (sorted.join() === this.names.join()) return;
@@ -109,7 +109,7 @@ export class Board {
   }
 
   /**
-   * Say over the charts what went wrong, until it works again; what is drawn stays.
+   * Show an error above the charts until a fetch succeeds. The drawn curves stay.
    *
    * @param {unknown} error
    */
@@ -118,7 +118,7 @@ export class Board {
     if (!this.trouble.isConnected) this.place.prepend(this.trouble);
   }
 
-  /** Fetch everything anew: another axis, smoothing, range or attempt. */
+  /** Fetch all points again, after a change of axis, smoothing, range or attempt. */
   reload() {
     for (const feed of this.feeds.values()) feed.reset();
     this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
@@ -222,7 +222,7 @@ export class Board {
       this.failed(error);
     }
     for (const name of names) {
-      // None is left when the tab was closed meanwhile.
+      // The list is empty if the tab was closed in the meantime.
       const chart = this.charts.get(name);
       if (chart) this.#draw(chart);
     }
@@ -261,7 +261,7 @@ export class Board {
       ),
     );
     if (this.tip.parentElement !== at.plot) at.plot.append(this.tip);
-    // On the side of the plot that the pointer is not on.
+    // Place the list on the side of the plot opposite to the pointer.
     const right = at.cursor.getBoundingClientRect().left - at.plot.getBoundingClientRect().left > at.plot.clientWidth / 2;
     this.tip.classList.toggle("left", right);
   }

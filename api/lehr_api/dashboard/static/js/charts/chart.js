@@ -1,4 +1,4 @@
-/** One chart: a title, what the cursor reads, the plot. */
+/** One chart: title, values at the cursor, plot. */
 
 import { faded } from "../colour.js";
 import { h } from "../dom.js";
@@ -14,12 +14,12 @@ import { steady, timeUnit } from "./scale.js";
  * @property {string} colour
  * @property {"solid" | "dash"} dash
  * @property {import("./points.js").Curve} curve
- * @property {boolean} [cut] it was pruned: it ends where it does because others were better
+ * @property {boolean} [cut] whether it was pruned, so that its curve ends early
  *
  * @typedef {object} Marks steps that something happened at
  * @property {number[]} checkpoints
  * @property {{step: number, label: string}[]} resumes
- * @property {{step: number, label: string}[]} schedule where the learning rate changes course
+ * @property {{step: number, label: string}[]} schedule where the learning rate schedule changes
  * @property {{step: number, label: string}[]} alerts
  *
  * @typedef {object} Look
@@ -33,7 +33,7 @@ const MARGIN = { l: 58, r: 10, t: 8, b: 24 };
 const READINGS = 8;
 
 /**
- * The y axis's number format and unit where Plotly's own would not do: as `metric` reads it out.
+ * Return the number format and unit of the y axis where Plotly's default differs from `metric`.
  *
  * @param {string} name
  */
@@ -41,7 +41,7 @@ function ticks(name) {
   if (name.endsWith("_bytes")) return { tickformat: "~s", ticksuffix: "B" };
   if (name === "mfu" || name.endsWith("_share") || name.endsWith("acc")) return { tickformat: "~p" };
   if (name.endsWith("per_s")) return { tickformat: "~s" };
-  // 2.15ms, 1.2s: seconds would not fit for what takes a thousandth of one.
+  // With SI prefixes (2.15ms, 1.2s), because times range from microseconds to minutes.
   return name.endsWith("_s") ? { tickformat: "~s", ticksuffix: "s" } : {};
 }
 
@@ -82,7 +82,7 @@ export class Chart {
    */
   async draw(lines, look, marks) {
     this.wanted = { lines, look, marks };
-    // One drawing at a time; what was asked for meanwhile is drawn after it, the newest only.
+    // Draw once at a time. Of the requests that arrive in the meantime, draw the newest afterwards.
     if (this.drawing) return;
     this.drawing = true;
     try {
@@ -122,7 +122,7 @@ export class Chart {
     const shared = axis();
     const nticks = Math.max(4, Math.floor(width / 75));
     const first = Math.min(...lines.map((line) => line.curve.x[0] ?? Infinity));
-    // A tick between two steps would bear the name of one of them.
+    // A tick between two steps would be labelled with one of them.
     const whole = look.x === "step" && !look.logx && longest - first < nticks;
     const figure = {
       ...layout(),
@@ -193,7 +193,7 @@ export class Chart {
     }
     const broken = curve.y.findIndex((value) => !Number.isFinite(value));
     if (broken > 0) {
-      // The value cannot be drawn, but that it came is what people look for.
+      // A non-finite value has no position, but users look for it: mark its step.
       traces.push({
         ...base,
         mode: "markers",
@@ -212,7 +212,7 @@ export class Chart {
     /** @type {any[]} */
     const shapes = [];
     const at = (/** @type {number} */ step, /** @type {number} */ y1, /** @type {object} */ line) => {
-      // What a fork begins with is marked at its first point.
+      // The mark of a fork is one step before its first point: draw it at that point.
       const x = xOfStep(curve, step) ?? (step + 1 === curve.step[0] ? curve.x[0] : null);
       if (x === null) return;
       const scaled = x / this.scale;
@@ -240,7 +240,7 @@ export class Chart {
       return;
     }
     const x = axis_.p2d(px) * this.scale;
-    // The step under the pointer by the curve that has a point nearest to it.
+    // Take the step of the nearest point of any curve.
     let nearest = null;
     let distance = Infinity;
     for (const { curve } of this.lines) {
@@ -274,13 +274,13 @@ export class Chart {
         last = Math.max(last, curve.step[i]);
       });
     }
-    // The zoom is a range of steps for all charts; Plotly's own view of this one is dropped.
+    // The zoom is a range of steps for all charts, so reset Plotly's own zoom of this chart.
     /** @type {any} */ (globalThis).Plotly.relayout(this.plot, { "xaxis.autorange": true });
     if (first < last) this.hooks.onZoom([first, last >= end ? null : last]);
   }
 
   /**
-   * Show what the curves are at a step; null shows the newest.
+   * Show the values of the curves at a step; null for the newest.
    *
    * @param {number | null} step
    */
@@ -316,7 +316,7 @@ export class Chart {
     this.plot.setAttribute("aria-label", `${this.name} of ${found.length} runs: ${this.read.textContent}`);
   }
 
-  /** The values of every run at a step, for a list beside the pointer. */
+  /** Return the values of all runs at a step, for the list beside the pointer. */
   values(/** @type {number} */ step) {
     return this.lines
       .filter((line) => reaches(line.curve, step))

@@ -1,4 +1,4 @@
-/** The points of a run's metrics: all of them reduced once, then only what is new. */
+/** The points of a run's metrics. The first fetch is downsampled; later ones append new points. */
 
 import { get } from "../api.js";
 import { joined, points, xOfStep } from "./points.js";
@@ -9,15 +9,15 @@ import { joined, points, xOfStep } from "./points.js";
  *
  * @typedef {object} Reading what to read, as the toolbar says
  * @property {"step" | "tokens" | "time" | "flops"} x
- * @property {number} smooth share of the past, 0 for none
- * @property {boolean} old whether superseded attempts are wanted
+ * @property {number} smooth weight of earlier points; 0 for no smoothing
+ * @property {boolean} old whether to include superseded attempts
  * @property {[number, number | null] | null} range first and last step
  */
 
 const POINTS = 500;
 const LEARN_MS = 1000;
 
-/** @param {Reading} reading the axis to ask the server for */
+/** @param {Reading} reading the axis to request from the server */
 const axisOf = (reading) => (reading.x === "flops" ? "tokens" : reading.x);
 
 export class Feed {
@@ -33,15 +33,15 @@ export class Feed {
     this.curves = new Map();
     /** @type {Map<string, number>} the x up to which each curve is complete */
     this.until = new Map();
-    /** @type {Set<string>} the metrics that the run has, as far as is known */
+    /** @type {Set<string>} the metrics that the run is known to have */
     this.known = new Set(known);
     this.asked = known.length ? Date.now() : 0;
-    /** @type {Points | null} a whole curve, which says where a step lies on the x axis */
+    /** @type {Points | null} a complete curve, which maps steps to the x axis */
     this.scale = null;
     this.generation = 0;
   }
 
-  /** Forget everything: another axis, another range, another attempt. */
+  /** Forget all points, after a change of axis, range or attempt. */
   reset() {
     this.generation += 1;
     this.curves.clear();
@@ -50,7 +50,7 @@ export class Feed {
   }
 
   /**
-   * Fetch what these metrics lack: everything for a new one, else the steps past the last seen.
+   * Fetch the missing points of these metrics: all of a new one, else those after the last known step.
    *
    * @param {string[]} names
    * @param {Reading} reading
@@ -86,7 +86,7 @@ export class Feed {
         superseded: old.superseded,
       });
     }
-    // Metrics come in order of steps, so what one curve has reached, all have: an evaluation of
+    // Metrics arrive in order of steps, so a step that one curve has reached is complete for all. An evaluation of
     // step s is written before step s + 1, and the next request begins at s itself.
     const newest = Math.max(0, ...this.until.values(), ...names.map((name) => this.curves.get(name)?.x.at(-1) ?? 0));
     for (const name of [...missing, ...full, ...tail]) if (this.curves.has(name)) this.until.set(name, newest);
@@ -94,24 +94,24 @@ export class Feed {
   }
 
   /**
-   * What a unit of the fetched axis is on the drawn one: FLOPs are tokens by what one costs.
+   * Return the factor from the fetched axis to the drawn one: FLOPs are tokens times the cost of a token.
    *
    * @param {Reading} reading
-   * @returns {number} NaN when the run cannot tell
+   * @returns {number} NaN if the run has no such figure
    */
   #cost(reading) {
     return reading.x === "flops" ? (this.flopsPerToken ?? NaN) : 1;
   }
 
   /**
-   * A run that has just begun, or that failed early, does not have every metric of its page.
+   * Load the names of the metrics. A run that has just begun or failed early does not have all of them.
    *
    * @param {string[]} names
    */
   async #learn(names) {
     const allKnown = () => names.every((name) => this.known.has(name));
     if (allKnown()) return;
-    // Not more often than that, but never given up: this tick may be the last for long.
+    // Limit the rate, but do not drop the request: the next event may be minutes away.
     const wait = this.asked + LEARN_MS - Date.now();
     if (wait > 0) await new Promise((resolve) => {
       setTimeout(resolve, wait);
@@ -123,7 +123,7 @@ export class Feed {
   }
 
   /**
-   * The range of steps, on the x axis.
+   * Return the range of steps in units of the x axis.
    *
    * @param {string[]} names
    * @param {Reading} reading
@@ -145,7 +145,7 @@ export class Feed {
   /**
    * @param {string[]} names
    * @param {Reading} reading
-   * @param {number | null} from on the x axis
+   * @param {number | null} from position on the x axis
    * @param {number | null} to
    * @returns {Promise<[string, Curve][]>}
    */
@@ -160,7 +160,7 @@ export class Feed {
       from: from ? from / cost : null,
       to: to === null ? null : to / cost,
     };
-    // Evaluations are few and of all the held-out tokens: they are drawn as they are.
+    // Evaluations are few and cover all held-out tokens: draw them without smoothing.
     const rough = names.filter((name) => !name.startsWith("val/"));
     const smooth = reading.smooth && rough.length > 0;
     const superseded = reading.old ? "true" : null;

@@ -4,7 +4,7 @@ import { stroke } from "../colour.js";
 import { axis, CONFIG, ink, layout, plotly } from "./plotly.js";
 
 /**
- * The trace in this theme's colours, by what it is.
+ * Return the trace in the theme's colours, by its role.
  *
  * @param {any} trace
  */
@@ -45,7 +45,7 @@ function themedShape(shape) {
 /**
  * @param {HTMLElement} place
  * @param {{data: any[], layout: any}} figure
- * @param {(runId: string) => void} onRun a point of a run was clicked
+ * @param {(runId: string) => void} onRun called when a point of a run is clicked
  */
 export async function drawFigure(place, figure, onRun) {
   const Plotly = await plotly();

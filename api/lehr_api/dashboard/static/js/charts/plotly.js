@@ -6,14 +6,14 @@ import { isDark } from "../colour.js";
 /** @type {Promise<any> | null} */
 let loading = null;
 
-/** @returns {Promise<any>} the Plotly of the installed wheel */
+/** @returns {Promise<any>} the Plotly module of the installed wheel */
 export function plotly() {
   loading ??= new Promise((done, failed) => {
     const script = document.createElement("script");
     script.src = document.documentElement.dataset.plotly ?? "";
     script.onload = () => done(/** @type {any} */ (globalThis).Plotly);
     script.onerror = () => {
-      // The server may be away for a moment: the next drawing asks again.
+      // The server may be unavailable for a moment: the next drawing tries again.
       loading = null;
       script.remove();
       failed(new Unreachable());
@@ -28,7 +28,7 @@ export const CONFIG = { displayModeBar: false, responsive: false, doubleClick: f
 /** @type {{theme: string, values: Record<string, string>} | null} */
 let inks = null;
 
-/** The page's colours, for what is drawn outside of its style sheets. */
+/** Return the page's colours, for drawings that its style sheets do not reach. */
 export function ink() {
   const theme = isDark() ? "dark" : "light";
   if (inks?.theme !== theme) {
@@ -54,7 +54,7 @@ export function ink() {
   return inks.values;
 }
 
-/** What all charts' axes share. */
+/** Return the settings common to the axes of all charts. */
 export function axis() {
   const colours = ink();
   return {
@@ -70,7 +70,7 @@ export function axis() {
   };
 }
 
-/** What all charts' layouts share. */
+/** Return the settings common to the layouts of all charts. */
 export function layout() {
   const colours = ink();
   return {

@@ -1,4 +1,4 @@
-/** Points of a curve: read from the wire, found by step, joined to what came before. */
+/** Points of a curve: parse them, find them by step, append new ones. */
 
 import { fromWire } from "../format.js";
 
@@ -18,7 +18,7 @@ const numbers = (wire) => wire.map((value) => (typeof value === "number" ? value
 
 /**
  * @param {Pick<import("../types.js").SeriesView, "step" | "x" | "y" | "low" | "high">} series
- * @param {number} [cost] of a unit of the series' axis in units of the chart's
+ * @param {number} [cost] factor from the series' axis to the chart's
  * @returns {Points}
  */
 export function points(series, cost = 1) {
@@ -33,7 +33,7 @@ export function points(series, cost = 1) {
 }
 
 /**
- * The point at or before x; the first when all lie after it.
+ * Return the index of the last point at or before x; 0 if there is none.
  *
  * @param {number[]} xs
  * @param {number} x
@@ -50,11 +50,11 @@ export function indexAt(xs, x) {
 }
 
 /**
- * Where a step lies on the x axis, between the points around it.
+ * Return the position of a step on the x axis, interpolated between its neighbours.
  *
  * @param {Pick<Points, "step" | "x">} curve
  * @param {number} step
- * @returns {number | null} null outside of the curve
+ * @returns {number | null} null outside the curve
  */
 export function xOfStep(curve, step) {
   const { step: steps, x } = curve;
@@ -65,7 +65,7 @@ export function xOfStep(curve, step) {
 }
 
 /**
- * What was there before the first new step, then what is new.
+ * Return the old points before the first new step, followed by the new points.
  *
  * @param {Points} old
  * @param {Points} fresh
@@ -85,7 +85,7 @@ export function joined(old, fresh) {
 }
 
 /**
- * Whether a curve says something of a step: it has begun, and its next point is not overdue.
+ * Return whether a curve has a value at a step: it has begun, and its next point is not overdue.
  *
  * @param {Pick<Points, "step">} curve
  * @param {number} step

@@ -1,10 +1,10 @@
 /** The scales of a chart: a range for flat curves, a unit for times. */
 
-/** Of a value's size, the spread that is told apart; less is rounding, not news. */
+/** The smallest relative spread that is shown; less than that is rounding error. */
 const SPREAD = 1e-4;
 
 /**
- * A range around what does not change: drawn to its own spread, rounding errors would fill the plot.
+ * Return a range for a flat curve. Scaled to its own spread, rounding errors would fill the plot.
  *
  * @param {{y: number[]}[]} traces
  * @param {boolean} log
@@ -25,7 +25,7 @@ export function steady(traces, log) {
 }
 
 /**
- * Seconds in the largest unit that keeps numbers readable.
+ * Return the largest unit of time that keeps the numbers readable.
  *
  * @param {number} longest
  * @returns {[number, string]}

@@ -1,4 +1,4 @@
-/** Runs that differ in their seed alone, as one curve: the mean, and the noise around it. */
+/** Draw runs that differ only in their seed as one curve: their mean, and the noise as a band. */
 
 import { indexAt } from "./points.js";
 
@@ -8,7 +8,7 @@ import { indexAt } from "./points.js";
  */
 
 /**
- * The mean at the steps that every curve reaches, with the lowest and highest as the band.
+ * Return the mean over the steps that every curve has reached, with minimum and maximum as the band.
  *
  * @param {Curve[]} curves
  * @returns {Curve}
@@ -34,7 +34,7 @@ export function meanCurve(curves) {
 /**
  * @param {Line[]} lines
  * @param {(line: Line) => string | null} groupOf
- * @returns {Line[]} a line a group, in the order of their first; lines of no group as they are
+ * @returns {Line[]} one line per group, in the order of first members; lines without a group are unchanged
  */
 export function bySeeds(lines, groupOf) {
   /** @type {Map<string, Line[]>} */

@@ -1,4 +1,4 @@
-/** One toolbar for all charts of a page: x axis, smoothing, scales, range. It lives in the address. */
+/** One toolbar for all charts of a page: x axis, smoothing, scales, range. The URL keeps its state. */
 
 import { h } from "../dom.js";
 import { read, write } from "../urlstate.js";
@@ -48,9 +48,9 @@ function toAddress(view) {
 
 /**
  * @param {View} view changed in place
- * @param {(change: "data" | "look") => void} onChange "data" when points must be fetched anew
+ * @param {(change: "data" | "look") => void} onChange "data" if points must be fetched again
  * @param {{superseded?: boolean}} [options]
- * @returns {{element: HTMLElement, show: () => void}} `show` after `view` was changed elsewhere
+ * @returns {{element: HTMLElement, show: () => void}} call `show` after other code has changed `view`
  */
 export function toolbar(view, onChange, options = {}) {
   const { superseded = true } = options;

@@ -1,4 +1,4 @@
-/** Who holds which GPU since when, and what waits for one. */
+/** The page of the cluster: which run holds which GPU since when, and the queue. */
 
 import { get } from "../api.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
@@ -114,7 +114,7 @@ async function load() {
     const state = JSON.stringify([cluster, queue]);
     if (state === drawn) return;
     drawn = state;
-    // Figures change every few seconds; the keyboard's place must not go with them.
+    // Figures change every few seconds: keep the focus where it is.
     const at = [...place.querySelectorAll("a")].findIndex((link) => link === document.activeElement);
     draw(cluster, queue);
     if (at >= 0) place.querySelectorAll("a")[at]?.focus({ preventScroll: true });
@@ -129,5 +129,5 @@ on("cluster", reload);
 on("run", reload);
 onCatchUp(reload);
 load();
-// What GPUs do is asked for by whoever looks, rather than told to every open page.
+// Poll the figures of GPUs while this page is open, instead of an event to every open page.
 setInterval(() => !document.hidden && reload(), LOOK_MS);

@@ -1,4 +1,4 @@
-/** Runs side by side: what differs, curves at equal step, tokens or time, deltas to a baseline. */
+/** Compare runs: differing fields, curves at equal step, tokens or time, deltas to a baseline. */
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
@@ -20,7 +20,7 @@ import { read, write } from "../urlstate.js";
 
 const MOST = 50;
 const NOTES = 3;
-/** What the table compares besides the chosen metric: [field of a standing, title, how it was obtained, named as]. */
+/** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
 const BESIDES = /** @type {const} */ ([
   ["tokens_per_s", "tokens/s", "median over the run", "tokens_per_s"],
   ["mfu", "MFU", "median over the run, of the GPUs' dense peak", "mfu"],
@@ -127,7 +127,7 @@ async function add(event) {
   }
 }
 
-// Made once: what somebody types meanwhile, and where the focus is, outlives every redraw.
+// Create these elements once, so that typed text and focus survive a redraw.
 fill(
   head,
   h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
@@ -230,7 +230,7 @@ async function compare() {
 }
 
 async function load() {
-  // An answer to an earlier choice must not undo a later one.
+  // A late answer to an earlier choice must not replace a later one.
   let mine = ids;
   if (ids.length < 2) {
     fill(place, empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare.")));

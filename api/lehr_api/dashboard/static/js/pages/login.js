@@ -1,4 +1,4 @@
-/** The form works without a module; this puts the cursor back where it is needed after an error. */
+/** Select the token field after an error. The form itself works without JavaScript. */
 
 import { byId } from "../dom.js";
 

@@ -1,4 +1,4 @@
-/** One rollout: what came of it, its stages in a line, each gate with its evidence. */
+/** The page of a rollout: its result, its stages, each gate with its evidence. */
 
 import { get, post } from "../api.js";
 import { byId, fill, h, throttled } from "../dom.js";
@@ -24,7 +24,7 @@ let rollout = null;
 const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
 const folded = new Set((read("fold") ?? "").split(",").filter(Boolean));
 
-/** Open is what somebody opened, and else where it is or where it stopped. @param {string} name */
+/** Return whether a stage is open: the user opened it, or it is the current or last one. @param {string} name */
 const isOpen = (name) => opened.has(name) || (name === rollout?.stage && !folded.has(name));
 
 /** @param {string} name @param {boolean} open */
@@ -100,7 +100,7 @@ function drawHead(it) {
 
 /** @param {RolloutDetail} it */
 function drawStages(it) {
-  // Where the keyboard is, so that a live update leaves it there.
+  // The element that has the focus, which a live update must keep.
   const controls = () => [...byId("rollout-body").querySelectorAll("a, summary")];
   const at = controls().findIndex((one) => one === document.activeElement);
   const shown = new Set([...parts.querySelectorAll("details.changes[open]")].map((one) => one.parentElement?.id));

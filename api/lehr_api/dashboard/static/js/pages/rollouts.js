@@ -1,4 +1,4 @@
-/** All rollouts, newest first, each with how far it came. */
+/** The list of rollouts with their progress, newest first. */
 
 import { get } from "../api.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
@@ -79,7 +79,7 @@ async function load() {
 async function more() {
   const from = cursor;
   const page = await get("/rollouts", { limit: 100, cursor: from });
-  // Pressed twice, the same page comes twice.
+  // Two quick clicks would load the same page twice.
   if (cursor !== from) return;
   rollouts = [...rollouts, ...page.items];
   cursor = page.next_cursor;

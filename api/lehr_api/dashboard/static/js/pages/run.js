@@ -1,4 +1,4 @@
-/** One run: its head, live, and its parts as tabs. */
+/** The page of a run: a live header, and tabs. */
 
 import { get } from "../api.js";
 import { byId, throttled } from "../dom.js";
@@ -67,7 +67,7 @@ on("run", (/** @type {import("../types.js").RunView} */ view) => {
   soon();
   tabs.show(run);
   tabs.opened?.metrics?.(run.latest);
-  if (moved) reload(); // Its attempts are not part of the event.
+  if (moved) reload(); // The event does not contain the attempts.
 });
 on("metrics", ({ run_id: id, latest }) => {
   if (!run || id !== run.id) return;

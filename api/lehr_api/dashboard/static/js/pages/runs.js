@@ -1,4 +1,4 @@
-/** The runs table: everything that was asked for, newest first, live. */
+/** The table of runs, newest first, updated live. */
 
 import { get, post } from "../api.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
@@ -29,10 +29,10 @@ const sweeps = new Map();
 const selected = new Set();
 const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
 const folded = new Set((read("fold") ?? "").split(",").filter(Boolean));
-/** The newest sweep stands unfolded, if it is a small one: most come to look at it. */
+/** The newest sweep if it is small: it is expanded, because most users look for it. */
 let newest = "";
 let filter = parseFilter(read("filter") ?? "");
-let sort = read("sort"); // "loss" or "-loss"; null is the order of submission, newest first
+let sort = read("sort"); // "loss" or "-loss"; null: newest first
 let grouped = read("flat") !== "1";
 /** @type {Rows<Item> | null} */
 let rows = null;
@@ -70,7 +70,7 @@ function items() {
     if (!result.some((item) => item.kind === "sweep")) newest = group.length <= SMALL_SWEEP ? run.sweep_id : "";
     result.push({ kind: "sweep", id: run.sweep_id, runs: group, open: isOpen(run.sweep_id) });
     if (!isOpen(run.sweep_id)) continue;
-    // Trials in the order of the grid, not of submission backwards.
+    // Show trials in the order of the grid, not newest first.
     for (const member of [...group].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }))) {
       result.push({ kind: "run", run: member, member: true });
     }
@@ -223,7 +223,7 @@ function drawTable() {
       row: (item) => (item.kind === "run" ? runRow(item.run, item.member) : sweepRow(item.id, item.runs)),
       same: (a, b) => {
         if (a.kind === "run") return b.kind === "run" && a.run === b.run && a.member === b.member;
-        // Its figures come from the sweep's own view, which touches the row.
+        // Its figures come from the sweep's view; loading it redraws the row.
         return b.kind === "sweep" && a.runs.length === b.runs.length && sweeps.has(a.id) && a.open === b.open;
       },
     },
@@ -249,7 +249,7 @@ function head(column) {
 
 /** @param {string} key */
 async function sortBy(key) {
-  // Up, down, then the order of submission again.
+  // Ascending, descending, then newest first again.
   sort = sort === key ? `-${key}` : sort === `-${key}` ? null : key;
   write({ sort });
   drawTable();
@@ -382,7 +382,7 @@ const refresh = throttled(async () => {
     await Promise.all([list.refresh(), loadSweeps()]);
     redraw();
   } catch {
-    // The connection's own sign says that the server is away; the rows stay.
+    // The connection mark shows that the server is unavailable; keep the rows.
   }
 }, 1500);
 const refreshSweeps = throttled(() => loadSweeps().catch(() => undefined), 2000);

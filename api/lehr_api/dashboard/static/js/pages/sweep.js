@@ -1,4 +1,4 @@
-/** One sweep: the verdict first, then the evidence, then every trial. */
+/** The page of a sweep: the verdict, the evidence, all trials. */
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
@@ -67,13 +67,13 @@ const board = new Board(charts, [], view, {
   open: ["train", "val"],
 });
 
-/** @returns {BoardRun[]} coloured by the parameter, in its order */
+/** @returns {BoardRun[]} coloured by the parameter and in its order */
 function boardRuns() {
   const all = sweep?.trials ?? [];
   const given = slots(all.map((trial) => trial.run.id));
   const text = (/** @type {any} */ trial, /** @type {string[]} */ paths) => paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
   const paths = (sweep?.parameters ?? []).filter((path) => path !== SEED);
-  // The colour is the chosen parameter; what differs besides it is told apart by dashes.
+  // Colours show the chosen parameter; dashes distinguish trials that differ in another one.
   const others = paths.filter((path) => path !== parameter);
   const besides = [...new Set(all.map((trial) => text(trial, others)))];
   const values = all.map((trial) => trial.parameters[parameter ?? ""]);
@@ -124,7 +124,7 @@ function drawHead() {
       sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
     ),
-    // Where the sets are different, the verdict itself tells it.
+    // If the held-out sets differ, the verdict already states it.
     sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alert", {}, `No more trials are started: ${sweep.stopped}`),
@@ -198,14 +198,14 @@ function seedChoice() {
 }
 
 let metricsKnown = "";
-/** What the curves were drawn for: the trials, and the parameter that colours them. */
+/** The trials and the colouring parameter of the drawn curves. */
 let drawn = "";
 async function load() {
   try {
     const path = `/sweeps/${encodeURIComponent(ref)}`;
     const asked = parameter;
     const found = await Promise.all([get(path), get(`${path}/figure`, { parameter: asked })]);
-    // Another parameter was chosen meanwhile: this figure is not the one that is wanted.
+    // The user has chosen another parameter in the meantime: discard this figure.
     if (parameter !== asked) {
       reload();
       return;
@@ -229,7 +229,7 @@ async function load() {
   }
 }
 
-/** The metrics of the run that is furthest: the others have the same. */
+/** Take the metrics of the run with the most steps; the others have the same. */
 async function loadMetrics() {
   const furthest = [...(sweep?.trials ?? [])].sort((a, b) => (b.run.step ?? -1) - (a.run.step ?? -1))[0];
   if (!furthest || furthest.run.step === null) {

@@ -1,4 +1,4 @@
-/** All sweeps, newest first. */
+/** The list of sweeps, newest first. */
 
 import { get } from "../api.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
@@ -77,7 +77,7 @@ async function load() {
 async function more() {
   const from = cursor;
   const page = await get("/sweeps", { limit: 100, cursor: from });
-  // Pressed twice, the same page comes twice.
+  // Two quick clicks would load the same page twice.
   if (cursor !== from) return;
   sweeps = [...sweeps, ...page.items];
   cursor = page.next_cursor;

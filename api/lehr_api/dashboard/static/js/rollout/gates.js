@@ -1,4 +1,4 @@
-/** A stage's gates: what each expected, what was seen, what came of it. */
+/** The gates of a stage: expected and observed values, and the verdict. */
 
 import { h, scrollable } from "../dom.js";
 import * as f from "../format.js";
@@ -9,7 +9,7 @@ import { stateMark } from "../status.js";
  * @typedef {import("../types.js").GateView} GateView
  */
 
-/** @param {GateView} gate @param {Map<string, string>} names of the runs, by id */
+/** @param {GateView} gate @param {Map<string, string>} names names of the runs by id */
 function where(gate, names) {
   const run = gate.run_id && h("a", { href: `/runs/${gate.run_id}` }, names.get(gate.run_id) ?? gate.run_id);
   return [run, run && gate.step !== null && h("span.dim", {}, ` @ ${f.integer(gate.step)}`), !run && f.NONE];
@@ -42,7 +42,7 @@ export function gatesTable(stage) {
   );
 }
 
-/** How many gates have been judged, and how: "5 of 6 passed". @param {StageView} stage */
+/** Summarize the verdicts of a stage: "5 of 6 gates passed". @param {StageView} stage */
 export function gatesLine(stage) {
   const on = stage.gates.filter((gate) => gate.state !== "off");
   if (stage.state === "skipped") return "not started";

@@ -1,4 +1,4 @@
-/** The stages: a line of four, and each with its runs and its gates. */
+/** The stages of a rollout: an overview, and each stage with its runs and gates. */
 
 import { h } from "../dom.js";
 import * as f from "../format.js";
@@ -27,7 +27,7 @@ export function place(stage) {
 }
 
 /**
- * The stages in a line; each leads to its part of the page.
+ * Draw the overview; each stage links to its section of the page.
  *
  * @param {RolloutDetail} rollout
  * @param {(name: string) => void} open
@@ -95,7 +95,7 @@ function changes(stage) {
 /**
  * @param {StageView} stage
  * @param {boolean} open
- * @param {(open: boolean) => void} onToggle by a person
+ * @param {(open: boolean) => void} onToggle called when the user toggles a stage
  */
 export function stagePart(stage, open, onToggle) {
   const part = /** @type {HTMLDetailsElement} */ (
@@ -103,7 +103,7 @@ export function stagePart(stage, open, onToggle) {
       "details.stage-part",
       { id: `stage-${stage.name}`, open },
       h("summary", { onclick: () => onToggle(!part.open) }, h("h2", {}, `${stage.number}. ${stage.title}`), stateMark(stage.state), h("span.dim", {}, gatesLine(stage))),
-      // Why a gate failed stands in its row, and in the verdict above.
+      // Its row and the verdict above already show why a gate failed.
       stage.reason && !stage.gates.some((gate) => gate.state === "failed") && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
       facts(stage),
       changes(stage),

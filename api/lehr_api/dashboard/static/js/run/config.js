@@ -1,4 +1,4 @@
-/** A run's config: complete, searchable, against another run; and where it came from. */
+/** The config of a run: complete, searchable, compared with another run; and its provenance. */
 
 import { get } from "../api.js";
 import { fill, h, scrollable } from "../dom.js";
@@ -39,12 +39,12 @@ export function openConfig(place, run) {
   const table = h("div");
   const problem = h("span.problem", { role: "alert" });
 
-  /** @param {string} name the preset's model, and the defaults of everything else */
+  /** @param {string} name a preset: its model, and defaults for all else */
   const ofPreset = (name) => flatten({ train: { ...presets.defaults, model: presets.models[name] } });
 
   const draw = () => {
     const theirs = other ? flatten(other.spec) : preset ? ofPreset(preset) : null;
-    // What a preset leaves open (data, batch, steps, resources) is no difference to it.
+    // Fields that a preset does not set (data, batch, steps, resources) are not differences.
     const ours = preset && theirs ? new Map([...own].filter(([path]) => [...theirs.keys()].some((one) => one === path || path.startsWith(`${one.split(".").slice(0, 2).join(".")}.`)))) : own;
     const paths = theirs ? differing([ours, theirs]) : [...own.keys()];
     const shown = paths.filter((path) => path.toLowerCase().includes(needle.toLowerCase()));

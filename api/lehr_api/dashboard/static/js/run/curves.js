@@ -1,4 +1,4 @@
-/** The curves of one run, and the tail of its log under them. */
+/** The curves of a run, with the tail of its log below. */
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
@@ -18,10 +18,10 @@ import { scheduleMarks } from "./schedule.js";
 const LOOK_MS = 20_000;
 
 /**
- * What the charts mark, from what the trainer said.
+ * Return the marks of the charts, from the trainer's records.
  *
  * @param {EventView[]} events
- * @param {{step: number, seen: string}[]} diagnosed what is wrong by the curves
+ * @param {{step: number, seen: string}[]} diagnosed alerts of the diagnosis
  * @param {RunDetail} run
  * @returns {import("../charts/chart.js").Marks}
  */
@@ -81,8 +81,8 @@ export function openCurves(place, run) {
     ].filter(Boolean);
     marksLine.textContent = any && parts.length ? `On the curves: ${parts.join(", ")}.` : "";
   };
-  // Which metrics there are and what is marked changes seldom: looked at when the run shows a
-  // sign of it, and now and then for what gives no sign (a checkpoint, a metric of its own).
+  // Names of metrics and marks change rarely. Fetch them when an event of the run
+  // hints at a change, and from time to time for changes without an event (a checkpoint, a new metric).
   const look = throttled(async () => {
     looked = Date.now();
     await metrics().catch((error) => board.failed(error));
@@ -100,7 +100,7 @@ export function openCurves(place, run) {
   return {
     run(next) {
       if (next.attempt !== attempt) {
-        // A resume goes back in steps: what was fetched may be superseded.
+        // A resume goes back in steps, so fetched points may be superseded.
         attempt = next.attempt;
         board.reload();
       }

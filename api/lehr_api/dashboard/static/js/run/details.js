@@ -1,4 +1,4 @@
-/** What a run left behind besides its curves: samples, checkpoints, events. */
+/** The tabs for samples, checkpoints and events of a run. */
 
 import { get } from "../api.js";
 import { fill, h, scrollable, throttled } from "../dom.js";
@@ -14,7 +14,7 @@ import { read, write } from "../urlstate.js";
 const REFRESH_MS = 4000;
 
 /**
- * A tab that shows one list of the run and fetches it again when the run moves.
+ * Make a tab that shows one list of the run, and fetches it again when the run changes.
  *
  * @param {string} path
  * @param {(items: any[]) => import("../dom.js").Child} draw

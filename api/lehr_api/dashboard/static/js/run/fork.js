@@ -1,4 +1,4 @@
-/** Forking a run: a new one that goes on from a checkpoint, with something changed. */
+/** Fork a run: start a new one from a checkpoint, with a changed spec. */
 
 import { get, post } from "../api.js";
 import { h } from "../dom.js";

@@ -1,4 +1,4 @@
-/** The head of a run's page: what it does, how far it is, the figures that matter, what to do. */
+/** The header of a run's page: state, progress, main figures, actions. */
 
 import { post } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -108,7 +108,7 @@ export function drawHeader(place, run, sweepName) {
   const done = progress(run);
   const reason = runReason(run);
   const failed = run.state === "failed";
-  // Which button has the focus, so that a live update does not take it away.
+  // The button that has the focus, which a live update must keep.
   const focused = place.contains(document.activeElement) ? document.activeElement?.textContent : null;
   fill(
     place,

@@ -1,4 +1,4 @@
-/** A run's logs: by attempt and rank, live, searchable. */
+/** The logs of a run by attempt and rank, live and searchable. */
 
 import { get } from "../api.js";
 import { fill, h, throttled } from "../dom.js";
@@ -26,7 +26,7 @@ export class LogView {
   /**
    * @param {HTMLElement} place
    * @param {RunDetail} run
-   * @param {{tail?: boolean}} [options] `tail`: the last lines of rank 0 and nothing else
+   * @param {{tail?: boolean}} [options] `tail`: show only the last lines of rank 0
    */
   constructor(place, run, options = {}) {
     const tail = options.tail ?? false;
@@ -44,7 +44,7 @@ export class LogView {
     this.generation = 0;
     /** @type {string[]} as they came, so that their length in bytes is known */
     this.lines = [];
-    /** The last line as far as it has come: it has no end yet. */
+    /** The incomplete last line. */
     this.rest = "";
     this.refresh = throttled(() => this.#refresh(), 1000);
     this.follow = true;
@@ -159,7 +159,7 @@ export class LogView {
     if (!stream || !this.first) return;
     const offset = Math.max(0, this.first - CHUNK);
     const chunk = await this.#fetch(stream, { offset, limit: this.first - offset });
-    // Begin at the start of a line, unless the file's first byte was reached.
+    // Begin at the start of a line, unless this is the beginning of the file.
     const cut = offset === 0 ? 0 : chunk.text.indexOf("\n") + 1;
     const text = chunk.text.slice(cut);
     this.first = offset + new TextEncoder().encode(chunk.text.slice(0, cut)).length;
@@ -177,7 +177,7 @@ export class LogView {
     return get(`/runs/${this.runId}/logs/${stream.name}`, { attempt: stream.attempt, ...part });
   }
 
-  /** @param {string} text @returns {string[]} the lines that became whole */
+  /** @param {string} text @returns {string[]} the lines that are now complete */
   #take(text) {
     const parts = (this.rest + text).split("\n");
     this.rest = parts.pop() ?? "";
@@ -187,7 +187,7 @@ export class LogView {
 
   /**
    * @param {string} raw
-   * @returns {HTMLElement[]} none when the search leaves it out
+   * @returns {HTMLElement[]} empty if the line does not match the search
    */
   #line(raw) {
     const line = shown(raw);

@@ -1,4 +1,4 @@
-/** Where a run's learning rate changes course, by its config (trainer: configs/schedule.py). */
+/** The steps where a run's learning rate schedule changes (trainer: configs/schedule.py). */
 
 import { scientific } from "../format.js";
 

@@ -1,4 +1,4 @@
-/** What a run runs on: its attempts, hardware, and the curves of memory and time. */
+/** The system tab: attempts, hardware, and curves of memory and time. */
 
 import { get } from "../api.js";
 import { Board, groupOf } from "../charts/board.js";
@@ -14,11 +14,11 @@ import { ACTIVE } from "../status.js";
 
 const LOOK_MS = 20_000;
 const GPUS_MS = 5000;
-/** The prefixes of what a machine does, as against what the model learns. */
+/** Prefixes of metrics about the machine rather than the model. */
 const GROUPS = ["speed", "memory", "gpu", "system"];
 
 /**
- * Where the time of a step goes, as far as every run measures it.
+ * Show how the time of a step divides, by metrics that every run has.
  *
  * @param {Record<string, import("../types.js").Latest>} latest
  */
@@ -36,7 +36,7 @@ function stepTime(latest) {
 }
 
 /**
- * What to do for figures that the run does not log.
+ * Explain how to get figures that the run does not log.
  *
  * @param {string[]} names
  * @param {RunDetail} run
@@ -55,7 +55,7 @@ function hintOnUtilization(names, run) {
 }
 
 /**
- * The GPUs that the run holds, as they are now; null where there is nothing to see.
+ * Show the current state of the run's GPUs; null if there is nothing to show.
  *
  * @param {RunDetail} run
  * @param {import("../types.js").ClusterView} cluster
@@ -171,7 +171,7 @@ export function openSystem(place, run) {
       fill(gpus);
       return;
     }
-    // The connection's own sign says when the server is away.
+    // The connection mark shows when the server is unavailable.
     const cluster = await get("/cluster").catch(() => null);
     if (cluster) fill(gpus, gpusNow(current, cluster));
   }, GPUS_MS / 2);
@@ -179,7 +179,7 @@ export function openSystem(place, run) {
   const timer = setInterval(() => !document.hidden && lookAtGpus(), GPUS_MS);
   return {
     run(next) {
-      // The list is a new one when the run was fetched again; events of the run leave it.
+      // A new fetch of the run replaces the list; an event keeps it.
       if (next.attempts !== drawn) fill(attemptsPlace, attempts(next));
       drawn = next.attempts;
       current = next;

@@ -1,4 +1,4 @@
-/** Tabs whose choice lives in the address; only the open one fetches anything. */
+/** Tabs. The URL keeps the choice; only the open tab fetches data. */
 
 import { fill, h } from "../dom.js";
 import { read, write } from "../urlstate.js";
@@ -74,7 +74,7 @@ export class Tabs {
   #start() {
     const tab = this.tabs.find((one) => one.key === this.key);
     if (!tab || !this.run) return;
-    // A room of its own: an answer that comes after the tab was left is drawn where nobody looks.
+    // Each tab draws into its own element, so a late answer cannot overwrite another tab.
     const room = h("div");
     fill(this.place, room);
     this.opened = tab.open(room, this.run);

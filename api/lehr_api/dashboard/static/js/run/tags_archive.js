@@ -1,4 +1,4 @@
-/** Tags, and putting away what has ended: out of sight, or off the disk. */
+/** Tag, archive and delete runs. */
 
 import { get, post, put, remove } from "../api.js";
 import { h } from "../dom.js";
@@ -12,7 +12,7 @@ import { confirmed, message, toast, toastNext, tryTo } from "../notices.js";
 const words = (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))];
 
 /**
- * Change the tags of a run; it is told as an event, like every change.
+ * Change the tags of a run. The server then sends an event.
  *
  * @param {RunView} run
  */
@@ -45,8 +45,8 @@ export function addTags(runs) {
 }
 
 /**
- * @param {RunView[]} runs that have ended
- * @returns {Promise<boolean>} whether they were put away
+ * @param {RunView[]} runs ended runs
+ * @returns {Promise<boolean>} whether they were archived
  */
 export async function archive(runs) {
   const what = runs.length === 1 ? runs[0].name : `${runs.length} runs`;
@@ -65,7 +65,7 @@ export async function archive(runs) {
 export const unarchive = (run) => tryTo(() => post(`/runs/${run.id}/unarchive`));
 
 /**
- * Delete a run's files and figures, after saying what that frees.
+ * Delete a run's files and metrics, after a confirmation that shows the freed space.
  *
  * @param {RunView} run
  */

@@ -1,10 +1,10 @@
-/** What a terminal would show of what a training printed. */
+/** Render log lines as a terminal would. */
 
 // eslint-disable-next-line no-control-regex -- escape sequences begin with a control character
 const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
 
 /**
- * A line without colours; a carriage return writes over what came before it.
+ * Remove colours from a line, and the text that carriage returns overwrite.
  *
  * @param {string} line
  */

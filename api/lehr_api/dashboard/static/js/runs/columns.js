@@ -13,7 +13,7 @@ import { progress, runReason, runState } from "../status.js";
  * @property {string} title
  * @property {string} [hint]
  * @property {boolean} [num]
- * @property {boolean} [off] not shown unless chosen
+ * @property {boolean} [off] hidden by default
  * @property {(run: RunView) => import("../dom.js").Child} cell
  * @property {(run: RunView) => number | string | null} [sort]
  */

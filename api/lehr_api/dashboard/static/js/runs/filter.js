@@ -1,11 +1,11 @@
-/** The filter line: `state:running project:omk lr<1e-3 words`. */
+/** Parse the filter: `state:running project:omk lr<1e-3 words`. */
 
 import { fromWire } from "../format.js";
 
 /**
  * @typedef {object} Filter
- * @property {Record<string, unknown>} query what the server filters by
- * @property {((run: import("../types.js").RunView) => boolean) | null} test what only the rows can tell
+ * @property {Record<string, unknown>} query filters that the server applies
+ * @property {((run: import("../types.js").RunView) => boolean) | null} test filter that is applied to the rows here
  * @property {string | null} problem
  */
 
@@ -17,7 +17,7 @@ const ALIASES = { waiting: "queued", waits: "queued", done: "completed" };
 const METRICS = { loss: "train/loss", val: "val/loss", mfu: "mfu", tok: "tokens_per_s" };
 
 /**
- * A number of a run by the name that people use for it.
+ * Return a numeric field of a run by its short name.
  *
  * @param {import("../types.js").RunView} run
  * @param {string} key

@@ -1,11 +1,11 @@
-/** The runs that a filter lets through, fetched page by page and kept up to date. */
+/** The runs that match a filter, fetched page by page and kept up to date. */
 
 import { get } from "../api.js";
 import { fromWire } from "../format.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
 
-/** A screenful, so that the first rows show at once; the rest comes in larger pages. */
+/** One screen, so that the first rows appear at once; later pages are larger. */
 const FIRST = 60;
 const PAGE = 200;
 const MOST = 5000;
@@ -41,7 +41,7 @@ export class RunList {
     this.total = page.total;
   }
 
-  /** The next page, if there is one. @returns {Promise<boolean>} whether there was */
+  /** Fetch the next page. @returns {Promise<boolean>} false if there is none */
   async more() {
     if (this.loading || !this.cursor) return false;
     this.loading = true;
@@ -57,12 +57,12 @@ export class RunList {
     }
   }
 
-  /** As many as can be sorted here. */
+  /** Fetch pages until all runs are here, or as many as the browser sorts. */
   async all() {
     while (this.runs.size < MOST && (await this.more()));
   }
 
-  /** The newest page again; runs that it lacks stay where they are. */
+  /** Fetch the first page again. Other runs keep their places. */
   async refresh() {
     const generation = this.generation;
     const limit = Math.min(PAGE, Math.max(FIRST, this.runs.size));
@@ -95,7 +95,7 @@ export class RunList {
     const step = Math.max(run.step ?? 0, ...Object.values(latest).map((one) => one.step));
     let trend = run.trend;
     if (loss && loss.step > before) {
-      // The curve's last point follows; a new one begins when a share of the run has passed.
+      // Update the curve's last point; add a point each time a fixed share of the run has passed.
       const share = Math.max(1, run.total_steps / TREND);
       const fresh = trend.length < 2 || Math.floor(loss.step / share) > Math.floor(before / share);
       trend = fresh ? [...trend, loss.value].slice(-TREND) : [...trend.slice(0, -1), loss.value];
@@ -107,7 +107,7 @@ export class RunList {
   /**
    * @param {(run: RunView) => number | string | null} by
    * @param {boolean} down
-   * @returns {RunView[]} unknown values last, NaN after numbers
+   * @returns {RunView[]} sorted; NaN after numbers, unknown values last
    */
   sorted(by, down) {
     const rank = (/** @type {number | string | null} */ v) => (v === null ? 2 : typeof v === "number" && Number.isNaN(fromWire(v)) ? 1 : 0);

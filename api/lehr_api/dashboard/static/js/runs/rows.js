@@ -1,4 +1,4 @@
-/** A table that holds any number of rows and draws those that can be seen. */
+/** A table that draws only its visible rows. */
 
 import { h, onceAFrame } from "../dom.js";
 
@@ -10,7 +10,7 @@ const SPARE = 12;
  * @typedef {object} RowSource
  * @property {(item: Item) => string} key
  * @property {(item: Item) => HTMLElement} row
- * @property {(a: Item, b: Item) => boolean} same whether a row drawn for one still stands for the other
+ * @property {(a: Item, b: Item) => boolean} same whether the row of one may be kept for the other
  */
 
 const FOCUSABLE = "a, button, input";
@@ -20,7 +20,7 @@ export class Rows {
   /**
    * @param {HTMLElement} body the tbody
    * @param {RowSource<Item>} source
-   * @param {() => void} onEnd the last rows come into sight
+   * @param {() => void} onEnd called when the last rows become visible
    */
   constructor(body, source, onEnd) {
     this.body = body;
@@ -47,7 +47,7 @@ export class Rows {
   }
 
   /**
-   * Show the keyboard's place.
+   * Show the keyboard mark.
    *
    * @param {number} index
    */
@@ -57,7 +57,7 @@ export class Rows {
   }
 
   /**
-   * Draw this item's row again, if it can be seen.
+   * Draw the row of an item again, if it is visible.
    *
    * @param {string} key
    */
@@ -106,7 +106,7 @@ export class Rows {
     if (last >= this.items.length - SPARE) this.onEnd();
   }
 
-  /** Which control of which row has the focus, so that drawing the row again does not lose it. */
+  /** Return the control that has the focus and its row, so that redrawing can restore it. */
   #focus() {
     const active = document.activeElement;
     if (!active || !this.body.contains(active)) return null;
@@ -117,7 +117,7 @@ export class Rows {
   }
 
   /**
-   * Rows that stay are left where they are, so that focus and hover stay too.
+   * Unchanged rows stay in the document, so that focus and hover stay.
    *
    * @param {HTMLElement[]} rows
    */

@@ -1,4 +1,4 @@
-/** What can be done with a sweep: cancel it, run its failed trials again, add to it. */
+/** The actions on a sweep: cancel, retry failed trials, extend. */
 
 import { post } from "../api.js";
 import { h } from "../dom.js";
@@ -33,7 +33,7 @@ async function retry(sweep) {
 }
 
 /**
- * A value as a spec would have it: a number where it is one.
+ * Parse a value as a spec does: a number if it is one.
  *
  * @param {string} text
  */

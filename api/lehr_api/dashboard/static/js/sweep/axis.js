@@ -1,4 +1,4 @@
-/** Where values lie on a scale: a parameter's axis, and the colour of a trial. */
+/** Positions of values on a scale, for a parameter's axis and a trial's colour. */
 
 /**
  * @typedef {import("../types.js").TrialView} TrialView
@@ -10,7 +10,7 @@
  */
 
 /**
- * Where a value lies among others, 0 to 1; null where one of them is no number.
+ * Return the position of a value among others, 0 to 1; null if one of them is not a number.
  *
  * @param {unknown} value
  * @param {unknown[]} values
@@ -40,7 +40,7 @@ export function axisOf(title, value, trials, label) {
   if (numbers.length && numbers.length === values.length) {
     const low = Math.min(...numbers);
     const high = Math.max(...numbers);
-    // Values that span more than a decade are steps of a factor.
+    // Use a log scale for values that span more than a decade.
     const log = low > 0 && high / low > 10;
     const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
     const span = scale(high) - scale(low);

@@ -1,7 +1,7 @@
-/** The order of a sweep's trials in its table. */
+/** Order the trials of a sweep for its table. */
 
 /**
- * The trials, best first: ranked ones, then those that may still be ranked, then the rest.
+ * Return the trials, best first: ranked, then not ranked yet, then ended without a rank.
  *
  * @param {import("../types.js").TrialView[]} trials
  */

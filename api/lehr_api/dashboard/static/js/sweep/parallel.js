@@ -1,7 +1,7 @@
 /**
- * Parallel coordinates: a line a trial, an axis a parameter, the metric last.
+ * Parallel coordinates: one line per trial, one axis per parameter, the metric last.
  *
- * Plain SVG: Plotly's own needs `unsafe-eval`.
+ * Drawn as SVG, because Plotly's version needs `unsafe-eval`.
  */
 
 import { along } from "../colour.js";
@@ -46,7 +46,7 @@ export function drawParallel(place, sweep) {
     const known = value !== null && Number.isFinite(value);
     const path = s("path", {
       d: points.map(({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${y(/** @type {number} */ (at)).toFixed(1)}`).join(""),
-      // Red is for what broke; what has not come that far yet is grey.
+      // Failed trials are red; trials without a value yet are grey.
       stroke: known ? along((value - low) / span) : ENDED.has(trial.run.state) ? "var(--bad)" : "var(--ink-2)",
       "stroke-dasharray": known ? null : "3 4",
       tabindex: "-1",

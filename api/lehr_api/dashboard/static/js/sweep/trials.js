@@ -1,4 +1,4 @@
-/** The trials of a sweep as a table: the best first. */
+/** The table of a sweep's trials, best first. */
 
 import { post } from "../api.js";
 import { h, scrollable } from "../dom.js";
@@ -23,7 +23,7 @@ async function retry(trial) {
 
 /**
  * @param {SweepDetail} sweep
- * @param {(run: string) => HTMLElement | null} swatch the colour that the run has in the curves
+ * @param {(run: string) => HTMLElement | null} swatch returns the mark with the run's colour
  */
 export function trialsTable(sweep, swatch) {
   const head = (/** @type {string} */ title, num = false, hint = "") => h(num ? "th.num" : "th", { scope: "col", title: hint }, title);
