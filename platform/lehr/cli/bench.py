@@ -64,7 +64,9 @@ def bench(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """JSON: {experiment, size, title, machine, columns: [{key, title, unit, how}], rows, notes}."""
+    """JSON: {experiment, size, title, machine, columns: [{key, title, unit, method}], rows,
+    notes}.
+    """
     if name not in EXPERIMENTS:
         near = nearest(name, EXPERIMENTS)
         raise UserError(
