@@ -44,7 +44,7 @@ def read_log(
     ] = None,
 ) -> LogChunk:
     """Read text from an offset; continue from ``next_offset`` until ``ended``."""
-    which = attempt_id(run.id, _which_attempt(store, run, name, attempt))
+    which = attempt_id(run.id, _attempt_with_log(store, run, name, attempt))
     if tail is not None:
         return log_chunk(store.logs.tail(which, name, tail))
     return log_chunk(store.logs.read(which, name, offset, limit))
@@ -72,7 +72,7 @@ def search_log(
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most lines.")] = 1000,
 ) -> LogHits:
     """Search a log: lines that contain a text, each with its offset."""
-    number = _which_attempt(store, run, name, attempt)
+    number = _attempt_with_log(store, run, name, attempt)
     found = store.logs.search(
         attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1
     )
@@ -84,7 +84,7 @@ def search_log(
     )
 
 
-def _which_attempt(store: Store, run: RunRow, name: str, asked: int | None) -> int:
+def _attempt_with_log(store: Store, run: RunRow, name: str, asked: int | None) -> int:
     streams = store.logs.of_run(run.id)
     wrote = [stream.attempt for stream in streams if stream.name == name]
     if not wrote:

@@ -6,19 +6,12 @@ means the same to all of them.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 ParameterRole = Literal["embedding", "head", "matrix", "vector"]
-
-
-class LanguageModel(Protocol):
-    """The interface that the optimizers need of a model."""
-
-    @property
-    def head_weight(self) -> nn.Parameter: ...
 
 
 def roles(model: nn.Module) -> dict[str, ParameterRole]:
