@@ -44,6 +44,7 @@ class Shipper:
         # A new attempt has sent nothing; otherwise ask the server.
         self.offsets: dict[str, int] | None = None if self.sizes() else {}
         self.parent = os.getppid()
+        self.deleted = False
         self.step: int | None = None
         self.orders = b""
         self.next_heartbeat = time.monotonic() + FIRST_HEARTBEAT_S
@@ -80,7 +81,7 @@ class Shipper:
         ended = self.entry.exit()
         if ended is None and time.monotonic() >= self.next_heartbeat:
             self.heartbeat()
-        while self.ship(final=ended is not None):
+        while not self.deleted and self.ship(final=ended is not None):
             if ended is None and time.monotonic() >= self.next_heartbeat:
                 self.heartbeat()
         return ended is not None and self.report_exit(ended)
@@ -116,6 +117,10 @@ class Shipper:
             if answer.status == 409:
                 self.offsets[name] = int(answer.json()["offset"])
                 return True
+            if answer.status == 410:  # The run was deleted while this node was out of reach.
+                self.deleted = True
+                self.request_stop("kill", "its run was deleted")
+                return False
             answer.must(200)
             killpoints.reached("shipper: after a chunk is sent")
             self.offsets[name] = int(answer.json()["offset"])
@@ -153,10 +158,6 @@ class Shipper:
                 ),
             },
         )
-        if answer.status == 410:
-            self.request_stop("kill", "superseded by another attempt")
-            self.next_heartbeat = time.monotonic() + 2.0
-            return
         reply = answer.must(200).json()
         self.next_heartbeat = time.monotonic() + float(reply.get("interval_s") or 2.0)
         if reply.get("fenced"):
@@ -177,9 +178,11 @@ class Shipper:
             procfs.send(self.parent, signal.SIGUSR1)
 
     def report_exit(self, ended: dict[str, Any]) -> bool:
-        body = {"exit": ended, "sizes": self.sizes(), "node_rank": self.gang.node_rank}
+        # The server stores no streams of a deleted run, so it must not wait for any.
+        sizes = {} if self.deleted else self.sizes()
+        body = {"exit": ended, "sizes": sizes, "node_rank": self.gang.node_rank}
         killpoints.reached("shipper: before the exit report is sent")
-        reply = self.server.post("exit", body).must(200, 410).json()
+        reply = self.server.post("exit", body).must(200).json()
         killpoints.reached("shipper: after the exit report is sent")
         if reply.get("closed"):
             return True

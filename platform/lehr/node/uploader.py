@@ -182,7 +182,7 @@ class Uploader:
         ]
         self.told_at = time.monotonic()
         try:
-            answer = self.server.post("copies", {"copies": reports}).must(200, 404, 410)
+            answer = self.server.post("copies", {"copies": reports}).must(200, 404)
             reply = answer.json()
         except Outage as outage:
             self.log(str(outage))
