@@ -16,8 +16,9 @@ from lehr.control.lifecycle import ENDED, Desired
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
+from lehr.store.records.groups import get_group
 from lehr.store.records.requests import add_request
-from lehr.store.records.rollouts import get_rollout, stage_rows
+from lehr.store.records.rollouts import stage_rows
 from lehr.store.records.run_rows import announce_run, insert_run
 from lehr.store.tables import (
     GateVerdict,
@@ -56,7 +57,7 @@ class RolloutProgress:
         """
         at = self._clock()
         with self._db.write(what="submit_stage_run") as session:
-            rollout = get_rollout(session, rollout_id)
+            rollout = get_group(session, RolloutRow, rollout_id)
             stages = stage_rows(session, rollout_id)
             now = next((one for one in stages if one.number == stage), None)
             if now is None or rollout.outcome is not None or now.outcome is not None:
@@ -91,7 +92,7 @@ class RolloutProgress:
     def record_verdicts(self, rollout_id: str, stage: int, found: Sequence[GateVerdict]) -> int:
         """Record verdicts and return how many were new; a recorded verdict never changes."""
         with self._db.write(what="record_verdicts") as session:
-            if get_rollout(session, rollout_id).outcome is not None:
+            if get_group(session, RolloutRow, rollout_id).outcome is not None:
                 return 0
             known = set(
                 session.exec(
@@ -116,7 +117,7 @@ class RolloutProgress:
         """
         at = self._clock()
         with self._db.write(what="pass_stage") as session:
-            rollout = get_rollout(session, rollout_id)
+            rollout = get_group(session, RolloutRow, rollout_id)
             stages = stage_rows(session, rollout_id)
             now = next((one for one in stages if one.number == stage), None)
             if now is None or rollout.outcome is not None or now.outcome is not None:
@@ -152,7 +153,7 @@ class RolloutProgress:
         """
         at = self._clock()
         with self._db.write(what="end_rollout") as session:
-            rollout = get_rollout(session, rollout_id)
+            rollout = get_group(session, RolloutRow, rollout_id)
             now = _current(stage_rows(session, rollout_id))
             at_another = stage is not None and (now is None or now.number != stage)
             if rollout.outcome is not None or at_another:

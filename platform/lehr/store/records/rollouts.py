@@ -7,22 +7,17 @@ from typing import Any
 
 from sqlmodel import Session, col, select
 
-from lehr.errors import NotFound
 from lehr.specs.rollout import RolloutSpec
 from lehr.store.changes import Change
-from lehr.store.database import Clock, Database
-from lehr.store.records.lists import RowPage, fetch_page, filters
-from lehr.store.records.refs import find
+from lehr.store.records.groups import Groups
 from lehr.store.records.run_rows import unused_id
 from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
 
 
-class Rollouts:
-    """Rollouts, their stages, runs and gate verdicts: created, found, listed, archived."""
+class Rollouts(Groups[RolloutRow]):
+    """Rollouts, their stages, runs and gate verdicts: created, and read by rollout or by run."""
 
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+    _table = RolloutRow
 
     def create(
         self,
@@ -50,34 +45,6 @@ class Rollouts:
             session.flush()
             self._db.changed(Change("rollout", rollout.id))
             return rollout
-
-    def get(self, rollout_id: str) -> RolloutRow:
-        """Return the rollout with this whole id."""
-        with self._db.read() as session:
-            return get_rollout(session, rollout_id)
-
-    def find(self, ref: str) -> RolloutRow:
-        """Find by id, name (the newest wins), or an id's beginning; NotFound names near ones."""
-        with self._db.read() as session:
-            return find(session, RolloutRow, ref, "rollout")
-
-    def page(
-        self,
-        *,
-        project: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        archived: bool | None = False,
-        search: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> RowPage[RolloutRow]:
-        """Return a page of rollouts, newest first."""
-        wanted = filters(
-            RolloutRow, project=project, name=name, tag=tag, archived=archived, search=search
-        )
-        with self._db.read() as session:
-            return fetch_page(session, RolloutRow, wanted, limit, cursor)
 
     def stages(self, rollout_id: str) -> list[RolloutStage]:
         """Return the rollout's stages in order."""
@@ -124,22 +91,6 @@ class Rollouts:
                 .order_by(col(RolloutRow.number))
             )
             return list(rows.all())
-
-    def set_archived(self, rollout_id: str, archived: bool) -> RolloutRow:
-        """Archive or unarchive a rollout; its runs do not change."""
-        with self._db.write() as session:
-            found = get_rollout(session, rollout_id)
-            found.archived = archived
-            session.add(found)
-            self._db.changed(Change("rollout", found.id))
-            return found
-
-
-def get_rollout(session: Session, rollout_id: str) -> RolloutRow:
-    found = session.exec(select(RolloutRow).where(RolloutRow.id == rollout_id)).one_or_none()
-    if found is None:
-        raise NotFound(f"There is no rollout {rollout_id!r}.")
-    return found
 
 
 def stage_rows(session: Session, rollout_id: str) -> list[RolloutStage]:

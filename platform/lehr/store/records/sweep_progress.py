@@ -16,8 +16,8 @@ from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
+from lehr.store.records.groups import get_group
 from lehr.store.records.run_rows import announce_run, insert_run, is_deleted
-from lehr.store.records.sweeps import get_sweep
 from lehr.store.records.transitions import transition_run
 from lehr.store.tables import RunRow, SweepRow, Trial
 
@@ -87,7 +87,7 @@ class SweepProgress:
         """
         at = self._clock()
         with self._db.write(what="add_trials") as session:
-            sweep = get_sweep(session, sweep_id)
+            sweep = get_group(session, SweepRow, sweep_id)
             count = session.exec(
                 select(func.count()).select_from(Trial).where(Trial.sweep_id == sweep_id)
             ).one()
@@ -127,7 +127,7 @@ class SweepProgress:
         """
         at = self._clock()
         with self._db.write(what="stop_sweep") as session:
-            sweep = get_sweep(session, sweep_id)
+            sweep = get_group(session, SweepRow, sweep_id)
             if sweep.stopped is not None:
                 return False
             sweep.stopped = why
@@ -164,7 +164,7 @@ class SweepProgress:
         """
         at = self._clock()
         with self._db.write() as session:
-            sweep = get_sweep(session, sweep_id)
+            sweep = get_group(session, SweepRow, sweep_id)
             rows = session.exec(
                 select(Trial, RunRow)
                 .join(RunRow, col(RunRow.id) == col(Trial.run_id))

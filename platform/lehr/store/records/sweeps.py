@@ -6,26 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
 from lehr.control.lifecycle import ENDED
-from lehr.errors import NotFound
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr.store.changes import Change
-from lehr.store.database import Clock, Database
-from lehr.store.records.lists import RowPage, fetch_page, filters
-from lehr.store.records.refs import find
+from lehr.store.records.groups import Groups
 from lehr.store.records.run_rows import insert_run, unused_id
 from lehr.store.tables import RunRow, SweepRow, Trial
 
 
-class Sweeps:
-    """Sweeps and their trials: created, found, listed, archived."""
+class Sweeps(Groups[SweepRow]):
+    """Sweeps and their trials: created, and read by sweep or by run."""
 
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+    _table = SweepRow
 
     def create(
         self,
@@ -65,34 +60,6 @@ class Sweeps:
             self._db.changed(Change("sweep", sweep.id))
             return sweep
 
-    def get(self, sweep_id: str) -> SweepRow:
-        """Return the sweep with this whole id."""
-        with self._db.read() as session:
-            return get_sweep(session, sweep_id)
-
-    def find(self, ref: str) -> SweepRow:
-        """Find by id, name (the newest wins), or an id's beginning; NotFound names near ones."""
-        with self._db.read() as session:
-            return find(session, SweepRow, ref, "sweep")
-
-    def page(
-        self,
-        *,
-        project: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        archived: bool | None = False,
-        search: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> RowPage[SweepRow]:
-        """Return a page of sweeps, newest first."""
-        wanted = filters(
-            SweepRow, project=project, name=name, tag=tag, archived=archived, search=search
-        )
-        with self._db.read() as session:
-            return fetch_page(session, SweepRow, wanted, limit, cursor)
-
     def unended(self) -> list[str]:
         """Return the ids of sweeps that go on: a run has not ended, or TPE may add trials."""
         with self._db.read() as session:
@@ -116,10 +83,6 @@ class Sweeps:
             )
             return list(rows.all())
 
-    def trial_of_run(self, run_id: str) -> Trial | None:
-        with self._db.read() as session:
-            return session.exec(select(Trial).where(Trial.run_id == run_id)).first()
-
     def trials_of_runs(self, run_ids: Sequence[str]) -> dict[str, Trial]:
         """Map run ids to the trials that the runs belong to."""
         with self._db.read() as session:
@@ -133,19 +96,3 @@ class Sweeps:
                 select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
             )
             return list(rows.all())
-
-    def set_archived(self, sweep_id: str, archived: bool) -> SweepRow:
-        """Archive or unarchive a sweep; its runs do not change."""
-        with self._db.write() as session:
-            found = get_sweep(session, sweep_id)
-            found.archived = archived
-            session.add(found)
-            self._db.changed(Change("sweep", found.id))
-            return found
-
-
-def get_sweep(session: Session, sweep_id: str) -> SweepRow:
-    found = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
-    if found is None:
-        raise NotFound(f"There is no sweep {sweep_id!r}.")
-    return found
