@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
@@ -89,3 +90,21 @@ Cursor = Annotated[
     str | None,
     Query(description="`next_cursor` of the previous page.", pattern="^[0-9]{1,18}$"),
 ]
+
+
+@dataclass
+class ListQuery:
+    """The query parameters that all lists have."""
+
+    project: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    search: Annotated[
+        str | None, Query(description="Part of a name, id, project or tag.", max_length=200)
+    ] = None
+    archived: bool = False
+    limit: Limit = 100
+    cursor: Cursor = None
+
+
+ListQueryDep = Annotated[ListQuery, Depends()]

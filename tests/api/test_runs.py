@@ -701,7 +701,7 @@ def test_a_node_is_taken_out_of_use_and_back_in_and_a_mistyped_one_is_met(api):
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
-        ("/api/v1/runs?stat=running", "Did you mean state?   There are: project, state, "),
+        ("/api/v1/runs?stat=running", "Did you mean state?   There are: state, sweep, "),
         ("/api/v1/compare?run=a&run=b&metrics=x", "Did you mean metric?"),
         ("/api/v1/queue?limit=3", "This route takes none."),
     ],

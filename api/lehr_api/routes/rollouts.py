@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from lehr.schemas import Page, RolloutDetail, RolloutView
 from lehr.services.archive import archive_rollout, unarchive_rollout
 from lehr.services.cancel import cancel_rollout
 from lehr.services.submit import launch_rollout
-from lehr_api.deps import Cursor, FoundRollout, IdempotencyHeader, Limit, ServicesDep
+from lehr_api.deps import FoundRollout, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
@@ -40,28 +40,9 @@ def launch(
 
 
 @router.get("", responses=problem_responses())
-def list_rollouts(
-    services: ServicesDep,
-    project: str | None = None,
-    name: str | None = None,
-    tag: str | None = None,
-    search: Annotated[
-        str | None, Query(description="Part of a name, id, project or tag.", max_length=200)
-    ] = None,
-    archived: bool = False,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-) -> Page[RolloutView]:
+def list_rollouts(services: ServicesDep, query: ListQueryDep) -> Page[RolloutView]:
     """List rollouts, newest first, one page at a time."""
-    found = services.store.rollouts.page(
-        project=project,
-        name=name,
-        tag=tag,
-        search=search,
-        archived=archived,
-        limit=limit,
-        cursor=cursor,
-    )
+    found = services.store.rollouts.page(**vars(query))
     return Page[RolloutView](
         items=services.presenter.rollouts.views(found.items),
         next_cursor=found.next_cursor,

@@ -16,7 +16,7 @@ from lehr.services.checkpoints import order_checkpoint
 from lehr.services.pause import pause_run, resume_run
 from lehr.services.retry import retry_run
 from lehr.specs import dump_yaml
-from lehr_api.deps import Cursor, FoundRun, IdempotencyHeader, Limit, ServicesDep
+from lehr_api.deps import FoundRun, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses, text_responses
 
@@ -56,33 +56,16 @@ def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = 
 @router.get("", responses=problem_responses(404))
 def list_runs(
     services: ServicesDep,
-    project: str | None = None,
+    query: ListQueryDep,
     state: Annotated[
         list[RunState] | None, Query(description="Any of these; may be repeated.")
     ] = None,
     sweep: Annotated[str | None, Query(description="A sweep's id or name.")] = None,
-    name: str | None = None,
-    tag: str | None = None,
-    search: Annotated[
-        str | None, Query(description="Part of a name, id, project or tag.", max_length=200)
-    ] = None,
-    archived: bool = False,
-    limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Page[RunView]:
     """List runs, newest first, one page at a time."""
     store = services.store
-    found = store.runs.page(
-        project=project,
-        states=state,
-        sweep_id=store.sweeps.find(sweep).id if sweep is not None else None,
-        name=name,
-        tag=tag,
-        search=search,
-        archived=archived,
-        limit=limit,
-        cursor=cursor,
-    )
+    sweep_id = store.sweeps.find(sweep).id if sweep is not None else None
+    found = store.runs.page(states=state, sweep_id=sweep_id, **vars(query))
     return Page[RunView](
         items=services.presenter.runs.views(found.items),
         next_cursor=found.next_cursor,

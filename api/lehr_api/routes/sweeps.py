@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -13,7 +13,7 @@ from lehr.services.cancel import cancel_sweep
 from lehr.services.extend import extend_sweep
 from lehr.services.retry import retry_sweep
 from lehr.services.submit import launch_sweep
-from lehr_api.deps import Cursor, FoundSweep, IdempotencyHeader, Limit, ServicesDep
+from lehr_api.deps import FoundSweep, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
@@ -38,28 +38,9 @@ def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader 
 
 
 @router.get("", responses=problem_responses())
-def list_sweeps(
-    services: ServicesDep,
-    project: str | None = None,
-    name: str | None = None,
-    tag: str | None = None,
-    search: Annotated[
-        str | None, Query(description="Part of a name, id, project or tag.", max_length=200)
-    ] = None,
-    archived: bool = False,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-) -> Page[SweepView]:
+def list_sweeps(services: ServicesDep, query: ListQueryDep) -> Page[SweepView]:
     """List sweeps, newest first, one page at a time."""
-    found = services.store.sweeps.page(
-        project=project,
-        name=name,
-        tag=tag,
-        search=search,
-        archived=archived,
-        limit=limit,
-        cursor=cursor,
-    )
+    found = services.store.sweeps.page(**vars(query))
     return Page[SweepView](
         items=services.presenter.sweeps.views(found.items),
         next_cursor=found.next_cursor,
