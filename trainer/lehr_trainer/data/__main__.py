@@ -6,16 +6,12 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
-from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
 from lehr_trainer.data.prepare import prepare_dataset
-from lehr_trainer.errors import BadConfig, TrainerError
+from lehr_trainer.errors import TrainerError
+from lehr_trainer.runtime.launch import read_config
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     verb.add_argument("--verify", action="store_true", help="check every digest, however large")
     given = parser.parse_args(argv)
     try:
-        config = _read(given.config)
+        config = read_config(given.config, or_spec=True)
         prepared = prepare_dataset(
             config.data,
             config.validation,
@@ -57,24 +53,6 @@ def main(argv: list[str] | None = None) -> int:
         file=sys.stderr if given.notices else sys.stdout,
     )
     return 0
-
-
-def _read(path: Path) -> TrainConfig:
-    try:
-        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(f"{path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise BadConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if isinstance(values, dict) and isinstance(values.get("train"), dict):
-        values = values["train"]
-    try:
-        return TrainConfig.model_validate(values)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()
-        )
-        raise BadConfig(f"{path}: {problems}") from None
 
 
 def _progress(phase: str, message: str, done: float | None) -> None:

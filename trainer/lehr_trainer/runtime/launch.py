@@ -110,8 +110,8 @@ def redirect_output(log: Path) -> int:
 # --- config.yaml ---------------------------------------------------------------------------
 
 
-def read_config(path: Path) -> TrainConfig:
-    """Read the run's config.
+def read_config(path: Path, *, or_spec: bool = False) -> TrainConfig:
+    """Read the run's config. ``or_spec``: accept a spec as well, and read its part ``train``.
 
     Raises:
         BadConfig: every problem, with its field, its value and the nearest valid name.
@@ -124,6 +124,8 @@ def read_config(path: Path) -> TrainConfig:
         raise BadConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
         raise BadConfig(f"{path} holds {type(raw).__name__}, not a mapping of fields")
+    if or_spec and isinstance(raw.get("train"), dict):
+        raw = raw["train"]
     try:
         return TrainConfig.model_validate(raw)
     except ValidationError as error:
