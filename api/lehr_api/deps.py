@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Query, Request
 
@@ -29,30 +29,18 @@ ServicesDep = Annotated[Services, Depends(services)]
 StoreDep = Annotated[Store, Depends(store)]
 DispatcherDep = Annotated[ApiDispatcher, Depends(dispatcher)]
 
-RunRef = Annotated[
-    str,
-    Path(
-        description="A run's id, a unique prefix of one, or a name (the newest of that name).",
-        examples=["k3f9x2ab"],
+
+def _reference(noun: str, example: str) -> Any:
+    return Path(
+        description=f"A {noun}'s id, a unique prefix of one, or a name (the newest of that name).",
+        examples=[example],
         max_length=100,
-    ),
-]
-SweepRef = Annotated[
-    str,
-    Path(
-        description="A sweep's id, a unique prefix of one, or a name (the newest of that name).",
-        examples=["lr-grid"],
-        max_length=100,
-    ),
-]
-RolloutRef = Annotated[
-    str,
-    Path(
-        description="A rollout's id, a unique prefix of one, or a name (the newest of that name).",
-        examples=["llama-1b"],
-        max_length=100,
-    ),
-]
+    )
+
+
+RunRef = Annotated[str, _reference("run", "k3f9x2ab")]
+SweepRef = Annotated[str, _reference("sweep", "lr-grid")]
+RolloutRef = Annotated[str, _reference("rollout", "llama-1b")]
 AttemptId = Annotated[
     str, Path(description="`<run id>-<number>`.", examples=["k3f9x2ab-1"], max_length=100)
 ]
