@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from lehr import __version__
 from lehr.errors import NotFound
-from lehr.schemas import Problem
+from lehr.schemas.base import Problem
 from lehr_api import dashboard, problems, prometheus, routes
 from lehr_api.auth import API
 from lehr_api.middleware import Guard

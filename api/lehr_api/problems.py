@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from lehr.errors import LehrError, SpecError, nearest
-from lehr.schemas import Problem
+from lehr.schemas.base import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from lehr_api.deps import ServicesDep
 from lehr_api.responses import text_responses
 
 if TYPE_CHECKING:
-    from lehr.schemas import ClusterView
+    from lehr.schemas.cluster import ClusterView
     from lehr_api.services import Services
 
 router = APIRouter(tags=["cluster"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lehr.schemas import Problem
+from lehr.schemas.base import Problem
 from lehr_api.problems import MEDIA_TYPE
 
 Responses = dict[int | str, dict[str, Any]]

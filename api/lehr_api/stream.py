@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from lehr.schemas import LatestOfRun
+from lehr.schemas.runs import LatestOfRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from lehr.presenters import Presenter
-    from lehr.schemas import ClusterView, Latest
+    from lehr.schemas.cluster import ClusterView
+    from lehr.schemas.runs import Latest
     from lehr.store import Change, Store
 
 _log = logging.getLogger("lehr.api.stream")

@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING, Any
 from lehr import formats
 
 if TYPE_CHECKING:
-    from lehr.schemas import (
-        ComparisonView,
-        GateView,
-        RolloutDetail,
-        RunView,
-        StageView,
-        SweepDetail,
-        TrialView,
-    )
+    from lehr.schemas.comparisons import ComparisonView
+    from lehr.schemas.rollouts import GateView, RolloutDetail, StageView
+    from lehr.schemas.runs import RunView
+    from lehr.schemas.sweeps import SweepDetail, TrialView
 
 _CELL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
 

@@ -8,7 +8,7 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
 from lehr.presenters.runs import RunPresenter, no_mirror
-from lehr.schemas import RunView
+from lehr.schemas.runs import RunView
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from lehr.schemas import RunView
+from lehr.schemas.runs import RunView
 from lehr.store import Change
 from lehr_api.stream import HEARTBEAT, MAX_PENDING, Event, Hub, Listener
 from lehr_testing.api import documented_answer

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from lehr.control.lifecycle import RunState
-from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
+from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_testing import seeding

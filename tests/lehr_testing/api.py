@@ -23,7 +23,7 @@ from lehr.cluster.attempt_protocol import AttemptProtocol
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
-from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
+from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
 from lehr_api.app import create_app
 from lehr_api.services import Services, assemble

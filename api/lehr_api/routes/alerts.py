@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr.schemas import View
+from lehr.schemas.base import View
 from lehr.specs.gates import AlertCode
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute

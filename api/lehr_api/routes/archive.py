@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr.schemas import Deletion, RunDetail, SweepDeletion, SweepDetail
+from lehr.schemas.runs import Deletion, RunDetail
+from lehr.schemas.sweeps import SweepDeletion, SweepDetail
 from lehr.services import archive as archiving
 from lehr.services import delete as deleting
 from lehr_api.deps import FoundRun, FoundSweep, ServicesDep

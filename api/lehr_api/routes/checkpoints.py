@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response, StreamingResponse
 
 from lehr import presenters
-from lehr.schemas import (
+from lehr.schemas.checkpoints import (
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,

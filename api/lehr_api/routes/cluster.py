@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from lehr.schemas import ClusterView
+from lehr.schemas.cluster import ClusterView
 from lehr.services.nodes import exclude_node, readmit_node
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute

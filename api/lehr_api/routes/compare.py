@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from lehr.schemas import ComparisonView, DifferenceView, RunResultView
+from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
 from lehr.services.compare import CompareAxis, compare_runs
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lehr import presenters
-from lehr.schemas import EventView, SampleView
+from lehr.schemas.streams import EventView, SampleView
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from lehr.schemas import RunDetail
+from lehr.schemas.runs import RunDetail
 from lehr.services.fork import fork_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses

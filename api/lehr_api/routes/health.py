@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from lehr import __version__, proof
-from lehr.schemas import Health
+from lehr.schemas.base import Health
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
 

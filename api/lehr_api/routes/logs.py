@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from lehr.errors import NotFound, nearest
 from lehr.presenters.streams import log_chunk, log_stream
-from lehr.schemas import LogChunk, LogHit, LogHits, LogStream
+from lehr.schemas.streams import LogChunk, LogHit, LogHits, LogStream
 from lehr.store import Store
 from lehr.store.ids import attempt_id
 from lehr.store.tables import RunRow

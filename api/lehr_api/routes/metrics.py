@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 
 from lehr.presenters.streams import metric_info, series_view
-from lehr.schemas import MetricInfo, Series
+from lehr.schemas.streams import MetricInfo, Series
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

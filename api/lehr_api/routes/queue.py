@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr.schemas import QueueEntry
+from lehr.schemas.cluster import QueueEntry
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

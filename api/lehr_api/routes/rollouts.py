@@ -7,7 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from lehr.schemas import Page, RolloutDetail, RolloutView
+from lehr.schemas.base import Page
+from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.services.archive import archive_rollout, unarchive_rollout
 from lehr.services.cancel import cancel_rollout
 from lehr.services.submit import launch_rollout

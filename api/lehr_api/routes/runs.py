@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from lehr.control.lifecycle import RunState
-from lehr.schemas import Page, RunDetail, RunView
+from lehr.schemas.base import Page
+from lehr.schemas.runs import RunDetail, RunView
 from lehr.services import submit as submitting
 from lehr.services.cancel import cancel_run
 from lehr.services.checkpoints import order_checkpoint

@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from lehr.schemas import Page, SweepDetail, SweepView
+from lehr.schemas.base import Page
+from lehr.schemas.sweeps import SweepDetail, SweepView
 from lehr.services.cancel import cancel_sweep
 from lehr.services.extend import extend_sweep
 from lehr.services.retry import retry_sweep

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from lehr.schemas import RunDetail
+from lehr.schemas.runs import RunDetail
 from lehr.services import tags as tagging
 from lehr.services.tags import LONGEST_TAG, MOST_TAGS, checked_tag
 from lehr_api.deps import FoundRun, ServicesDep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr.schemas import RunDetail
+from lehr.schemas.runs import RunDetail
 from lehr.services.mirror import mirror_run
 from lehr.specs.tracking import WandbTracking
 from lehr_api.deps import FoundRun, ServicesDep

@@ -23,7 +23,8 @@ from lehr.analysis.sweep_result import (
 )
 
 if TYPE_CHECKING:
-    from lehr.schemas import Series, SweepDetail, TrialView
+    from lehr.schemas.streams import Series
+    from lehr.schemas.sweeps import SweepDetail, TrialView
 
 JsonObject = dict[str, Any]
 

@@ -11,7 +11,7 @@ from lehr import formats
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate
 
 if TYPE_CHECKING:
-    from lehr.schemas import SweepDetail, TrialView
+    from lehr.schemas.sweeps import SweepDetail, TrialView
 
 
 def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:

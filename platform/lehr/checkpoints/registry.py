@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
 from lehr.control.copy_retention import copies_at
 from lehr.errors import Conflict, LehrError, NotFound
-from lehr.schemas import (
+from lehr.schemas.checkpoints import (
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,

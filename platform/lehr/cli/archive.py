@@ -17,7 +17,7 @@ from lehr.cli.output import (
     to_jsonable,
 )
 from lehr.cli.run_actions import confirm
-from lehr.schemas import SweepDeletion
+from lehr.schemas.sweeps import SweepDeletion
 
 if TYPE_CHECKING:
     from lehr.client import Rollout, Run, Sweep

@@ -24,7 +24,7 @@ from lehr.errors import NotFound
 
 if TYPE_CHECKING:
     from lehr.client import Run
-    from lehr.schemas import CheckpointView
+    from lehr.schemas.checkpoints import CheckpointView
 
 app = typer.Typer(rich_markup_mode=None)
 checkpoints = typer.Typer(

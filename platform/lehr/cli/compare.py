@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lehr.client import Client
-    from lehr.schemas import ComparisonView, DifferenceView, RunResultView
+    from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
 
 app = typer.Typer(rich_markup_mode=None)
 _AXES = {

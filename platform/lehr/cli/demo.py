@@ -22,7 +22,7 @@ from lehr.errors import LehrError, NotFound, SpecError, UserError
 
 if TYPE_CHECKING:
     from lehr.client import Client, Sweep
-    from lehr.schemas import ClusterView
+    from lehr.schemas.cluster import ClusterView
     from lehr.specs import SweepSpec
 
 app = typer.Typer(rich_markup_mode=None)

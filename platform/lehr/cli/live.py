@@ -20,14 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.text import Text
 
-    from lehr.schemas import (
-        ClusterView,
-        EventView,
-        GpuView,
-        RunView,
-        SweepDetail,
-        TrialView,
-    )
+    from lehr.schemas.cluster import ClusterView, GpuView
+    from lehr.schemas.runs import RunView
+    from lehr.schemas.streams import EventView
+    from lehr.schemas.sweeps import SweepDetail, TrialView
 
 _SILENT_AFTER_S = 4.0
 _BAR = 32

@@ -23,7 +23,9 @@ from lehr.cli.rollout_table import styled
 
 if TYPE_CHECKING:
     from lehr.client import Run
-    from lehr.schemas import RolloutView, RunView, SweepView
+    from lehr.schemas.rollouts import RolloutView
+    from lehr.schemas.runs import RunView
+    from lehr.schemas.sweeps import SweepView
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lehr.analysis.plan import Measured, RunPlan, SweepPlan
-    from lehr.schemas import ClusterView
+    from lehr.schemas.cluster import ClusterView
     from lehr.specs import RunSpec
 
 _GOALS = {"minimize": "down", "maximize": "up"}

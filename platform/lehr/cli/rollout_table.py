@@ -10,7 +10,7 @@ from lehr.cli.output import escaped, table, unicode_safe
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lehr.schemas import GateView, RolloutDetail, RolloutView, StageView
+    from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
 
 _STYLES = {
     "passed": "green",

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lehr.client import Rollout, Run, Sweep
-    from lehr.schemas import EventView, RunDetail
+    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.streams import EventView
 
 app = typer.Typer(rich_markup_mode=None)
 _LAST_EVENTS = 12

@@ -18,7 +18,7 @@ from lehr.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from lehr.schemas import ClusterView, GpuView, QueueEntry
+    from lehr.schemas.cluster import ClusterView, GpuView, QueueEntry
 
 app = typer.Typer(rich_markup_mode=None)
 _ACTIVE = ("starting", "running", "stopping")

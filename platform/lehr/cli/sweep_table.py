@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from lehr.schemas import RunView, SweepDetail, TrialView
+    from lehr.schemas.runs import RunView
+    from lehr.schemas.sweeps import SweepDetail, TrialView
 
 _DONE = frozenset({"completed", "failed", "cancelled", "pruned"})
 _WAITING = frozenset({"queued", "paused"})

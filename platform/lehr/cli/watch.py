@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lehr.client import Client, Rollout, Run, Sweep
-    from lehr.schemas import RolloutDetail, RunView, SweepDetail
+    from lehr.schemas.rollouts import RolloutDetail
+    from lehr.schemas.runs import RunView
+    from lehr.schemas.sweeps import SweepDetail
 
 app = typer.Typer(rich_markup_mode=None)
 _NOT_LIVE = frozenset({"spec", "provenance", "attempts"})
@@ -217,7 +219,7 @@ class WatchFeed:
         self.seen = LiveState()
 
     def beside(self, view: SweepDetail | RolloutDetail | RunView) -> None:
-        from lehr.schemas import RunView
+        from lehr.schemas.runs import RunView
 
         # If a fetch fails, the old data stay on display; the view itself has arrived.
         with suppress(ServerUnavailable):

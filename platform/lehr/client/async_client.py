@@ -19,7 +19,9 @@ from lehr.client.comparisons import Comparison
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
-from lehr.schemas import RolloutDetail, RolloutView, RunView, SweepDetail, SweepView
+from lehr.schemas.rollouts import RolloutDetail, RolloutView
+from lehr.schemas.runs import RunView
+from lehr.schemas.sweeps import SweepDetail, SweepView
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,32 +8,13 @@ import pandas as pd
 
 from lehr.client.comparisons import Comparison, Identified
 from lehr.client.transport import StreamEvent
-from lehr.schemas import (
-    CheckpointDeletion,
-    CheckpointVerdict,
-    CheckpointView,
-    ClusterView,
-    Deletion,
-    EventView,
-    GateView,
-    Health,
-    Latest,
-    LogHit,
-    LogStream,
-    MetricInfo,
-    QueueEntry,
-    RolloutDetail,
-    RolloutView,
-    RunDetail,
-    RunView,
-    SampleView,
-    Series,
-    StageView,
-    SweepDeletion,
-    SweepDetail,
-    SweepView,
-    TrialView,
-)
+from lehr.schemas.base import Health
+from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
+from lehr.schemas.cluster import ClusterView, QueueEntry
+from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
+from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
+from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, SampleView, Series
+from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.overrides import Overrides
 from lehr_trainer.configs.train import TrainConfig

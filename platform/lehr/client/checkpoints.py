@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from lehr.errors import Conflict, ServerUnavailable, UserError
-from lehr.schemas import (
+from lehr.schemas.checkpoints import (
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,

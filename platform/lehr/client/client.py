@@ -19,18 +19,11 @@ from lehr.client.runs import Run
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
 from lehr.errors import ServerUnavailable, UserError
-from lehr.schemas import (
-    ClusterView,
-    Health,
-    Page,
-    QueueEntry,
-    RolloutDetail,
-    RolloutView,
-    RunDetail,
-    RunView,
-    SweepDetail,
-    SweepView,
-)
+from lehr.schemas.base import Health, Page
+from lehr.schemas.cluster import ClusterView, QueueEntry
+from lehr.schemas.rollouts import RolloutDetail, RolloutView
+from lehr.schemas.runs import RunDetail, RunView
+from lehr.schemas.sweeps import SweepDetail, SweepView
 from lehr.specs.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -125,10 +118,7 @@ class Client:
         Raises:
             SpecError: with every problem found; nothing was recorded.
         """
-        loaded, folder = _load(spec, overrides, want="run")
-        body = _submission(loaded, folder, provenance)
-        key = idempotency_key or uuid.uuid4().hex
-        answer = self.transport.post("/runs", body, idempotency_key=key)
+        answer = self._launch("run", spec, overrides, provenance, idempotency_key)
         return Run(self.transport, RunDetail.model_validate_json(answer))
 
     def runs(
@@ -195,10 +185,7 @@ class Client:
         Raises:
             SpecError: with every problem found; nothing was recorded.
         """
-        loaded, folder = _load(spec, overrides, want="sweep")
-        body = _submission(loaded, folder, provenance)
-        key = idempotency_key or uuid.uuid4().hex
-        answer = self.transport.post("/sweeps", body, idempotency_key=key)
+        answer = self._launch("sweep", spec, overrides, provenance, idempotency_key)
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
     def sweeps(self, *, project: str | None = None, limit: int | None = None) -> list[Sweep]:
@@ -229,10 +216,7 @@ class Client:
         Raises:
             SpecError: with every problem found; nothing was recorded.
         """
-        loaded, folder = _load(spec, overrides, want="rollout")
-        body = _submission(loaded, folder, provenance)
-        key = idempotency_key or uuid.uuid4().hex
-        answer = self.transport.post("/rollouts", body, idempotency_key=key)
+        answer = self._launch("rollout", spec, overrides, provenance, idempotency_key)
         return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
 
     def rollouts(self, *, project: str | None = None, limit: int | None = None) -> list[Rollout]:
@@ -271,6 +255,21 @@ class Client:
     def stream(self, run: str | None = None) -> Iterator[StreamEvent]:
         """Yield events of all runs or one, as they happen. Reconnects by itself."""
         return self.transport.events({"run": run})
+
+    def _launch(
+        self,
+        kind: str,
+        spec: Path | str | dict[str, Any] | Spec,
+        overrides: Overrides,
+        provenance: Mapping[str, Any] | None,
+        key: str | None,
+    ) -> bytes:
+        loaded, folder = _load(spec, overrides, want=kind)
+        body = {
+            "spec": _plain(loaded),
+            "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
+        }
+        return self.transport.post(f"/{kind}s", body, idempotency_key=key or uuid.uuid4().hex)
 
     def _pages(
         self, path: str, page: type[Page[V]], params: dict[str, Any], limit: int | None
@@ -316,15 +315,6 @@ def _load(
             hint=f"Use {method}() for it.",
         )
     return loaded, folder
-
-
-def _submission(
-    spec: Spec, folder: Path | None, provenance: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "spec": _plain(spec),
-        "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
-    }
 
 
 def _plain(spec: Spec) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from pydantic import PrivateAttr, TypeAdapter
 from lehr.client.frames import comparison_frame, import_pandas, need_plotly
 from lehr.errors import UserError
 from lehr.formats import loss
-from lehr.schemas import ComparisonView, RunView, Series
+from lehr.schemas.comparisons import ComparisonView
+from lehr.schemas.runs import RunView
+from lehr.schemas.streams import Series
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from lehr.schemas import ComparisonView, Series, StageView, TrialView
+    from lehr.schemas.comparisons import ComparisonView
+    from lehr.schemas.rollouts import StageView
+    from lehr.schemas.streams import Series
+    from lehr.schemas.sweeps import TrialView
 
 
 def import_pandas(what: str) -> ModuleType:

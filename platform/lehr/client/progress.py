@@ -17,7 +17,9 @@ from lehr.notebook import live_rollout, live_run, live_sweep
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from lehr.schemas import RolloutDetail, RunView, SweepDetail
+    from lehr.schemas.rollouts import RolloutDetail
+    from lehr.schemas.runs import RunView
+    from lehr.schemas.sweeps import SweepDetail
 
 Shown = Callable[[float, float, str], None]
 """Steps done, total steps, and a text beside them."""

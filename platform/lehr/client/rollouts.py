@@ -11,7 +11,7 @@ from lehr.client.progress import rollout_progress
 from lehr.client.runs import Run
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound, nearest
-from lehr.schemas import GateView, RolloutDetail, RolloutView, StageView
+from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,20 +17,15 @@ from lehr.client.frames import import_pandas, need_plotly, series_frame
 from lehr.client.progress import run_progress
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound
-from lehr.schemas import (
-    CheckpointDeletion,
-    CheckpointVerdict,
-    CheckpointView,
-    Deletion,
+from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
+from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
+from lehr.schemas.streams import (
     EventView,
-    Latest,
     LogChunk,
     LogHit,
     LogHits,
     LogStream,
     MetricInfo,
-    RunDetail,
-    RunView,
     SampleView,
     Series,
 )

@@ -13,7 +13,7 @@ from lehr.client.progress import sweep_progress
 from lehr.client.runs import Run
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import Conflict, NotFound, nearest
-from lehr.schemas import SweepDeletion, SweepDetail, SweepView, TrialView
+from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
 
 if TYPE_CHECKING:
     import pandas as pd

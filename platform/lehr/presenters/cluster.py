@@ -9,7 +9,7 @@ from lehr.cluster.launch_spec import placement_of
 from lehr.cluster.node_notes import excluded
 from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
-from lehr.schemas import ClusterView, GpuView, NodeView, QueueEntry
+from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 
 if TYPE_CHECKING:
     from lehr.cluster.membership import Cluster

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lehr.control.copy_retention import kept_because
-from lehr.schemas import CheckpointView, EventView, SampleView
+from lehr.schemas.checkpoints import CheckpointView
+from lehr.schemas.streams import EventView, SampleView
 from lehr.store.records.checkpoints import THERE
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import records as said

@@ -10,7 +10,7 @@ from lehr.errors import NotFound, nearest
 from lehr.schemas.sweeps import SweepFigure
 
 if TYPE_CHECKING:
-    from lehr.schemas import SweepDetail
+    from lehr.schemas.sweeps import SweepDetail
 
 
 def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, cast
 from lehr.analysis.gates import TITLES, Expected, expected
 from lehr.analysis.plan import model_name
 from lehr.control.lifecycle import RunState
-from lehr.schemas import (
+from lehr.schemas.rollouts import (
     GateState,
     GateView,
     RolloutDetail,
     RolloutState,
     RolloutView,
-    RunView,
     StageRunView,
     StageStatus,
     StageView,
 )
+from lehr.schemas.runs import RunView
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.stages import PlannedStage, left_out, stages
 

@@ -14,7 +14,7 @@ from lehr.control.liveness import Liveness
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.streams import latest_values
-from lehr.schemas import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
+from lehr.schemas.runs import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
 from lehr_trainer.contract.records import Notice, Started, Warning_
 
 if TYPE_CHECKING:

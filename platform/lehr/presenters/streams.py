@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lehr.schemas import Latest, LogChunk, LogStream, MetricInfo, Series
+from lehr.schemas.runs import Latest
+from lehr.schemas.streams import LogChunk, LogStream, MetricInfo, Series
 
 if TYPE_CHECKING:
     from lehr.store.streams.values import LatestValue, LogFile, LogText, MetricSummary, SeriesData

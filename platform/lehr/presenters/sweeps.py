@@ -14,7 +14,7 @@ from lehr.control.lifecycle import RunState
 from lehr.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
 from lehr.presenters.seeds import noise as between_seeds
 from lehr.presenters.seeds import notes as seed_notes
-from lehr.schemas import PointView, SweepDetail, SweepView, TrialView
+from lehr.schemas.sweeps import PointView, SweepDetail, SweepView, TrialView
 from lehr.specs.sweep import SweepSpec
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ from lehr.errors import Conflict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lehr.schemas import RolloutDetail, RunDetail, SweepDetail
+    from lehr.schemas.rollouts import RolloutDetail
+    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 

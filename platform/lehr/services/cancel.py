@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from lehr.control.lifecycle import Desired, RunState
 
 if TYPE_CHECKING:
-    from lehr.schemas import RolloutDetail, RunDetail, SweepDetail
+    from lehr.schemas.rollouts import RolloutDetail
+    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 

@@ -14,7 +14,8 @@ from lehr.store.records.checkpoints import CopyReport
 from lehr_trainer.contract import layout
 
 if TYPE_CHECKING:
-    from lehr.schemas import CheckpointDeletion, CheckpointFiles, CheckpointVerdict, RunDetail
+    from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointFiles, CheckpointVerdict
+    from lehr.schemas.runs import RunDetail
     from lehr.services.context import Context
     from lehr.store.tables import CheckpointRow, RunRow
 

@@ -13,7 +13,7 @@ from lehr.analysis.held_out import is_measured
 from lehr.errors import NotFound, UserError, nearest
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.runs import CORE_METRICS
-from lehr.schemas import ComparisonView, DifferenceView, RunResultView
+from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
 
 if TYPE_CHECKING:
     from lehr.services.context import Context

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lehr.presenters import Presenter
-    from lehr.schemas import ClusterView, QueueEntry
+    from lehr.schemas.cluster import ClusterView, QueueEntry
     from lehr.specs import Resources
     from lehr.store import Store
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from lehr import home as homes
 from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.errors import Conflict
-from lehr.schemas import Deletion, SweepDeletion
+from lehr.schemas.runs import Deletion
+from lehr.schemas.sweeps import SweepDeletion
 from lehr.services.archive import refuse_unfinished, unfinished_runs
 from lehr.store.records.checkpoints import CopyReport
 

@@ -14,7 +14,7 @@ from lehr.specs.sweep_expand import trials_at
 from lehr.specs.sweep_extend import extended
 
 if TYPE_CHECKING:
-    from lehr.schemas import SweepDetail
+    from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
     from lehr.store.tables import SweepRow
 

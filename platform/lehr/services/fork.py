@@ -13,7 +13,7 @@ from lehr.services.once import Operation
 from lehr.store.records.checkpoints import THERE
 
 if TYPE_CHECKING:
-    from lehr.schemas import RunDetail
+    from lehr.schemas.runs import RunDetail
     from lehr.services.context import Context
     from lehr.specs.overrides import Overrides
     from lehr.store.tables import RunRow

@@ -11,7 +11,7 @@ from lehr.wandb_mirror import preflight
 from lehr.wandb_mirror.controller import request_for
 
 if TYPE_CHECKING:
-    from lehr.schemas import RunDetail
+    from lehr.schemas.runs import RunDetail
     from lehr.services.context import Context
     from lehr.specs.tracking import WandbTracking
     from lehr.store.tables import RunRow

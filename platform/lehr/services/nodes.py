@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lehr.schemas import ClusterView
+    from lehr.schemas.cluster import ClusterView
     from lehr.services.context import Context
 
 

@@ -8,7 +8,7 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict
 
 if TYPE_CHECKING:
-    from lehr.schemas import RunDetail
+    from lehr.schemas.runs import RunDetail
     from lehr.services.context import Context
     from lehr.store.tables import RunRow
 

@@ -11,7 +11,8 @@ from lehr.services.delete import refuse_deleted
 from lehr.services.once import Operation, nothing_to_check
 
 if TYPE_CHECKING:
-    from lehr.schemas import RunDetail, SweepDetail
+    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
     from lehr.store.tables import RunRow, SweepRow
 

@@ -10,7 +10,9 @@ from lehr.services.once import Operation
 from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec, expand, load_spec, stages
 
 if TYPE_CHECKING:
-    from lehr.schemas import RolloutDetail, RunDetail, SweepDetail
+    from lehr.schemas.rollouts import RolloutDetail
+    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
     from lehr.specs.overrides import Overrides
 

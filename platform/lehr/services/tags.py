@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lehr.errors import UserError
 
 if TYPE_CHECKING:
-    from lehr.schemas import RunDetail
+    from lehr.schemas.runs import RunDetail
     from lehr.services.context import Context
     from lehr.store.tables import RunRow
 

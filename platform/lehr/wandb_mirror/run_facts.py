@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lehr.presenters import Presenter
-    from lehr.schemas import RunDetail
+    from lehr.schemas.runs import RunDetail
     from lehr.store import Store
     from lehr.store.tables import RunRow
 

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lehr.schemas import WandbView
+from lehr.schemas.runs import WandbView
 from lehr.specs.tracking import WandbTracking
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.files import write_atomically

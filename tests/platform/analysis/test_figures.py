@@ -10,7 +10,9 @@ import pytest
 from lehr.analysis import colours
 from lehr.analysis.figures import curves_figure_data, sweep_figure, sweep_figure_data
 from lehr.analysis.sweep_result import outcome, parameter_choice, sweep_verdict
-from lehr.schemas import RunView, Series, SweepDetail, TrialView
+from lehr.schemas.runs import RunView
+from lehr.schemas.streams import Series
+from lehr.schemas.sweeps import SweepDetail, TrialView
 
 LR = "train.optimizer.lr"
 

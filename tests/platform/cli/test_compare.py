@@ -13,7 +13,7 @@ import pytest
 
 from lehr import Client
 from lehr.errors import NotFound
-from lehr.schemas import ComparisonView
+from lehr.schemas.comparisons import ComparisonView
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.server import free_port

@@ -22,8 +22,8 @@ from pydantic import ValidationError
 from lehr import formats, schemas
 from lehr.cli import main
 from lehr.control.lifecycle import RunState
-from lehr.schemas import QueueEntry
 from lehr.schemas.base import View
+from lehr.schemas.cluster import QueueEntry
 from lehr_testing import cli, goldens, rollouts, seeding
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 from lehr_testing.paths import ROOT

@@ -13,18 +13,10 @@ from rich.console import Console
 from lehr.cli import watch
 from lehr.cli.live import LiveState, fitting, gpu_map, run_frame, sweep_frame
 from lehr.cli.watch import run_lines
-from lehr.schemas import (
-    ClusterView,
-    EventView,
-    GpuRef,
-    GpuView,
-    Latest,
-    NodeView,
-    RunDetail,
-    RunView,
-    SweepDetail,
-    TrialView,
-)
+from lehr.schemas.cluster import ClusterView, GpuView, NodeView
+from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView
+from lehr.schemas.streams import EventView
+from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing import goldens
 
 NOW = 1_760_000_000.0

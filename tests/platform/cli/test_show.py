@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lehr.cli.show import relevant_events
-from lehr.schemas import EventView
+from lehr.schemas.streams import EventView
 
 
 def event(at: int, kind: str, message: str = "", **data: str | None) -> EventView:

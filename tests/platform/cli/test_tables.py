@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from lehr.cli.sweep_table import headline, sweep_eta, trials_table
-from lehr.schemas import GpuRef, Latest, RunView, SweepDetail, TrialView
+from lehr.schemas.runs import GpuRef, Latest, RunView
+from lehr.schemas.sweeps import SweepDetail, TrialView
 
 NOW = 1_000_000.0
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lehr import Client
-from lehr.schemas import QueueEntry
+from lehr.schemas.cluster import QueueEntry
 from lehr.specs import load_spec
 from lehr_testing import cli
 from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, evaluation, metrics, say, served, started

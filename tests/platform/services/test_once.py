@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.errors import Conflict, UserError
-from lehr.schemas import RunDetail
+from lehr.schemas.runs import RunDetail
 from lehr.services.context import Context
 from lehr.services.once import Operation, once
 from lehr.services.submit import submit_run
