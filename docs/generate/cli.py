@@ -48,8 +48,8 @@ _JSON = """\
 ## JSON
 
 Every command takes `--json`; its entry below describes the output. A name such as `RunDetail` is
-a schema of the REST API ([api.md](api.md), `lehr.schemas` in Python). Times are seconds since the
-epoch, sizes are bytes, unknown values are `null`, and non-finite numbers are the strings `"NaN"`,
+a schema of the REST API ([api.md](api.md), the modules of `lehr.schemas` in Python). Times are
+seconds since the epoch, sizes are bytes, unknown values are `null`, non-finite numbers are `"NaN"`,
 `"Infinity"`, `"-Infinity"`. With `--json` no command asks for confirmation, and an error is a JSON
 document too:
 

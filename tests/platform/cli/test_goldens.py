@@ -12,7 +12,9 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -493,7 +495,8 @@ def as_documented(args: list[str], found: dict[str, Any]) -> None:
 
 def _views(text: str) -> list[type[View]]:
     """The schemas that a text names."""
-    found = [getattr(schemas, word, None) for word in re.findall(r"[A-Z]\w+", text)]
+    modules = [import_module(one.name) for one in iter_modules(schemas.__path__, "lehr.schemas.")]
+    found = [getattr(m, word, None) for word in re.findall(r"[A-Z]\w+", text) for m in modules]
     return [one for one in found if isinstance(one, type) and issubclass(one, View)]
 
 
