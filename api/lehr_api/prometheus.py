@@ -61,7 +61,7 @@ def _registry(services: Services) -> CollectorRegistry:
     attempts = services.store.attempts.list_open()
     gauge("attempts_open", "Attempts whose streams are not complete yet.").set(len(attempts))
     runs = gauge("runs_by_liveness", "Runs that have a living attempt.", ("liveness",))
-    for liveness in services.dispatcher.silences().values():
+    for liveness in services.dispatcher.liveness().values():
         runs.labels(liveness.value).inc()
     size = gauge("file_bytes", "Size of the databases.", ("file",))
     for name in _FILES:

@@ -41,7 +41,7 @@ class ApiDispatcher(context.Dispatching, Protocol):
     def heartbeat_at(self, attempt_id: str) -> float | None:
         """Return when the attempt's last heartbeat came; None if none has since the start."""
 
-    def silences(self) -> dict[str, Liveness]:
+    def liveness(self) -> dict[str, Liveness]:
         """Return the liveness by run id, for runs that have a living attempt."""
 
 
@@ -75,7 +75,7 @@ def assemble(
 ) -> Services:
     presenter = Presenter(
         store,
-        liveness=dispatcher.silences,
+        liveness=dispatcher.liveness,
         heartbeat_at=dispatcher.heartbeat_at,
         mirror_view=partial(state_files.view, store.home),
     )

@@ -94,7 +94,7 @@ class StandIn:
     def heartbeat_at(self, attempt_id: str) -> float | None:
         return self.handlers._heartbeats.last_at(attempt_id)
 
-    def silences(self) -> dict[str, Any]:
+    def liveness(self) -> dict[str, Any]:
         return self.silent
 
     def queue(self) -> list[QueueEntry]:

@@ -226,10 +226,10 @@ class Dispatcher:
         """Return when the attempt's last heartbeat came; None if none has since the start."""
         return self.heartbeats.last_at(attempt_id)
 
-    def silences(self) -> dict[str, Liveness]:
+    def liveness(self) -> dict[str, Liveness]:
         """Return the liveness by run id, for runs that have a living attempt."""
         return {
-            attempt.run_id: self.heartbeats.silence(attempt.id, self._thresholds)
+            attempt.run_id: self.heartbeats.liveness(attempt.id, self._thresholds)
             for attempt in self.store.attempts.list_open()
             if attempt.exited_at is None and attempt.dispatched_at is not None
         }

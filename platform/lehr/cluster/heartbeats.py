@@ -158,7 +158,7 @@ class HeartbeatTable:
         with self._guard:
             return median_step_s(list(heartbeat.steps))
 
-    def silence(self, attempt_id: str, thresholds: Thresholds) -> Liveness:
+    def liveness(self, attempt_id: str, thresholds: Thresholds) -> Liveness:
         heartbeat = self.of(attempt_id)
         with self._guard:
             history = list(heartbeat.steps)

@@ -12,9 +12,9 @@ from lehr.presenters.events import checkpoints, events, samples
 from lehr.presenters.rollouts import RolloutPresenter
 from lehr.presenters.runs import (
     HeartbeatTimes,
+    LivenessByRun,
     MirrorViews,
     RunPresenter,
-    LivenessByRun,
     no_heartbeat,
     no_mirror,
 )

@@ -32,7 +32,7 @@ def test_a_clock_that_jumps_ends_nothing_and_starts_nothing_again(bench, jump):
         bench.heartbeat(attempt, step=step)
         bench.tick(2.0)
     assert bench.state(run) == ("running", 1)
-    assert bench.dispatcher.silences() == {run: Liveness.OK}
+    assert bench.dispatcher.liveness() == {run: Liveness.OK}
     assert [op for op, _ in bench.asked] == ["start"]
 
 
@@ -61,7 +61,7 @@ def test_a_training_that_lives_and_does_not_step_is_shown_as_stalled_and_left_al
     for _ in range(40):
         bench.heartbeat(attempt, step=4)
         bench.tick(2.0)
-    assert bench.dispatcher.silences() == {run: Liveness.STALLED}
+    assert bench.dispatcher.liveness() == {run: Liveness.STALLED}
     assert bench.state(run) == ("running", 1)
     assert [op for op, _ in bench.asked] == ["start"]
 
@@ -91,7 +91,7 @@ def test_an_attempt_without_contact_is_not_stalled(bench):
     bench.heartbeat(attempt, step=7)
     bench.tick()
     bench.tick(300)
-    assert bench.dispatcher.silences() == {run: Liveness.UNREACHABLE}
+    assert bench.dispatcher.liveness() == {run: Liveness.UNREACHABLE}
     assert [op for op, _ in bench.asked] == ["start"]
 
 
