@@ -194,7 +194,7 @@ def test_a_sweep_that_cannot_be_looked_at_does_not_hold_the_others(store, keeper
     fail_three(store, sweep)
     keeper.tick()
     assert store.sweeps.get(sweep.id).stopped is not None
-    assert f"sweep {broken.id} could not be updated" in caplog.text
+    assert f"sweep {broken.id}: reading it failed" in caplog.text
 
 
 @pytest.mark.parametrize(("metric", "stops"), [("val/loss", True), ("train/loss", False)])
