@@ -17,7 +17,7 @@ from lehr_testing.server import Server
 from lehr_testing.specs import text_corpus
 
 if TYPE_CHECKING:
-    from lehr_testing.faults.ordeal import Ordeal
+    from lehr_testing.faults.fault_server import FaultServer
 
 pytest_plugins = ["lehr_testing.plugin"]
 
@@ -50,40 +50,40 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def server(platform: Server) -> Iterator[Server]:
-    """For tests that leave it standing (group "platform"). Each finds all of its GPUs free."""
+    """For tests that leave it running (group "platform"). Each test starts with all GPUs free."""
     yield platform
     platform.clear()
 
 
 @pytest.fixture(scope="session")
-def standing(tmp_path_factory: pytest.TempPathFactory, bucket: Bucket) -> Iterator[Server]:
+def running_server(tmp_path_factory: pytest.TempPathFactory, bucket: Bucket) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("restarted") / "home", gpus=2)
     server.environment.update(bucket.environment)
     yield from serve(server)
 
 
 @pytest.fixture
-def restarted(standing: Server) -> Iterator[Server]:
-    """For tests that kill parts of it, or end and start it (group "restarted").
+def restarted(running_server: Server) -> Iterator[Server]:
+    """For tests that kill its parts, or stop and start it (group "restarted").
 
     Its processes, and so its nodes, find the ``bucket`` by their environment.
     """
-    standing.ready()
-    yield standing
-    standing.ready()
-    standing.clear()
+    running_server.ready()
+    yield running_server
+    running_server.ready()
+    running_server.clear()
 
 
 @pytest.fixture(scope="session")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ordeal]:
-    from lehr_testing.faults.ordeal import ordeal
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
+    from lehr_testing.faults.fault_server import fault_server
 
-    yield from ordeal(tmp_path_factory.mktemp("fakes"), gpus=8)
+    yield from fault_server(tmp_path_factory.mktemp("fakes"), gpus=8)
 
 
 @pytest.fixture
-def fakes(attacked: Ordeal) -> Iterator[Ordeal]:
-    """Real but for its trainings, which ``fakes.spec`` makes fake (group "fakes")."""
+def fakes(attacked: FaultServer) -> Iterator[FaultServer]:
+    """A real server with fake trainings, set by ``fakes.spec`` (group "fakes")."""
     attacked.ready()
     yield attacked
     attacked.ready()

@@ -1,8 +1,8 @@
-"""Executes the example notebooks against the server that ``Client()`` finds, outputs and all.
+"""Execute the example notebooks against the server that ``Client()`` finds, and store the outputs.
 
     lehr up --gpus 8 && python docs/notebooks/execute.py
 
-Plotly's figures are kept as Plotly draws them and as PNG, for readers that run no script.
+Each figure is stored as Plotly JSON and as PNG, for readers that run no script.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The attempt protocol: bytes by offset, never twice, never lost; heartbeats; the exit."""
+"""The attempt protocol: bytes by offset, stored exactly once; heartbeats; the exit."""
 
 import hashlib
 import json
@@ -16,9 +16,9 @@ from lehr_testing.api import (
     begin,
     end,
     finished,
+    ingest,
     line,
     metrics,
-    say,
     started,
 )
 
@@ -101,7 +101,7 @@ def test_a_wrong_offset_is_answered_409_with_the_right_one(worker):
     assert worker.offsets() == {"events.jsonl": len(first)}
 
 
-def test_a_piece_that_is_sent_twice_is_stored_once(api, worker):
+def test_repeated_append_is_stored_once(api, worker):
     api_, client = api
     piece = started() + metrics(1, 3)
     assert worker.put(piece, 0).status_code == 200
@@ -117,7 +117,7 @@ def test_a_piece_that_is_sent_twice_is_stored_once(api, worker):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_streams_arrive_exactly_once_despite_loss_and_repetition(api, worker, seed):
-    """A shipper that forgets answers and starts over from any point, two of them at once."""
+    """Two concurrent shippers that lose answers and start over from any offset."""
     api_, _ = api
     data = started() + metrics(1, 60) + finished(60)
     failed = []
@@ -149,7 +149,7 @@ def test_streams_arrive_exactly_once_despite_loss_and_repetition(api, worker, se
     assert series.step == list(range(1, 61))
 
 
-def test_a_malformed_line_is_stored_and_skipped_never_refused(api, worker):
+def test_malformed_line_is_stored_and_skipped(api, worker):
     api_, _ = api
     data = started() + b"\xff{not json\n" + metrics(1, 2)
     assert worker.put(data, 0).json() == {"offset": len(data)}
@@ -157,7 +157,7 @@ def test_a_malformed_line_is_stored_and_skipped_never_refused(api, worker):
     assert api_.store.series.read(run_of(api_, worker).id, "train/loss", exact=True).step == [1, 2]
 
 
-def test_a_piece_is_at_most_one_mebibyte(worker):
+def test_append_is_limited_to_one_mebibyte(worker):
     assert worker.put(b"x" * (1 << 20), 0, "rank-0.log").status_code == 200
     answer = worker.put(b"x" * ((1 << 20) + 1), 1 << 20, "rank-0.log")
     assert answer.status_code == 413
@@ -174,14 +174,14 @@ def test_a_piece_is_at_most_one_mebibyte(worker):
 @pytest.mark.parametrize(
     "name", ["..%2Fx.log", "rank-x.log", "a.log", "events.jsonl.x", ".log", "rank-0.log%00"]
 )
-def test_only_an_attempts_own_streams_can_be_named(api, worker, name):
+def test_only_streams_of_the_attempt_are_valid_names(api, worker, name):
     answer = worker.put(b"x", 0, name)
     assert answer.status_code in {404, 422}
     assert worker.offsets() == {}
 
 
 @pytest.mark.parametrize("offset", ["-1", "x", "1.5", "99999999999999999999", ""])
-def test_an_offset_is_a_whole_number(worker, offset):
+def test_offset_must_be_a_whole_number(worker, offset):
     answer = worker.put(b"x", offset)
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"
@@ -196,8 +196,8 @@ def test_an_unsupported_protocol_version_is_rejected_with_the_supported_ones(wor
     assert worker.offsets() == {}
 
 
-def test_under_stop_level_a_piece_is_sent_back_with_a_time_to_wait(tmp_path):
-    """Appends are held up in the store: the places fill, and the next one is told to wait."""
+def test_append_under_load_is_rejected_with_a_retry_time(tmp_path):
+    """Appends are blocked in the store: the slots fill, and the next append is rejected."""
     with api_client(tmp_path, appends_at_once=1, appends_waiting=1) as (api_, client):
         run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
         begin(api_.store, run)
@@ -241,10 +241,15 @@ def test_under_stop_level_a_piece_is_sent_back_with_a_time_to_wait(tmp_path):
 def test_a_heartbeat_answer_contains_the_orders(api, worker):
     api_, client = api
     run = run_of(api_, worker).id
-    said = worker.heartbeat(step=5)
-    assert said["orders"] == {"desired": "run", "checkpoint_seq": 0, "reason": "", "keep": []}
-    assert said["fenced"] is False
-    assert said["interval_s"] > 0
+    reply = worker.heartbeat(step=5)
+    assert reply["orders"] == {
+        "desired": "run",
+        "checkpoint_seq": 0,
+        "reason": "",
+        "keep": [],
+    }
+    assert reply["fenced"] is False
+    assert reply["interval_s"] > 0
     assert client.get(f"/api/v1/runs/{run}").json()["attempts"][0]["last_heartbeat_at"] is not None
     client.post(f"/api/v1/runs/{run}/checkpoint")
     assert worker.heartbeat()["orders"]["checkpoint_seq"] == 1
@@ -257,7 +262,7 @@ def test_a_heartbeat_answer_contains_the_orders(api, worker):
 def test_a_superseded_attempt_is_fenced_but_its_bytes_are_stored(api, worker):
     api_, client = api
     store, run = api_.store, run_of(api_, worker)
-    say(store, worker.id, started() + metrics(1, 5))
+    ingest(store, worker.id, started() + metrics(1, 5))
     moved = store.transitions.apply(
         run.id,
         old=RunState.RUNNING,
@@ -269,10 +274,10 @@ def test_a_superseded_attempt_is_fenced_but_its_bytes_are_stored(api, worker):
     assert moved
     begin(store, run.id, 2)
     new = Worker(client, run.id, 2)
-    say(store, new.id, started(2) + line("resumed", step=3, checkpoint="attempt-1/x"))
-    said = worker.heartbeat(step=6)
-    assert said["fenced"] is True
-    assert said["orders"]["desired"] == "stop"
+    ingest(store, new.id, started(2) + line("resumed", step=3, checkpoint="attempt-1/x"))
+    reply = worker.heartbeat(step=6)
+    assert reply["fenced"] is True
+    assert reply["orders"]["desired"] == "stop"
     assert new.heartbeat()["fenced"] is False
     # Late bytes are history: stored, and of no consequence for the run.
     held = worker.offsets()["events.jsonl"]
@@ -281,7 +286,7 @@ def test_a_superseded_attempt_is_fenced_but_its_bytes_are_stored(api, worker):
     )
     assert worker.put(late, held).status_code == 200
     store.event_applier.apply(worker.id)
-    say(store, new.id, metrics(4, 4))
+    ingest(store, new.id, metrics(4, 4))
     assert store.series.read(run.id, "train/loss", exact=True).step == [1, 2, 3, 4]
     assert client.get(f"/api/v1/runs/{run.id}/checkpoints").json() == []
     # Its token opens nothing of the new attempt.
@@ -291,7 +296,7 @@ def test_a_superseded_attempt_is_fenced_but_its_bytes_are_stored(api, worker):
     )
 
 
-def test_the_exit_closes_the_attempt_once_all_its_bytes_are_here(api, worker):
+def test_exit_closes_the_attempt_when_all_its_bytes_arrived(api, worker):
     api_, client = api
     data = started() + metrics(1, 3) + finished(3)
     sizes = {"events.jsonl": len(data), "rank-0.log": 4}
@@ -302,8 +307,8 @@ def test_the_exit_closes_the_attempt_once_all_its_bytes_are_here(api, worker):
     worker.put(data[50:], 50)
     worker.put(b"bye\n", 0, "rank-0.log")
     for _ in range(2):  # The answer may be lost: it is sent again.
-        said = worker.post("exit", {"exit": note, "sizes": sizes}).json()
-        assert said == {"closed": True, "offsets": sizes}
+        reply = worker.post("exit", {"exit": note, "sizes": sizes}).json()
+        assert reply == {"closed": True, "offsets": sizes}
     view = client.get(f"/api/v1/runs/{run_of(api_, worker).id}").json()
     assert view["state"] == "completed"
     assert view["attempts"][0]["open"] is False
@@ -311,9 +316,9 @@ def test_the_exit_closes_the_attempt_once_all_its_bytes_are_here(api, worker):
     assert worker.heartbeat()["fenced"] is True
 
 
-def test_bytes_that_come_after_the_run_ended_are_still_stored(api, worker):
+def test_bytes_that_arrive_after_the_end_are_stored(api, worker):
     api_, _ = api
-    say(api_.store, worker.id, started())
+    ingest(api_.store, worker.id, started())
     end(api_.store, run_of(api_, worker).id)
     held = worker.offsets()["events.jsonl"]
     assert worker.put(metrics(1, 2), held).status_code == 200
@@ -323,13 +328,13 @@ def test_bytes_that_come_after_the_run_ended_are_still_stored(api, worker):
     "body",
     [{}, {"exit": 5}, {"exit": {}, "sizes": {"x": -1}}, {"exit": {}, "sizes": []}, []],
 )
-def test_an_exit_that_is_none_is_a_problem(worker, body):
+def test_invalid_exit_is_rejected(worker, body):
     answer = worker.post("exit", body)
     assert answer.status_code == 422
     assert answer.json()["code"] == "invalid_request"
 
 
-def test_the_token_is_compared_by_its_digest_only(api, worker):
+def test_token_is_compared_only_by_its_digest(api, worker):
     """A digest read from the database does not open anything."""
     api_, client = api
     stored = api_.store.attempts.get(worker.id).token_sha256
@@ -351,7 +356,7 @@ def test_the_token_is_compared_by_its_digest_only(api, worker):
         {"log_tail": "\ud800", "reason": 7},
     ],
 )
-def test_an_odd_exit_note_closes_the_attempt_and_its_run_fails_as_any_other(api, worker, odd):
+def test_odd_exit_report_closes_the_attempt_and_fails_the_run(api, worker, odd):
     api_, client = api
     worker.put(started() + metrics(1, 3), 0)
     body = {"exit": {"code": 1, "log_tail": "ValueError: no"} | odd, "sizes": {}}
@@ -372,7 +377,7 @@ def test_an_odd_exit_note_closes_the_attempt_and_its_run_fails_as_any_other(api,
     assert shown.status_code == 200, shown.text
 
 
-def test_a_shim_may_end_though_its_run_cannot_be_finalized(api, worker, monkeypatch):
+def test_shim_may_end_although_its_run_cannot_be_finalized(api, worker, monkeypatch):
     api_, _ = api
     monkeypatch.setattr("lehr.cluster.attempt_protocol.finalize", lambda *_: 1 / 0)
     worker.put(started(), 0)
@@ -382,7 +387,7 @@ def test_a_shim_may_end_though_its_run_cannot_be_finalized(api, worker, monkeypa
     assert api_.store.attempts.get(worker.id).exited_at is not None
 
 
-def test_while_the_disk_refuses_the_shim_asks_again(api, worker, monkeypatch):
+def test_shim_repeats_its_exit_while_the_disk_is_full(api, worker, monkeypatch):
     api_, _ = api
     worker.put(started(), 0)
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Nobody without the token gets anything, and a worker's token opens its own attempt alone."""
+"""Authorization: requests need the token, and a worker's token is valid only for its attempt."""
 
 import base64
 from http.cookies import SimpleCookie
@@ -21,7 +21,7 @@ def api(tmp_path):
 
 
 def walk(routes, prefix=""):
-    """Every (path, method) of an application, mounts and sockets included."""
+    """Return every (path, method) of an application, including mounts and sockets."""
     for route in routes:
         if hasattr(route, "effective_route_contexts"):  # A router that FastAPI includes lazily.
             yield from walk(route.effective_route_contexts(), prefix)
@@ -73,7 +73,7 @@ def test_unknown_attempts_and_wrong_tokens_get_the_same_answer(api):
     "path",
     ["/api/v1/health/../runs", "/static/../api/v1/runs", "//api/v1/runs", "/api/v1/health/"],
 )
-def test_a_path_that_looks_open_opens_nothing(api, path):
+def test_path_that_resembles_an_open_one_needs_a_token(api, path):
     _, client = api
     client.headers.pop("authorization")
     answer = client.get(path)
@@ -93,7 +93,7 @@ def test_a_path_that_looks_open_opens_nothing(api, path):
         f"Bearer {TOKEN[:-1]}",
     ],
 )
-def test_a_wrong_token_is_refused_and_says_where_the_right_one_is(api, header):
+def test_wrong_token_is_rejected_with_the_place_of_the_right_one(api, header):
     _, client = api
     answer = client.get("/api/v1/runs", headers={"Authorization": header})
     assert answer.status_code == 401
@@ -103,14 +103,14 @@ def test_a_wrong_token_is_refused_and_says_where_the_right_one_is(api, header):
     assert TOKEN not in answer.text
 
 
-def test_a_wrong_token_is_not_rescued_by_a_right_cookie(api):
+def test_wrong_token_is_rejected_despite_a_valid_cookie(api):
     _, client = api
     cookie = auth.Keys(TOKEN).cookie
     client.cookies.set(auth.Keys(TOKEN).cookie_name, cookie)
     assert client.get("/api/v1/runs", headers={"Authorization": "Bearer no"}).status_code == 401
 
 
-def test_an_attempts_token_opens_its_own_streams_and_nothing_else(api):
+def test_token_of_an_attempt_allows_only_its_own_streams(api):
     api_, client = api
     one = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
     two = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
@@ -128,14 +128,14 @@ def test_an_attempts_token_opens_its_own_streams_and_nothing_else(api):
     assert client.post(f"/api/v1/runs/{one}/cancel", headers=own).status_code == 401
 
 
-def test_the_peoples_token_does_not_speak_for_an_attempt(api):
+def test_user_token_is_not_valid_for_an_attempt(api):
     api_, client = api
     run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
     attempt = begin(api_.store, run)
     assert client.get(f"/api/v1/attempts/{attempt}/streams", headers=PROTOCOL).status_code == 401
 
 
-def test_an_attempt_that_does_not_exist_is_answered_as_one_with_another_token(api):
+def test_unknown_attempt_is_answered_like_a_wrong_token(api):
     _, client = api
     answer = client.get("/api/v1/attempts/aaaaaaaa-1/streams", headers=PROTOCOL)
     assert answer.status_code == 401
@@ -146,19 +146,19 @@ def test_an_attempt_that_does_not_exist_is_answered_as_one_with_another_token(ap
     ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "", "[::1", "8.8.8.8"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
-def test_a_host_name_that_is_not_ours_is_refused_for_every_method(api, host, method):
+def test_foreign_host_name_is_rejected_for_every_method(api, host, method):
     _, client = api
     answer = client.request(method, "/api/v1/health", headers={"Host": host})
     assert answer.status_code == 421
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:5347", "localhost:5347", "127.0.0.1", "[::1]:5347"])
-def test_our_own_names_are_accepted(api, host):
+def test_own_host_names_are_accepted(api, host):
     _, client = api
     assert client.get("/api/v1/health", headers={"Host": host}).status_code == 200
 
 
-def test_a_name_may_be_allowed(tmp_path):
+def test_configured_host_name_is_accepted(tmp_path):
     with api_client(tmp_path, allowed_hosts=("lehr.example",)) as (_, client):
         headers = {"Host": "lehr.example"}
         assert client.get("/api/v1/health", headers=headers).status_code == 200
@@ -169,19 +169,19 @@ def test_a_name_may_be_allowed(tmp_path):
     ["http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:5347", "x", ""],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
-def test_another_origin_is_refused_for_every_method(api, origin, method):
+def test_foreign_origin_is_rejected_for_every_method(api, origin, method):
     _, client = api
     answer = client.request(method, "/api/v1/runs", headers={"Origin": origin})
     assert answer.status_code == 403
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_our_own_origin_is_accepted(api):
+def test_own_origin_is_accepted(api):
     _, client = api
     assert client.get("/api/v1/runs", headers={"Origin": BASE}).status_code == 200
 
 
-def test_a_request_of_another_site_without_an_origin_is_refused_but_a_link_is_followed(api):
+def test_cross_site_request_is_rejected_but_a_link_works(api):
     _, client = api
     image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     assert client.get("/api/v1/runs", headers=image).status_code == 403
@@ -191,7 +191,7 @@ def test_a_request_of_another_site_without_an_origin_is_refused_but_a_link_is_fo
     assert client.get("/", headers=link).status_code == 200
 
 
-def test_a_browser_logs_in_gets_a_cookie_that_is_not_the_token_and_logs_out(api):
+def test_browser_login_sets_a_cookie_other_than_the_token_until_logout(api):
     _, client = api
     client.headers.pop("authorization")
     assert client.post("/login", data={"token": "wrong"}).status_code == 401
@@ -212,11 +212,11 @@ def test_a_browser_logs_in_gets_a_cookie_that_is_not_the_token_and_logs_out(api)
     assert client.get("/api/v1/runs").status_code == 401
 
 
-def test_two_servers_of_one_host_do_not_log_each_other_out(tmp_path):
+def test_two_servers_on_one_host_have_separate_sessions(tmp_path):
     with (
         served(tmp_path / "a") as (_, first),
         served(tmp_path / "b", token="another-token") as (_, second),
-        httpx.Client() as browser,  # One cookie jar; like a browser's, it knows no ports.
+        httpx.Client() as browser,  # One cookie jar; like that of a browser, it ignores ports.
     ):
         tokens = {first: TOKEN, second: "another-token"}
         for address, token in tokens.items():
@@ -228,7 +228,7 @@ def test_two_servers_of_one_host_do_not_log_each_other_out(tmp_path):
         assert browser.get(f"{second}/api/v1/runs").status_code == 200
 
 
-def test_health_proves_the_token_over_the_callers_nonce_and_without_one_says_nothing(api):
+def test_health_has_a_proof_only_for_a_given_nonce(api):
     _, client = api
     client.headers.pop("authorization")
     assert client.get("/api/v1/health").json()["proof"] is None
@@ -242,7 +242,7 @@ def test_health_proves_the_token_over_the_callers_nonce_and_without_one_says_not
         assert client.get("/api/v1/health", params={"nonce": wrong}).status_code == 422
 
 
-def test_a_malformed_cookie_of_another_server_does_not_log_one_out(api):
+def test_malformed_foreign_cookie_does_not_end_the_session(api):
     _, client = api
     client.headers.pop("authorization")
     keys = auth.Keys(TOKEN)
@@ -254,7 +254,7 @@ def test_a_malformed_cookie_of_another_server_does_not_log_one_out(api):
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example"])
-def test_a_login_leads_to_this_server_only(api, target):
+def test_login_redirects_only_to_this_server(api, target):
     _, client = api
     answer = client.post("/login", data={"token": TOKEN, "next": target})
     assert answer.headers["location"] == "/"
@@ -289,7 +289,7 @@ def test_every_answer_carries_the_security_headers(api, path):
     assert headers["referrer-policy"] == "same-origin"
 
 
-def test_the_apis_interactive_pages_are_off(api):
+def test_interactive_api_pages_are_disabled(api):
     _, client = api
     for path in ("/docs", "/redoc"):
         assert client.get(path).status_code == 404

@@ -20,8 +20,8 @@ from lehr_testing.api import (
     attempt_token,
     begin,
     end,
+    ingest,
     line,
-    say,
     served,
     started,
 )
@@ -39,11 +39,11 @@ def path_of(step: int) -> str:
 
 
 def saved(api_, steps=(5, 10)) -> str:
-    """A run that trains and has saved at these steps; its id."""
+    """Create a running run with checkpoints at these steps; return its id."""
     place = f"file://{api_.settings.home}/shared"
     run = api_.store.runs.create(load_spec({**RUN_SPEC, "checkpoints": {"upload": place}}))
     attempt = begin(api_.store, run.id)
-    say(api_.store, attempt, started())
+    ingest(api_.store, attempt, started())
     for step in steps:
         save(api_, run.id, step)
     return run.id
@@ -53,7 +53,7 @@ def save(api_, run_id: str, step: int) -> None:
     folder = api_.settings.home / "runs" / run_id / path_of(step)
     digest = make_checkpoint(folder, step=step)
     record = {"path": path_of(step), "size_bytes": 1010, "digest": digest, "reason": "interval"}
-    say(api_.store, f"{run_id}-1", line("checkpoint", step=step, **record))
+    ingest(api_.store, f"{run_id}-1", line("checkpoint", step=step, **record))
 
 
 def report(client, run_id: str, *copies: dict) -> dict:
@@ -72,7 +72,7 @@ def copy_at(api_, run_id: str, step: int) -> dict:
     return {"path": path_of(step), "url": url, "state": "there"}
 
 
-def test_files_are_listed_and_served_whole_and_in_parts(api):
+def test_files_are_listed_and_served_completely_and_by_range(api):
     api_, client = api
     run = saved(api_)
     base = f"/api/v1/runs/{run}/checkpoints/10/files"
@@ -100,7 +100,7 @@ def test_files_are_listed_and_served_whole_and_in_parts(api):
     assert near.json()["hint"] == "The nearest is at step 10. It has: 5, 10."
 
 
-def test_damage_is_found_by_a_verification_in_each_place(api):
+def test_verification_finds_damage_in_each_location(api):
     api_, client = api
     run = saved(api_)
     report(client, run, copy_at(api_, run, 10))
@@ -158,16 +158,16 @@ def test_retention_lists_copies_to_remove_except_those_a_fork_needs(api):
     assert report(client, run)["remove"] == [path_of(5)]
 
 
-def test_one_checkpoint_is_deleted_with_its_copy_once_nothing_needs_it(api):
+def test_checkpoint_is_deleted_with_its_copy_if_nothing_needs_it(api):
     api_, client = api
     run = saved(api_)
     report(client, run, copy_at(api_, run, 5), copy_at(api_, run, 10))
     base = f"/api/v1/runs/{run}/checkpoints"
     assert "is running" in client.delete(f"{base}/5").json()["detail"]
     end(api_.store, run)
-    weighed = client.get(f"{base}/5/deletion").json()
-    assert (weighed["bytes"], len(weighed["places"]), weighed["deleted"]) == (2 * 1010, 2, False)
-    assert client.delete(f"{base}/5").json() == {**weighed, "deleted": True}
+    preview = client.get(f"{base}/5/deletion").json()
+    assert (preview["bytes"], len(preview["places"]), preview["deleted"]) == (2 * 1010, 2, False)
+    assert client.delete(f"{base}/5").json() == {**preview, "deleted": True}
     assert client.delete(f"{base}/5").status_code == 404
     left = sorted(p.name for p in api_.settings.home.rglob("step-*"))
     assert left == ["step-00000010"] * 2
@@ -179,7 +179,7 @@ def test_one_checkpoint_is_deleted_with_its_copy_once_nothing_needs_it(api):
     assert not list(api_.settings.home.rglob("step-*"))
 
 
-def test_a_fork_may_begin_from_a_copy_alone(api):
+def test_fork_can_start_from_a_copy_alone(api):
     api_, client = api
     run = saved(api_)
     url = f"/api/v1/runs/{run}/fork"
@@ -193,7 +193,7 @@ def test_a_fork_may_begin_from_a_copy_alone(api):
     assert client.post(url, json=changes).status_code == 201
 
 
-def test_a_download_goes_on_where_it_broke_off_and_takes_nothing_damaged(tmp_path):
+def test_download_resumes_after_a_break_and_rejects_damaged_files(tmp_path):
     with served(tmp_path / "home") as (api_, address):
         run = saved(api_)
         transport = Transport(address, TOKEN, timeout_s=30)
@@ -223,7 +223,7 @@ def test_a_download_goes_on_where_it_broke_off_and_takes_nothing_damaged(tmp_pat
         transport.close()
 
 
-def test_a_place_whose_package_is_missing_is_refused_before_anything_is_recorded(api):
+def test_storage_with_a_missing_package_is_rejected_before_recording(api):
     _, client = api
     spec = {**RUN_SPEC, "checkpoints": {"upload": "gs://bucket/x"}}
     refused = client.post("/api/v1/runs", json={"spec": spec})
@@ -236,11 +236,11 @@ def test_a_place_whose_package_is_missing_is_refused_before_anything_is_recorded
         load_spec({**RUN_SPEC, "checkpoints": {"upload": "s3://"}})
 
 
-def test_logs_are_searched_by_lines(api):
+def test_logs_can_be_searched_by_line(api):
     api_, client = api
     run = saved(api_, steps=())
     text = b"all is well\nWarning: hot\nall is well\nwarning: hotter\n"
-    say(api_.store, f"{run}-1", text, "rank-0.log")
+    ingest(api_.store, f"{run}-1", text, "rank-0.log")
     url = f"/api/v1/runs/{run}/logs/rank-0.log/search"
     found = client.get(url, params={"text": "warning"}).json()
     assert [hit["text"] for hit in found["lines"]] == ["Warning: hot", "warning: hotter"]

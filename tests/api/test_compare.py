@@ -1,4 +1,4 @@
-"""Comparisons and rankings over HTTP: values of different held-out sets are never set side by side."""
+"""Comparisons and rankings over HTTP: values of different held-out sets are never compared."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_runs_of_different_held_out_sets_have_no_delta(api, trained):
     assert "6705cb68: docs, too; 6dc60039: few-tokens" in found["notes"][0]
 
 
-def test_training_metrics_of_such_runs_are_compared(api, trained):
+def test_training_metrics_of_different_held_out_sets_are_compared(api, trained):
     ids = [trained("docs", 3.0, DOCS), trained("few-tokens", 2.5, FEW)]
     found = compare(api[1], *ids, metric="train/loss")
     assert [one["delta"] for one in found["results"]] == [0.0, 0.0]
@@ -81,7 +81,7 @@ def test_training_metrics_of_such_runs_are_compared(api, trained):
     assert found["notes"] == []
 
 
-def test_a_set_that_was_not_recorded_is_noted(api, trained):
+def test_unrecorded_held_out_set_has_a_note(api, trained):
     ids = [trained("docs", 3.0, DOCS), trained("old", 2.5, None)]
     found = compare(api[1], *ids)
     assert found["held_out"] == "unknown"
@@ -89,7 +89,7 @@ def test_a_set_that_was_not_recorded_is_noted(api, trained):
     assert "old recorded no digest of the held-out set" in found["notes"][0]
 
 
-def test_runs_that_were_not_evaluated_are_not_noted(api):
+def test_runs_without_an_evaluation_have_no_note(api):
     client = api[1]
     ids = [
         client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, "name": name}}).json()["id"]

@@ -10,7 +10,7 @@ from lehr import home as homes
 from lehr.control.forks import choose, fork_spec
 from lehr.errors import NotFound, SpecError
 from lehr.specs import load_spec
-from lehr_testing.api import RUN_SPEC, api_client, begin, end, line, say, started
+from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, line, started
 
 SOURCE = load_spec(RUN_SPEC).model_dump(mode="json")
 
@@ -24,14 +24,14 @@ class Point:
 POINTS = [Point(1, 5), Point(1, 10), Point(1, 20), Point(2, 10), Point(2, 15)]
 
 
-def test_the_newest_attempt_s_checkpoint_is_taken():
+def test_fork_uses_the_checkpoint_of_the_newest_attempt():
     assert choose("a", POINTS, None) == Point(2, 15)
     assert choose("a", POINTS, 10) == Point(2, 10)
     assert choose("a", POINTS, 20) == Point(1, 20)
 
 
 @pytest.mark.parametrize(("step", "near"), [(0, 5), (12, 10), (13, 15), (999, 20)])
-def test_a_step_without_a_checkpoint_names_the_nearest(step, near):
+def test_step_without_a_checkpoint_is_rejected_with_the_nearest_one(step, near):
     with pytest.raises(NotFound) as caught:
         choose("a", POINTS, step)
     assert caught.value.message == f"a has no checkpoint at step {step}."
@@ -40,7 +40,7 @@ def test_a_step_without_a_checkpoint_names_the_nearest(step, near):
         choose("a", [], step)
 
 
-def test_changes_are_laid_over_the_resolved_spec_and_the_rest_stays():
+def test_changes_override_the_resolved_spec_and_the_rest_stays():
     made = fork_spec(SOURCE, {"train.optimizer.lr": 1.5e-4, "train.seed": 3}, step=50)
     assert made.name == "one-fork-50"
     assert (made.train.optimizer.lr, made.train.seed) == (1.5e-4, 3)
@@ -52,20 +52,20 @@ def test_changes_are_laid_over_the_resolved_spec_and_the_rest_stays():
 def test_a_new_warmup_begins_the_schedule_at_the_checkpoint():
     made = fork_spec(SOURCE, ["train.schedule.warmup_steps=10"], step=50)
     assert made.train.schedule.starts_after == 50
-    told = ["train.schedule.warmup_steps=10", "train.schedule.starts_after=0"]
-    assert fork_spec(SOURCE, told, step=50).train.schedule.starts_after == 0
+    given_changes = ["train.schedule.warmup_steps=10", "train.schedule.starts_after=0"]
+    assert fork_spec(SOURCE, given_changes, step=50).train.schedule.starts_after == 0
     floor = fork_spec(SOURCE, ["train.schedule.min_lr_ratio=0.5"], step=50)
     assert floor.train.schedule.starts_after == 0
 
 
-def test_of_two_fields_that_exclude_each_other_the_change_wins():
+def test_changed_field_replaces_one_that_excludes_it():
     source = load_spec(RUN_SPEC, ["train.schedule.warmup_ratio=0.1"]).model_dump(mode="json")
     made = fork_spec(source, ["train.schedule.warmup_steps=10"], step=50).train.schedule
     assert (made.warmup_steps, made.warmup_ratio) == (10, None)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("train.steps=50", "nothing would be left to train"),
         ("train.model.hidden_size=256", "train.model.hidden_size is 128 in the checkpoint"),
@@ -73,13 +73,13 @@ def test_of_two_fields_that_exclude_each_other_the_change_wins():
         ("train.optimizer.learning_rate=1", "Did you mean train.optimizer.lr"),
     ],
 )
-def test_a_fork_rejects_changes_that_the_checkpoint_does_not_allow(change, said):
+def test_a_fork_rejects_changes_that_the_checkpoint_does_not_allow(change, message):
     with pytest.raises(SpecError) as caught:
         fork_spec(SOURCE, [change], step=50)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_long_name_still_makes_a_name():
+def test_fork_of_a_run_with_a_long_name_has_a_valid_name():
     source = {**SOURCE, "name": "n" * 100}
     assert fork_spec(source, {}, step=50).name == "n" * 92 + "-fork-50"
 
@@ -95,17 +95,17 @@ def api(tmp_path):
 
 @pytest.fixture
 def source(api):
-    """A run that ended, with checkpoints at 10 and 20 whose files are there."""
+    """An ended run with checkpoints at 10 and 20 whose files exist."""
     api_, client = api
     run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()
     attempt = begin(api_.store, run["id"])
-    say(api_.store, attempt, started())
+    ingest(api_.store, attempt, started())
     for step in (10, 20):
         path = f"attempt-1/checkpoints/step-{step:08d}"
         folder = homes.runs_dir(api_.settings.home) / run["id"] / path
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text("{}")
-        say(
+        ingest(
             api_.store,
             attempt,
             line(
@@ -121,7 +121,7 @@ def source(api):
     return run
 
 
-def test_a_fork_is_recorded_with_where_it_comes_from(api, source):
+def test_fork_is_recorded_with_its_source(api, source):
     api_, client = api
     woken = api_.dispatcher.woken
     body = {"step": 10, "changes": {"train.steps": 60}, "provenance": {"host": "n1"}}
@@ -147,7 +147,7 @@ def test_a_fork_is_recorded_with_where_it_comes_from(api, source):
     assert api_.dispatcher.woken == woken + 1
 
 
-def test_a_fork_that_is_sent_twice_is_one_run(api, source):
+def test_repeated_fork_request_is_one_run(api, source):
     _, client = api
     made = [
         client.post(f"/api/v1/runs/{source['id']}/fork", json={}, headers={"Idempotency-Key": "k"})
@@ -157,9 +157,9 @@ def test_a_fork_that_is_sent_twice_is_one_run(api, source):
     assert client.get("/api/v1/runs").json()["total"] == 2
 
 
-def test_a_bad_fork_records_nothing(api, source):
+def test_invalid_fork_records_nothing(api, source):
     api_, client = api
-    for body, status, said in (
+    for body, status, message in (
         ({"step": 12}, 404, "no checkpoint at step 12"),
         ({"step": -1}, 422, "step"),
         ({"changes": {"train.lr": 1}}, 422, "train.lr"),
@@ -168,7 +168,7 @@ def test_a_bad_fork_records_nothing(api, source):
     ):
         answer = client.post(f"/api/v1/runs/{source['id']}/fork", json=body)
         assert answer.status_code == status, answer.text
-        assert said in answer.text
+        assert message in answer.text
     folder = homes.runs_dir(api_.settings.home) / source["id"]
     (folder / "attempt-1/checkpoints/step-00000010/manifest.json").unlink()
     answer = client.post(f"/api/v1/runs/{source['id']}/fork", json={"step": 10})

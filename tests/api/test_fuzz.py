@@ -1,4 +1,4 @@
-"""Requests that nobody thought of: generated from the API's own description, bounded in number."""
+"""Random requests, generated from the description of the API, limited in number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from lehr import Client
-from lehr_testing.api import RUN_SPEC, TOKEN, attempt_token, begin, metrics, say, served, started
+from lehr_testing.api import RUN_SPEC, TOKEN, attempt_token, begin, ingest, metrics, served, started
 from lehr_testing.paths import ROOT
 from lehr_testing.properties import examples
 
@@ -31,8 +31,8 @@ def api(tmp_path_factory):
     with served(tmp_path_factory.mktemp("home")) as (api, address):
         run = Client(address, TOKEN).submit(RUN_SPEC).id
         attempt = begin(api.store, run)
-        say(api.store, attempt, started() + metrics(1, 5))
-        say(api.store, attempt, b"hello\n", "rank-0.log")
+        ingest(api.store, attempt, started() + metrics(1, 5))
+        ingest(api.store, attempt, b"hello\n", "rank-0.log")
         yield address, run, attempt
 
 

@@ -1,4 +1,4 @@
-"""Records that no trainer writes, by HTTP: every answer has a reason, and none is a server's error."""
+"""Hostile records over HTTP: every answer has a reason, and none is a server error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGES = ("", "/metrics", "/checkpoints", "/alerts", "/events", "/samples", "/log
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)
-def test_no_record_is_answered_with_a_servers_error(tmp_path, kind):
+def test_hostile_record_never_causes_a_server_error(tmp_path, kind):
     with api_client(tmp_path) as (api, client):
         run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
         attempt = begin(api.store, run)

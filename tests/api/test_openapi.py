@@ -1,4 +1,4 @@
-"""The description of the API: complete, with examples that hold, nothing from elsewhere."""
+"""The description of the API: complete, with valid examples, without URLs of other hosts."""
 
 import json
 
@@ -36,7 +36,7 @@ def check(schema, part, value):
 
 
 def closed(schema):
-    """The schema without room for fields that it does not name, such as one that is gone."""
+    """Return the schema with other fields forbidden, such as removed ones."""
     return schema if "properties" not in schema else {**schema, "additionalProperties": False}
 
 
@@ -53,7 +53,7 @@ def test_every_operation_has_a_summary_tags_and_an_example_of_its_answer(documen
             assert "example" in media, name
 
 
-def test_every_example_is_an_answer_that_the_schema_allows(documented):
+def test_every_example_is_valid_by_its_schema(documented):
     checked = 0
     for _, _, operation in operations(documented):
         for answer in operation["responses"].values():
@@ -92,7 +92,7 @@ def test_errors_are_described_as_problems(schema):
                 assert list(answer["content"]) == ["application/problem+json"], f"{name} {code}"
 
 
-def test_everything_but_the_health_needs_a_token(schema):
+def test_every_operation_except_health_needs_a_token(schema):
     for name, path, operation in operations(schema):
         if path == OPEN:
             assert operation["security"] == []
@@ -101,11 +101,11 @@ def test_everything_but_the_health_needs_a_token(schema):
             assert list(need) == ["attempt" if "/attempts/" in path else "token"], name
 
 
-def test_operations_have_names_of_their_own(schema):
+def test_operation_names_are_unique(schema):
     names = [operation["operationId"] for _, _, operation in operations(schema)]
     assert len(names) == len(set(names))
 
 
-def test_nothing_is_loaded_from_elsewhere(schema):
+def test_description_has_no_urls_of_other_hosts(schema):
     assert "http://" not in json.dumps(schema)
     assert "https://" not in json.dumps(schema)

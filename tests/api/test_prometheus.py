@@ -1,4 +1,4 @@
-"""What Prometheus is told of the control plane, and that it needs the token."""
+"""Prometheus metrics of the control plane; they need the token."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from lehr_testing.api import RUN_SPEC, api_client, begin, say, started
+from lehr_testing.api import RUN_SPEC, api_client, begin, ingest, started
 
 
-def test_the_control_plane_is_counted_for_prometheus(tmp_path):
+def test_prometheus_metrics_describe_the_control_plane(tmp_path):
     with api_client(tmp_path) as (api, client):
         ids = [client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"] for _ in range(3)]
-        say(api.store, begin(api.store, ids[0]), started())
+        ingest(api.store, begin(api.store, ids[0]), started())
         answer = client.get("/metrics")
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         found = {

@@ -1,4 +1,4 @@
-"""Rollouts over HTTP: refused whole, recorded once, shown with their evidence."""
+"""Rollouts over HTTP: rejected completely, recorded once, shown with their evidence."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def launch(client, status=201, key=None, **more):
 
 def played(api_, bugs=None):
     world = World(api_.store)
-    world.keeper.enqueue_all()
+    world.controller.enqueue_all()
     return world.play(bugs)
 
 
-def test_a_rollout_is_recorded_with_all_its_stages_and_nothing_else_yet(api):
+def test_new_rollout_has_all_its_stages_and_no_verdicts(api):
     api_, client = api
     made = launch(client)
     assert (made["state"], made["stage"], made["reason"]) == ("running", "cpu", None)
@@ -43,7 +43,7 @@ def test_a_rollout_is_recorded_with_all_its_stages_and_nothing_else_yet(api):
     assert api_.dispatcher.woken
 
 
-def test_the_same_key_launches_once(api):
+def test_repeated_key_starts_one_rollout(api):
     api_, client = api
     one = launch(client, key="k1")
     again = client.post(ROLLOUTS, json={"spec": plain()}, headers={"Idempotency-Key": "k1"})
@@ -53,7 +53,7 @@ def test_the_same_key_launches_once(api):
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"stages": {"one_gp": {}}}, "stages.one_gp is not a field."),
         (
@@ -62,15 +62,15 @@ def test_the_same_key_launches_once(api):
         ),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_recorded(api, spec, said):
+def test_invalid_rollout_is_rejected_before_anything_is_recorded(api, spec, message):
     api_, client = api
     problem = launch(client, status=422, **spec)
     assert problem["code"] == "invalid_spec"
-    assert problem["problems"][0]["message"] == said
+    assert problem["problems"][0]["message"] == message
     assert api_.store.rollouts.page().total == 0
 
 
-def test_specs_of_another_kind_are_sent_where_they_belong(api):
+def test_spec_of_another_kind_is_rejected_with_the_right_route(api):
     _, client = api
     run = copy.deepcopy(plain()["run"]) | {"kind": "run", "name": "one"}
     answer = client.post(ROLLOUTS, json={"spec": run})
@@ -79,7 +79,7 @@ def test_specs_of_another_kind_are_sent_where_they_belong(api):
     assert (answer.status_code, answer.json()["hint"]) == (422, "Send it to /api/v1/rollouts.")
 
 
-def test_what_stopped_it_is_shown_with_its_evidence(api):
+def test_failed_gate_is_shown_with_its_evidence(api):
     api_, client = api
     made = launch(client)
     played(api_, {"r-two-gpus": Bug(loss=lambda step, loss: 2 * loss)})
@@ -106,7 +106,7 @@ def test_what_stopped_it_is_shown_with_its_evidence(api):
     assert "stages" not in listed
 
 
-def test_a_whole_one_names_the_run_that_was_rolled_out(api):
+def test_passed_rollout_names_its_final_run(api):
     api_, client = api
     launch(client)
     played(api_)
@@ -118,7 +118,7 @@ def test_a_whole_one_names_the_run_that_was_rolled_out(api):
     assert any(note.startswith("MFU was not judged in cpu") for note in found["notes"])
 
 
-def test_cancelling_twice_is_once_and_an_ended_one_is_archived(api):
+def test_cancel_is_idempotent_and_an_ended_rollout_can_be_archived(api):
     _, client = api
     made = launch(client)
     refused = client.post(f"{ROLLOUTS}/{made['id']}/archive")
@@ -132,7 +132,7 @@ def test_cancelling_twice_is_once_and_an_ended_one_is_archived(api):
     assert not client.post(f"{ROLLOUTS}/r/unarchive").json()["archived"]
 
 
-def test_reads_carry_an_etag_and_near_names_are_named(api):
+def test_reads_have_an_etag_and_unknown_names_get_a_suggestion(api):
     _, client = api
     launch(client)
     answer = client.get(f"{ROLLOUTS}/r")

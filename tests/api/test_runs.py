@@ -1,4 +1,4 @@
-"""Runs and sweeps over HTTP: submitted once, whole or not at all; listed, acted on, tagged."""
+"""Runs and sweeps over HTTP: submitted once, completely or not at all; lists, actions, tags."""
 
 import copy
 import threading
@@ -16,9 +16,9 @@ from lehr_testing.api import (
     begin,
     end,
     evaluation,
+    ingest,
     line,
     metrics,
-    say,
     started,
 )
 
@@ -65,14 +65,14 @@ def test_a_submitted_run_is_queued_resolved_and_found_by_id_and_name(api):
         assert client.get(f"/api/v1/runs/{ref}").json()["id"] == run["id"]
 
 
-def test_overrides_are_laid_over_the_spec(api):
+def test_overrides_change_the_submitted_spec(api):
     _, client = api
     for overrides in ({"train.steps": 7}, ["train.steps=7"]):
         answer = client.post("/api/v1/runs", json={"spec": RUN_SPEC, "overrides": overrides})
         assert answer.json()["total_steps"] == 7
 
 
-def test_provenance_is_stored_as_it_came(api):
+def test_provenance_is_stored_unchanged(api):
     _, client = api
     body = {"spec": RUN_SPEC, "provenance": {"git": {"commit": "abc"}, "n": [1, None]}}
     run = client.post("/api/v1/runs", json=body).json()
@@ -96,7 +96,7 @@ def test_a_bad_spec_names_every_problem_and_records_nothing(api):
     assert api_.dispatcher.woken == 0
 
 
-def test_more_gpus_than_the_cluster_has_is_said_at_submission(api):
+def test_more_gpus_than_the_cluster_has_are_rejected_at_submission(api):
     api_, client = api
     spec = changed(RUN_SPEC, "resources.gpus", 16)
     spec = changed(spec, "train.batch.sequences", 16)
@@ -118,7 +118,7 @@ def with_corpus(paths):
     return changed(RUN_SPEC, "train.data.corpus", {"kind": "text", "paths": paths})
 
 
-def test_a_corpus_that_is_not_there_is_said_at_submission(api, tmp_path):
+def test_missing_corpus_is_rejected_at_submission(api, tmp_path):
     api_, client = api
     (tmp_path / "there.txt").write_text("text")
     good, bad = str(tmp_path / "there.txt"), str(tmp_path / "nowhere")
@@ -136,17 +136,17 @@ def test_a_corpus_that_is_not_there_is_said_at_submission(api, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "said"),
+    ("tokenizer", "wording"),
     [("tekken", "131,072 tokens"), ("tekkn", "did you mean tekken?")],
 )
-def test_a_tokenizer_that_cannot_serve_the_model_is_said_at_submission(api, tokenizer, said):
+def test_tokenizer_that_does_not_fit_the_model_is_rejected_at_submission(api, tokenizer, wording):
     api_, client = api
     spec = changed(RUN_SPEC, "train.data.tokenizer", tokenizer)
     answer = client.post("/api/v1/runs", json={"spec": spec})
     assert answer.status_code == 422
     [problem] = answer.json()["problems"]
     assert problem["path"] == "train.data"
-    assert said in problem["message"]
+    assert wording in problem["message"]
     assert counts(api_) == (0, 0)
 
 
@@ -165,7 +165,7 @@ def test_a_relative_corpus_path_is_rejected(api):
         assert "relative" in answer.json()["detail"]
 
 
-def test_on_a_cluster_of_other_machines_the_corpus_is_not_looked_for_here(tmp_path):
+def test_corpus_is_not_checked_locally_for_a_remote_cluster(tmp_path):
     with api_client(tmp_path, ray_address="10.0.0.1:6379") as (_, client):
         answer = client.post("/api/v1/runs", json={"spec": with_corpus(["/data/on/the/nodes"])})
         assert answer.status_code == 201
@@ -193,7 +193,7 @@ def test_one_bad_trial_records_nothing_of_the_sweep(api):
     assert counts(api_) == (0, 0)
 
 
-def test_a_spec_sent_to_the_wrong_place_says_the_right_one(api):
+def test_spec_sent_to_the_wrong_route_is_rejected_with_the_right_one(api):
     _, client = api
     answer = client.post("/api/v1/runs", json={"spec": SWEEP_SPEC})
     assert answer.status_code == 422
@@ -273,7 +273,7 @@ def test_ten_clients_with_one_key_record_one_run(api):
 # -------------------------------------------------------------------------------------- listing
 
 
-def test_lists_come_newest_first_in_pages_that_neither_skip_nor_repeat(api):
+def test_pages_are_newest_first_without_gaps_or_duplicates(api):
     _, client = api
     names = [f"run-{n}" for n in range(7)]
     for name in names:
@@ -333,7 +333,7 @@ def test_a_wrong_filter_is_a_problem_that_names_it(api, params):
     assert next(iter(params)) in answer.json()["detail"]
 
 
-def test_a_list_of_a_thousand_runs_costs_a_handful_of_queries(api):
+def test_list_of_a_thousand_runs_needs_few_queries(api):
     api_, client = api
     spec = changed(SWEEP_SPEC, "parameters", {"train.seed": {"values": list(range(1000))}})
     assert client.post("/api/v1/sweeps", json={"spec": spec}).status_code == 201
@@ -351,18 +351,18 @@ def test_a_list_of_a_thousand_runs_costs_a_handful_of_queries(api):
 
 
 def test_each_field_of_a_run_has_its_value(api):
-    """A field that is forgotten would show its default."""
+    """A forgotten field would have its default."""
     api_, client = api
     run = api_.store.runs.get(submit(client)["id"])
     [fields] = RunPresenter(api_.store, dict, no_mirror)._fields([run])
     assert fields.keys() == RunView.model_fields.keys()
 
 
-def test_a_live_run_shows_where_it_is_and_how_long_it_will_take(api):
+def test_running_run_shows_its_step_and_remaining_time(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
-    say(api_.store, attempt, started() + metrics(1, 40, mfu=0.5) + evaluation(40, 2.5))
+    ingest(api_.store, attempt, started() + metrics(1, 40, mfu=0.5) + evaluation(40, 2.5))
     view = client.get("/api/v1/runs/one").json()
     assert view["state"] == "running"
     assert view["step"] == 40
@@ -377,20 +377,20 @@ def test_a_live_run_shows_where_it_is_and_how_long_it_will_take(api):
     assert view["alerts"] == []
     [listed] = client.get("/api/v1/runs").json()["items"]
     assert listed["latest"] == view["latest"]
-    # Nothing is known of a run that is not heard of: nor how long it will take.
+    # A run without contact has no estimated time.
     for liveness in (Liveness.UNREACHABLE, Liveness.STALLED):
         api_.dispatcher.silent = {run["id"]: liveness}
         view = client.get("/api/v1/runs/one").json()
         assert (view["liveness"], view["eta_s"]) == (liveness.value, None)
 
 
-def test_what_is_not_finite_travels_by_name_and_raises_an_alert(api):
+def test_non_finite_values_are_sent_by_name_and_raise_an_alert(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
-    say(api_.store, attempt, started() + metrics(1, 3) + evaluation(3, "NaN"))
-    say(api_.store, attempt, line("warning", code="loss_spike", message="the loss jumped"))
-    say(
+    ingest(api_.store, attempt, started() + metrics(1, 3) + evaluation(3, "NaN"))
+    ingest(api_.store, attempt, line("warning", code="loss_spike", message="the loss jumped"))
+    ingest(
         api_.store,
         attempt,
         line("metrics", step=4, tokens=9, values={"train/loss": "Infinity"}),
@@ -406,11 +406,13 @@ def test_what_is_not_finite_travels_by_name_and_raises_an_alert(api):
     assert listed["alerts"] == view["alerts"]
     [series] = client.get("/api/v1/runs/one/series", params={"name": "val/loss"}).json()
     assert series["y"] == ["NaN"]
-    told = [e for e in client.get("/api/v1/runs/one/events").json() if e["kind"] == "evaluation"]
-    assert told[0]["data"]["values"] == {"val/loss": "NaN"}
+    evaluations = [
+        e for e in client.get("/api/v1/runs/one/events").json() if e["kind"] == "evaluation"
+    ]
+    assert evaluations[0]["data"]["values"] == {"val/loss": "NaN"}
 
 
-def test_a_silent_run_is_shown_as_such_while_it_lives(api):
+def test_liveness_is_shown_while_a_run_is_active(api):
     from lehr.control.liveness import Liveness
 
     api_, client = api
@@ -419,7 +421,7 @@ def test_a_silent_run_is_shown_as_such_while_it_lives(api):
     assert client.get("/api/v1/runs/one").json()["liveness"] == "ok"
     attempt = begin(api_.store, run["id"])
     assert client.get("/api/v1/runs/one").json()["liveness"] == "stalled"
-    say(api_.store, attempt, started())
+    ingest(api_.store, attempt, started())
     end(api_.store, run["id"])
     assert client.get("/api/v1/runs/one").json()["liveness"] == "ok"
 
@@ -428,9 +430,9 @@ def test_events_merge_transitions_requests_and_trainer_records(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
-    say(api_.store, attempt, line("notice", phase="data", message="prepares", done=0.5))
+    ingest(api_.store, attempt, line("notice", phase="data", message="prepares", done=0.5))
     assert client.get("/api/v1/runs/one").json()["reason"] == "prepares (50%)"
-    say(api_.store, attempt, started())
+    ingest(api_.store, attempt, started())
     client.post("/api/v1/runs/one/pause")
     events = client.get("/api/v1/runs/one/events").json()
     assert [event["kind"] for event in events] == [
@@ -453,9 +455,9 @@ def test_checkpoints_and_samples_are_listed_with_best_and_latest(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
-    say(api_.store, attempt, started())
+    ingest(api_.store, attempt, started())
     for step, loss in ((10, 3.0), (20, 2.0), (30, 2.5)):
-        say(
+        ingest(
             api_.store,
             attempt,
             line(
@@ -467,12 +469,12 @@ def test_checkpoints_and_samples_are_listed_with_best_and_latest(api):
                 val_loss=loss,
             ),
         )
-    say(
+    ingest(
         api_.store,
         attempt,
         line("checkpoint_removed", step=10, path="attempt-1/checkpoints/step-00000010"),
     )
-    say(api_.store, attempt, line("sample", step=20, prompt="The ", text="end"))
+    ingest(api_.store, attempt, line("sample", step=20, prompt="The ", text="end"))
     found = client.get("/api/v1/runs/one/checkpoints").json()
     assert [(c["step"], c["best"], c["latest"]) for c in found] == [
         (10, False, False),
@@ -484,7 +486,7 @@ def test_checkpoints_and_samples_are_listed_with_best_and_latest(api):
     assert (sample["step"], sample["prompt"], sample["text"]) == (20, "The ", "end")
 
 
-def test_the_config_is_yaml_that_repeats_the_run(api):
+def test_config_is_yaml_that_reproduces_the_run(api):
     from lehr.specs import read_yaml
     from lehr_trainer.configs.train import TrainConfig
 
@@ -499,7 +501,7 @@ def test_the_config_is_yaml_that_repeats_the_run(api):
 # --------------------------------------------------------------------------------------- acting
 
 
-def test_cancel_is_a_request_that_may_be_repeated_and_wakes_the_dispatcher(api):
+def test_cancel_is_idempotent_and_wakes_the_dispatcher(api):
     api_, client = api
     submit(client)
     for _ in range(2):
@@ -510,11 +512,11 @@ def test_cancel_is_a_request_that_may_be_repeated_and_wakes_the_dispatcher(api):
     assert client.post("/api/v1/runs/one/pause").status_code == 409
 
 
-def test_acting_on_what_ended_is_a_conflict_that_says_so(api):
+def test_action_on_an_ended_run_is_a_conflict(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
-    say(api_.store, attempt, started())
+    ingest(api_.store, attempt, started())
     end(api_.store, run["id"])
     for verb in ("cancel", "pause", "resume", "retry", "checkpoint"):
         answer = client.post(f"/api/v1/runs/one/{verb}")
@@ -523,11 +525,11 @@ def test_acting_on_what_ended_is_a_conflict_that_says_so(api):
         assert "completed" in answer.json()["detail"]
 
 
-def test_a_failed_run_is_retried_by_hand_and_others_are_not(api):
+def test_only_a_failed_run_can_be_retried_by_hand(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
-    say(api_.store, attempt, started())
+    ingest(api_.store, attempt, started())
     end(api_.store, run["id"], RunState.FAILED, "boom")
     failed = client.get("/api/v1/runs/one").json()
     assert (failed["state"], failed["reason"]) == ("failed", "boom")
@@ -537,12 +539,12 @@ def test_a_failed_run_is_retried_by_hand_and_others_are_not(api):
     assert client.post("/api/v1/runs/one/retry").status_code == 409
 
 
-def test_a_sweep_is_cancelled_as_one(api):
+def test_cancel_of_a_sweep_cancels_all_its_runs(api):
     api_, client = api
     sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
     first = sweep["trials"][0]["run"]["id"]
     attempt = begin(api_.store, first)
-    say(api_.store, attempt, started())
+    ingest(api_.store, attempt, started())
     end(api_.store, first)
     answer = client.post("/api/v1/sweeps/grid/cancel")
     assert answer.status_code == 200
@@ -554,7 +556,7 @@ def test_a_sweep_is_cancelled_as_one(api):
 # ------------------------------------------------------------------------------ etags, problems
 
 
-def test_what_is_read_carries_an_etag_and_is_not_sent_again_until_it_changes(api):
+def test_reads_have_an_etag_and_unchanged_answers_are_not_sent_again(api):
     _, client = api
     submit(client)
     first = client.get("/api/v1/runs/one")
@@ -581,7 +583,7 @@ def problem_of(answer, status, code):
     return problem
 
 
-def test_a_request_that_is_wrong_names_the_field_its_value_and_what_is_valid(api):
+def test_invalid_request_names_the_field_its_value_and_what_is_valid(api):
     _, client = api
     wrong = problem_of(client.get("/api/v1/runs?state=runing"), 422, "invalid_request")
     assert wrong["detail"].startswith("state is runing; it must be one of queued, starting, runn")
@@ -654,7 +656,7 @@ def test_hostile_bodies_are_refused_as_problems(api, body):
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_body_of_unstated_length_is_counted_as_it_comes(api):
+def test_body_without_a_length_is_limited_as_it_is_read(api):
     _, client = api
 
     def endless():
@@ -673,7 +675,7 @@ def test_a_misspelt_key_of_the_body_names_the_right_one(api):
     assert problems["body.spce"]["hint"].startswith("Did you mean spec?   Fields here: spec, ")
 
 
-def test_a_gpu_type_that_was_mistyped_is_met_with_the_one_that_was_meant(api):
+def test_misspelt_gpu_type_gets_a_suggestion(api):
     _, client = api
     spec = changed(RUN_SPEC, "resources.gpu_type", "H1000")
     answer = client.post("/api/v1/runs", json={"spec": spec})
@@ -686,7 +688,7 @@ def test_a_gpu_type_that_was_mistyped_is_met_with_the_one_that_was_meant(api):
     assert submit(client, resources={"gpu_type": "H100"})["gpu_type"] == "H100"
 
 
-def test_a_node_is_taken_out_of_use_and_back_in_and_a_mistyped_one_is_met(api):
+def test_node_is_excluded_and_readmitted_and_a_misspelt_one_is_rejected(api):
     _, client = api
     path = "/api/v1/cluster/nodes/n1"
     shown = client.post(f"{path}/exclude", json={"reason": "its fans"}).json()
@@ -706,7 +708,7 @@ def test_a_node_is_taken_out_of_use_and_back_in_and_a_mistyped_one_is_met(api):
         ("/api/v1/queue?limit=3", "This route takes none."),
     ],
 )
-def test_a_query_parameter_that_the_route_does_not_know_is_refused(api, path, meant):
+def test_unknown_query_parameter_is_rejected(api, path, meant):
     _, client = api
     answer = client.get(path)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")

@@ -1,4 +1,4 @@
-"""The server as a process: one a home, honest about its address, gone when told, back as it was."""
+"""The server as a process: one per home, published address, clean stop and restart."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def start(tmp_path):
         process.end()
 
 
-def test_a_server_says_where_it_is_keeps_its_home_alone_and_comes_back_as_it_was(start):
+def test_server_publishes_its_address_locks_its_home_and_restarts(start):
     server = start().ready()
     home = server.home
     assert server.info()["url"] == f"http://127.0.0.1:{server.port}"
@@ -43,9 +43,9 @@ def test_a_server_says_where_it_is_keeps_its_home_alone_and_comes_back_as_it_was
 
     second = start("--host", "127.0.0.1")
     assert second.wait() == 2
-    said = "".join(second.output)
-    assert str(server.child.pid) in said
-    assert "Traceback" not in said
+    output = "".join(second.output)
+    assert str(server.child.pid) in output
+    assert "Traceback" not in output
     assert server.info()["pid"] == server.child.pid
 
     os.kill(server.child.pid, signal.SIGKILL)
@@ -92,17 +92,17 @@ def test_a_taken_port_is_reported_before_the_store_is_opened(start):
         port = holder.getsockname()[1]
         server = start(port=port)
         assert server.wait() == 2
-    said = "".join(server.output)
-    assert str(port) in said
-    assert "--port" in said
-    assert "Traceback" not in said
+    output = "".join(server.output)
+    assert str(port) in output
+    assert "--port" in output
+    assert "Traceback" not in output
     assert not (server.home / "lehr.db").exists()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_the_network_is_refused_without_tls_or_a_word_that_it_may(start, host):
+def test_network_address_needs_tls_or_insecure(start, host):
     server = start("--host", host)
     assert server.wait() == 2
-    said = "".join(server.output)
-    assert "--insecure" in said
-    assert "Traceback" not in said
+    output = "".join(server.output)
+    assert "--insecure" in output
+    assert "Traceback" not in output

@@ -1,4 +1,4 @@
-"""What an attempt says of its checkpoints' places: its own are used, and no others are touched."""
+"""Locations of checkpoints reported by an attempt: only its own are used; no other is touched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP = "attempt-1/checkpoints/step-00000005"
 
 @dataclass
 class Scene:
-    """A run that trains, and a folder that is none of its business."""
+    """A running run, and a folder that does not belong to it."""
 
     api: Any
     client: Any
@@ -31,8 +31,8 @@ class Scene:
     def run_dir(self) -> Path:
         return self.api.settings.home / "runs" / self.run
 
-    def say(self, data: bytes) -> None:
-        """As its shipper would."""
+    def ingest(self, data: bytes) -> None:
+        """Send data as its shipper does."""
         answer = self.client.put(
             f"/api/v1/attempts/{self.run}-1/streams/events.jsonl",
             params={"offset": self.api.store.streams.sizes(f"{self.run}-1").get("events.jsonl", 0)},
@@ -43,7 +43,7 @@ class Scene:
         self.api.store.event_applier.apply(f"{self.run}-1")
 
     def register(self, path: str, step: int = 5) -> None:
-        self.say(line("checkpoint", step=step, path=path, size_bytes=1, digest="d"))
+        self.ingest(line("checkpoint", step=step, path=path, size_bytes=1, digest="d"))
 
     def report(self, path: str, url: str) -> Any:
         return self.client.post(
@@ -57,7 +57,7 @@ class Scene:
         return {"Authorization": f"Bearer {attempt_token(self.run)}", "Lehr-Protocol": "1"}
 
     def old_row(self, **columns: Any) -> None:
-        """The checkpoint at step 5 as a version before this one recorded it."""
+        """Insert the checkpoint at step 5 as an earlier version recorded it."""
         given = {"path": STEP, "copy_state": None, "copy_url": None, **columns}
         names = ", ".join(given)
         with self.api.store.db.write() as session:
@@ -69,14 +69,14 @@ class Scene:
             )
 
     def delete_all(self) -> list[Any]:
-        """What a person then does: the checkpoint, and the run."""
+        """Delete the checkpoint and the run, as a user would."""
         end(self.api.store, self.run)
         return [
             self.client.delete(f"/api/v1/runs/{self.run}/checkpoints/5"),
             self.client.delete(f"/api/v1/runs/{self.run}"),
         ]
 
-    def stands(self) -> None:
+    def assert_victim_unchanged(self) -> None:
         assert sorted(p.name for p in self.victim.iterdir()) == [
             "manifest.json",
             "model.safetensors",
@@ -93,9 +93,9 @@ def scene(tmp_path: Path):
         run = api.store.runs.create(load_spec({**RUN_SPEC, **place}))
         begin(api.store, run.id)
         scene = Scene(api, client, run.id, victim)
-        scene.say(started())
+        scene.ingest(started())
         yield scene
-        scene.stands()
+        scene.assert_victim_unchanged()
 
 
 def strays(victim: Path) -> dict[str, str]:
@@ -117,7 +117,7 @@ def strays(victim: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", strays(Path("/victim")))
-def test_a_path_that_is_not_the_attempts_registers_nothing(scene, kind):
+def test_path_outside_the_attempt_registers_no_checkpoint(scene, kind):
     scene.register(strays(scene.victim)[kind])
     assert scene.api.store.checkpoints.of_run(scene.run) == []
     scene.register(STEP)
@@ -157,9 +157,9 @@ def test_a_link_out_of_the_run_is_not_followed(scene, linked):
 def test_a_run_directory_that_is_a_link_is_not_followed(scene):
     scene.run_dir.parent.mkdir(exist_ok=True)
     scene.run_dir.symlink_to(scene.victim)
-    weighed = scene.client.get(f"/api/v1/runs/{scene.run}/deletion").json()
-    assert weighed["run_directory_bytes"] == 0
-    assert any("is a link" in note for note in weighed["notes"])
+    preview = scene.client.get(f"/api/v1/runs/{scene.run}/deletion").json()
+    assert preview["run_directory_bytes"] == 0
+    assert any("is a link" in note for note in preview["notes"])
     end(scene.api.store, scene.run)
     refused = scene.client.delete(f"/api/v1/runs/{scene.run}")
     assert refused.status_code == 409
@@ -170,7 +170,7 @@ def test_a_run_directory_that_is_a_link_is_not_followed(scene):
 @pytest.mark.parametrize(
     "kind", [kind for kind in strays(Path("/victim")) if kind != "another step's"]
 )
-def test_a_copy_of_a_path_that_is_not_the_attempts_is_refused(scene, kind):
+def test_copy_of_a_path_outside_the_attempt_is_rejected(scene, kind):
     path = strays(scene.victim)[kind]
     answer = scene.report(path, f"file://{scene.victim.parent}/copies/{scene.run}/{path}")
     assert answer.status_code == 422
@@ -192,7 +192,7 @@ def test_a_copy_of_a_path_that_is_not_the_attempts_is_refused(scene, kind):
         "",
     ],
 )
-def test_a_copy_elsewhere_than_the_spec_says_is_refused(scene, url):
+def test_copy_outside_the_storage_of_the_spec_is_rejected(scene, url):
     scene.register(STEP)
     copies = scene.victim.parent / "copies"
     given = url.format(victim=scene.victim, copies=copies, run=scene.run, step=STEP)
@@ -205,7 +205,7 @@ def test_a_copy_elsewhere_than_the_spec_says_is_refused(scene, url):
     assert scene.api.store.checkpoints.of_run(scene.run)[0].copy_url == expected
 
 
-def test_without_a_place_in_the_spec_no_copy_is_taken(tmp_path):
+def test_copy_is_rejected_without_a_storage_in_the_spec(tmp_path):
     with api_client(tmp_path / "home") as (api, client):
         run = api.store.runs.create(load_spec(RUN_SPEC))
         begin(api.store, run.id)
@@ -216,7 +216,7 @@ def test_without_a_place_in_the_spec_no_copy_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["absolute", "upwards", "a later attempt's"])
-def test_an_old_rows_stray_path_is_neither_read_nor_removed(scene, kind):
+def test_stray_path_of_an_old_row_is_neither_read_nor_removed(scene, kind):
     path = strays(scene.victim)[kind]
     scene.old_row(path=path)
     base = f"/api/v1/runs/{scene.run}/checkpoints/5"
@@ -232,7 +232,7 @@ def test_an_old_rows_stray_path_is_neither_read_nor_removed(scene, kind):
 
 
 @pytest.mark.parametrize("kind", ["absolute", "upwards"])
-def test_the_removal_itself_refuses_a_stray_path(scene, kind):
+def test_removal_rejects_a_stray_path(scene, kind):
     scene.old_row(path=strays(scene.victim)[kind])
     store = scene.api.store
     (row,) = store.checkpoints.of_run(scene.run)
@@ -243,7 +243,7 @@ def test_the_removal_itself_refuses_a_stray_path(scene, kind):
         places.remove_folder()
 
 
-def test_an_old_rows_stray_copy_is_neither_read_nor_removed(scene):
+def test_stray_copy_of_an_old_row_is_neither_read_nor_removed(scene):
     scene.old_row(copy_url=f"file://{scene.victim}", copy_state="there")
     base = f"/api/v1/runs/{scene.run}/checkpoints/5"
     assert scene.client.get(f"{base}/files").status_code == 409
@@ -255,7 +255,7 @@ def test_an_old_rows_stray_copy_is_neither_read_nor_removed(scene):
     assert any("its copy's url" in note for note in deleted.json()["notes"])
 
 
-def test_a_runs_folder_that_is_a_link_itself_is_in_order(tmp_path, monkeypatch):
+def test_folder_of_all_runs_may_be_a_link(tmp_path, monkeypatch):
     """An operator may keep runs on another disk."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
@@ -266,7 +266,7 @@ def test_a_runs_folder_that_is_a_link_itself_is_in_order(tmp_path, monkeypatch):
         scene = Scene(api, client, run.id, tmp_path)
         folder = tmp_path / "disk" / run.id / STEP
         make_checkpoint(folder, step=5)
-        scene.say(started())
+        scene.ingest(started())
         scene.register(STEP)
         end(api.store, run.id)
         assert client.get(f"/api/v1/runs/{run.id}/checkpoints/5/files").status_code == 200

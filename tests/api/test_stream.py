@@ -1,4 +1,4 @@
-"""Server-sent events over a real socket: changes arrive, slow readers hold up nobody."""
+"""Server-sent events over a real socket: changes arrive, slow readers block no other."""
 
 import contextlib
 import socket
@@ -16,8 +16,8 @@ from lehr_testing.api import (
     TOKEN,
     begin,
     evaluation,
+    ingest,
     metrics,
-    say,
     served,
     started,
 )
@@ -30,11 +30,11 @@ def server(tmp_path):
         yield pair
 
 
-class Ear:
-    """Collects what a client hears, in a thread."""
+class EventReader:
+    """Collect the events of a client in a thread."""
 
     def __init__(self, address, run=None):
-        self.heard = []
+        self.received = []
         self.closed = False
         self.client = Client(address, TOKEN)
         self.thread = threading.Thread(target=self._listen, args=(run,), daemon=True)
@@ -46,10 +46,10 @@ class Ear:
             for event in self.client.stream(run):
                 if self.closed:
                     return
-                self.heard.append(event)
+                self.received.append(event)
 
     def of(self, kind):
-        return [event.data for event in self.heard if event.kind == kind]
+        return [event.data for event in self.received if event.kind == kind]
 
     def wait_for(self, kind, matching=lambda data: True):
         return until(
@@ -61,42 +61,44 @@ class Ear:
 
 def test_the_stream_reports_changes_as_they_happen(server):
     api, address = server
-    ear = Ear(address)
+    events = EventReader(address)
     client = Client(address, TOKEN)
     sweep = client.sweep(SWEEP_SPEC)
     run = sweep.trials[0].run.id
-    ear.wait_for("run", lambda data: data["id"] == run and data["state"] == "queued")
-    ear.wait_for("sweep", lambda data: data["id"] == sweep.id)
+    events.wait_for("run", lambda data: data["id"] == run and data["state"] == "queued")
+    events.wait_for("sweep", lambda data: data["id"] == sweep.id)
     attempt = begin(api.store, run)
-    ear.wait_for("run", lambda data: data["id"] == run and data["state"] == "starting")
-    say(api.store, attempt, started() + metrics(1, 5))
-    told = ear.wait_for("run", lambda data: data["id"] == run and data["state"] == "running")
-    assert told["latest"]["train/loss"] == {"value": 2.0, "step": 5}
+    events.wait_for("run", lambda data: data["id"] == run and data["state"] == "starting")
+    ingest(api.store, attempt, started() + metrics(1, 5))
+    event_data = events.wait_for(
+        "run", lambda data: data["id"] == run and data["state"] == "running"
+    )
+    assert event_data["latest"]["train/loss"] == {"value": 2.0, "step": 5}
     api.store.streams.append(
         attempt,
         "events.jsonl",
         api.store.streams.sizes(attempt)["events.jsonl"],
         evaluation(6, "NaN"),
     )
-    told = ear.wait_for("metrics", lambda data: "val/loss" in data["latest"])
-    assert told == {**told, "run_id": run}
-    assert told["latest"]["val/loss"] == {"value": "NaN", "step": 6}
-    say(api.store, attempt, b"hello\n", "rank-0.log")
-    told = ear.wait_for("log")
-    assert told == {"run_id": run, "name": "rank-0.log", "attempt": 1, "size": 6}
+    event_data = events.wait_for("metrics", lambda data: "val/loss" in data["latest"])
+    assert event_data == {**event_data, "run_id": run}
+    assert event_data["latest"]["val/loss"] == {"value": "NaN", "step": 6}
+    ingest(api.store, attempt, b"hello\n", "rank-0.log")
+    event_data = events.wait_for("log")
+    assert event_data == {"run_id": run, "name": "rank-0.log", "attempt": 1, "size": 6}
 
 
 def test_the_stream_of_a_run_reports_only_that_run(server):
     _, address = server
     client = Client(address, TOKEN)
     mine, other = client.submit(RUN_SPEC), client.submit(RUN_SPEC)
-    ear, all_ = Ear(address, mine.id), Ear(address)
+    events, all_ = EventReader(address, mine.id), EventReader(address)
     other.cancel()
     all_.wait_for("run", lambda data: data["id"] == other.id)
     mine.cancel()
-    ear.wait_for("run", lambda data: data["id"] == mine.id)
-    assert {data["id"] for data in ear.of("run")} == {mine.id}
-    assert ear.of("sweep") == []
+    events.wait_for("run", lambda data: data["id"] == mine.id)
+    assert {data["id"] for data in events.of("run")} == {mine.id}
+    assert events.of("sweep") == []
 
 
 def test_a_stream_of_a_run_that_does_not_exist_is_a_problem(server):
@@ -107,7 +109,7 @@ def test_a_stream_of_a_run_that_does_not_exist_is_a_problem(server):
     assert answer.json()["code"] == "not_found"
 
 
-def test_a_browser_listens_with_its_cookie_and_an_id_that_it_saw(server):
+def test_browser_subscribes_with_its_cookie_and_last_event_id(server):
     _, address = server
     headers = {
         "Cookie": f"{auth.Keys(TOKEN).cookie_name}={auth.Keys(TOKEN).cookie}",
@@ -124,14 +126,14 @@ def test_a_browser_listens_with_its_cookie_and_an_id_that_it_saw(server):
         assert next(lines) == "event: hello"
 
 
-def test_a_silent_server_sends_heartbeats(tmp_path):
+def test_idle_server_sends_heartbeats(tmp_path):
     with served(tmp_path, heartbeat_s=0.05) as (_, address):
-        ear = Ear(address)
-        until(lambda: len(ear.of("heartbeat")) >= 3, within_s=30, what="three heartbeats")
+        events = EventReader(address)
+        until(lambda: len(events.of("heartbeat")) >= 3, within_s=30, what="three heartbeats")
 
 
-def test_a_reader_that_does_not_read_holds_up_neither_the_others_nor_the_memory(server):
-    """Its socket fills; for it the hub keeps only the newest of each thing."""
+def test_slow_reader_blocks_no_other_and_uses_bounded_memory(server):
+    """Its socket fills; the hub keeps only the newest event of each object for it."""
     api, address = server
     port = int(address.rpartition(":")[2])
     client = Client(address, TOKEN)
@@ -144,7 +146,7 @@ def test_a_reader_that_does_not_read_holds_up_neither_the_others_nor_the_memory(
             b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
         )
         until(lambda: api.services.hub.listening == 1, within_s=30, what="the stuck listener")
-        ear = Ear(address)
+        events = EventReader(address)
         hub = api.services.hub
         payload = b'"' + b"x" * 50_000 + b'"'
         from lehr_api.stream import Event
@@ -157,7 +159,7 @@ def test_a_reader_that_does_not_read_holds_up_neither_the_others_nor_the_memory(
             hub._loop.call_soon_threadsafe(lambda done=done: (flood(), done.set()))
             assert done.wait(timeout=30)
         runs[0].cancel()
-        ear.wait_for("run", lambda data: isinstance(data, dict) and data["desired"] == "cancel")
+        events.wait_for("run", lambda data: isinstance(data, dict) and data["desired"] == "cancel")
         held = [
             sum(len(line) for line in listener._pending.values()) for listener in hub._listeners
         ]
@@ -165,24 +167,24 @@ def test_a_reader_that_does_not_read_holds_up_neither_the_others_nor_the_memory(
     until(lambda: api.services.hub.listening == 1, within_s=60, what="the stuck one forgotten")
 
 
-def test_a_client_reconnects_to_a_server_that_came_back(tmp_path):
+def test_client_reconnects_to_a_restarted_server(tmp_path):
     with served(tmp_path) as (first, address):
         port = first.settings.port
-        ear = Ear(address)
+        events = EventReader(address)
     from lehr_testing import api as support_api
 
     original = support_api.free_port
     support_api.free_port = lambda: port
     try:
         with served(tmp_path) as (_, address):
-            until(lambda: len(ear.of("hello")) >= 2, within_s=60, what="a second greeting")
+            until(lambda: len(events.of("hello")) >= 2, within_s=60, what="a second greeting")
             run = Client(address, TOKEN).submit(RUN_SPEC)
-            ear.wait_for("run", lambda data: data["id"] == run.id)
+            events.wait_for("run", lambda data: data["id"] == run.id)
     finally:
         support_api.free_port = original
 
 
-def test_a_hundred_listeners_cost_one_look_at_the_store(server):
+def test_hundred_subscribers_cause_one_read_of_the_store(server):
     api, address = server
     client = Client(address, TOKEN)
     run = client.submit(RUN_SPEC)
@@ -203,7 +205,7 @@ def test_a_hundred_listeners_cost_one_look_at_the_store(server):
         until(lambda: api.services.hub.listening == 100, within_s=30, what="100 listeners")
         run.cancel()
         for reader in readers:
-            # The submission may be told first.
+            # The event of the submission may come first.
             while '"desired":"cancel"' not in next(reader):
                 pass
         assert 1 <= len(looks) <= 3

@@ -1,4 +1,4 @@
-"""The event stream's hub: built once for all, coalesced, bounded; nobody holds up anybody."""
+"""The hub of the event stream: rendered once for all, coalesced, bounded, without blocking."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ def offer(listener, *events):
         listener.offer(one, one.line(number))
 
 
-async def test_a_listener_gets_the_newest_event_of_each_thing_in_order():
+async def test_subscriber_gets_the_newest_event_of_each_object_in_order():
     listener = Listener(None)
     offer(
         listener,
@@ -37,7 +37,7 @@ async def test_a_listener_gets_the_newest_event_of_each_thing_in_order():
     ]
 
 
-async def test_a_listener_of_one_run_gets_only_its_events():
+async def test_subscriber_of_one_run_gets_only_its_events():
     listener = Listener("a")
     offer(
         listener,
@@ -50,14 +50,14 @@ async def test_a_listener_of_one_run_gets_only_its_events():
     assert b'"mine"' in lines
 
 
-async def test_a_listener_gets_heartbeats_until_it_is_closed():
+async def test_subscriber_gets_heartbeats_until_it_is_closed():
     listener = Listener(None)
     assert await listener.take(0.01) == HEARTBEAT
     listener.close()
     assert await listener.take(5) is None
 
 
-async def test_a_slow_listener_must_read_again_and_its_backlog_stays_small():
+async def test_slow_subscriber_misses_events_and_its_backlog_stays_small():
     listener = Listener(None)
     for n in range(3 * MAX_PENDING):
         offer(listener, event(id_=str(n)))
@@ -68,7 +68,7 @@ async def test_a_slow_listener_must_read_again_and_its_backlog_stays_small():
 
 
 class Views:
-    """Stands in for the presenter, and counts what is built."""
+    """A fake presenter that counts rendered views."""
 
     def __init__(self):
         self.built = 0
@@ -86,7 +86,7 @@ class Views:
 
 
 class Runs:
-    """Stands in for the store."""
+    """A fake store."""
 
     def __init__(self):
         self.callbacks = []
@@ -118,7 +118,7 @@ async def next_text(stream):
         return (await anext(stream)).decode()
 
 
-async def test_many_changes_are_built_once_for_all_listeners():
+async def test_many_changes_are_rendered_once_for_all_subscribers():
     views, store = Views(), Runs()
     hub = await hub_of(views, store)
     streams = [hub.listen(None) for _ in range(100)]
@@ -139,7 +139,7 @@ async def test_many_changes_are_built_once_for_all_listeners():
     assert store.callbacks == []
 
 
-async def test_nothing_is_built_when_nobody_listens():
+async def test_nothing_is_rendered_without_subscribers():
     views, store = Views(), Runs()
     hub = await hub_of(views, store)
     for _ in range(3):
@@ -151,7 +151,7 @@ async def test_nothing_is_built_when_nobody_listens():
     await hub.stop()
 
 
-async def test_a_view_that_cannot_be_built_does_not_silence_the_stream(caplog):
+async def test_view_that_cannot_be_rendered_does_not_stop_the_stream(caplog):
     views, store = Views(), Runs()
     hub = await hub_of(views, store)
     stream = hub.listen(None)
@@ -177,7 +177,7 @@ async def test_stopping_ends_every_open_stream():
     assert hub.listening == 0
 
 
-async def test_who_hangs_up_is_forgotten():
+async def test_disconnected_subscriber_is_removed():
     hub = await hub_of(Views(), Runs())
     stream = hub.listen(None)
     await next_text(stream)

@@ -1,4 +1,4 @@
-"""Sweeps over HTTP beyond the grid: refused whole, run again, extended."""
+"""Sweeps over HTTP beyond the grid: rejected completely, retried, extended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr_testing.api import SWEEP_SPEC, api_client, begin, evaluation, say
+from lehr_testing.api import SWEEP_SPEC, api_client, begin, evaluation, ingest
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 
@@ -55,7 +55,7 @@ def finish(store, sweep, state=RunState.COMPLETED, cause="completed"):
                 )
 
 
-def test_random_trials_are_drawn_at_submission_and_can_be_added_to(api):
+def test_random_trials_are_drawn_at_submission_and_can_be_extended(api):
     api_, client = api
     sweep = submit(client, method="random", trials=3, parameters={"train.optimizer.lr": LR})
     assert (sweep["method"], len(sweep["trials"]), sweep["trials_remaining"]) == ("random", 3, 0)
@@ -68,7 +68,7 @@ def test_random_trials_are_drawn_at_submission_and_can_be_added_to(api):
     assert api_.dispatcher.woken
 
 
-def test_a_finished_grid_gets_the_trials_that_it_has_not(api):
+def test_finished_grid_is_extended_by_new_trials(api):
     api_, client = api
     sweep = submit(client, seeds=[0, 1])
     finish(api_.store, sweep)
@@ -78,7 +78,7 @@ def test_a_finished_grid_gets_the_trials_that_it_has_not(api):
     assert more["counts"] == {"completed": 6, "queued": 2}
 
 
-def test_a_list_gets_trials(api):
+def test_list_sweep_is_extended_by_points(api):
     _, client = api
     fields = spec(method="list", points=[{"train.optimizer.lr": 1e-3}])
     del fields["parameters"]
@@ -98,7 +98,7 @@ def test_a_list_gets_trials(api):
         ({"parameter": {}}, 422, "parameter"),
     ],
 )
-def test_what_cannot_be_added_is_refused_whole(api, body, status, says):
+def test_invalid_extension_is_rejected_completely(api, body, status, says):
     _, client = api
     sweep = submit(client)
     answer = client.post(f"/api/v1/sweeps/{sweep['id']}/extend", json=body)
@@ -107,7 +107,7 @@ def test_what_cannot_be_added_is_refused_whole(api, body, status, says):
     assert len(client.get(f"/api/v1/sweeps/{sweep['id']}").json()["trials"]) == 3
 
 
-def test_retry_runs_the_failed_trials_again(api):
+def test_retry_restarts_the_failed_trials(api):
     api_, client = api
     sweep = submit(client)
     act(client, sweep, "retry", status=409)
@@ -119,7 +119,7 @@ def test_retry_runs_the_failed_trials_again(api):
     ]
 
 
-def test_a_stopped_sweep_says_why_and_goes_on_when_asked(api):
+def test_stopped_sweep_has_a_reason_and_continues_on_request(api):
     api_, client = api
     sweep = submit(client)
     api_.store.sweep_progress.stop(sweep["id"], "enough of it", actor="sweep")
@@ -151,7 +151,7 @@ def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
     for trial in sweep["trials"]:
         # Lower is better throughout, so the best is at the edge; seeds differ by 0.02.
         loss = 2 - trial["parameters"]["train.optimizer.lr"] + 0.02 * (trial["number"] % 2)
-        say(api_.store, begin(api_.store, trial["run"]["id"]), evaluation(100, loss))
+        ingest(api_.store, begin(api_.store, trial["run"]["id"]), evaluation(100, loss))
         for old, new in [("starting", "running"), ("running", "completed")]:
             assert api_.store.transitions.apply(
                 trial["run"]["id"],
@@ -161,7 +161,7 @@ def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
                 cause="completed",
                 actor="dispatcher",
             )
-    told = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
-    assert "Learning rates to try next: 1.0e-1, 1.0e0, 1.0e1." in told
-    [noise] = [note for note in told if note.startswith("The noise between seeds is 0.014")]
+    notes = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
+    assert "Learning rates to try next: 1.0e-1, 1.0e0, 1.0e1." in notes
+    [noise] = [note for note in notes if note.startswith("The noise between seeds is 0.014")]
     assert noise.endswith("within twice that, these are equal: 1.0e-4, 1.0e-3, 1.0e-2.")

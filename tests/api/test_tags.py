@@ -1,11 +1,11 @@
-"""Tags that change, presets to compare with, and alerts of runs that nobody has opened."""
+"""Changes of tags, presets for comparison, and alerts of runs that were not opened."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr_testing.api import RUN_SPEC, api_client, begin, end, line, say, started
+from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, line, started
 from lehr_testing.waiting import until
 
 
@@ -19,7 +19,7 @@ def submitted(client, **fields):
     return client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **fields}}).json()
 
 
-def test_tags_are_replaced_and_runs_found_by_them(api):
+def test_tags_are_replaced_and_runs_are_found_by_tag(api):
     _, client = api
     run = submitted(client, tags=["omk"])
     path = f"/api/v1/runs/{run['id']}/tags"
@@ -30,10 +30,10 @@ def test_tags_are_replaced_and_runs_found_by_them(api):
     assert client.get("/api/v1/runs?tag=baseline").json()["total"] == 1
     assert client.get("/api/v1/runs?tag=omk").json()["total"] == 0
     client.put(path, json={"tags": ["fp8", "baseline"]})
-    told = [
+    requests = [
         e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "request"
     ]
-    assert [event["message"] for event in told] == ["user requested tag: fp8, baseline"]
+    assert [event["message"] for event in requests] == ["user requested tag: fp8, baseline"]
 
 
 def test_tags_are_added_and_removed_and_the_others_stay(api):
@@ -45,17 +45,17 @@ def test_tags_are_added_and_removed_and_the_others_stay(api):
     assert answer.json()["tags"] == ["omk", "fp8"]
     again = client.post(path, json={"add": ["fp8", "omk"], "remove": ["old", "never-there"]})
     assert again.json()["tags"] == ["omk", "fp8"]
-    told = [
+    requests = [
         e for e in client.get(f"/api/v1/runs/{run['id']}/events").json() if e["kind"] == "request"
     ]
-    assert len(told) == 1
+    assert len(requests) == 1
     many = client.post(path, json={"add": [f"t{n}" for n in range(29)]})
     assert (many.status_code, many.json()["code"]) == (422, "invalid")
     assert "at most 30" in many.json()["detail"]
     assert client.get(f"/api/v1/runs/{run['id']}").json()["tags"] == ["omk", "fp8"]
 
 
-def test_tags_added_at_once_are_all_there(api):
+def test_concurrently_added_tags_are_all_stored(api):
     api_, client = api
     run = submitted(client)
     path = f"/api/v1/runs/{run['id']}/tags"
@@ -66,7 +66,7 @@ def test_tags_added_at_once_are_all_there(api):
 
 
 @pytest.mark.parametrize("tag", ["two words", "a,b", "", "x" * 61])
-def test_a_tag_that_a_filter_could_not_find_is_refused(api, tag):
+def test_tag_that_no_filter_can_match_is_rejected(api, tag):
     _, client = api
     run = submitted(client)
     answer = client.put(f"/api/v1/runs/{run['id']}/tags", json={"tags": [tag]})
@@ -74,7 +74,7 @@ def test_a_tag_that_a_filter_could_not_find_is_refused(api, tag):
     assert client.get(f"/api/v1/runs/{run['id']}").json()["tags"] == []
 
 
-def test_presets_are_whole_models_and_defaults_those_of_a_config(api):
+def test_presets_are_complete_models_and_defaults_match_the_config(api):
     _, client = api
     run = submitted(client)
     presets = client.get("/api/v1/presets").json()
@@ -85,7 +85,7 @@ def test_presets_are_whole_models_and_defaults_those_of_a_config(api):
     assert "steps" not in presets["defaults"]
 
 
-def test_a_run_is_diagnosed_when_it_has_ended_before_anybody_opened_it(api):
+def test_ended_run_is_diagnosed_without_being_opened(api):
     api_, client = api
     run = submitted(client)
     rounds = api_.services.presenter.rounds
@@ -98,12 +98,12 @@ def test_a_run_is_diagnosed_when_it_has_ended_before_anybody_opened_it(api):
             )
             for s in range(1, 81)
         )
-        say(api_.store, attempt, started() + climbing)
+        ingest(api_.store, attempt, started() + climbing)
         end(api_.store, run["id"], RunState.COMPLETED)
         until(
             lambda: client.get("/api/v1/runs").json()["items"][0]["alerts"],
             within_s=60,
-            what="the list to tell the alert",
+            what="the list to show the alert",
         )
         alerts = client.get(f"/api/v1/runs/{run['id']}/alerts").json()
         since = {alert["code"]: alert["step"] for alert in alerts}

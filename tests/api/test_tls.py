@@ -1,4 +1,4 @@
-"""A server with a certificate of its own making serves whoever was told of it, and nobody else."""
+"""A server with a self-signed certificate serves only clients that trust it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lehr_testing.processes import Process
 
 
 def certificate(folder):
-    """A certificate for this machine that it signed itself; the paths of it and of its key."""
+    """Create a self-signed certificate for this machine; return its path and that of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "lehr-test")])
     now = dt.datetime.now(dt.UTC)
@@ -70,7 +70,7 @@ def trusted(served, monkeypatch):
 
 
 @pytest.fixture
-def untold(monkeypatch):
+def untrusted(monkeypatch):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
 
 
@@ -78,40 +78,40 @@ def token(served):
     return served[0].headers["Authorization"].removeprefix("Bearer ")
 
 
-def test_the_server_says_that_it_is_reached_by_https(served, address):
+def test_server_reports_its_https_address(served, address):
     assert served[0].info()["url"] == address
 
 
-def test_a_client_that_trusts_the_certificate_submits_and_reads(served, address, trusted):
+def test_client_with_a_trusted_certificate_submits_and_reads(served, address, trusted):
     with Client(address, token(served)) as client:
         made = client.submit(RUN_SPEC)
         assert client.run(made.id).state == "queued"
 
 
-def test_a_client_that_does_not_trust_the_certificate_gets_a_clear_error(served, address, untold):
+def test_untrusted_certificate_is_a_clear_error(served, address, untrusted):
     with pytest.raises(ServerUnavailable, match=r"(?i)certificate"), Client(address, "t") as client:
         client.health()
 
 
-def test_a_certificate_file_that_is_not_there_is_named(address, monkeypatch):
+def test_missing_certificate_file_is_named(address, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     with pytest.raises(UserError, match=r"SSL_CERT_FILE is '/nowhere/ca.pem'"):
         Client(address, "t")
 
 
-def test_a_shipper_that_trusts_the_certificate_reaches_its_routes(served, address, trusted):
+def test_shipper_with_a_trusted_certificate_reaches_its_routes(served, address, trusted):
     with Client(address, token(served)) as client:
         run = client.submit(RUN_SPEC).id
     with pytest.raises(Outage, match="answered 401"):
         ServerConnection(lambda: address, "wrong", f"{run}-1").get("streams")
 
 
-def test_a_shipper_that_does_not_trust_the_certificate_waits(address, untold):
+def test_shipper_with_an_untrusted_certificate_waits(address, untrusted):
     with pytest.raises(Outage, match=r"(?i)certificate"):
         ServerConnection(lambda: address, "wrong", "abc-1").get("streams")
 
 
-def test_the_cookie_of_a_login_is_for_https_alone(served, address):
+def test_login_cookie_is_for_https_only(served, address):
     import ssl
 
     context = ssl.create_default_context(cafile=str(served[1]))
@@ -121,6 +121,6 @@ def test_the_cookie_of_a_login_is_for_https_alone(served, address):
         assert "secure" in answer.headers["set-cookie"].lower()
 
 
-def test_plain_http_gets_nothing_from_it(served):
+def test_plain_http_is_rejected(served):
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://127.0.0.1:{served[0].port}/api/v1/health", trust_env=False, timeout=20)

@@ -1,4 +1,4 @@
-"""How quickly the API answers people while workers stream metrics and browsers listen.
+"""Latency of the API while workers stream metrics and browsers subscribe.
 
     python tests/bench/api_latency.py [--trials 8] [--tabs 0 20 100] [--seconds 15] [--runs 1000]
 
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import httpx
 
-from lehr_testing.api import RUN_SPEC, TOKEN, attempt_token, begin, line, say, served, started
+from lehr_testing.api import RUN_SPEC, TOKEN, attempt_token, begin, ingest, line, served, started
 from lehr_testing.waiting import until
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -53,7 +53,7 @@ def serve(home: Path, trials: int, runs: int, pipe: Any, done: Any) -> None:
         for _ in range(trials):
             run = http.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
             attempt = begin(api.store, run)
-            say(api.store, attempt, started() + b"".join(map(metrics_of, range(1, HISTORY + 1))))
+            ingest(api.store, attempt, started() + b"".join(map(metrics_of, range(1, HISTORY + 1))))
             ids.append(run)
         pipe.send((address, ids))
         while not done.is_set():
@@ -99,7 +99,7 @@ def workers(address: str, runs: list[str], stop: Any, pipe: Any) -> None:
 
 def tabs(address: str, number: int, stop: Any, pipe: Any) -> None:
     """So many open event streams, read to the end of the bench."""
-    heard = [0] * number
+    received = [0] * number
 
     def listen(n: int) -> None:
         with (
@@ -107,19 +107,19 @@ def tabs(address: str, number: int, stop: Any, pipe: Any) -> None:
             http.stream("GET", f"{address}/api/v1/stream") as answer,
         ):
             for text in answer.iter_lines():
-                heard[n] += text.startswith("event:")
+                received[n] += text.startswith("event:")
                 if stop.is_set():
                     return
 
     threads = [threading.Thread(target=listen, args=(n,), daemon=True) for n in range(number)]
     for thread in threads:
         thread.start()
-    until(lambda: all(heard), within_s=120, what="a greeting in each tab")
+    until(lambda: all(received), within_s=120, what="a greeting in each tab")
     pipe.send("ready")
     stop.wait()
     for thread in threads:
         thread.join(timeout=20)
-    pipe.send(sum(heard))
+    pipe.send(sum(received))
 
 
 def ask(address: str, run: str, seconds: float) -> dict[str, list[float]]:
@@ -197,7 +197,7 @@ def main() -> None:
             share = (cpu_of(ours) - cpu) / (time.monotonic() - began)
             stop.set()
             heartbeats, records = ours_w.recv()
-            heard = ours_t.recv()
+            received = ours_t.recv()
             for process in processes:
                 process.join()
             results[f"{number} tabs"] = {
@@ -205,7 +205,7 @@ def main() -> None:
                 "heartbeat": summary(heartbeats),
                 "server_cpu_share": round(share, 3),
                 "records": records,
-                "events_heard": heard,
+                "events_heard": received,
             }
         done.set()
         server.join()

@@ -1,4 +1,4 @@
-"""How long `lehr --help` takes, beside a bare interpreter and, if it is installed, `wandb --help`.
+"""Time of `lehr --help`, compared with a bare interpreter and, if installed, `wandb --help`.
 
 A ratio within one run, alternating, so that a busy machine slows all of them alike.
 

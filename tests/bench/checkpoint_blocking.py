@@ -1,4 +1,4 @@
-"""How long a save holds training up: asynchronous beside blocking, in one run, on the same state.
+"""Time for which a save blocks training: asynchronous and blocking, in one run, on the same state.
 
 The two take turns. Every save is the trainer's own, of a model with its AdamW moments, written,
 hashed, fsynced and told; the loop's wait and the whole time are those of its ``checkpoint``
@@ -68,21 +68,21 @@ def compare(folder: Path, device: torch.device, given: argparse.Namespace) -> di
                 take_step(model, optimizer)
                 steps_beside += 1
             checkpointer.wait()
-    told = {how: records(folder / how) for how in checkpointers}
+    recorded = {how: records(folder / how) for how in checkpointers}
     ratios = [
         beside["blocked_s"] / blocking["seconds"]
-        for beside, blocking in zip(told["async"], told["sync"], strict=True)
+        for beside, blocking in zip(recorded["async"], recorded["sync"], strict=True)
     ]
     return {
         "what": "how long the loop waits for an asynchronous save, over a blocking save",
         "ratio": statistics.median(ratios),
         "ratios": [round(ratio, 4) for ratio in ratios],
         "goal": f"under {GOAL}",
-        "blocked_s": round(statistics.median(one["blocked_s"] for one in told["async"]), 4),
-        "async_total_s": round(statistics.median(one["seconds"] for one in told["async"]), 3),
-        "sync_s": round(statistics.median(one["seconds"] for one in told["sync"]), 3),
+        "blocked_s": round(statistics.median(one["blocked_s"] for one in recorded["async"]), 4),
+        "async_total_s": round(statistics.median(one["seconds"] for one in recorded["async"]), 3),
+        "sync_s": round(statistics.median(one["seconds"] for one in recorded["sync"]), 3),
         "steps_beside_the_saves": steps_beside,
-        "checkpoint_bytes": told["async"][-1]["size_bytes"],
+        "checkpoint_bytes": recorded["async"][-1]["size_bytes"],
         "copy_bytes": checkpointers["async"].copy_bytes,
         "parameters": parameter_counts(config.model).total,
         "device": environment.device_name(device),

@@ -89,7 +89,7 @@ def long_runs(store: Store, count: int, points: int) -> list[str]:
         run = store.runs.create(seeding.run_spec(f"long-{n}", steps=points))
         attempt = seeding.start(store, run)
         for step in range(1, points + 1):
-            attempt.say(
+            attempt.add_record(
                 records.Metrics(
                     time=attempt.at + step,
                     step=step,

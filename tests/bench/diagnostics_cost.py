@@ -1,4 +1,4 @@
-"""What all metrics together cost at their default intervals, as a share of a training (A22).
+"""The cost of all metrics at their default intervals, as a share of a training.
 
 One training, its own loop; an ordinary step, the same with norms of the parts, and the same with
 ``quality`` too are timed by turns, in processor time, so that whatever else the machine does

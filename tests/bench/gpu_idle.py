@@ -1,4 +1,4 @@
-"""How long a GPU stands idle between two trials of a queue, beside the least that it could.
+"""How long a GPU is idle between two trials of a queue, compared with the minimum.
 
     python tests/bench/gpu_idle.py [--trials 20]
 
@@ -39,11 +39,11 @@ def gaps(streams: list[Path]) -> list[float]:
     """Seconds between one training's ``finished`` and the next one's ``started``."""
     spans = []
     for stream in streams:
-        told = {}
+        moments = {}
         for line in stream.read_text().splitlines():
             record = json.loads(line)
-            told[record["kind"]] = record["time"]
-        spans.append((told["started"], told["finished"]))
+            moments[record["kind"]] = record["time"]
+        spans.append((moments["started"], moments["finished"]))
     spans.sort()
     return [after[0] - before[1] for before, after in itertools.pairwise(spans)]
 
@@ -58,7 +58,7 @@ STAGES = (
 
 
 def stages(home: Path, run_ids: list[str]) -> dict[str, float]:
-    """Median seconds of each part of the way from one training to the next."""
+    """Median seconds of each part between one training and the next."""
     with closing(sqlite3.connect(f"file:{home}/lehr.db?mode=ro", uri=True)) as record:
         query = "SELECT run_id, created_at, exited_at FROM attempts"
         rows = {run: (made, exited) for run, made, exited in record.execute(query)}
@@ -66,9 +66,9 @@ def stages(home: Path, run_ids: list[str]) -> dict[str, float]:
     for run in run_ids:
         attempt = home / "runs" / run / "attempt-1"
         lines = [json.loads(line) for line in (attempt / "events.jsonl").read_text().splitlines()]
-        told = {line["kind"]: line["time"] for line in lines}
+        moments = {line["kind"]: line["time"] for line in lines}
         note = json.loads((attempt / "exit.json").read_text())
-        ways.append((told["started"], told["finished"], note, *rows[run]))
+        ways.append((moments["started"], moments["finished"], note, *rows[run]))
     ways.sort(key=lambda way: way[0])
     parts = []
     for before, after in itertools.pairwise(ways):

@@ -1,4 +1,4 @@
-"""How questions slow down as a home grows: 10, 100, 1,000 runs; 1 M and 10 M points of one series.
+"""Time of queries as a home grows: 10, 100, 1,000 runs; 1 M and 10 M points of one series.
 
     python tests/bench/growth.py [--points 1000000 10000000] [--runs 10 100 1000] [--json]
 
@@ -122,8 +122,8 @@ def main() -> None:
     for what, table in found.items():
         for question, times in table.items():
             first = next(iter(times.values()))
-            told = "   ".join(f"{n:,}: {ms} ms ({ms / first:.1f}x)" for n, ms in times.items())
-            print(f"{what:<7}{question:<34}{told}")
+            figures = "   ".join(f"{n:,}: {ms} ms ({ms / first:.1f}x)" for n, ms in times.items())
+            print(f"{what:<7}{question:<34}{figures}")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
 
 

@@ -1,4 +1,4 @@
-"""Our training step beside ``transformers``' Trainer on its own Llama of the same shape.
+"""The training step compared with the Trainer of ``transformers`` on its Llama of the same shape.
 
 Both train the same weights on the same tokens in the same order with fused AdamW, clipping at 1
 and bf16 autocast (``--compute fp32`` for neither), logging nothing. Each is a process of its own;
@@ -91,7 +91,7 @@ class Ours:
 
 
 class Theirs:
-    """``transformers.Trainer``, stopped and let go on by a callback between steps."""
+    """``transformers.Trainer``, paused and resumed by a callback between steps."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         import torch
@@ -182,7 +182,7 @@ class Theirs:
 
 
 def run(which: str, pipe: Any, given: argparse.Namespace) -> None:
-    """Wait for a number of steps, take them, tell the seconds; ``None`` asks for the loss."""
+    """Wait for a number of steps, run them, return the seconds; ``None`` requests the loss."""
     import torch
 
     torch.set_num_threads(given.threads)

@@ -1,4 +1,4 @@
-"""Loader tokens/s beside the loops that people write first, in one run.
+"""Tokens/s of the loader compared with simple loops, in one run.
 
     python tests/bench/loader.py [--sequences 64] [--lengths 512 2048]
 
@@ -159,20 +159,20 @@ def main() -> int:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="Creating a tensor from a list")
     with tempfile.TemporaryDirectory() as folder:
-        told: list[str] = []
+        lines: list[str] = []
         prepared = prepare_dataset(
             DataConfig(corpus=StdlibCorpus(), tokenizer="byte"),
             ValidationConfig(),
             512,
             Path(folder),
-            lambda _phase, message, _done: told.append(message),
+            lambda _phase, message, _done: lines.append(message),
         )
         results = [measure(prepared, given.sequences, length) for length in given.lengths]
     holds = min(ratio for result in results for ratio in result["over_naive"].values()) >= REQUIRED
     report = {
         "bench": "loader",
         "cores": len(os.sched_getaffinity(0)),
-        "preparation": told[-1],
+        "preparation": lines[-1],
         "results": results,
         "required_over_naive": REQUIRED,
         "holds": holds,

@@ -1,4 +1,4 @@
-"""64 one-second jobs over 8 slots: Lehr's whole path beside Ray Tune's, in one run.
+"""64 one-second jobs over 8 slots: the whole path of Lehr compared with Ray Tune, in one run.
 
 Lehr's is the real one: HTTP, record, dispatcher, bridge, agent, one shim and one shipper a job;
 only the trainer is a sleep. Tune's jobs are sleeps in its own workers. Both clusters stand before

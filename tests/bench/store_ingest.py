@@ -1,4 +1,4 @@
-"""How fast the store takes metrics in and gives series out, in one process, no HTTP.
+"""Speed of the store: ingestion of metrics and reading of series, in one process, without HTTP.
 
     python tests/bench/store_ingest.py [--calls 200] [--points 1000000] [--json]
 
@@ -117,7 +117,7 @@ def bare_sqlite(folder: Path, calls: int) -> dict[str, Any]:
 
 
 def series(folder: Path, count: int) -> dict[str, Any]:
-    """A long series read in each of the ways that a chart asks for it."""
+    """Read a long series in each way that a chart requests it."""
     home = folder / "home-series"
     with Store.open(home) as store:
         attempt = begin(store, store.runs.create(run_spec("long")).id)

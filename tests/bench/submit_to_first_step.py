@@ -1,4 +1,4 @@
-"""From `submit` to the first optimizer step, beside the same training started by hand.
+"""Time from `submit` to the first optimizer step, compared with the same training started by hand.
 
 The platform's share is what dispatch costs: HTTP, the queue's decision, Ray, agent, shim. Both
 sides run the same config in turn on the same machine, so the ratio holds where seconds do not.

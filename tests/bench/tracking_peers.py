@@ -1,4 +1,4 @@
-"""Ingestion and reading over HTTP beside MLflow's server (SQLite) and Trackio's, in one run.
+"""Ingestion and reading over HTTP, compared with MLflow (SQLite) and Trackio, in one run.
 
     LEHR_BENCH_PEERS=/path/to/python python tests/bench/tracking_peers.py [--clients 4] [--calls 40]
         [--rounds 3] [--runs 1000] [--skip-reading] [--skip-ingestion]
@@ -81,16 +81,18 @@ def read(folder: Path, kinds: list[str], runs: int, repeats: int) -> dict[str, A
             )
             if done.returncode:
                 raise SystemExit(f"{peer.kind}: {done.stderr[-2000:]}")
-            told = json.loads(done.stdout.splitlines()[-1])
-            if (told["runs"], told["points"]) != (runs, 50 * 2000):
-                raise SystemExit(f"{peer.kind}: read {told['runs']} runs, {told['points']} points")
+            measured = json.loads(done.stdout.splitlines()[-1])
+            if (measured["runs"], measured["points"]) != (runs, 50 * 2000):
+                raise SystemExit(
+                    f"{peer.kind}: read {measured['runs']} runs, {measured['points']} points"
+                )
             found[peer.kind] = {
-                name: round(1000 * statistics.median(told[f"{name[:-3]}_s"]), 1)
+                name: round(1000 * statistics.median(measured[f"{name[:-3]}_s"]), 1)
                 for name in ("list_ms", "series_ms")
             }
-    for told in found.values():
-        told["list_ratio"] = round(told["list_ms"] / found["lehr"]["list_ms"], 1)
-        told["series_ratio"] = round(told["series_ms"] / found["lehr"]["series_ms"], 1)
+    for measured in found.values():
+        measured["list_ratio"] = round(measured["list_ms"] / found["lehr"]["list_ms"], 1)
+        measured["series_ratio"] = round(measured["series_ms"] / found["lehr"]["series_ms"], 1)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tokens/s of the trainer's loop beside a bare PyTorch loop over the same model, in one run.
+"""Tokens/s of the trainer compared with a plain PyTorch loop over the same model, in one run.
 
 The two take turns, a few steps each, so that whatever else the machine does meets both alike;
 the ratio is of their median step times (and, for a busy machine, of their processor time). The bare loop has what nobody can leave out: batch,

@@ -1,1 +1,1 @@
-"""A package, so that its fixtures can end with it: see ``playwright`` in conftest.py."""
+"""A package, so that its fixtures end with this folder: see ``playwright`` in conftest.py."""

@@ -1,4 +1,4 @@
-"""Chromium, and a server with a real store; the dispatcher alone stands still: tests move the runs."""
+"""Chromium, and a server with a real store but without a dispatcher: tests change the runs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def lehr(tmp_path: Path) -> Iterator[Lehr]:
 
 @dataclass
 class World:
-    """A server with some history, for tests that only look."""
+    """A server with some history, for tests that only read."""
 
     lehr: Lehr
     runs: dict[str, RunRow]
@@ -187,13 +187,13 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 
 @dataclass
 class Watch:
-    """What pages did that they must not do."""
+    """Forbidden actions of pages: console errors and foreign requests."""
 
     origin: str
     console: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
-    """Paths asked for, in order."""
+    """Requested paths, in order."""
 
     def follow(self, page: Page) -> None:
         page.on("console", self._console)
@@ -251,7 +251,7 @@ class Visit:
 def visiting(
     browser: Browser, url: str, *, width: int = 1400, dark: bool = False
 ) -> Iterator[Visit]:
-    """A page that is logged in; at the end it must have been silent and stayed at home."""
+    """Yield a logged-in page; fail at the end if it logged an error or requested another host."""
     context = new_context(browser, width=width, dark=dark)
     try:
         page = context.new_page()

@@ -1,4 +1,4 @@
-"""Runs side by side; who holds which GPU."""
+"""The comparison page and the cluster page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
-def test_runs_are_compared_where_all_have_a_value(look: Visit, world: World):
+def test_runs_are_compared_at_a_step_that_all_have(look: Visit, world: World):
     ids = [world.runs[f"lr-grid-{n}"].id for n in (1, 3, 4)]
     page = look.open(f"/compare?runs={','.join(ids)}")
     results = page.get_by_role("table", name="Results")
@@ -39,12 +39,12 @@ def test_runs_are_compared_where_all_have_a_value(look: Visit, world: World):
     expect(results.locator("tbody tr").nth(1)).to_contain_text("+2.")
 
 
-def test_runs_that_differ_in_two_factors_are_called_out(look: Visit, world: World):
+def test_runs_that_differ_in_two_factors_have_a_note(look: Visit, world: World):
     page = look.open(f"/compare?runs={world.runs['lr-grid-1'].id},{world.runs['big-run'].id}")
     expect(page.locator(".alert").first).to_contain_text("differ in 2 factors")
 
 
-def test_runs_of_different_held_out_sets_are_announced_and_have_no_delta(visit: Visit, lehr: Lehr):
+def test_runs_of_different_held_out_sets_have_a_note_and_no_delta(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(
         lehr.store, seeding.lr_sweep("mixed", [3e-4, 1e-3], steps=100)
     )
@@ -99,7 +99,7 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
     expect(page.get_by_role("heading", name="3 runs compared")).to_be_visible()
     expect(page.get_by_role("table", name="Results").locator("tbody tr")).to_have_count(3)
 
-    # What was asked for two runs comes last, and must not undo the choice.
+    # The response for two runs arrives last, and must not undo the selection.
     box.fill("lr-grid-1")
     for route in held:
         with page.expect_response(route.request.url):
@@ -118,7 +118,7 @@ def test_a_comparison_shows_the_same_median_speeds_everywhere(visit: Visit, lehr
         attempt = seeding.start(lehr.store, run, gpus=(len(ids),))
         for step, speed in enumerate(speeds, start=1):
             values = {"train/loss": 3.0, "tokens_per_s": speed, "step_time_s": 256 / speed}
-            attempt.say(
+            attempt.add_record(
                 records.Metrics(time=attempt.at, step=step, tokens=256 * step, values=values)
             )
         attempt.flush()
@@ -130,7 +130,7 @@ def test_a_comparison_shows_the_same_median_speeds_everywhere(visit: Visit, lehr
     expect(rows.nth(1)).to_contain_text("+50.0 %")
 
 
-def test_comparing_nothing_says_how(look: Visit):
+def test_empty_comparison_shows_how_to_start(look: Visit):
     page = look.open("/compare")
     expect(page.get_by_role("heading", name="Nothing to compare")).to_be_visible()
 

@@ -1,4 +1,4 @@
-"""When the server goes and comes back."""
+"""Pages during and after an outage of the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lasting_port() -> int:
             return port
 
 
-def test_a_server_that_comes_back_is_caught_up_with(
+def test_page_catches_up_after_the_server_restarted(
     tmp_path: Path, browser, monkeypatch: pytest.MonkeyPatch
 ):
     port = lasting_port()

@@ -1,4 +1,4 @@
-"""Runs that are tagged, put away and deleted from their pages."""
+"""Runs are tagged, archived and deleted from their pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import Lehr, Visit
 pytestmark = pytest.mark.browser
 
 
-def test_tags_are_edited_on_the_page_and_found_by_the_filter(visit: Visit, lehr: Lehr):
+def test_tags_are_edited_and_can_be_filtered(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("tagged", tags=["omk"]))
     lehr.store.runs.create(seeding.run_spec("plain"))
     page = visit.open(f"/runs/{run.id}")
@@ -50,7 +50,7 @@ def test_selected_runs_are_tagged_and_archived_together(visit: Visit, lehr: Lehr
     expect(page.get_by_role("link", name="second")).to_be_visible()
 
 
-def test_deleting_says_first_what_it_frees(visit: Visit, lehr: Lehr):
+def test_deletion_shows_first_what_it_frees(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("old"))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 11))
@@ -72,5 +72,5 @@ def test_deleting_says_first_what_it_frees(visit: Visit, lehr: Lehr):
     assert not folder.exists()
     visit.open(f"/runs/{run.id}")
     expect(page.locator(".head-line")).to_contain_text("archived")
-    # What the page still asked of the run while it went; browsers log it.
+    # Requests of the page during the deletion; browsers log them.
     visit.watch.console = [line for line in visit.watch.console if "404" not in line]

@@ -1,4 +1,4 @@
-"""Through the whole dashboard once, without a mouse."""
+"""The whole dashboard by keyboard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 
 
 def tab_to(page: Page, selector: str) -> None:
-    """Press Tab until what is selected has the focus, and see that the focus shows."""
+    """Press Tab until the selected element has the focus, and check that the focus is visible."""
     for _ in range(80):
         page.keyboard.press("Tab")
         if page.evaluate("(s) => document.activeElement?.matches(s)", selector):
@@ -30,7 +30,7 @@ def press(page: Page, *keys: str) -> None:
         page.keyboard.press(key)
 
 
-def test_everything_is_reached_by_keys_alone(world: World, browser):
+def test_every_control_can_be_reached_by_keyboard(world: World, browser):
     context = new_context(browser)
     page = context.new_page()
     watch = Watch(world.lehr.url)

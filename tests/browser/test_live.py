@@ -1,4 +1,4 @@
-"""The whole of it, for real: a sweep trains, and the browser follows it to its best trial."""
+"""End to end with real parts: a sweep trains, and the browser follows it to its best trial."""
 
 from __future__ import annotations
 

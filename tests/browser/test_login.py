@@ -1,4 +1,4 @@
-"""Logging in, and what happens without."""
+"""Login, and requests without a login."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import Visit, Watch, World, log_in, new_context
 pytestmark = pytest.mark.browser
 
 
-def test_a_stranger_sees_the_login_page_and_then_what_he_asked_for(world: World, browser):
+def test_login_leads_to_the_requested_page(world: World, browser):
     context = new_context(browser)
     page = context.new_page()
     run = world.runs["big-run"]
@@ -44,7 +44,7 @@ def test_a_wrong_token_is_an_error_on_the_login_page(world: World, browser):
     context.close()
 
 
-def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(world: World, browser):
+def test_cookie_is_not_readable_by_scripts_or_other_sites(world: World, browser):
     context = new_context(browser)
     page = context.new_page()
     log_in(page, world.lehr.url)
@@ -56,14 +56,14 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(world: World, bro
     context.close()
 
 
-def test_logging_out_ends_it(look: Visit):
+def test_logout_ends_the_session(look: Visit):
     page = look.page
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(re.compile("/login$"))
     assert page.request.get(f"{look.url}/api/v1/runs").status == 401
 
 
-def test_a_login_leads_to_this_server_only(world: World, browser):
+def test_login_redirects_only_to_this_server(world: World, browser):
     context = new_context(browser)
     page = context.new_page()
     watch = Watch(world.lehr.url)

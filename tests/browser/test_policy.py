@@ -1,4 +1,4 @@
-"""What holds for every page: the policy, the theme, small screens, accessibility."""
+"""Rules for every page: the policy, the theme, small screens, accessibility."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pages(world: World) -> dict[str, str]:
     }
 
 
-def test_no_page_is_forgotten_here(world: World):
+def test_list_of_pages_has_every_route(world: World):
     addresses = [urlsplit(address).path for address in pages(world).values()]
     routes = [route for route in router.routes if isinstance(route, APIRoute)]
     assert routes
@@ -51,7 +51,7 @@ def test_no_page_is_forgotten_here(world: World):
 
 
 def settle(page: Page) -> None:
-    """Until the page has its data and its charts in sight are drawn."""
+    """Wait until the page has its data and its visible charts are drawn."""
     expect(page.locator("#totals")).to_contain_text("GPUs busy")
     page.wait_for_function(
         """() => ![...document.querySelectorAll('.plot')].some((plot) => {
@@ -72,8 +72,10 @@ def settle(page: Page) -> None:
         pytest.param(375, False, id="375-light", marks=pytest.mark.nightly),
     ],
 )
-def test_every_page_is_silent_accessible_and_fits(world: World, browser, width: int, dark: bool):
-    """Also no console error and no request elsewhere: ``visiting`` sees to both."""
+def test_every_page_is_accessible_fits_and_logs_no_error(
+    world: World, browser, width: int, dark: bool
+):
+    """``visiting`` also checks for console errors and requests to other hosts."""
     axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
     with visiting(browser, world.lehr.url, width=width, dark=dark) as visit:
         for name, path in pages(world).items():
@@ -92,7 +94,7 @@ def test_every_page_is_silent_accessible_and_fits(world: World, browser, width: 
             assert found == [], f"{name} at {width}"
 
 
-def test_pages_carry_the_strict_policy_and_nothing_inline(look: Visit, world: World):
+def test_pages_have_a_strict_policy_and_no_inline_scripts(look: Visit, world: World):
     for path in pages(world).values():
         answer = look.page.request.get(look.url + path)
         policy = answer.headers["content-security-policy"]
@@ -106,7 +108,7 @@ def test_pages_carry_the_strict_policy_and_nothing_inline(look: Visit, world: Wo
         assert not re.search(r"(src|href)=\"(https?:)?//", html)
 
 
-def test_files_are_cached_for_good_and_plotly_comes_from_its_wheel(look: Visit):
+def test_files_are_cached_permanently_and_plotly_comes_from_its_wheel(look: Visit):
     html = look.page.request.get(look.url).text()
     plotly = re.search(r'data-plotly="([^"]+)"', html)[1]
     sheet = re.search(r'href="([^"]+tokens\.css)"', html)[1]
@@ -128,8 +130,8 @@ def test_files_are_cached_for_good_and_plotly_comes_from_its_wheel(look: Visit):
         "/static/x/no.js",
     ],
 )
-def test_nothing_else_is_served_as_a_file(world: World, path: str):
-    """Asked as it stands here: a browser would take the dots out before it asks."""
+def test_no_other_file_is_served(world: World, path: str):
+    """Send the path unchanged: a browser would remove the dots."""
     connection = http.client.HTTPConnection(urlsplit(world.lehr.url).netloc, timeout=60)
     connection.request("GET", path)
     answer = connection.getresponse()
@@ -140,7 +142,7 @@ def test_nothing_else_is_served_as_a_file(world: World, path: str):
     assert b"root:" not in body
 
 
-def test_the_theme_follows_the_system_until_it_is_switched(world: World, browser):
+def test_theme_follows_the_system_until_it_is_changed(world: World, browser):
     with visiting(browser, world.lehr.url, dark=True) as visit:
         root = visit.page.locator("html")
         expect(root).to_have_attribute("data-theme", "dark")
@@ -150,7 +152,7 @@ def test_the_theme_follows_the_system_until_it_is_switched(world: World, browser
         expect(root).to_have_attribute("data-theme", "light")
 
 
-def test_runs_have_one_colour_in_pages_and_notebooks(look: Visit):
+def test_run_colours_are_equal_in_pages_and_notebooks(look: Visit):
     ids = [f"run{n:05d}" for n in range(60)]
     base = re.search(r"/static/\w+/", look.page.content())[0]
     theirs = look.page.evaluate(

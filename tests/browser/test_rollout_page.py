@@ -1,4 +1,4 @@
-"""The rollout pages: stages in a line, gates with their evidence, live, cancelled with a yes."""
+"""The rollout pages: stages in a line, gates with their evidence, live updates, cancel with confirmation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def stage(page: Page, name: str):
     return page.locator(f"#stage-{name}")
 
 
-def test_without_rollouts_the_page_says_how_to_begin_one(visit: Visit):
+def test_empty_page_shows_how_to_start_a_rollout(visit: Visit):
     page = visit.open("/rollouts")
     expect(page.get_by_role("heading", name="No rollouts yet")).to_be_visible()
     expect(page.locator("pre")).to_contain_text("lehr rollout")
 
 
-def test_the_failed_gate_is_shown_open_with_its_evidence(visit: Visit, lehr: Lehr):
+def test_failed_gate_is_expanded_with_its_evidence(visit: Visit, lehr: Lehr):
     seeded = Seeded(lehr.store)
     seeded.passed("cpu")
     seeded.passed("one_gpu")
@@ -50,12 +50,12 @@ def test_the_failed_gate_is_shown_open_with_its_evidence(visit: Visit, lehr: Leh
     expect(stopped).to_contain_text(expected)
     stopped.get_by_role("link", name=run.name).click()
     expect(page).to_have_url(re.compile(f"/runs/{run.id}"))
-    # And back: the run says of which rollout it is a part.
+    # And back: the page of the run names its rollout.
     page.get_by_role("link", name="its rollout").click()
     expect(page.get_by_role("heading", name="llama-1b", exact=True)).to_be_visible()
 
 
-def test_what_is_opened_lives_in_the_address(visit: Visit, lehr: Lehr):
+def test_expanded_gate_is_kept_in_the_url(visit: Visit, lehr: Lehr):
     seeded = Seeded(lehr.store)
     seeded.passed("cpu")
     page = visit.open(f"/rollouts/{seeded.rollout.id}")
@@ -64,14 +64,14 @@ def test_what_is_opened_lives_in_the_address(visit: Visit, lehr: Lehr):
     expect(page).to_have_url(re.compile("open=cpu"))
     page.reload()
     expect(stage(page, "cpu")).to_have_attribute("open", "")
-    # A CPU has no GPU's memory to judge, which is said rather than passed.
+    # A CPU has no GPU memory to judge: the gate is not judged, and not passed.
     memory = stage(page, "cpu").locator("[data-gate=memory]")
     expect(memory).to_contain_text("not judged")
     stage(page, "cpu").locator("summary").first.click()
     expect(page).not_to_have_url(re.compile("open=cpu"))
 
 
-def test_stages_come_alive_as_they_run_and_pass(visit: Visit, lehr: Lehr):
+def test_stages_update_as_they_run_and_pass(visit: Visit, lehr: Lehr):
     seeded = Seeded(lehr.store)
     page = visit.open(f"/rollouts/{seeded.rollout.id}")
     expect(page.locator("#verdict")).to_contain_text("At stage 1 of 4, CPU")
@@ -89,7 +89,7 @@ def test_stages_come_alive_as_they_run_and_pass(visit: Visit, lehr: Lehr):
     expect(stage(page, "one_gpu")).to_have_attribute("open", "")
 
 
-def test_a_rollout_is_cancelled_with_a_yes_and_put_away(visit: Visit, lehr: Lehr):
+def test_rollout_is_cancelled_after_confirmation_and_archived(visit: Visit, lehr: Lehr):
     seeded = Seeded(lehr.store)
     run = seeded.submit("cpu")
     seeding.start(lehr.store, run)
@@ -107,7 +107,7 @@ def test_a_rollout_is_cancelled_with_a_yes_and_put_away(visit: Visit, lehr: Lehr
     expect(page.get_by_role("heading", name="No rollouts yet")).to_be_visible()
 
 
-def test_the_list_shows_each_stage_and_why_a_rollout_stopped(visit: Visit, lehr: Lehr):
+def test_list_shows_each_stage_and_the_reason_of_a_stop(visit: Visit, lehr: Lehr):
     first = Seeded(lehr.store, "stopped")
     first.stopped("cpu")
     page = visit.open("/rollouts")
@@ -124,7 +124,7 @@ def test_the_list_shows_each_stage_and_why_a_rollout_stopped(visit: Visit, lehr:
     expect(page).to_have_url(re.compile(f"/rollouts/{second.rollout.id}"))
 
 
-def test_a_rollout_that_is_not_there_says_so(visit: Visit):
+def test_unknown_rollout_has_an_error_page(visit: Visit):
     page = visit.open("/rollouts/nothere1")
     expect(page.get_by_role("alert")).to_contain_text("nothere1")
     visit.watch.console = [line for line in visit.watch.console if "404" not in line]

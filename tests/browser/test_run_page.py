@@ -23,7 +23,7 @@ LAST_STEP = """(name) => {
 
 
 def wait_for_step(page: Page, metric: str, step: float) -> None:
-    """Until the metric's chart is drawn up to ``step``."""
+    """Wait until the metric's chart is drawn up to ``step``."""
     page.wait_for_function(
         f"([name, step]) => ({LAST_STEP})(name) === step", arg=[metric, step], timeout=20_000
     )
@@ -38,7 +38,7 @@ def traces(page: Page, metric: str) -> list[dict]:
     )
 
 
-def test_an_open_run_grows_and_fetches_only_what_is_new(visit: Visit, lehr: Lehr):
+def test_running_run_fetches_only_new_points(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("live", steps=1000))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 301))
@@ -62,7 +62,7 @@ def test_an_open_run_grows_and_fetches_only_what_is_new(visit: Visit, lehr: Lehr
     assert len(drawn["x"]) == 303
 
 
-def test_a_chart_that_was_out_of_sight_has_no_gap(visit: Visit, lehr: Lehr):
+def test_chart_scrolled_out_of_view_has_no_gap(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("live", steps=1000))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 11))
@@ -80,7 +80,7 @@ def test_a_chart_that_was_out_of_sight_has_no_gap(visit: Visit, lehr: Lehr):
     assert traces(page, "train/loss")[-1]["x"] == list(range(1, 31))
 
 
-def test_the_first_evaluation_brings_its_chart(visit: Visit, lehr: Lehr):
+def test_first_evaluation_adds_its_chart(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("live", steps=1000))
     attempt = seeding.start(lehr.store, run)
     page = visit.open(f"/runs/{run.id}")
@@ -93,7 +93,7 @@ def test_the_first_evaluation_brings_its_chart(visit: Visit, lehr: Lehr):
     expect(page.locator(".figures")).to_contain_text("7.500")
 
 
-def test_the_log_tail_follows(visit: Visit, lehr: Lehr):
+def test_log_tail_is_followed(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     page = visit.open(f"/runs/{run.id}")
@@ -105,7 +105,7 @@ def test_the_log_tail_follows(visit: Visit, lehr: Lehr):
     expect(log).to_contain_text("half a line\nand red\n", use_inner_text=True)
 
 
-def test_a_long_log_is_searched_and_read_backwards(visit: Visit, lehr: Lehr):
+def test_long_log_can_be_searched_and_read_backwards(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     attempt.log("".join(f"line {n} äöü\n" for n in range(2000)))
@@ -126,7 +126,7 @@ def test_a_long_log_is_searched_and_read_backwards(visit: Visit, lehr: Lehr):
     expect(page.get_by_role("log")).to_contain_text("other rank")
 
 
-def test_a_resume_shows_what_it_superseded(look: Visit, world: World):
+def test_resume_shows_superseded_points(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['big-run'].id}")
     wait_for_step(page, "train/loss", 400)
     drawn = traces(page, "train/loss")
@@ -151,7 +151,7 @@ def test_a_resume_shows_what_it_superseded(look: Visit, world: World):
     expect(page).to_have_url(re.compile("old=0"))
 
 
-def test_nan_is_marked_where_it_came(look: Visit, world: World):
+def test_nan_is_marked_at_its_step(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['lr-grid-5'].id}")
     page.wait_for_function(
         """() => document.querySelector('[data-metric="train/loss"] .plot')?.data?.at(-1)
@@ -162,7 +162,7 @@ def test_nan_is_marked_where_it_came(look: Visit, world: World):
     expect(page.locator(".figures")).to_contain_text("NaN")
 
 
-def test_the_view_is_in_the_address(look: Visit, world: World):
+def test_view_settings_are_in_the_url(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['big-run'].id}?smooth=0.9&x=tokens&logy=1&range=100-300")
     wait_for_step(page, "train/loss", 300 * seeding.TOKENS_PER_STEP)
     drawn = traces(page, "train/loss")
@@ -203,7 +203,7 @@ def test_dragging_zooms_every_chart_and_a_double_click_undoes_it(look: Visit, wo
     wait_for_step(page, "tokens_per_s", 400)
 
 
-def test_one_cursor_reads_all_charts(look: Visit, world: World):
+def test_cursor_shows_the_values_of_all_charts(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['big-run'].id}")
     wait_for_step(page, "train/loss", 400)
     wait_for_step(page, "tokens_per_s", 400)
@@ -219,7 +219,7 @@ def test_one_cursor_reads_all_charts(look: Visit, world: World):
     expect(page.locator(".cursor.on")).to_have_count(drawn)
 
 
-def test_its_parts_are_tabs_with_addresses(look: Visit, world: World):
+def test_tabs_have_their_own_urls(look: Visit, world: World):
     run = world.runs["big-run"]
     page = look.open(f"/runs/{run.id}")
     tab = page.get_by_role("tab", name="Checkpoints")
@@ -276,7 +276,7 @@ def test_its_parts_are_tabs_with_addresses(look: Visit, world: World):
     assert "optimizer" in download.value.path().read_text()
 
 
-def test_orders_are_given_and_asked_back(visit: Visit, lehr: Lehr):
+def test_run_is_saved_paused_and_resumed_with_confirmation(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     attempt.train([1])
@@ -301,7 +301,7 @@ def test_orders_are_given_and_asked_back(visit: Visit, lehr: Lehr):
     assert lehr.store.runs.get(run.id).desired == "cancel"
 
 
-def test_a_fork_goes_on_from_a_checkpoint_with_something_changed(visit: Visit, lehr: Lehr):
+def test_fork_continues_from_a_checkpoint_with_a_changed_setting(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("live"))
     attempt = seeding.start(lehr.store, run)
     attempt.train(range(1, 11))
@@ -329,7 +329,7 @@ def test_a_fork_goes_on_from_a_checkpoint_with_something_changed(visit: Visit, l
     visit.watch.console = [line for line in visit.watch.console if "422" not in line]
 
 
-def test_a_run_that_is_not_there_names_its_neighbour(look: Visit):
+def test_unknown_run_gets_a_suggestion(look: Visit):
     page = look.page
     look.open("/runs/big-rnu")
     expect(page.get_by_role("alert")).to_contain_text("big-run")

@@ -19,12 +19,12 @@ def row(page, name: str):
     return page.locator("tbody tr", has=page.get_by_role("link", name=name, exact=True))
 
 
-def test_an_empty_server_says_what_to_do(visit: Visit):
+def test_empty_page_shows_how_to_submit_a_run(visit: Visit):
     expect(visit.page.get_by_role("heading", name="No runs yet")).to_be_visible()
     expect(visit.page.locator("#main")).to_contain_text("lehr submit")
 
 
-def test_rows_tell_state_reason_and_figures(look: Visit):
+def test_rows_show_state_reason_and_metrics(look: Visit):
     page = look.page
     expect(row(page, "probe-fp8")).to_contain_text("waits for 1 x H100")
     big = row(page, "big-run")
@@ -37,13 +37,13 @@ def test_rows_tell_state_reason_and_figures(look: Visit):
     expect(page.locator("#totals")).to_contain_text("8/8 GPUs busy")
 
 
-def test_a_sweep_is_one_row_that_unfolds(look: Visit, world: World):
+def test_sweep_is_one_row_that_can_be_expanded(look: Visit, world: World):
     page = look.page
     group = row(page, "lr-grid")
     expect(group).to_contain_text("4 completed")
     expect(group).to_contain_text("1 failed")
     expect(group).to_contain_text("at lr 2.0e-3")
-    # The newest stands open.
+    # The newest is expanded.
     expect(row(page, "lr-grid-1")).to_be_visible()
     expect(row(page, "lr-grid-5")).to_contain_text("loss became NaN")
 
@@ -72,7 +72,7 @@ def test_running_runs_update_and_new_runs_appear(visit: Visit, lehr: Lehr):
     expect(row(page, "live").locator(".col-state")).to_contain_text("CUDA ran out of memory")
 
 
-def test_filters_ask_the_server_and_live_in_the_address(look: Visit):
+def test_filters_query_the_server_and_are_kept_in_the_url(look: Visit):
     page = look.page
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox", name="Filter runs")).to_be_focused()
@@ -94,7 +94,7 @@ def test_filters_ask_the_server_and_live_in_the_address(look: Visit):
     expect(page.get_by_role("alert")).to_contain_text("Keys: project, state, tag")
 
 
-def test_sorting_puts_unknown_values_last(look: Visit):
+def test_unknown_values_are_sorted_last(look: Visit):
     page = look.page
     page.get_by_role("button", name="loss").click()
     names = page.locator("tbody tr[data-run] .col-name")
@@ -107,7 +107,7 @@ def test_sorting_puts_unknown_values_last(look: Visit):
     expect(names.last).to_have_text("probe-fp8")
 
 
-def test_the_keyboard_alone_finds_selects_and_compares(look: Visit):
+def test_runs_are_found_selected_and_compared_by_keyboard(look: Visit):
     page = look.page
     expect(row(page, "big-run")).to_be_visible()
     page.goto(f"{look.url}/?flat=1")
@@ -128,7 +128,7 @@ def test_the_keyboard_alone_finds_selects_and_compares(look: Visit):
     expect(page.get_by_role("dialog")).to_contain_text("dark or light")
 
 
-def test_columns_are_chosen_and_remembered(look: Visit):
+def test_selected_columns_are_remembered(look: Visit):
     page = look.page
     expect(page.locator("th.col-id")).to_have_count(0)
     page.get_by_text("Columns", exact=True).click()
@@ -140,7 +140,7 @@ def test_columns_are_chosen_and_remembered(look: Visit):
     expect(page.locator("th.col-mfu")).to_have_count(0)
 
 
-def test_cancelling_a_selection_asks_first(visit: Visit, lehr: Lehr):
+def test_cancelling_a_selection_needs_confirmation(visit: Visit, lehr: Lehr):
     page = visit.page
     run = lehr.store.runs.create(seeding.run_spec("unwanted"))
     page.get_by_role("checkbox", name="Select unwanted").check()
@@ -154,7 +154,7 @@ def test_cancelling_a_selection_asks_first(visit: Visit, lehr: Lehr):
 
 
 @pytest.mark.slow
-def test_a_thousand_runs_cost_a_screenful(visit: Visit, lehr: Lehr):
+def test_list_of_a_thousand_runs_is_loaded_in_pages(visit: Visit, lehr: Lehr):
     with lehr.store.transaction():
         for i in range(1000):
             lehr.store.runs.create(seeding.run_spec(f"bulk-{i:04d}"))

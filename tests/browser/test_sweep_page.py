@@ -50,14 +50,14 @@ def test_the_verdict_repeats_no_note_of_the_fit(visit: Visit, lehr: Lehr):
         attempt.end(RunState.COMPLETED, 400)
     page = visit.open(f"/sweeps/{sweep.id}")
     expect(page.locator("#verdict")).to_contain_text("the fit gives")
-    said = page.locator("#sweep-head").inner_text()
-    assert "quadratic" not in said
-    # Where no verdict stands beside them, the notes do tell it.
-    told = page.request.get(f"{visit.url}/api/v1/sweeps/{sweep.id}").json()["notes"]
-    assert any("quadratic fit" in note for note in told)
+    head_text = page.locator("#sweep-head").inner_text()
+    assert "quadratic" not in head_text
+    # Without a verdict beside them, the notes have it.
+    api_notes = page.request.get(f"{visit.url}/api/v1/sweeps/{sweep.id}").json()["notes"]
+    assert any("quadratic fit" in note for note in api_notes)
 
 
-def test_curves_are_coloured_by_the_parameter_and_hidden_by_a_click(look: Visit, world: World):
+def test_curves_are_coloured_by_parameter_and_hidden_by_a_click(look: Visit, world: World):
     page = look.open(f"/sweeps/{world.sweep.id}")
     page.locator(".charts").first.scroll_into_view_if_needed()
     count = """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
@@ -73,7 +73,7 @@ def test_curves_are_coloured_by_the_parameter_and_hidden_by_a_click(look: Visit,
     expect(page).to_have_url(re.compile(f"hide={world.runs['lr-grid-1'].id}"))
 
 
-def test_a_sweep_that_runs_is_compared_at_equal_step(visit: Visit, lehr: Lehr):
+def test_running_sweep_is_compared_at_equal_steps(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(
         lehr.store, seeding.lr_sweep("live-grid", [1e-4, 1e-3], steps=400)
     )
@@ -93,7 +93,7 @@ def test_a_sweep_that_runs_is_compared_at_equal_step(visit: Visit, lehr: Lehr):
     expect(page.locator("td b", has_text=re.compile(r"^\d\.\d+$"))).to_have_count(2)
 
 
-def test_failed_trials_run_again(visit: Visit, lehr: Lehr):
+def test_failed_trials_can_be_retried(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 1e-3], steps=50))
     for run in runs:
         attempt = seeding.start(lehr.store, run)
@@ -104,7 +104,7 @@ def test_failed_trials_run_again(visit: Visit, lehr: Lehr):
     assert lehr.store.runs.get(runs[0].id).state == RunState.QUEUED
 
 
-def test_several_parameters_give_a_choice_and_parallel_coordinates(visit: Visit, lehr: Lehr):
+def test_several_parameters_have_a_selector_and_parallel_coordinates(visit: Visit, lehr: Lehr):
     spec = seeding.lr_sweep("many", [3e-4, 1e-3], steps=100, **{"train.seed": {"values": [0, 1]}})
     sweep, runs = seeding.create_sweep(lehr.store, spec)
     for run in runs:
@@ -128,7 +128,7 @@ def test_several_parameters_give_a_choice_and_parallel_coordinates(visit: Visit,
     expect(page).to_have_url(re.compile("parameter=train.seed"))
 
 
-def test_an_older_answer_does_not_undo_the_choice_of_a_parameter(visit: Visit, lehr: Lehr):
+def test_late_response_does_not_undo_the_selected_parameter(visit: Visit, lehr: Lehr):
     spec = seeding.lr_sweep("many", [3e-4, 1e-3], steps=100, **{"train.seed": {"values": [0, 1]}})
     sweep, runs = seeding.create_sweep(lehr.store, spec)
     for run in runs:
@@ -153,14 +153,14 @@ def test_an_older_answer_does_not_undo_the_choice_of_a_parameter(visit: Visit, l
     choice.select_option("train.optimizer.lr")
     expect(page).to_have_url(re.compile("parameter=train.optimizer.lr"))
     with page.expect_response("**/figure?parameter=train.optimizer.lr"):
-        # It is not what is wanted any more, so what is wanted is asked for again.
+        # The selection has changed meanwhile, so the selected parameter is requested again.
         held[0].continue_()
     expect(choice).to_have_value("train.optimizer.lr")
     title = "document.getElementById('sweep-figure').layout.xaxis.title.text"
     assert page.evaluate(title) == "train.optimizer.lr"
 
 
-def test_older_sweeps_are_listed_once_when_they_are_asked_for_twice(visit: Visit, lehr: Lehr):
+def test_older_sweeps_are_listed_once_if_requested_twice(visit: Visit, lehr: Lehr):
     with lehr.store.transaction():
         for n in range(101):
             seeding.create_sweep(lehr.store, seeding.lr_sweep(f"sweep-{n:03d}", [1e-3]))
@@ -186,7 +186,7 @@ def test_all_sweeps_are_listed_with_their_best(look: Visit):
     expect(listed).to_contain_text("at lr 2.0e-3")
 
 
-def test_values_are_added_and_failed_trials_run_again_together(visit: Visit, lehr: Lehr):
+def test_values_are_added_and_failed_trials_retried_together(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 1e-3], steps=50))
     for run in runs:
         attempt = seeding.start(lehr.store, run)
@@ -207,7 +207,7 @@ def test_values_are_added_and_failed_trials_run_again_together(visit: Visit, leh
     visit.watch.console = [line for line in visit.watch.console if "422" not in line]
 
 
-def test_a_pruned_trial_shows_where_it_was_cut_off(visit: Visit, lehr: Lehr):
+def test_pruned_trial_shows_the_step_where_it_ended(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("asha", [1e-4, 1e-3], steps=50))
     for run, last in zip(runs, (10, 50), strict=True):
         attempt = seeding.start(lehr.store, run)

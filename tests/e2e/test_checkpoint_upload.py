@@ -1,4 +1,4 @@
-"""Checkpoints copied to a real S3 server by the real platform, and trainings that go on from there."""
+"""Checkpoints copied to a real S3 server by the real platform, and trainings that resume from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settled(server: Server, run_id: str) -> bool:
     return not list(server.home.glob(f"node/*/attempts/{run_id}-*"))
 
 
-def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
+def test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded(
     restarted: Server, bucket: Bucket, corpus: Path, tmp_path: Path
 ) -> None:
     client = restarted.client()
@@ -48,7 +48,7 @@ def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
     found = {one.step: one for one in run.checkpoints()}
     assert sorted(found) == [5, 10, 15, 20]
     there = [step for step, one in found.items() if one.copy_state == "there"]
-    # The last two and the best, as on disk; what went was said to be gone.
+    # The last two and the best, as on disk; removed ones are reported as removed.
     assert there == [step for step, one in found.items() if one.removed_at is None]
     assert {15, 20} <= set(there)
     assert found[20].latest
@@ -78,8 +78,8 @@ def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
     names = {path.name for path in folder.iterdir()}
     assert {"manifest.json", "model.safetensors", "state.json"} <= names
     done = restarted.cli("checkpoints", "download", run.id, str(tmp_path / "cli"), "--json")
-    told = json.loads(done.stdout)["downloaded"]
-    assert told["step"] == 20
+    report = json.loads(done.stdout)["downloaded"]
+    assert report["step"] == 20
     assert (tmp_path / "cli" / "model.safetensors").read_bytes() == (
         folder / "model.safetensors"
     ).read_bytes()
@@ -93,14 +93,14 @@ def test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had(
     [resumed] = [e for e in events(restarted.home, f"{fork.id}-1") if e["kind"] == "resumed"]
     assert resumed["step"] == 20
 
-    # Deleting says what it frees, and takes the copies along.
-    weighed = run.deletion()
-    assert weighed.copies_bytes == sum(found[step].size_bytes for step in there)
+    # Deletion shows what it frees, and removes the copies.
+    preview = run.deletion()
+    assert preview.copies_bytes == sum(found[step].size_bytes for step in there)
     run.delete()
     assert not any(f"/{run.id}/" in name for name in bucket.files())
 
 
-def test_a_run_whose_node_s_disk_was_wiped_goes_on_from_the_copy_to_the_same_end(
+def test_run_on_a_wiped_disk_resumes_from_the_copy_with_the_same_result(
     restarted: Server, bucket: Bucket, corpus: Path
 ) -> None:
     client = restarted.client()
@@ -146,7 +146,7 @@ def test_a_run_whose_node_s_disk_was_wiped_goes_on_from_the_copy_to_the_same_end
     assert len(there) <= 3
 
 
-def test_a_place_that_cannot_be_reached_is_shown_and_harms_no_training(
+def test_unreachable_storage_is_shown_and_does_not_affect_training(
     restarted: Server, bucket: Bucket, corpus: Path
 ) -> None:
     port = free_port()
@@ -168,7 +168,7 @@ def test_a_place_that_cannot_be_reached_is_shown_and_harms_no_training(
         assert not any(one.copy_error for one in run.checkpoints() if one.copy_state == "there")
 
 
-def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
+def test_down_copies_saved_checkpoints_and_reports_uncopied_ones(
     restarted: Server, bucket: Bucket, corpus: Path, tmp_path: Path
 ) -> None:
     server = Server(tmp_path / "home", gpus=2)
@@ -176,7 +176,7 @@ def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
     client = server.up()
     try:
         server.cluster_ready()
-        # Saved only when it is asked to end: what there is to copy is made by `down` itself.
+        # It saves only at its stop, so the checkpoint to copy is created by `down`.
         rarely = {"steps": 100_000, "checkpoint": {"every": 0}}
         near = client.submit(paced(spec(corpus, "near", f"{bucket.url}/down", **rarely)))
         far = spec(corpus, "far", "s3://away/down", **rarely)
@@ -184,16 +184,16 @@ def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
         far = client.submit(paced(far))
         for run in (near, far):
             until(lambda r=run: (r.refresh().step or 0) > 2, within_s=200, what="both to train")
-        told = json.loads(server.cli("down", "--json").stdout)
-        assert told["runs"]["saved"] == 2
-        assert told["uncopied"] == {"s3://away/down": len(on_disk(server, far.id))}
-        # Nothing but its own: the other server of this machine, and its Ray, stand as before.
+        report = json.loads(server.cli("down", "--json").stdout)
+        assert report["runs"]["saved"] == 2
+        assert report["uncopied"] == {"s3://away/down": len(on_disk(server, far.id))}
+        # Only its own processes: the other server of this machine and its Ray still run.
         assert restarted.client().cluster().gpus_total == restarted.gpus
         for saved in on_disk(server, near.id):
             prefix = f"down/{near.id}/attempt-1/checkpoints/{saved.name}/"
             names = [n.removeprefix(prefix) for n in bucket.files() if n.startswith(prefix)]
             assert names == sorted(path.name for path in saved.iterdir())
-        # After the next `up` the record knows of it, too.
+        # After the next `up` it is in the record, too.
         client = server.up()
         last = max(int(path.name.rpartition("-")[2]) for path in on_disk(server, near.id))
         until(
@@ -209,19 +209,17 @@ def test_down_has_what_it_had_saved_copied_first_and_says_what_it_could_not(
             what="both to be cancelled",
         )
     finally:
-        said = server.cli("down").stdout
-    assert "not copied to s3://away/down yet" in said
-    assert "the next lehr up continues copying" in said
+        output = server.cli("down").stdout
+    assert "not copied to s3://away/down yet" in output
+    assert "the next lehr up continues copying" in output
 
 
-def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
-    restarted: Server, corpus: Path
-) -> None:
+def test_retention_keeps_the_checkpoint_of_a_pending_fork(restarted: Server, corpus: Path) -> None:
     client = restarted.client()
     # Without evaluations: each best one would be a checkpoint more.
     held_out = {"tokens": 512, "share": 0.1, "every": 0}
     saving = {"steps": 100_000, "checkpoint": {"every": 100}, "validation": held_out}
-    # What is to be kept is told with the next heartbeat, before two more checkpoints are there.
+    # The list to keep comes with the next heartbeat, before two more checkpoints exist.
     source = client.submit(paced(run_spec(corpus, "source", **saving)))
     blocker = client.submit(faked(run_spec(corpus, "blocker", **saving), step_s=0.1))
     until(
@@ -245,10 +243,10 @@ def test_what_a_waiting_fork_is_to_begin_from_outlives_retention(
 
 
 def on_disk(server: Server, run_id: str) -> list[Path]:
-    """The first attempt's whole checkpoints."""
+    """Return the complete checkpoints of the first attempt."""
     return list((server.home / "runs" / run_id).glob("attempt-1/checkpoints/step-????????"))
 
 
 def live(run) -> set[int]:
-    """Steps of the checkpoints whose files are there."""
+    """Return the steps of checkpoints whose files exist."""
     return {one.step for one in run.checkpoints() if one.removed_at is None}

@@ -1,4 +1,4 @@
-"""The command line against a real server: what a person types, and what is printed back."""
+"""The command line with a real server: commands and their output."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def write(tmp_path):
     return write
 
 
-def test_a_run_that_must_wait_says_why_at_submission(server, corpus, write):
+def test_submission_shows_why_a_run_must_wait(server, corpus, write):
     file = write(run(corpus, "cli-waits", steps=12))
     submitted = server.cli("submit", file, "resources.gpu_type=H100")
     assert "queued: needs 1 x H100; this cluster has" in submitted.stdout
 
 
-def test_a_run_from_its_file_to_its_logs(server, corpus, write):
+def test_run_is_submitted_watched_and_its_logs_read(server, corpus, write):
     file = write(run(corpus, "cli-run", steps=12))
     server.cli("submit", file)
     watched = server.cli("watch", "cli-run")
-    # Which states it sees depends on how fast the machine is; the last it always tells.
-    told = [line for line in watched.stderr.splitlines() if line.startswith("cli-run: ")]
-    assert told[-1] == "cli-run: completed"
+    # Which states it prints depends on the speed of the machine; the last is always printed.
+    state_lines = [line for line in watched.stderr.splitlines() if line.startswith("cli-run: ")]
+    assert state_lines[-1] == "cli-run: completed"
     assert "completed" in watched.stdout
     assert "step 12/12" in watched.stdout
     assert "\x1b" not in watched.stdout + watched.stderr
@@ -70,7 +70,7 @@ def test_a_run_from_its_file_to_its_logs(server, corpus, write):
     assert "rank-0.log" in names
 
 
-def test_overrides_and_names_go_through_submission(server, corpus, write):
+def test_submission_applies_overrides_and_names(server, corpus, write):
     file = write(faked(run(corpus, "cli-override", steps=3)))
     answer = server.cli("submit", file, "train.seed=5", "--name", "other-name", "--json", "-w")
     lines = answer.stdout.strip().splitlines()
@@ -96,7 +96,7 @@ def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
     assert shown["best_parameters"] == {"train.optimizer.lr": 1e-3}
 
 
-def test_the_real_grid_waits_with_a_plain_reason(server):
+def test_reference_grid_waits_with_a_clear_reason(server):
     launched = json.loads(server.cli("sweep", str(ROOT / "sweeps/lr_grid.yaml"), "--json").stdout)[
         "sweep"
     ]
@@ -126,7 +126,7 @@ def test_cancel_stops_a_run(server, corpus, write):
     assert "cancelled" in watched.stdout
 
 
-def test_leaving_a_watch_stops_nothing(server, corpus, write):
+def test_ending_a_watch_does_not_stop_the_run(server, corpus, write):
     server.cli("submit", write(faked(run(corpus, "cli-detach", steps=100_000))))
     client = server.client()
     watching = subprocess.Popen(
@@ -142,22 +142,22 @@ def test_leaving_a_watch_stops_nothing(server, corpus, write):
             if line.startswith("cli-detach: running"):
                 break
         watching.send_signal(signal.SIGINT)
-        _, said = watching.communicate(timeout=30)
+        _, output = watching.communicate(timeout=30)
         assert watching.returncode == 0
-        assert "Detached. Nothing was stopped." in said
-        assert "Watch again: lehr watch cli-detach" in said
+        assert "Detached. Nothing was stopped." in output
+        assert "Watch again: lehr watch cli-detach" in output
         step = client.run("cli-detach").view.step or 0
         until(
             lambda: (client.run("cli-detach").view.step or 0) > step,
             within_s=60,
-            what="the run to go on",
+            what="the run to continue",
         )
     finally:
         watching.kill()
         watching.wait()
 
 
-def test_a_terminal_gets_a_live_picture_in_colour(server, corpus, write):
+def test_terminal_shows_a_live_view_in_colour(server, corpus, write):
     file = write(faked(lr_sweep(corpus, "cli-live", [1e-3, 1e-4], steps=6)))
     server.cli("sweep", file, "-y")
     controller, terminal = pty.openpty()
@@ -197,7 +197,7 @@ def test_up_reuses_a_running_server(server):
     assert answer["pid"] == server.pid
 
 
-def test_the_port_of_another_program_is_refused_when_it_was_asked_for(server, tmp_path):
+def test_requested_port_of_another_program_is_rejected(server, tmp_path):
     done = subprocess.run(
         [LEHR, "up", "--port", str(server.port), "--gpus", "1"],
         env={**server.environment, "LEHR_HOME": str(tmp_path / "other")},
@@ -209,7 +209,7 @@ def test_the_port_of_another_program_is_refused_when_it_was_asked_for(server, tm
     assert f"port {server.port} is used by another program" in done.stderr
 
 
-def test_a_wrong_token_is_said(server):
+def test_wrong_token_is_reported(server):
     done = subprocess.run(
         [LEHR, "ls"],
         env={**server.environment, "LEHR_TOKEN": "wrong"},

@@ -32,7 +32,7 @@ def running(run, *, step: int = 1):
     until(look, within_s=90, what=f"{run.name} to be past step {step}")
 
 
-def test_many_trials_over_eight_gpus_each_see_one_of_their_own_and_never_two_share(fakes):
+def test_trials_over_eight_gpus_never_share_a_gpu(fakes):
     client = fakes.client()
     runs = [client.submit(fakes.spec(f"trial-{n}", steps=3)) for n in range(24)]
     for run in runs:
@@ -49,7 +49,7 @@ def test_many_trials_over_eight_gpus_each_see_one_of_their_own_and_never_two_sha
         assert f"{run.id}-1" in seen[placed.gpu]
 
 
-def test_a_gang_of_two_sees_its_two_gpus_and_no_others(fakes):
+def test_gang_of_two_sees_only_its_two_gpus(fakes):
     run = fakes.client().submit(fakes.spec("gang", gpus=2, steps=3))
     run.wait(timeout_s=120)
     assert run.state == "completed"
@@ -59,7 +59,7 @@ def test_a_gang_of_two_sees_its_two_gpus_and_no_others(fakes):
     assert {gpu for gpu, attempts in seen.items() if f"{run.id}-1" in attempts} == placed
 
 
-def test_the_run_directory_is_as_the_contract_says(fakes):
+def test_run_directory_follows_the_contract(fakes):
     run = fakes.client().submit(fakes.spec("directory", steps=3))
     run.wait(timeout_s=90)
     folder = fakes.home / "runs" / run.id
@@ -69,12 +69,12 @@ def test_the_run_directory_is_as_the_contract_says(fakes):
     assert (launch["run_id"], launch["attempt"], launch["resume"]) == (run.id, 1, "never")
     note = json.loads((attempt / "exit.json").read_text())
     assert (note["code"], note["signal"], note["reason"]) == (0, None, "")
-    # The attempt's token is nobody's to read: not in the run's directory, not on a command line.
+    # The attempt's token is secret: not in the run's directory, not on a command line.
     assert "token" not in (attempt / "launch.json").read_text()
     fakes.nothing_left()
 
 
-def test_a_training_stops_at_its_orders_and_its_children_are_ended(fakes):
+def test_training_stops_on_orders_and_its_children_are_ended(fakes):
     run = fakes.client().submit(fakes.spec("to-cancel", steps=10_000, CHILDREN=3))
     running(run)
     before = marked_processes(f"{run.id}-1")
@@ -90,7 +90,7 @@ def test_a_training_stops_at_its_orders_and_its_children_are_ended(fakes):
         run.cancel()
 
 
-def test_a_deaf_training_is_killed_and_its_gpu_is_free_within_thirty_seconds(fakes):
+def test_unresponsive_training_is_killed_and_its_gpu_free_within_30_seconds(fakes):
     run = fakes.client().submit(fakes.spec("deaf", steps=10_000, DEAF=1, CHILDREN=2))
     running(run)
     processes = marked_processes(f"{run.id}-1")
@@ -131,7 +131,7 @@ def test_a_run_can_be_cancelled_before_during_and_after_its_dispatch(fakes):
         assert not marked_processes(f"{run.id}-1")
 
 
-def test_pause_saves_resume_goes_on_from_there_and_a_paused_run_can_be_cancelled(fakes):
+def test_paused_run_saves_and_can_be_resumed_or_cancelled(fakes):
     run = fakes.client().submit(fakes.spec("pausing", steps=200, CHECKPOINT_EVERY=1000))
     running(run, step=5)
     run.pause()
@@ -165,7 +165,7 @@ def test_a_time_limit_stops_the_run_with_a_checkpoint(fakes):
     assert [c.reason for c in run.checkpoints()] == ["stop"]
 
 
-def test_a_failure_of_the_users_code_is_retried_within_its_budget_and_then_named(fakes):
+def test_failure_of_user_code_is_retried_within_its_budget(fakes):
     client = fakes.client()
     once = client.submit(
         fakes.spec(
@@ -197,7 +197,7 @@ def test_a_failure_of_the_users_code_is_retried_within_its_budget_and_then_named
     assert "micro_batch" in memory.reason
 
 
-def test_a_failed_run_can_be_retried_by_hand_with_its_budgets_whole(fakes):
+def test_failed_run_retried_by_hand_has_its_full_budgets(fakes):
     run = fakes.client().submit(
         fakes.spec("by-hand", steps=10, FAIL_AT=7, FAIL_TIMES=1, CHECKPOINT_EVERY=5)
     )
@@ -208,7 +208,7 @@ def test_a_failed_run_can_be_retried_by_hand_with_its_budgets_whole(fakes):
     assert (run.state, run.attempt) == ("completed", 2)
 
 
-def test_the_queue_shows_reasons_in_order_and_priority_goes_first(fakes):
+def test_queue_shows_reasons_in_order_with_priority_first(fakes):
     client = fakes.client()
     big = client.submit(fakes.spec("big", gpus=8, steps=10_000))
     until(lambda: big.refresh().state in {"starting", "running"}, within_s=60, what="big to start")
@@ -237,7 +237,7 @@ def test_the_queue_shows_reasons_in_order_and_priority_goes_first(fakes):
     a100.cancel()
 
 
-def test_a_sweep_keeps_to_its_own_limit(fakes):
+def test_sweep_respects_its_limit_of_concurrent_trials(fakes):
     client = fakes.client()
     sweep = client.sweep(
         {
@@ -260,7 +260,7 @@ def test_a_sweep_keeps_to_its_own_limit(fakes):
     assert 1 <= most <= 2
 
 
-def test_processes_that_a_training_leaves_behind_are_ended_before_its_gpu_is_given_on(fakes):
+def test_leftover_processes_are_ended_before_their_gpu_is_reused(fakes):
     run = fakes.client().submit(fakes.spec("leaver", steps=40, CHILDREN=4))
     running(run)
     left = marked_processes(f"{run.id}-1")

@@ -1,4 +1,4 @@
-"""Ray listens on every interface; what protects it is its token. A stranger without it gets nothing."""
+"""Ray listens on every interface and is protected by its token: a program without it cannot join."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.xdist_group("fakes"),
 ]
 
-# A stranger on the machine's network: knows the address, and has Ray.
+# A foreign program on the machine's network, with the address and Ray.
 STRANGER = """
 import sys, ray
 try:
@@ -70,33 +70,33 @@ def try_as_stranger(fakes, tmp_path: Path, **environment: str) -> str:
     ],
     ids=["says nothing", "wants no authentication", "guesses a token"],
 )
-def test_a_stranger_without_the_token_gets_nothing(fakes, tmp_path, environment):
-    said = try_as_stranger(fakes, tmp_path, **environment)
-    assert "NODES" not in said
-    assert "ACTOR" not in said
-    assert "RAN CODE" not in said
+def test_program_without_the_token_cannot_join_ray(fakes, tmp_path, environment):
+    output = try_as_stranger(fakes, tmp_path, **environment)
+    assert "NODES" not in output
+    assert "ACTOR" not in output
+    assert "RAN CODE" not in output
     assert not (tmp_path / "owned").exists()
-    # And what is Lehr's goes on as before.
+    # And the processes of Lehr continue as before.
     run = fakes.client().submit(fakes.spec("undisturbed", steps=2))
     run.wait(timeout_s=60)
     assert run.state == "completed"
 
 
-def test_with_the_token_the_same_script_gets_in_so_the_refusal_is_the_tokens(fakes, tmp_path):
+def test_same_program_with_the_token_joins_ray(fakes, tmp_path):
     token = ray_head.token_file(fakes.home).read_text().strip()
-    said = try_as_stranger(fakes, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
-    assert "NODES 1" in said, said
-    assert "RAN CODE" in said
+    output = try_as_stranger(fakes, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
+    assert "NODES 1" in output, output
+    assert "RAN CODE" in output
 
 
-def test_tokens_and_ray_folder_are_their_owners_alone(fakes):
+def test_tokens_and_ray_folder_are_readable_only_by_their_owner(fakes):
     for path in (ray_head.token_file(fakes.home), fakes.home / "attempt-key"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     for folder in (homes.ray_dir(fakes.home), fakes.home / "ray"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
-def test_no_token_is_on_a_command_line_or_in_a_trainers_environment(fakes):
+def test_no_token_is_on_a_command_line_or_in_a_trainer_environment(fakes):
     run = fakes.client().submit(fakes.spec("looked-into", steps=1000))
     until(lambda: run.refresh().state == "running", within_s=60, what="the run to run")
     [entry] = [e for e in fakes.entries() if e.attempt_id == f"{run.id}-1"]

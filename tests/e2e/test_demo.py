@@ -1,4 +1,4 @@
-"""`lehr demo`, small: from nothing to the ranked table, and again on what stands."""
+"""`lehr demo`, small: from an empty machine to the ranked table, and again with a running server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = (
 
 @pytest.fixture
 def taken():
-    """Another program holds the usual port; if none does already, this one."""
+    """Hold the default port unless another program already does."""
     with socket.socket() as holder:
         with suppress(OSError):
             holder.bind((home.DEFAULT_HOST, home.DEFAULT_PORT))
@@ -36,7 +36,7 @@ def taken():
 
 @pytest.fixture
 def machine(tmp_path):
-    """A machine on which nothing of Lehr stands."""
+    """A machine without a running Lehr."""
     server = Server(tmp_path / "home", gpus=8)
     yield server
     server.down()
@@ -50,7 +50,7 @@ def ranked(stdout: str) -> list[list[str]]:
 
 
 def prepared(machine: Server) -> dict[str, int]:
-    """What describes prepared corpora, and when it was written."""
+    """Return the manifests of prepared corpora with their times."""
     files = (machine.home / "data").rglob("*.json")
     return {str(path): path.stat().st_mtime_ns for path in files}
 
@@ -58,14 +58,14 @@ def prepared(machine: Server) -> dict[str, int]:
 @pytest.mark.usefixtures("taken")
 def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     first = machine.cli("demo", *SMALL, timeout=600)
-    said = " ".join(first.stderr.split())
-    assert "server http://127.0.0.1:" in said
-    assert "already running" not in said
-    assert f"(another program uses {home.DEFAULT_PORT})" in said
+    output = " ".join(first.stderr.split())
+    assert "server http://127.0.0.1:" in output
+    assert "already running" not in output
+    assert f"(another program uses {home.DEFAULT_PORT})" in output
     if shutil.which("nvidia-smi") is None:
-        assert "cluster 8 x logical GPU (training runs on the CPU)" in said
-    assert "corpus Python's standard library: " in said
-    assert "sweep lr-grid-small: 3 learning rates, one trial a GPU" in said
+        assert "cluster 8 x logical GPU (training runs on the CPU)" in output
+    assert "corpus Python's standard library: " in output
+    assert "sweep lr-grid-small: 3 learning rates, one trial a GPU" in output
 
     rows = ranked(first.stdout)
     assert [row[0] for row in rows] == ["1", "2", "3"]
@@ -86,10 +86,10 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     pid = machine.pid
 
     again = machine.cli("demo", *SMALL, "--json", timeout=600)
-    said = " ".join(again.stderr.split())
-    assert f"server {address} (already running)" in said
-    assert "another program" not in said
-    assert "(already run; to train again: lehr demo --again)" in said
+    output = " ".join(again.stderr.split())
+    assert f"server {address} (already running)" in output
+    assert "another program" not in output
+    assert "(already run; to train again: lehr demo --again)" in output
     found = json.loads(again.stdout)["sweep"]
     assert found["id"] == sweep.id
     assert [trial["run"]["name"] for trial in found["trials"] if trial["best"]] == [best]
@@ -98,7 +98,7 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     assert {run.id: run.view.attempt for run in client.runs()} == runs
 
 
-def test_an_override_that_does_not_exist_is_refused_before_anything_starts(machine):
+def test_unknown_override_is_rejected_before_anything_starts(machine):
     done = machine.cli("demo", "run.train.stepps=4", check=False)
     assert done.returncode == 2
     assert "Did you mean run.train.steps?" in done.stderr

@@ -1,4 +1,4 @@
-"""The client's page and the example notebook do what they say, against a real server."""
+"""The examples of the client page and the example notebook run with a real server."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def found(address, monkeypatch):
     monkeypatch.setenv("LEHR_TOKEN", TOKEN)
 
 
-def test_every_example_of_the_clients_page_runs(monkeypatch, capsys):
+def test_every_example_of_the_client_page_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     text = (ROOT / "docs" / "python.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
@@ -39,9 +39,9 @@ def test_every_example_of_the_clients_page_runs(monkeypatch, capsys):
     assert names["fork"].view.forked_from == names["run"].id
     assert names["best"].id == names["sweep"].view.best_run_id
     assert len(names["losses"]) == 3
-    told = capsys.readouterr().out
-    assert "train.optimizer.learning_rate is not a field." in told
-    assert "Did you mean train/loss?" in told
+    printed = capsys.readouterr().out
+    assert "train.optimizer.learning_rate is not a field." in printed
+    assert "Did you mean train/loss?" in printed
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -63,7 +63,7 @@ def test_a_notebook_runs_from_top_to_bottom(path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebooks_kept_outputs_are_whole_and_name_no_machine(path):
+def test_recorded_notebook_outputs_are_complete_and_name_no_machine(path):
     notebook = nbformat.read(path, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))

@@ -1,4 +1,4 @@
-"""A fork through the real platform: a run that goes on from another's checkpoint, rescued."""
+"""A fork on the real platform: a run that continues from the checkpoint of another run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def records(server, run_id, kind):
     return [record for record in events(server.home, f"{run_id}-1") if record["kind"] == kind]
 
 
-def test_the_rescue_half_the_lr_a_short_warmup_a_higher_floor(server, corpus):
-    """A run goes bad; it goes on from a checkpoint before, more gently."""
+def test_fork_with_half_the_lr_a_short_warmup_and_a_higher_floor(server, corpus):
+    """A run diverges; a fork continues from an earlier checkpoint with a lower rate."""
     client = server.client()
     source = client.submit(
         run(corpus, "to-rescue", steps=20, checkpoint={"every": 5, "keep_last": 10})
@@ -52,21 +52,23 @@ def test_the_rescue_half_the_lr_a_short_warmup_a_higher_floor(server, corpus):
     [started] = records(server, source.id, "started")
     assert started["attempt"] == 1
 
-    told = records(server, fork.id, "metrics")
-    assert [record["step"] for record in told] == list(range(11, 17))
+    fork_metrics = records(server, fork.id, "metrics")
+    assert [record["step"] for record in fork_metrics] == list(range(11, 17))
     tokens = {record["step"]: record["tokens"] for record in records(server, source.id, "metrics")}
-    assert [record["tokens"] for record in told] == [tokens[10] + 256 * n for n in range(1, 7)]
-    rates = [record["values"]["train/lr"] for record in told]
+    assert [record["tokens"] for record in fork_metrics] == [
+        tokens[10] + 256 * n for n in range(1, 7)
+    ]
+    rates = [record["values"]["train/lr"] for record in fork_metrics]
     assert max(rates) == pytest.approx(base / 2)
     assert rates[:2] == pytest.approx([base / 4, base / 2])
     assert rates[-1] == pytest.approx(base / 4)
-    # The loss goes on from where the checkpoint was, not from that of fresh weights.
+    # The loss continues from that of the checkpoint, not from that of fresh weights.
     before = {r["step"]: r["values"]["train/loss"] for r in records(server, source.id, "metrics")}
-    assert told[0]["values"]["train/loss"] == pytest.approx(before[11], rel=1e-3)
+    assert fork_metrics[0]["values"]["train/loss"] == pytest.approx(before[11], rel=1e-3)
     assert before[11] < 0.95 * before[1]
 
 
-def test_a_fork_by_command_with_other_data_goes_on_from_the_newest(server, corpus, tmp_path):
+def test_fork_by_command_with_other_data_uses_the_newest_checkpoint(server, corpus, tmp_path):
     client = server.client()
     source = client.submit(run(corpus, "cli-source", steps=6))
     source.wait(timeout_s=300)

@@ -64,7 +64,7 @@ def test_ten_trials_share_eight_gpus_and_are_ranked(server, corpus):
             assert end <= start
 
 
-def test_each_rank_of_two_trains_and_holds_its_gpus_itself(server, corpus):
+def test_each_of_two_ranks_trains_and_locks_its_own_gpu(server, corpus):
     client = server.client()
     r = client.submit(paced(run(corpus, "two-ranks", gpus=2, steps=10_000)))
     until(lambda: (r.refresh().step or 0) >= 1, within_s=120, what="the first step")
@@ -81,7 +81,7 @@ def test_each_rank_of_two_trains_and_holds_its_gpus_itself(server, corpus):
     assert {"rank-0.log", "rank-1.log"} <= names
 
 
-def test_a_killed_trainer_resumes_and_ends_with_the_same_weights_bit_for_bit(server, corpus):
+def test_killed_trainer_resumes_with_bitwise_equal_weights(server, corpus):
     client = server.client()
     undisturbed = client.submit(run(corpus, "undisturbed", steps=120))
     killed = client.submit(paced(run(corpus, "killed", steps=120, retries={"user": 1})))
@@ -105,7 +105,7 @@ def test_a_killed_trainer_resumes_and_ends_with_the_same_weights_bit_for_bit(ser
     assert list(history["train/loss"]) == list(undisturbed.history("train/loss")["train/loss"])
 
 
-def test_cancel_frees_the_gpu_and_leaves_no_process(server, corpus):
+def test_cancel_releases_the_gpu_and_leaves_no_process(server, corpus):
     client = server.client()
     r = client.submit(faked(run(corpus, "to-cancel", steps=100_000)))
     until(lambda: r.refresh().state == "running", within_s=120, what="the run to run")
@@ -118,9 +118,7 @@ def test_cancel_frees_the_gpu_and_leaves_no_process(server, corpus):
     assert r.id not in busy
 
 
-def test_more_gpus_than_the_cluster_has_is_said_at_submission_and_nothing_is_recorded(
-    server, corpus
-):
+def test_more_gpus_than_the_cluster_has_are_rejected_and_not_recorded(server, corpus):
     client = server.client()
     with pytest.raises(UserError, match="16") as caught:
         client.submit(run(corpus, "too-big", gpus=16, batch=SIXTEEN))
@@ -128,7 +126,7 @@ def test_more_gpus_than_the_cluster_has_is_said_at_submission_and_nothing_is_rec
     assert not [r for r in client.runs() if r.name == "too-big"]
 
 
-def test_a_corpus_that_does_not_exist_is_said_at_submission(server, tmp_path):
+def test_missing_corpus_is_rejected_at_submission(server, tmp_path):
     client = server.client()
     with pytest.raises((SpecError, UserError), match="nowhere"):
         client.submit(run(tmp_path / "nowhere", "no-corpus"))

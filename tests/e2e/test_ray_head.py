@@ -1,4 +1,4 @@
-"""The embedded Ray head starts without a dashboard, and ends whole."""
+"""The embedded Ray head starts without a dashboard, and leaves no process."""
 
 import signal
 from pathlib import Path
@@ -20,7 +20,7 @@ def command(pid):
 
 
 def titled(pids):
-    """Those whose title Ray wrote over their environment, mark and all."""
+    """Processes whose title Ray wrote over their environment, including the mark."""
     return [pid for pid in pids if command(pid).startswith(b"ray::")]
 
 
@@ -50,6 +50,6 @@ def test_the_head_has_no_dashboard_and_leaves_no_process(tmp_path, monkeypatch):
         ray_head.stop(tmp_path / "home")
     assert [pid for pid, started in kin.items() if procfs.start_time(pid) == started] == []
     assert not head.running()
-    # The raylet ended by itself, and nothing else was asked to end before.
+    # The raylet ended by itself, and no other process was stopped before.
     assert sent[0] == (raylet, signal.SIGTERM, True)
     assert not any(raylet_lived for _, _, raylet_lived in sent[1:])

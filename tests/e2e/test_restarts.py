@@ -1,4 +1,4 @@
-"""Trainings outlive the API, the agent and ``lehr down``: nothing of them is lost or doubled."""
+"""Trainings survive kills of the API and the agent, and ``lehr down``, without gap or duplicate."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def under_way(client, spec):
     return submitted
 
 
-def test_the_api_may_be_killed_and_the_run_ends_with_no_gap_and_no_duplicate(restarted, corpus):
+def test_run_has_no_gap_or_duplicate_after_the_server_is_killed(restarted, corpus):
     r = under_way(restarted.client(), paced(run(corpus, "survivor", steps=400)))
     trainers = marked_processes(f"{r.id}-1")
     restarted.kill()
     path = restarted.home / "runs" / r.id / "attempt-1" / "events.jsonl"
     size = path.stat().st_size
-    until(lambda: path.stat().st_size > size, within_s=60, what="the training to go on alone")
+    until(lambda: path.stat().st_size > size, within_s=60, what="the training to continue alone")
     r = restarted.up().run(r.id)
     r.wait(timeout_s=300)
     assert (r.state, r.refresh().attempt) == ("completed", 1)
@@ -43,7 +43,7 @@ def test_the_api_may_be_killed_and_the_run_ends_with_no_gap_and_no_duplicate(res
         gone(pid)
 
 
-def test_the_agent_may_be_killed_and_the_run_is_adopted(restarted, corpus):
+def test_run_is_adopted_after_the_agent_is_killed(restarted, corpus):
     r = under_way(restarted.client(), faked(run(corpus, "adopted", steps=400)))
     [agent] = agent_pids(restarted)
     os.kill(agent, signal.SIGKILL)
@@ -59,7 +59,7 @@ def agent_pids(server):
     return [pid for pid in head.processes() if command(pid).rstrip(b"\0") == b"ray::Agent"]
 
 
-def test_down_saves_a_training_and_up_goes_on_with_it(restarted, corpus):
+def test_down_saves_a_training_and_up_resumes_it(restarted, corpus):
     r = under_way(restarted.client(), paced(run(corpus, "interrupted", steps=300)))
     pid = restarted.pid
     down = restarted.cli("down")
@@ -75,7 +75,7 @@ def test_down_saves_a_training_and_up_goes_on_with_it(restarted, corpus):
     assert list(r.history("train/loss")["step"]) == list(range(1, 301))
 
 
-def test_down_may_leave_trainings_running_for_the_next_server_to_adopt(restarted, corpus):
+def test_down_can_keep_trainings_for_the_next_server_to_adopt(restarted, corpus):
     r = under_way(restarted.client(), faked(run(corpus, "left-running", steps=400)))
     down = restarted.cli("down", "--keep-runs")
     assert "1 training was left running" in down.stdout

@@ -1,4 +1,4 @@
-"""Rollouts on the real platform: a sound run goes through four stages, seeded bugs are stopped."""
+"""Rollouts on the real platform: a sound run passes four stages, seeded bugs fail."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def evidence(found):
     return [(s.name, g.name, g.state, g.expected, g.seen) for s in found.stages for g in s.gates]
 
 
-def test_a_sound_run_goes_through_all_four_stages(basic):
+def test_sound_run_passes_all_four_stages(basic):
     found = basic["sound"]
     assert found.state == "passed", evidence(found)
     assert found.view.progress == dict.fromkeys(["cpu", "one_gpu", "two_gpus", "all"], "passed")
@@ -103,17 +103,17 @@ def test_a_sound_run_goes_through_all_four_stages(basic):
     assert (last.name, last.step, last.view.rollout_id) == ("sound-all", 30, found.id)
 
 
-def test_a_run_that_forgets_its_moments_is_stopped_on_the_cpu(basic):
+def test_run_that_loses_optimizer_state_fails_on_the_cpu(basic):
     stopped(basic["forgets"], "cpu", {"exact_resume"}, ["forgets-cpu", "forgets-cpu-resumed"])
 
 
 @pytest.mark.nightly
-def test_a_run_too_hot_is_stopped_on_the_cpu(more):
+def test_run_with_a_too_high_learning_rate_fails_on_the_cpu(more):
     stopped(more["hot"], "cpu", {"falling_loss", "no_alerts"}, ["hot-cpu"])
 
 
 @pytest.mark.nightly
-def test_a_loss_summed_over_ranks_is_stopped_on_two_gpus(more):
+def test_loss_summed_over_ranks_fails_on_two_gpus(more):
     runs = ["sums-cpu", "sums-one-gpu", "sums-two-gpus"]
     stopped(more["sums"], "two_gpus", {"first_loss"}, runs)
 

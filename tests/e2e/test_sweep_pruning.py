@@ -1,4 +1,4 @@
-"""ASHA ends a trial by orders through the whole control plane, and its GPU goes to the next."""
+"""ASHA prunes a trial through the whole control plane, and its GPU goes to the next."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_asha_prunes_a_trial_and_its_gpu_goes_to_the_next(restarted, corpus):
         assert trial(2).state != "completed"
         return trial(2).state == "pruned"
 
-    # Successive halving is asynchronous: who comes to a rung first goes on. Let the good one.
+    # Successive halving is asynchronous: the first at a rung continues. Start the good one first.
     until(
         lambda: (sweep.refresh().trials[0].step or 0) >= 20,
         within_s=120,

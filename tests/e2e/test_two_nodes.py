@@ -1,4 +1,4 @@
-"""A cluster of two raylets on the loopback: one training over both, for real."""
+"""A cluster of two raylets on the loopback: one real training over both."""
 
 from __future__ import annotations
 

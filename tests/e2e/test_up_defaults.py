@@ -1,4 +1,4 @@
-"""`lehr up` without options: which GPUs it offers, and what becomes of runs when they are gone."""
+"""`lehr up` without options: the GPUs that it offers, and runs on GPUs that disappear."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def under_way(server: FakeServer, name: str):
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine may have GPUs")
-def test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declared(fakes):
+def test_up_without_gpus_offers_logical_ones_and_remembers_their_number(fakes):
     up(fakes)
     gpus(fakes, 8)
     assert "8 GPUs busy (logical GPUs: training runs on the CPU)" in fakes.cli("status").stdout
-    # What it has by default may be asked for by number, too.
+    # The default number may also be requested explicitly.
     assert "already running" in fakes.cli("up", "--gpus", "8").stdout
     refused = fakes.cli("up", "--gpus", "4", check=False)
     assert "--gpus 4 (it has 8)" in refused.stderr
@@ -66,13 +66,13 @@ def test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declare
     until(
         lambda: run.refresh().view.attempt == 2 and run.state == "running",
         within_s=120,
-        what="the run to go on",
+        what="the run to continue",
     )
     run.cancel()
     run.wait(timeout_s=60)
 
 
-def test_a_driver_that_lost_its_gpus_leaves_no_run_running_and_the_cure_is_named(fakes, tmp_path):
+def test_driver_that_lost_its_gpus_leaves_no_run_and_names_the_remedy(fakes, tmp_path):
     driver = tmp_path / "bin" / "nvidia-smi"
     driver.parent.mkdir()
     fakes.environment["PATH"] = f"{driver.parent}:{os.environ['PATH']}"
@@ -97,9 +97,9 @@ def test_a_driver_that_lost_its_gpus_leaves_no_run_running_and_the_cure_is_named
         what="the run to wait",
     )
     assert run.view.pending_reason == "needs 1 GPU; this cluster has no GPUs"
-    told = fakes.cli("status").stdout
-    assert "up, without GPUs: this machine's driver lists no GPU" in told
-    assert "lehr down, then lehr up --gpus 8" in told
+    status = fakes.cli("status").stdout
+    assert "up, without GPUs: this machine's driver lists no GPU" in status
+    assert "lehr down, then lehr up --gpus 8" in status
     file = tmp_path / "run.yaml"
     file.write_text(json.dumps(fakes.spec("refused")))
     refused = fakes.cli("submit", str(file), check=False)

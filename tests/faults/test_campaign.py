@@ -1,4 +1,4 @@
-"""Random deaths at random moments, judged by the same rules as every other history.
+"""Random kills at random moments, checked by the same rules as every other history.
 
 ``LEHR_FAULTS_SEED`` repeats a campaign, ``LEHR_FAULTS_RUNS`` makes it longer.
 """
@@ -19,7 +19,7 @@ import pytest
 from lehr.client.runs import Run
 from lehr.errors import LehrError
 from lehr.node import procfs
-from lehr_testing.faults.ordeal import Ordeal, ordeal
+from lehr_testing.faults.fault_server import FaultServer, fault_server
 from lehr_testing.server import marked_processes, rank_pids
 from lehr_testing.waiting import until
 
@@ -31,13 +31,13 @@ RUNS = int(os.environ.get("LEHR_FAULTS_RUNS") or 20)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    yield from ordeal(tmp_path_factory.mktemp("campaign"), gpus=4)
+    yield from fault_server(tmp_path_factory.mktemp("campaign"), gpus=4)
 
 
-class Assassin:
-    """Kills or freezes one process after another, drawn from the seed."""
+class ProcessKiller:
+    """Kill or freeze one process after another, drawn from the seed."""
 
-    def __init__(self, server: Ordeal, chance: random.Random) -> None:
+    def __init__(self, server: FaultServer, chance: random.Random) -> None:
         self.server = server
         self.chance = chance
         self.done: list[str] = []
@@ -76,15 +76,15 @@ class Assassin:
             if wanted(line)
         ]
 
-    def let_recover(self, over: threading.Event) -> None:
-        """Until every GPU can be had again, on however slow a machine."""
+    def wait_until_recovered(self, over: threading.Event) -> None:
+        """Wait until every GPU is available again, also on a slow machine."""
         while not over.wait(0.5):
             with contextlib.suppress(LehrError, OSError, ValueError):
                 if self.server.client().cluster().gpus_total == self.server.gpus:
                     return
 
     def strike(self) -> None:
-        """The next kind of a shuffled deck that holds each once: none is left out by chance.
+        """Draw the next kind from a shuffled deck that has each once, so that none is omitted by chance.
 
         One of which there is no process now comes after the others again.
         """
@@ -114,7 +114,7 @@ class Assassin:
         return hit
 
 
-def spec_of(server: Ordeal, number: int, chance: random.Random) -> dict:
+def spec_of(server: FaultServer, number: int, chance: random.Random) -> dict:
     plenty = {"infrastructure": 100, "preemption": 100, "user": 100}
     return server.spec(
         f"campaign-{number}",
@@ -127,23 +127,23 @@ def spec_of(server: Ordeal, number: int, chance: random.Random) -> dict:
     )
 
 
-def missing(assassin: Assassin) -> set[str]:
+def missing(assassin: ProcessKiller) -> set[str]:
     return set(assassin.kinds) - assassin.struck
 
 
-def test_random_kills_leave_every_run_ended_correctly_and_no_process(server: Ordeal, capsys):
+def test_random_kills_leave_every_run_ended_correctly_and_no_process(server: FaultServer, capsys):
     chance = random.Random(SEED)
     with capsys.disabled():
         print(f"\ncampaign: LEHR_FAULTS_SEED={SEED} LEHR_FAULTS_RUNS={RUNS}")
-    assassin = Assassin(server, random.Random(chance.random()))
+    assassin = ProcessKiller(server, random.Random(chance.random()))
     over = threading.Event()
 
     def strikes() -> None:
         while not over.wait(assassin.chance.uniform(0.3, 4.0)):
             assassin.strike()
-            # Often the next one comes before all stands again, but not always: or nothing would.
+            # The next kill often comes before everything has recovered, but not always.
             if assassin.chance.random() < 0.6:
-                assassin.let_recover(over)
+                assassin.wait_until_recovered(over)
 
     runs: list[tuple[Run, str]] = []
 
@@ -152,10 +152,10 @@ def test_random_kills_leave_every_run_ended_correctly_and_no_process(server: Ord
         runs.append((run, chance.choice(["", "", "", "cancel", "pause"])))
 
     def enough() -> bool:
-        server.revive()  # Nobody asks it for anything meanwhile.
+        server.revive()  # No request is sent meanwhile.
         if len(assassin.done) >= RUNS and (len(assassin.kinds) > RUNS or not missing(assassin)):
             return True
-        if not server.entries():  # There is to be somebody to strike.
+        if not server.entries():  # There must be a process to kill.
             run = server.submit(spec_of(server, len(runs), chance))
             runs.append((run, ""))
         return False

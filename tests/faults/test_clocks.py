@@ -1,4 +1,4 @@
-"""The wall clock jumps by an hour, of all machines at once or of one of two: nothing comes of it.
+"""The wall clock of all machines, or of one of two, jumps by an hour without effect on runs.
 
 Every process of server, Ray, agent, shim and training has a clock that is set while it runs.
 """
@@ -11,8 +11,8 @@ import time
 import pytest
 
 from lehr_testing.faults.clocks import WallClock
+from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.faults.networked import nodes_in_use
-from lehr_testing.faults.ordeal import Ordeal
 from lehr_testing.faults.second_node import SecondNode
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until
@@ -26,7 +26,7 @@ LIMITS = {"time_limit_s": 600, "stall_limit_s": 60}
 def nodes(tmp_path):
     """(server, its clock, the second node's clock): one GPU each."""
     clock, other = WallClock(tmp_path / "clock"), WallClock(tmp_path / "clock-2")
-    server = Ordeal(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
+    server = FaultServer(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
     server.environment |= clock.environment
     server.up()
     second = SecondNode(server, "n2", gpus=1, environment=other.environment)
@@ -40,12 +40,12 @@ def nodes(tmp_path):
         server.down()
 
 
-def train(server: Ordeal, name: str, *, steps: int):
+def train(server: FaultServer, name: str, *, steps: int):
     spec = server.spec(name, steps=steps, step_s=0.1, CHECKPOINT_EVERY=5)
     return server.submit(spec | LIMITS)
 
 
-def ahead(server: Ordeal, attempt_id: str) -> float:
+def ahead(server: FaultServer, attempt_id: str) -> float:
     """Hours by which the training's own clock was ahead, by its last record."""
     run_id, _, number = attempt_id.rpartition("-")
     path = server.runs / run_id / f"attempt-{number}" / "events.jsonl"
@@ -53,7 +53,9 @@ def ahead(server: Ordeal, attempt_id: str) -> float:
     return round((json.loads(lines[-1])["time"] - time.time()) / HOUR, 2)
 
 
-def trains_on(server: Ordeal, attempts: list[str], *, hours: set[float], steps: int = 40) -> None:
+def trains_on(
+    server: FaultServer, attempts: list[str], *, hours: set[float], steps: int = 40
+) -> None:
     until(
         lambda: {ahead(server, attempt) for attempt in attempts} == hours,
         within_s=30,
@@ -63,11 +65,11 @@ def trains_on(server: Ordeal, attempts: list[str], *, hours: set[float], steps: 
     until(
         lambda: all(server.step(attempt) >= now[attempt] + steps for attempt in attempts),
         within_s=60,
-        what="the trainings to go on",
+        what="the trainings to continue",
     )
 
 
-def test_clocks_that_jump_lose_no_lease_end_no_run_and_hold_none_up(nodes):
+def test_clock_jumps_end_no_lease_or_run_and_delay_none(nodes):
     server, clock, other = nodes
     runs = [train(server, f"clock-{n}", steps=400) for n in (1, 2)]
     attempts = [f"{run.id}-1" for run in runs]
@@ -84,7 +86,7 @@ def test_clocks_that_jump_lose_no_lease_end_no_run_and_hold_none_up(nodes):
         for run in runs:
             view = server.client().run(run.id)
             assert (view.state, view.attempt, view.view.liveness) == ("running", 1, "ok")
-    # What comes while the clocks differ is queued, paused, resumed and ended as ever.
+    # Runs submitted while the clocks differ are queued, paused, resumed and ended as usual.
     waits = train(server, "after", steps=30)
     server.verb(runs[0], "pause")
     assert server.reaches(runs[0], "paused", within_s=60) == "paused"

@@ -1,4 +1,4 @@
-"""A disk is full: what was acknowledged is kept, the reason is said, and it goes on with space."""
+"""A disk is full: acknowledged data is kept, the reason is reported, work continues with space."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from lehr.errors import LehrError
 from lehr_testing.faults.disks import small_disk
-from lehr_testing.faults.ordeal import Ordeal
+from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.server import alive
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until
@@ -14,15 +14,15 @@ from lehr_testing.waiting import until
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def server_at(folder, *, runs=None) -> Ordeal:
+def server_at(folder, *, runs=None) -> FaultServer:
     corpus = text_corpus(folder / "corpus", documents=3)
-    server = Ordeal(folder / "home", gpus=2, corpus=corpus)
+    server = FaultServer(folder / "home", gpus=2, corpus=corpus)
     if runs is not None:
         server.environment["LEHR_RUNS"] = str(runs)
     return server
 
 
-def test_the_replica_is_full_and_the_streams_wait_until_there_is_space(tmp_path):
+def test_streams_wait_while_the_disk_of_the_replica_is_full(tmp_path):
     server = server_at(tmp_path)
     with small_disk(tmp_path / "home" / "replica", megabytes=2) as disk:
         server.up()
@@ -37,7 +37,7 @@ def test_the_replica_is_full_and_the_streams_wait_until_there_is_space(tmp_path)
             until(
                 lambda: "No space left on device" in log.read_text(),
                 within_s=60,
-                what="the shipper to be told why",
+                what="the shipper to receive the reason",
             )
             until(lambda: server.step(f"{run.id}-1") > now + 20, within_s=60, what="it to train on")
             assert server.state(run) == "running"
@@ -49,7 +49,7 @@ def test_the_replica_is_full_and_the_streams_wait_until_there_is_space(tmp_path)
             server.down()
 
 
-def test_the_home_is_full_and_submissions_are_refused_with_the_reason_until_there_is_space(
+def test_submissions_are_rejected_while_the_disk_of_the_home_is_full(
     tmp_path,
 ):
     server = server_at(tmp_path, runs=tmp_path / "runs")
@@ -80,7 +80,7 @@ def test_the_home_is_full_and_submissions_are_refused_with_the_reason_until_ther
             server.down()
 
 
-def test_the_run_directory_is_full_and_the_run_says_so_and_goes_on_when_it_is_retried(tmp_path):
+def test_run_fails_on_a_full_run_directory_and_resumes_on_retry(tmp_path):
     runs = tmp_path / "runs"
     server = server_at(tmp_path, runs=runs)
     server.runs = runs
@@ -107,8 +107,8 @@ def test_the_run_directory_is_full_and_the_run_says_so_and_goes_on_when_it_is_re
             server.down()
 
 
-def test_an_exit_on_a_full_node_disk_is_recorded_when_there_is_space(tmp_path):
-    """Where a shim notes the end; its training and its streams are on another disk."""
+def test_exit_on_a_full_node_disk_is_recorded_when_space_is_free(tmp_path):
+    """The disk on which a shim records the exit; training and streams are on another disk."""
     server = server_at(tmp_path)
     with small_disk(tmp_path / "home" / "node", megabytes=2) as disk:
         server.up()

@@ -1,4 +1,4 @@
-"""The judge of the fault tests: a right history passes, and every planted breach is named."""
+"""The judge of the fault tests: a correct history passes, and every planted breach is found."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def with_move(index: int, **changes: object) -> list[Move]:
     return moves
 
 
-def test_a_right_history_breaks_no_rule():
+def test_correct_history_breaks_no_rule():
     assert check(RIGHT) == []
 
 
-def test_an_attempt_that_was_given_up_for_lost_may_have_lived_on_beside_its_successor():
+def test_lost_attempt_may_overlap_its_successor():
     launches = [replace(RIGHT.launches[0], gpus=(GPU1,), seen=3.5), *RIGHT.launches[1:2]]
     attempts = [replace(RIGHT.attempts[0], given_up=True), *RIGHT.attempts[1:]]
     assert check(replace(RIGHT, launches=launches, attempts=attempts)) == []
@@ -156,7 +156,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("breach", PLANTED)
-def test_every_planted_breach_is_named(breach):
+def test_every_planted_breach_is_found(breach):
     changes, words = PLANTED[breach]
     found = check(replace(RIGHT, **changes))
     assert any(words in line for line in found), found

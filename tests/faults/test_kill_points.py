@@ -10,8 +10,8 @@ import itertools
 
 import pytest
 
+from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.faults.kill_points import POINTS, QUICK
-from lehr_testing.faults.ordeal import Ordeal
 from lehr_testing.faults.scenarios import COURSES
 from lehr_testing.waiting import until
 
@@ -20,14 +20,14 @@ _names = itertools.count(1)
 
 
 @pytest.fixture
-def server(fakes: Ordeal) -> Ordeal:
-    """Judged by what is done to it from here on."""
+def server(fakes: FaultServer) -> FaultServer:
+    """Yield the server, judged from here on."""
     fakes.begin()
     return fakes
 
 
 def parameters():
-    """The slow ones in two groups, each with a server of its own: they are most of the faults."""
+    """The slow scenarios, which are the majority, in two groups with a server each."""
     for number, (scenario, point) in enumerate(POINTS):
         slow = (scenario, point) not in QUICK
         group = f"kill-points-{number % 2}" if slow else "fakes"
@@ -37,7 +37,7 @@ def parameters():
 
 @pytest.mark.parametrize(("scenario", "point"), list(parameters()))
 def test_a_kill_at_this_point_leaves_the_run_ended_correctly(
-    server: Ordeal, scenario: str, point: str
+    server: FaultServer, scenario: str, point: str
 ):
     server.revive()
     server.cluster_ready()
@@ -53,8 +53,8 @@ def test_a_kill_at_this_point_leaves_the_run_ended_correctly(
 
 
 @pytest.mark.xdist_group("fakes")
-def test_the_scenarios_end_so_when_nothing_dies(server: Ordeal):
-    """Or the tests above would show nothing."""
+def test_scenarios_end_as_expected_without_a_kill(server: FaultServer):
+    """Without this the tests above would prove nothing."""
     server.disarm()
     before = server.restarts
     for scenario in ("run", "requeue"):

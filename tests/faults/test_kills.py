@@ -1,4 +1,4 @@
-"""Whatever is killed, at whatever moment: the training goes on or is begun again, and never twice.
+"""Kills of each process at any moment: the training continues or restarts, and never runs twice.
 
 One history is judged after each: the attempts that were made, what the trainers' own files say,
 and that no process is left.
@@ -39,7 +39,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def started(fakes: FakeServer, name: str, *, steps: int = 150, step: int = 6, **more):
-    """A run that trains, past ``step``, with a checkpoint at 5."""
+    """Start a run and wait until it has passed ``step``, with a checkpoint at 5."""
     run = fakes.client().submit(
         fakes.spec(name, steps=steps, step_s=0.1, CHECKPOINT_EVERY=5, **more)
     )
@@ -47,13 +47,13 @@ def started(fakes: FakeServer, name: str, *, steps: int = 150, step: int = 6, **
     return run
 
 
-def goes_on(fakes: FakeServer, attempt_id: str, *, steps: int = 5) -> None:
+def assert_continues(fakes: FakeServer, attempt_id: str, *, steps: int = 5) -> None:
     now = fakes.step(attempt_id)
     until(lambda: fakes.step(attempt_id) >= now + steps, within_s=60, what=f"{attempt_id} to go on")
 
 
 def judge(fakes: FakeServer, run, *, attempts: int, steps: int = 150) -> None:
-    """It completed in so many attempts, with a whole series, on GPUs of its own, leaving nothing."""
+    """Check that it completed in so many attempts, with a complete series, and left no process."""
     run = fakes.client().run(run.id)
     run.wait(timeout_s=240)
     assert run.state == "completed", run.reason
@@ -70,17 +70,17 @@ def judge(fakes: FakeServer, run, *, attempts: int, steps: int = 150) -> None:
     assert moves.count(("queued", "starting")) == attempts, moves
 
 
-def test_the_server_is_killed_and_the_training_never_notices(fakes):
+def test_training_continues_when_the_server_is_killed(fakes):
     run = started(fakes, "server-killed")
     trainer = fakes.trainer(f"{run.id}-1")
     fakes.kill()
-    goes_on(fakes, f"{run.id}-1")
+    assert_continues(fakes, f"{run.id}-1")
     fakes.up()
     assert alive(trainer)
     judge(fakes, run, attempts=1)
 
 
-def test_the_bridge_is_killed_and_another_takes_its_place(fakes):
+def test_killed_bridge_is_replaced(fakes):
     run = started(fakes, "bridge-killed")
     before = fakes.bridge()
     kill(before)
@@ -98,11 +98,11 @@ def gone_or_same(fakes: FakeServer, before: int) -> bool:
     return True
 
 
-def test_the_agent_is_killed_and_its_successor_adopts_what_lives(fakes):
+def test_successor_of_a_killed_agent_adopts_living_attempts(fakes):
     run = started(fakes, "agent-killed")
     [agent] = fakes.ray_processes("ray::Agent")
     kill(agent)
-    goes_on(fakes, f"{run.id}-1")
+    assert_continues(fakes, f"{run.id}-1")
     other = fakes.client().submit(fakes.spec("after-the-agent", steps=3))
     other.wait(timeout_s=120)
     assert other.state == "completed"
@@ -110,7 +110,7 @@ def test_the_agent_is_killed_and_its_successor_adopts_what_lives(fakes):
 
 
 @pytest.mark.parametrize("what", ["raylet/raylet", "gcs_server"])
-def test_ray_is_killed_and_the_training_goes_on_and_is_adopted(fakes, what):
+def test_training_continues_when_ray_is_killed_and_is_adopted(fakes, what):
     run = started(fakes, "ray-killed", steps=600)
     trainer = fakes.trainer(f"{run.id}-1")
     head = ray_head.recorded(fakes.home)
@@ -118,14 +118,14 @@ def test_ray_is_killed_and_the_training_goes_on_and_is_adopted(fakes, what):
     kill(pid)
     until(lambda: ray_head.recorded(fakes.home) != head, within_s=120, what="another Ray head")
     assert alive(trainer)
-    goes_on(fakes, f"{run.id}-1")
+    assert_continues(fakes, f"{run.id}-1")
     other = fakes.client().submit(fakes.spec("after-ray", steps=3))
     other.wait(timeout_s=120)
     assert other.state == "completed"
     judge(fakes, run, attempts=1, steps=600)
 
 
-def test_server_bridge_agent_and_all_of_ray_are_killed_and_the_training_goes_on(fakes):
+def test_training_continues_when_server_bridge_agent_and_ray_are_killed(fakes):
     run = started(fakes, "all-killed")
     trainer = fakes.trainer(f"{run.id}-1")
     victims = [*ray_head.recorded(fakes.home).processes(), fakes.bridge()]
@@ -135,14 +135,14 @@ def test_server_bridge_agent_and_all_of_ray_are_killed_and_the_training_goes_on(
             os.kill(pid, signal.SIGKILL)
     for pid in victims:
         gone(pid)
-    goes_on(fakes, f"{run.id}-1")
+    assert_continues(fakes, f"{run.id}-1")
     assert alive(trainer)
     fakes.up()
     fakes.cluster_ready()
     judge(fakes, run, attempts=1)
 
 
-def test_the_shipper_is_killed_and_nothing_is_missing_or_doubled(fakes):
+def test_killed_shipper_loses_and_duplicates_nothing(fakes):
     run = started(fakes, "shipper-killed")
     for _ in range(3):
         kill(fakes.shipper(f"{run.id}-1"))
@@ -156,7 +156,7 @@ def has_shipper(fakes: FakeServer, attempt_id: str) -> bool:
     return False
 
 
-def test_the_shim_is_killed_and_its_training_dies_with_it_and_begins_again(fakes):
+def test_training_ends_with_its_killed_shim_and_restarts(fakes):
     run = started(fakes, "shim-killed", CHILDREN=2)
     processes = marked_processes(f"{run.id}-1")
     kill(fakes.shim(f"{run.id}-1"))
@@ -168,7 +168,7 @@ def test_the_shim_is_killed_and_its_training_dies_with_it_and_begins_again(fakes
     assert resumed[0] >= 5
 
 
-def test_the_trainer_is_killed_and_the_run_resumes_from_its_last_checkpoint(fakes):
+def test_killed_trainer_resumes_from_its_last_checkpoint(fakes):
     run = started(fakes, "trainer-killed")
     kill(fakes.trainer(f"{run.id}-1"))
     judge(fakes, run, attempts=2)
@@ -177,7 +177,7 @@ def test_the_trainer_is_killed_and_the_run_resumes_from_its_last_checkpoint(fake
 
 
 @pytest.mark.parametrize("what", ["torchrun", "a rank"])
-def test_a_gang_that_loses_a_process_begins_again_whole(fakes, what):
+def test_gang_that_loses_a_process_restarts_completely(fakes, what):
     run = started(fakes, "gang", gpus=2)
     processes = marked_processes(f"{run.id}-1")
     launcher = [p for p, line in processes.items() if "torch.distributed.run" in line]
@@ -189,7 +189,7 @@ def test_a_gang_that_loses_a_process_begins_again_whole(fakes, what):
     judge(fakes, run, attempts=2)
 
 
-def test_a_run_whose_budget_is_spent_fails_and_says_so(fakes):
+def test_run_with_a_used_up_budget_fails_with_that_reason(fakes):
     run = started(fakes, "no-budget", retries={"infrastructure": 0})
     kill(fakes.trainer(f"{run.id}-1"))
     run.wait(timeout_s=90)
@@ -198,7 +198,7 @@ def test_a_run_whose_budget_is_spent_fails_and_says_so(fakes):
     assert "no retry is left" in run.reason
 
 
-def test_a_cancel_during_an_outage_is_carried_out_later(fakes):
+def test_cancel_during_an_outage_is_applied_after_it(fakes):
     run = started(fakes, "cancelled-meanwhile", steps=10_000)
     pid = fakes.shim(f"{run.id}-1")
     shipper = fakes.shipper(f"{run.id}-1")
@@ -213,7 +213,7 @@ def test_a_cancel_during_an_outage_is_carried_out_later(fakes):
     gone(pid, within_s=60)
 
 
-def test_a_training_whose_server_is_away_when_it_ends_is_recorded_whole_when_it_is_back(fakes):
+def test_training_that_ends_without_its_server_is_recorded_completely_later(fakes):
     run = started(fakes, "ends-alone", steps=30)
     fakes.kill()
     note = fakes.home / "runs" / run.id / "attempt-1" / "exit.json"
@@ -222,7 +222,7 @@ def test_a_training_whose_server_is_away_when_it_ends_is_recorded_whole_when_it_
     judge(fakes, run, attempts=1, steps=30)
 
 
-def test_a_shim_killed_after_the_end_of_its_training_loses_nothing(fakes):
+def test_shim_killed_after_its_training_ended_loses_nothing(fakes):
     run = started(fakes, "undelivered", steps=30)
     fakes.kill()
     note = fakes.home / "runs" / run.id / "attempt-1" / "exit.json"
@@ -233,7 +233,7 @@ def test_a_shim_killed_after_the_end_of_its_training_loses_nothing(fakes):
 
 
 def reopened(fakes: FakeServer) -> Store:
-    """The store of a killed server: its threads may take a moment to let go of it."""
+    """Open the store of a killed server: its threads may take a moment to release it."""
 
     def attempt() -> Store | None:
         with contextlib.suppress(HomeUnusable):
@@ -243,7 +243,7 @@ def reopened(fakes: FakeServer) -> Store:
     return until(attempt, within_s=30, what="the killed server's lock to be free")
 
 
-def test_an_attempt_recorded_by_a_server_that_died_before_starting_it_is_started_once(fakes):
+def test_recorded_attempt_is_started_once_after_its_server_died(fakes):
     fakes.kill()
     with reopened(fakes) as store:
         run = store.runs.create(parse_spec(fakes.spec("recorded-only", steps=20)))
@@ -259,11 +259,11 @@ def test_an_attempt_recorded_by_a_server_that_died_before_starting_it_is_started
     judge(fakes, run, attempts=1, steps=20)
 
 
-def test_a_superseded_attempt_is_fenced_and_ended(fakes):
-    """The server gave an attempt up for lost; it lives, comes back, and may not go on."""
+def test_superseded_attempt_is_fenced_and_ended(fakes):
+    """An attempt counts as lost but is alive: when it comes back, it must not continue."""
     run = started(fakes, "superseded", steps=100_000)
     shim, trainer = fakes.shim(f"{run.id}-1"), fakes.trainer(f"{run.id}-1")
-    # As after a partition: neither the shim nor its shipper can be heard, nor can they act.
+    # As in a partition: neither the shim nor its shipper can send or act.
     shipper = fakes.shipper(f"{run.id}-1")
     for pid in (shipper, shim):
         os.kill(pid, signal.SIGSTOP)
@@ -293,7 +293,7 @@ def test_down_ends_only_what_it_started(fakes, tmp_path_factory):
         fakes.down()
         assert ray_head.recorded(fakes.home) is None
         assert all(alive(pid) for pid in others)
-        goes_on(stranger, f"{run.id}-1")
+        assert_continues(stranger, f"{run.id}-1")
         run.cancel()
         run.wait(timeout_s=60)
     finally:
@@ -303,7 +303,7 @@ def test_down_ends_only_what_it_started(fakes, tmp_path_factory):
     fakes.cluster_ready()
 
 
-def test_nothing_of_all_this_is_left(fakes):
+def test_no_process_is_left(fakes):
     fakes.down()
     home = str(fakes.home).encode()
     left = [

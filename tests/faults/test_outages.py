@@ -13,7 +13,7 @@ import pytest
 
 from lehr.control.reconcile import Timeouts
 from lehr.errors import LehrError
-from lehr_testing.faults.ordeal import Ordeal, ordeal
+from lehr_testing.faults.fault_server import FaultServer, fault_server
 from lehr_testing.server import marked_processes
 from lehr_testing.waiting import until
 
@@ -23,7 +23,7 @@ LONGER_THAN_THE_LEASE_S = Timeouts().lease_s + 8
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    yield from ordeal(tmp_path_factory.mktemp("outages"), gpus=2)
+    yield from fault_server(tmp_path_factory.mktemp("outages"), gpus=2)
 
 
 @contextlib.contextmanager
@@ -36,14 +36,14 @@ def frozen(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def trains(server: Ordeal, name: str, *, steps: int):
+def trains(server: FaultServer, name: str, *, steps: int):
     run = server.submit(server.spec(name, steps=steps, step_s=0.2, CHECKPOINT_EVERY=5))
     until(lambda: server.step(f"{run.id}-1") >= 5, within_s=90, what=f"{name} to train")
     return run
 
 
 @pytest.mark.parametrize("who", ["server", "agent"])
-def test_one_that_is_frozen_for_longer_than_the_lease_goes_on_where_it_was(server, who):
+def test_process_frozen_longer_than_the_lease_continues(server, who):
     run = trains(server, f"frozen-{who}", steps=450)
     pid = server.pid if who == "server" else server.ray_processes("ray::Agent")[0]
     with frozen(pid):
@@ -69,12 +69,12 @@ def test_a_rank_that_hangs_while_heartbeats_arrive_is_ended_by_stall_limit(serve
     server.verdict()
 
 
-def test_a_database_that_another_process_locks_refuses_and_comes_back(server):
+def test_locked_database_rejects_requests_and_recovers(server):
     run = trains(server, "locked-out", steps=150)
     stranger = sqlite3.connect(server.home / "lehr.db", isolation_level=None)
     stranger.execute("BEGIN IMMEDIATE")
     try:
-        # It waits ten seconds for a lock, and fifteen for its turn to; then it says so.
+        # It waits ten seconds for a lock, and fifteen for its turn; then it raises.
         with pytest.raises(LehrError, match=r"lehr\.db could not be written"):
             server.client().submit(server.spec("refused", steps=3))
         assert server.client().run(run.id).state == "running"  # Readers do not wait.
@@ -87,7 +87,7 @@ def test_a_database_that_another_process_locks_refuses_and_comes_back(server):
     server.verdict()
 
 
-def test_the_whole_machine_freezes_and_goes_on(server):
+def test_frozen_machine_continues_without_loss(server):
     """As a laptop does when it sleeps: every process at once, longer than any of them waits."""
     run = trains(server, "asleep", steps=150)
     everybody = [

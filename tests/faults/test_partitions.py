@@ -1,4 +1,4 @@
-"""A node whose network goes away: for a while, or for so long that it is given up for lost.
+"""A node without network: for a short time, or until it counts as lost.
 
 Two raylets on one machine, the second in a network namespace of its own: to pull its cable cuts
 it off from Ray and from the server at once, and nobody is told.
@@ -11,9 +11,9 @@ import os
 import pytest
 
 from lehr_testing.fakes import gone
+from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.faults.network import Proxy, namespace
 from lehr_testing.faults.networked import nodes_in_use, with_second_node
-from lehr_testing.faults.ordeal import Ordeal
 from lehr_testing.server import alive
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until
@@ -27,13 +27,13 @@ def pair(tmp_path_factory):
     """(server, second node): one GPU each."""
     with namespace() as network:
         folder = tmp_path_factory.mktemp("partition")
-        server = Ordeal(folder / "home", gpus=1, corpus=text_corpus(folder / "corpus"))
+        server = FaultServer(folder / "home", gpus=1, corpus=text_corpus(folder / "corpus"))
         for node in with_second_node(server, network, gpus=1):
             yield server, node
 
 
-def on_the_second_node(server: Ordeal, name: str, *, steps: int):
-    """A run there, with the first node's GPU free."""
+def on_the_second_node(server: FaultServer, name: str, *, steps: int):
+    """Start a run on the second node; the GPU of the first stays free."""
     both = [
         server.submit(server.spec(f"{name}-{n}", steps=steps, step_s=0.2, CHECKPOINT_EVERY=5))
         for n in (1, 2)
@@ -47,12 +47,12 @@ def on_the_second_node(server: Ordeal, name: str, *, steps: int):
     return there
 
 
-def placed_on(server: Ordeal, run) -> str:
+def placed_on(server: FaultServer, run) -> str:
     return server.client().run(run.id).detail.placement[0].node
 
 
-def join_again(server: Ordeal, node) -> None:
-    """What that machine's service manager would do when its raylet has ended."""
+def join_again(server: FaultServer, node) -> None:
+    """Start the raylet again, as a service manager does."""
     node.kill()
     until(lambda: nodes_in_use(server) == 1, within_s=120, what="the old raylet to be missed")
     node.start()
@@ -64,7 +64,7 @@ def join_again(server: Ordeal, node) -> None:
     until(answer, within_s=180, what="two nodes that answer", every_s=0.5)
 
 
-def test_a_node_that_is_cut_off_for_a_while_is_shown_so_and_everything_arrives_once(pair):
+def test_short_partition_is_shown_and_all_data_arrives_once(pair):
     server, node = pair
     run = on_the_second_node(server, "cut-off", steps=400)
     before = server.step(f"{run.id}-1")
@@ -85,7 +85,7 @@ def test_a_node_that_is_cut_off_for_a_while_is_shown_so_and_everything_arrives_o
     server.verdict()
 
 
-def test_a_node_that_is_cut_off_too_long_is_lost_and_what_it_ran_may_not_come_back(pair):
+def test_partition_beyond_the_lease_loses_the_node_and_fences_its_attempts(pair):
     server, node = pair
     run = on_the_second_node(server, "given-up", steps=2_000)
     trainer = server.trainer(f"{run.id}-1")
@@ -98,7 +98,7 @@ def test_a_node_that_is_cut_off_too_long_is_lost_and_what_it_ran_may_not_come_ba
         )
         until(lambda: server.state(run) == "running", within_s=90, what="it to run there")
         assert placed_on(server, run) != "n2"
-        assert alive(trainer)  # Nobody could tell it.
+        assert alive(trainer)  # It could not receive the order to stop.
     finally:
         node.network.heal()
     gone(trainer, within_s=90)
@@ -110,13 +110,13 @@ def test_a_node_that_is_cut_off_too_long_is_lost_and_what_it_ran_may_not_come_ba
     server.verdict()
 
 
-def test_a_server_that_workers_cannot_reach_loses_nothing_however_long(tmp_path):
-    """Longer than the lease: silence alone never ends a run. The proxy hangs up on everybody.
+def test_unreachable_server_loses_nothing_after_any_outage(tmp_path):
+    """Missing heartbeats alone never end a run. The proxy closes all connections.
 
     ``LEHR_FAULTS_PARTITION_S`` makes it longer than the 75 s that show this.
     """
     steps = 375
-    server = Ordeal(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
+    server = FaultServer(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
     proxy = Proxy(server.port)
     server.up_arguments = ("--public-url", proxy.url)
     server.up()

@@ -15,5 +15,5 @@ HISTORIES = int(os.environ.get("LEHR_FAULTS_HISTORIES") or 3_000)
 
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories())
-def test_thousands_of_histories_double_part_and_lose_nothing(history):
+def test_random_histories_place_whole_gangs_once_and_lose_no_run(history):
     live_through(history)

@@ -1,4 +1,4 @@
-"""Machines that lose their power and boot again: each run goes on from its checkpoint, once.
+"""Machines that lose their power and boot again: each run resumes from its checkpoint, once.
 
 Every process of the machine dies at once and nobody says goodbye; after it the boot id is another
 one and pids are handed out from the beginning, so that those on record belong to others.
@@ -14,9 +14,9 @@ from lehr import home as homes
 from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.fakes import FakeServer
+from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.faults.machine import machine
 from lehr_testing.faults.networked import nodes_in_use
-from lehr_testing.faults.ordeal import Ordeal
 from lehr_testing.faults.second_node import SecondNode
 from lehr_testing.server import marked_processes
 from lehr_testing.specs import text_corpus
@@ -30,7 +30,7 @@ STEPS = 150
 def node(tmp_path):
     """(server, second node with a power switch): one GPU each."""
     with machine(tmp_path) as box:
-        server = Ordeal(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
+        server = FaultServer(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
         server.up()
         second = SecondNode(server, "n2", gpus=1, machine=box)
         try:
@@ -48,8 +48,8 @@ def entry_of(server: FakeServer, attempt_id: str) -> AttemptDir:
     return entry
 
 
-def trains_on_the_second(server: Ordeal):
-    """A run there; the first node is kept full by another."""
+def trains_on_the_second(server: FaultServer):
+    """Start a run on the second node; another run fills the first node."""
     both = [
         server.submit(server.spec(f"run-{n}", steps=STEPS, step_s=0.2, CHECKPOINT_EVERY=5))
         for n in (1, 2)
@@ -60,8 +60,8 @@ def trains_on_the_second(server: Ordeal):
     return sorted(both, key=lambda run: placed[run.id] == "n2")
 
 
-def power_cut(server: Ordeal, second: SecondNode, attempt_id: str) -> int:
-    """The pid that the shim had in there."""
+def power_cut(server: FaultServer, second: SecondNode, attempt_id: str) -> int:
+    """Return the pid of the shim inside the machine."""
     assert second.machine is not None
     shim = procfs.read_json(entry_of(server, attempt_id).file("shim.json"))
     second.machine.power_off()
@@ -70,7 +70,7 @@ def power_cut(server: Ordeal, second: SecondNode, attempt_id: str) -> int:
     return int(shim["pid"])
 
 
-def judged(server: Ordeal, run, *, cause: str) -> None:
+def judged(server: FaultServer, run, *, cause: str) -> None:
     view = server.client().run(run.id)
     assert view.attempt == 2
     moves = [e for e in view.events() if e.kind == "transition"]
@@ -82,12 +82,12 @@ def judged(server: Ordeal, run, *, cause: str) -> None:
     server.verdict()
 
 
-def test_a_node_that_reboots_sooner_than_its_lease_ends_says_so_and_its_run_resumes(node):
+def test_node_rebooted_within_its_lease_reports_it_and_its_run_resumes(node):
     server, second = node
     here, there = trains_on_the_second(server)
     used = power_cut(server, second, f"{there.id}-1")
     second.machine.boot()
-    # The pid on record is somebody else's now, as it may be after any boot.
+    # The recorded pid belongs to another process now, as it may after any boot.
     second.machine.occupy(used)
     second.start()
     assert server.ends(there, here, within_s=240) == ["completed", "completed"]
@@ -95,7 +95,7 @@ def test_a_node_that_reboots_sooner_than_its_lease_ends_says_so_and_its_run_resu
     judged(server, there, cause="node_rebooted")
 
 
-def test_a_node_that_comes_back_after_its_lease_brings_nothing_back_to_life(node):
+def test_node_that_returns_after_its_lease_revives_no_attempt(node):
     server, second = node
     here, there = trains_on_the_second(server)
     power_cut(server, second, f"{there.id}-1")
@@ -110,7 +110,7 @@ def test_a_node_that_comes_back_after_its_lease_brings_nothing_back_to_life(node
     judged(server, there, cause="node_lost")
 
 
-def test_the_one_machine_of_everything_reboots_and_up_again_the_run_goes_on(tmp_path):
+def test_run_resumes_after_a_reboot_of_the_only_machine(tmp_path):
     with machine(tmp_path) as box:
         fakes = FakeServer(
             tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus", documents=3)

@@ -1,4 +1,4 @@
-"""Whatever ends a training, and however it saves, resumed it ends as if nothing had happened.
+"""A resumed training ends bitwise like an undisturbed one, whatever ended it and however it saves.
 
 Compared bitwise, over weights and optimizer, with one undisturbed run for each number of ranks:
 that the ways to save agree is part of the claim. Kinds of optimizers and numbers are in
@@ -70,7 +70,7 @@ def undisturbed(
 @pytest.mark.parametrize("ending", ["killed in a step", "killed in a save", "SIGTERM"])
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_resumed_it_is_bitwise_the_undisturbed_run(
+def test_resumed_run_is_bitwise_equal_to_the_undisturbed_run(
     ranks: int,
     asynchronous: bool,
     ending: str,
@@ -91,8 +91,8 @@ def test_resumed_it_is_bitwise_the_undisturbed_run(
         # The last rank alone gets it: rank 1 of two.
         harm, resumed_at = sabotage(at_step=7, act=TERMINATE, ranks=(ranks - 1,)), 7
     with training(run, ranks=ranks, data=data, code=harm) as process:
-        code, said = finish(process, within_s=300)
-    assert (code == 0) == (ending == "SIGTERM"), said
+        code, output = finish(process, within_s=300)
+    assert (code == 0) == (ending == "SIGTERM"), output
     if ending == "killed in a save":
         torn = layout.checkpoint_dir(first, 10)
         assert torn.with_name(torn.name + ".tmp").is_dir(), "it was not killed in the save"
@@ -109,7 +109,7 @@ def test_resumed_it_is_bitwise_the_undisturbed_run(
     assert digests(second) == digests(want)
 
 
-def test_three_ranks_sum_in_the_same_places_after_a_resume(
+def test_three_ranks_sum_gradients_equally_after_a_resume(
     tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     """With three, rounding depends on where in its bucket a gradient lies; two cannot show it."""
@@ -134,7 +134,7 @@ def test_three_ranks_sum_in_the_same_places_after_a_resume(
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_a_disk_that_fills_up_ends_both_ranks_with_that_reason(
+def test_full_disk_ends_both_ranks_with_that_reason(
     asynchronous: bool, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     saving = {"every": 5, "asynchronous": asynchronous}
@@ -143,20 +143,20 @@ def test_a_disk_that_fills_up_ends_both_ranks_with_that_reason(
     torn = layout.checkpoint_dir(attempt, 10)
     harm = sabotage_save(torn, call=3, act=NO_SPACE)
     with training(run, ranks=2, data=data, code=harm) as process:
-        code, said = finish(process, within_s=300)
+        code, output = finish(process, within_s=300)
     assert code == 1
     finished = records(attempt, "finished")[0]
-    assert (finished["outcome"], finished["cause"]) == ("failed", "disk_full"), said
+    assert (finished["outcome"], finished["cause"]) == ("failed", "disk_full"), output
     assert "no space left for checkpoint step-00000010" in finished["message"]
     assert [record["step"] for record in records(attempt, "checkpoint")] == [5]
     assert [path.name for path in (attempt / layout.CHECKPOINTS).iterdir()] == ["step-00000005"]
     verify(layout.checkpoint_dir(attempt, 5))
 
 
-def test_killed_50_times_in_a_save_it_always_goes_on_from_a_whole_one(
+def test_run_killed_50_times_in_a_save_resumes_from_a_complete_checkpoint(
     tmp_path: Path, corpus: Path
 ) -> None:
-    """A21. One process forks each attempt, so that torch is imported once."""
+    """One process forks each attempt, so that torch is imported once."""
     steps = 120
     whole = make_run(tmp_path / "whole", corpus, steps=steps, checkpoint={"every": 1})
     killed = make_run(tmp_path / "killed", corpus, steps=steps, checkpoint={"every": 1})

@@ -33,9 +33,7 @@ def server(tmp_path_factory):
             yield server, node.network
 
 
-def test_a_gang_of_two_over_two_networks_ends_with_the_weights_of_two_ranks_on_one_node(
-    server, tmp_path
-):
+def test_gang_over_two_networks_has_the_weights_of_two_ranks_on_one_node(server, tmp_path):
     server, network = server
     corpus = text_corpus(tmp_path / "corpus")
     client = server.client()

@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on one machine: gangs across both, whole or not at all."""
+"""A Ray cluster of two nodes on one machine: gangs across both, complete or not at all."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gang(fakes: FakeServer, name: str, **more):
     )
 
 
-def test_a_gang_over_two_nodes_has_one_shim_a_node_and_ends_as_one(fakes, second):
+def test_gang_over_two_nodes_has_a_shim_per_node_and_ends_as_one(fakes, second):
     run = gang(fakes, "across", steps=60)
     until(lambda: fakes.step(f"{run.id}-1") >= 3, within_s=120, what="the gang to train")
     processes = marked_processes(f"{run.id}-1")
@@ -67,7 +67,7 @@ def node_names(fakes: FakeServer) -> list[str]:
     return [node.name for node in fakes.client().cluster().nodes if node.alive]
 
 
-def test_a_gang_waits_whole_while_one_of_its_nodes_is_full(fakes, second):
+def test_gang_waits_while_one_of_its_nodes_is_full(fakes, second):
     client = fakes.client()
     small = client.submit(fakes.spec("small", steps=10_000))
     until(lambda: small.refresh().state == "running", within_s=60, what="the small run")
@@ -83,7 +83,7 @@ def pending(run) -> str | None:
     return run.refresh().detail.pending_reason
 
 
-def test_a_rank_lost_on_one_node_ends_the_gang_on_both_and_it_begins_again(fakes, second):
+def test_rank_lost_on_one_node_restarts_the_gang_on_both(fakes, second):
     run = gang(fakes, "rank-lost", steps=100)
     until(lambda: fakes.step(f"{run.id}-1") >= 6, within_s=120, what="the gang to train")
     before = marked_processes(f"{run.id}-1")
@@ -105,7 +105,7 @@ def shim_of(entry: AttemptDir) -> int:
     return int(procfs.read_json(entry.file("shim.json"))["pid"])
 
 
-def test_a_lost_node_loses_the_gang_everywhere_and_nothing_of_it_goes_on(fakes, second):
+def test_lost_node_ends_its_gang_on_every_node(fakes, second):
     run = gang(fakes, "node-lost", steps=100_000)
     until(lambda: fakes.step(f"{run.id}-1") >= 6, within_s=120, what="the gang to train")
     processes = marked_processes(f"{run.id}-1")
@@ -132,7 +132,7 @@ def test_a_lost_node_loses_the_gang_everywhere_and_nothing_of_it_goes_on(fakes, 
     assert not [pid for pid in processes if alive(pid)]
 
 
-def test_a_node_that_fails_what_it_gets_is_taken_out_of_use_until_it_is_readmitted(fakes, second):
+def test_node_with_repeated_faults_is_excluded_until_it_is_readmitted(fakes, second):
     client = fakes.client()
     here = client.submit(fakes.spec("here", gpus=2, steps=100_000))
     until(lambda: here.refresh().state == "running", within_s=90, what="the first node to be full")

@@ -20,7 +20,7 @@ def prepared(tmp_path_factory):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_a_batch_on_the_gpu_is_the_batch_on_the_cpu(prepared, workers):
+def test_batch_is_equal_on_gpu_and_cpu(prepared, workers):
     with (
         Loader(prepared, SHAPE, seed=1, device="cuda", workers=workers) as gpu,
         Loader(prepared, SHAPE, seed=1, workers=0) as cpu,
@@ -35,7 +35,7 @@ def test_a_batch_on_the_gpu_is_the_batch_on_the_cpu(prepared, workers):
                     assert torch.equal(mine.cpu(), other)
 
 
-def test_taking_a_batch_never_waits_for_the_gpu(prepared):
+def test_loading_a_batch_never_waits_for_the_gpu(prepared):
     with Loader(prepared, SHAPE, seed=1, device="cuda", workers=1) as loader:
         loader.batch(0)
         mode = torch.cuda.get_sync_debug_mode()
@@ -47,7 +47,7 @@ def test_taking_a_batch_never_waits_for_the_gpu(prepared):
             torch.cuda.set_sync_debug_mode(mode)
 
 
-def test_what_is_prefetched_is_pinned(prepared):
+def test_prefetched_batches_are_pinned(prepared):
     with Loader(prepared, SHAPE, seed=1, device="cuda", workers=1) as loader:
         loader.batch(0)
         assert all(future.result().is_pinned() for _, future in loader._ready)

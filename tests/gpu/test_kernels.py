@@ -1,4 +1,4 @@
-"""What the techniques do on a CUDA device: kernels that a CPU has not, and no hidden waiting."""
+"""Techniques on a CUDA device: kernels that a CPU lacks, and no hidden waits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CAPABILITIES = {
 
 
 def need(name: str) -> None:
-    """Skip where this machine lacks what ``name`` is made of; if it has that, ``name`` must run."""
+    """Skip the test if this machine lacks the package of ``name``; otherwise ``name`` must run."""
     package, least = PACKAGES.get(name), CAPABILITIES.get(name, (0, 0))
     if package is not None and importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
@@ -110,7 +110,7 @@ def attention_operands(dtype=torch.bfloat16, kv_heads: int = 2):
 
 
 @pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn", "fa3", "fa4"])
-def test_each_attention_kernel_equals_the_math_one(backend: str) -> None:
+def test_each_attention_kernel_matches_the_math_kernel(backend: str) -> None:
     need(backend)
     inputs = attention_operands()
     with attention_backend(AttentionConfig(backend="math"), CUDA):
@@ -136,17 +136,17 @@ def test_flex_attention_keeps_documents_apart_in_backward_too() -> None:
         assert (a - b).float().norm() < 2e-2 * b.float().norm()
 
 
-def test_the_math_fallback_is_warned_of_and_only_then() -> None:
+def test_math_fallback_alone_causes_a_warning() -> None:
     good = AttentionCall(CUDA, torch.bfloat16, 2, 8, 2, 256, 64)
     assert chosen_kernel(good) in {"flash", "cudnn"}
     assert math_fallback(good) is None
-    # fp32 with shared heads: flash wants 16 bits and efficient wants every head.
+    # fp32 with shared heads: flash needs 16 bits and efficient needs every head.
     message = math_fallback(AttentionCall(CUDA, torch.float32, 2, 8, 2, 256, 64))
     assert message is not None
     assert "precision.compute: bf16" in message
 
 
-def test_attend_itself_never_falls_to_math_in_fp32() -> None:
+def test_attend_never_falls_back_to_math_in_fp32() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         attend(*attention_operands(torch.float32))
     names = {event.key for event in profile.key_averages()}
@@ -170,7 +170,7 @@ def step(model, tokens, divide: int = 1) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
-def test_accumulation_under_each_compile_mode_is_one_large_batch(mode: str) -> None:
+def test_accumulation_matches_one_large_batch_in_each_compile_mode(mode: str) -> None:
     config = CompileConfig(scope="block", mode=mode, fullgraph=True)
     tokens = torch.randint(0, 512, (8, 129), device=CUDA)
     eager = llama()
@@ -219,7 +219,7 @@ def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
     tokens = torch.randint(0, 512, (4, 129), device=CUDA)
     try:
         for index in range(4):
-            if index == 2:  # lazy state and kernels stand by now
+            if index == 2:  # lazy state and kernels exist by now
                 torch.cuda.synchronize()
                 torch.cuda.set_sync_debug_mode("error")
             loss = step(model, tokens)
@@ -232,7 +232,7 @@ def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_flash_is_what_the_model_runs() -> None:
+def test_model_runs_flash_attention() -> None:
     from lehr_trainer.diagnostics.memory_by_layer import memory_by_layer
 
     model = llama()

@@ -1,4 +1,4 @@
-"""An ordinary step of the whole loop never waits for the device (A22)."""
+"""An ordinary step of the whole loop never waits for the device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_steps_with_all_their_metrics_never_wait_for_the_device(
     with training.loader:
         training.wrapped.train()
         training.metrics_logger.start_at(0)
-        for _ in range(4):  # kernels and lazy state stand by then
+        for _ in range(4):  # kernels and lazy state exist by then
             training.take_step()
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")

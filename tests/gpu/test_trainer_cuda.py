@@ -1,4 +1,4 @@
-"""The trainer on a CUDA device: whole runs, killed and resumed, with what only a GPU can say."""
+"""The trainer on a CUDA device: whole runs, killed and resumed, and checks that need a GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("compute", ["bf16", "fp32"])
-def test_killed_and_resumed_on_cuda_it_ends_bitwise_as_if_undisturbed(
+def test_run_resumed_on_cuda_is_bitwise_equal_to_an_undisturbed_one(
     tmp_path: Path, corpus: Path, compute: str
 ) -> None:
     changes = {"device": "cuda", "precision": {"compute": compute}}
@@ -54,7 +54,7 @@ def test_killed_and_resumed_on_cuda_it_ends_bitwise_as_if_undisturbed(
     assert different_tensors(run / "attempt-2", want) == []
 
 
-def test_a_copy_of_the_state_is_whole_and_pinned() -> None:
+def test_copy_of_the_state_is_complete_and_pinned() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     copy = HostCopy(device)
     state = {"model": {"a": torch.randn(1000, 333, device=device), "b": torch.tensor(2)}}
@@ -68,7 +68,7 @@ def test_a_copy_of_the_state_is_whole_and_pinned() -> None:
     assert torch.equal(copy.take({"model": {"c": want.to(device)}})["model"]["c"], want)
 
 
-def test_mfu_and_memory_are_told_where_the_device_is_known(tmp_path: Path, corpus: Path) -> None:
+def test_mfu_and_memory_are_logged_for_a_known_device(tmp_path: Path, corpus: Path) -> None:
     run = make_run(tmp_path / "run", corpus, device="cuda", precision={"compute": "bf16"})
     train_to_end(run)
     values = records(run / "attempt-1", "metrics")[-1]["values"]
@@ -80,7 +80,9 @@ def test_mfu_and_memory_are_told_where_the_device_is_known(tmp_path: Path, corpu
     assert [r["step"] for r in records(run / "attempt-1", "metrics")] == list(range(1, 13))
 
 
-def test_nan_on_cuda_stops_although_it_is_read_a_step_late(tmp_path: Path, corpus: Path) -> None:
+def test_nan_on_cuda_stops_the_run_although_it_is_read_a_step_late(
+    tmp_path: Path, corpus: Path
+) -> None:
     run = make_run(
         tmp_path / "run",
         corpus,

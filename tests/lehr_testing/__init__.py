@@ -1,1 +1,1 @@
-"""What several test folders share: a server of one's own, small specs, waiting for a condition."""
+"""Code shared by test folders: a separate server, small specs, waiting for a condition."""

@@ -1,6 +1,6 @@
-"""The API over a real store, with a stand-in for the dispatcher's loop: no Ray, no processes.
+"""The API over a real store, with a fake dispatcher: no Ray, no processes.
 
-What workers say goes through the dispatcher's own handlers.
+Messages of workers go through the real handlers of the dispatcher.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ SWEEP_SPEC: dict[str, Any] = {
 
 
 @dataclass
-class StandIn:
-    """Answers what the API asks of a dispatcher, and counts what it is told."""
+class FakeDispatcher:
+    """Implement the dispatcher's interface for the API, and count calls."""
 
     largest: int = 8
     woken: int = 0
@@ -118,11 +118,11 @@ class StandIn:
 
 
 class Api:
-    """An application with its parts at hand."""
+    """An application and its parts."""
 
     def __init__(self, home: Path, **changes: Any) -> None:
         self.settings = Settings(**{"home": home, "token": TOKEN, **changes})
-        self.dispatcher = StandIn()
+        self.dispatcher = FakeDispatcher()
         self.services: Services | None = None
         self.app = create_app(self.settings, services=self._open)
 
@@ -175,7 +175,7 @@ def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
         assert not thread.is_alive(), "the server did not stop"
 
 
-# --------------------------------------------------------------------- what an attempt would say
+# ------------------------------------------------------------------- messages of an attempt
 
 
 def documented_answer(schema: str) -> Any:
@@ -188,7 +188,7 @@ def attempt_token(run_id: str, number: int = 1) -> str:
 
 
 def begin(store: Store, run_id: str, number: int = 1) -> str:
-    """An attempt of a queued run on one GPU of n1; its id."""
+    """Begin an attempt of a queued run on one GPU of n1; return its id."""
     token = attempt_token(run_id, number)
     attempt = store.transitions.begin_attempt(
         run_id,
@@ -234,8 +234,8 @@ def finished(step: int, outcome: str = "completed", **fields: Any) -> bytes:
     return line("finished", step=step, outcome=outcome, **fields)
 
 
-def say(store: Store, attempt_id: str, data: bytes, name: str = "events.jsonl") -> None:
-    """Append to a stream where it ends, and carry out what it means."""
+def ingest(store: Store, attempt_id: str, data: bytes, name: str = "events.jsonl") -> None:
+    """Append at the end of a stream, and apply its events."""
     store.streams.append(attempt_id, name, store.streams.sizes(attempt_id).get(name, 0), data)
     store.event_applier.apply(attempt_id)
 
@@ -243,7 +243,7 @@ def say(store: Store, attempt_id: str, data: bytes, name: str = "events.jsonl") 
 def end(
     store: Store, run_id: str, new: RunState = RunState.COMPLETED, message: str | None = None
 ) -> None:
-    """As the dispatcher would, once the attempt is gone."""
+    """End the run as the dispatcher does when the attempt has exited."""
     run = store.runs.get(run_id)
     moved = store.transitions.apply(
         run_id,

@@ -17,7 +17,7 @@ import pytest
 
 @dataclass
 class Bucket:
-    """A bucket of a name of its own: all servers of one process hold the same buckets."""
+    """A bucket with a unique name: all servers of one process hold the same buckets."""
 
     address: str
     name: str = field(default_factory=lambda: f"bucket-{uuid4().hex[:8]}")
@@ -28,7 +28,7 @@ class Bucket:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to find it."""
+        """The variables with which a process finds it."""
         return {
             "AWS_ACCESS_KEY_ID": "testing",
             "AWS_SECRET_ACCESS_KEY": "testing",
@@ -76,7 +76,7 @@ def found_by_environment(bucket: Bucket) -> Iterator[None]:
     """Let this process open ``s3://`` at the bucket's server, as a node's processes do."""
     import s3fs
 
-    # s3fs keeps a connected file system for the next one that asks with the same arguments.
+    # s3fs keeps a connected file system for the next call with the same arguments.
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:

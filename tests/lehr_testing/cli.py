@@ -1,4 +1,4 @@
-"""``lehr`` in this process: as its entry point would run it, without a second of start-up."""
+"""Run ``lehr`` in this process as its entry point does, without the start-up time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lehr.cli import main, output
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command printed, under the names of ``subprocess.CompletedProcess``."""
+class CommandResult:
+    """The result of a command, with the field names of ``subprocess.CompletedProcess``."""
 
     returncode: int
     stdout: str
     stderr: str
 
 
-def call(*args: str, cwd: Path, stdin: str | None = None, **environment: str) -> Said:
-    """Run one command in ``cwd``; of Lehr's own variables it sees only ``environment``.
+def call(*args: str, cwd: Path, stdin: str | None = None, **environment: str) -> CommandResult:
+    """Run one command in ``cwd``; of Lehr's variables it gets only ``environment``.
 
     Output goes to a pipe, as far as the command can know.
     """
@@ -53,4 +53,4 @@ def call(*args: str, cwd: Path, stdin: str | None = None, **environment: str) ->
             output.console.cache_clear()
             output.notes.cache_clear()
     read = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
-    return Said(int(code or 0), *read)
+    return CommandResult(int(code or 0), *read)

@@ -11,22 +11,22 @@ from lehr_trainer.runtime.compile_lock import compile_lock
 
 
 def main(folder: Path, others: int) -> None:
-    said: list[str] = []
+    output: list[str] = []
 
     def notify(_phase: str, message: str, _done: float | None) -> None:
-        said.append(message)
+        output.append(message)
         if "waiting for its result" in message:
             (folder / f"waiting-{sys.argv[2]}").touch()
 
     with compile_lock("key", notify, folder=folder) as first:
         if first:
-            # "Compiles" until every other process has said that it waits.
+            # "Compiles" until every other process has reported that it waits.
             deadline = time.monotonic() + 60
             while len(list(folder.glob("waiting-*"))) < others and time.monotonic() < deadline:
                 time.sleep(0.02)
             (folder / "cache").write_text("filled")
         hit = (folder / "cache").exists()
-    print(json.dumps({"first": first, "hit": hit, "said": said}))
+    print(json.dumps({"first": first, "hit": hit, "said": output}))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from lehr_trainer.runtime.distributed import Ranks
 
 
 class Fixed(torch.nn.Module):
-    """A loss whose gradient is exactly what each rank wants it to be."""
+    """A loss with a given gradient on each rank."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

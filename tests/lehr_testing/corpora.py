@@ -38,14 +38,14 @@ def documents(count: int, *, seed: int = 0, words: int = 60) -> list[str]:
 def write_jsonl(path: Path, texts: list[str], **extra: Any) -> Path:
     lines = [json.dumps({"text": text, **extra}) for text in texts]
     content = "\n".join(lines) + "\n"
-    # A file that was not written anew is the same corpus.
+    # A file that was not written again is the same corpus.
     if not path.exists() or path.read_text(encoding="utf-8") != content:
         path.write_text(content, encoding="utf-8")
     return path
 
 
 def silent(phase: str, message: str, done: float | None) -> None:
-    """Told of progress, says nothing."""
+    """Ignore progress."""
 
 
 def jsonl_data(path: Path, **options: Any) -> DataConfig:

@@ -30,7 +30,7 @@ class Clock:
 
 
 class Bench:
-    """A dispatcher with one node whose agent does whatever it is told; time passes by ``tick``."""
+    """A dispatcher with one node whose agent accepts every call; ``tick`` advances the clock."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, gpus: int = 1) -> None:
         self.home = tmp_path / "home"
@@ -47,7 +47,7 @@ class Bench:
         self._begin()
 
     def restart(self) -> None:
-        """The server ends, and another one opens the same home."""
+        """Stop the server, and open the same home with another one."""
         self.store.close()
         self.store = Store.open(self.home, clock=self.clock)
         self._begin()
@@ -82,22 +82,22 @@ class Bench:
         return done
 
     def news(self, *, hello: bool = False) -> None:
-        said = {"attempts": dict(self.listed)}
+        report = {"attempts": dict(self.listed)}
         if hello:
             gpus = [
                 {"index": index, "name": "logical GPU", "memory_bytes": None, "uuid": None}
                 for index in range(self.gpus)
             ]
-            said = {"hello": {**said, "gpus": gpus, "cpus": 2}}
-        self.dispatcher._on_news({"news": "node", "name": "n1", **said})
+            report = {"hello": {**report, "gpus": gpus, "cpus": 2}}
+        self.dispatcher._on_news({"news": "node", "name": "n1", **report})
 
     def waiting(self, name: str = "one", **changes: Any) -> str:
-        """A run that is queued; its id."""
+        """Queue a run; return its id."""
         spec = run_spec(self.corpus, name, steps=1000) | changes
         return self.store.runs.create(parse_spec(spec)).id
 
     def running(self, name: str = "one", **changes: Any) -> tuple[str, str]:
-        """A run that trains; its id and its attempt's."""
+        """Start a run; return its id and that of its attempt."""
         run = self.store.runs.get(self.waiting(name, **changes))
         self.tick()
         attempt = f"{run.id}-1"
@@ -108,7 +108,7 @@ class Bench:
         return run.id, attempt
 
     def exited(self, attempt: str, **note: Any) -> dict[str, Any]:
-        """Its processes are gone, and its shim reports that."""
+        """Report the exit of an attempt, as its shim does."""
         self.listed.pop(attempt, None)
         found = {"code": 0, "signal": None, "reason": "", "log_tail": ""} | note
         sizes = self.store.streams.sizes(attempt)

@@ -1,4 +1,4 @@
-"""What torch, NCCL, the NVIDIA driver, glibc, the kernel and others print when a training fails.
+"""Messages of torch, NCCL, the NVIDIA driver, glibc, the kernel and others for failed trainings.
 
 Verbatim, but for addresses, sizes and names; by the cause that Lehr is to give it. At least one for
 each expression of ``lehr.control.retries``, and one for each branch of an expression.

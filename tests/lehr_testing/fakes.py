@@ -1,4 +1,4 @@
-"""Real servers, shims and clients around a fake trainer: everything real but the arithmetic."""
+"""Real servers, shims and clients with a fake trainer: only the arithmetic is fake."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def paced(spec: dict[str, Any], step_s: float = 0.02) -> dict[str, Any]:
 
 
 class FakeServer(Server):
-    """A server of its own whose trainings are fake; killed by part, and looked into."""
+    """A server with fake trainings, whose parts can be killed and inspected."""
 
     def __init__(self, home: Path, *, gpus: int, corpus: Path) -> None:
         super().__init__(home, gpus=gpus)
@@ -103,11 +103,11 @@ class FakeServer(Server):
         }
 
     def nothing_left(self) -> None:
-        """No entry, and so no shim, is left on the node."""
+        """Whether no entry, and so no shim, is left on the node."""
         until(lambda: not self.entries(), within_s=30, what="the node's folder to be empty")
 
     def step(self, attempt_id: str) -> int:
-        """The last step in the attempt's own file, server or no server."""
+        """Return the last step in the attempt's file, also without a server."""
         run_id, _, number = attempt_id.rpartition("-")
         path = self.runs / run_id / f"attempt-{number}" / "events.jsonl"
         try:

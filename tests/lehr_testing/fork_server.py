@@ -89,7 +89,7 @@ def _report_ended(statuses: dict[int, int]) -> None:
 
 
 def _settle_in(request: dict[str, Any], outputs: list[int], server: int) -> None:
-    """Be as a process of one's own would be: session, signals, environment, folder, output."""
+    """Set up the fork like a new process: session, signals, environment, folder, output."""
     os.setsid()
     _end_with(server)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

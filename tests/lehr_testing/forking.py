@@ -1,4 +1,4 @@
-"""Processes that are forked from one that has imported torch: each else spends seconds on it."""
+"""Processes forked from one that has imported torch, to save the seconds of the import."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _READ_AT_IMPORT = ("OMP_", "MKL_", "TORCH_", "PYTHON")
 
 
 class Forked:
-    """A process that the server forked; of use as a ``subprocess.Popen`` of text is."""
+    """A process that the server forked, with the interface of a text ``subprocess.Popen``."""
 
     def __init__(self, args: list[str], pid: int, status: int, outputs: list[int]) -> None:
         self.args, self.pid = args, pid
@@ -58,7 +58,7 @@ class Forked:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it wrote to stdout and stderr until both were closed; waits for its end."""
+        """Wait for its end and return its stdout and stderr."""
         end = None if timeout is None else time.monotonic() + timeout
         written: dict[int, bytes] = dict.fromkeys(self._outputs, b"")
         unread = set(self._outputs)

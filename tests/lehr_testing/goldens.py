@@ -1,4 +1,4 @@
-"""Texts kept under ``tests/goldens/``: what people and programs are shown, compared to the letter.
+"""Goldens: texts under ``tests/goldens/``, compared exactly with the output of commands.
 
 To renew them after a change that is meant, and to read what changed:
 
@@ -40,7 +40,7 @@ def _kind(key: str, value: Any) -> str | None:
 
 
 class Names:
-    """Gives what differs from run to run a name that stays: ids, addresses, folders, times."""
+    """Replace values that differ between runs by fixed names: ids, addresses, folders, times."""
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}
@@ -105,7 +105,7 @@ def check_values(name: str, found: Any) -> None:
 
 
 def _look(value: Any, path: list[str]) -> Any:
-    """What is at ``path``: keys, places in lists, and ``*`` for each item of a list."""
+    """Return the value at ``path``: keys, list positions, and ``*`` for each item of a list."""
     if not path:
         return value
     first, *rest = path

@@ -1,4 +1,4 @@
-"""What torch.compile captures, without the minutes that inductor takes to turn it into kernels."""
+"""The graphs that torch.compile captures, without the minutes in which inductor makes kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def captured_graphs() -> Iterator[list[torch.fx.GraphModule]]:
-    """The graphs that inductor is given within, in order; each runs as it was captured."""
+    """Collect the graphs passed to inductor, in order; each runs as captured."""
     import torch._inductor.compile_fx
 
     given: list[torch.fx.GraphModule] = []

@@ -1,4 +1,4 @@
-"""Lines that no trainer writes: each kind of record, with one of its fields gone wrong."""
+"""Hostile lines: each kind of record with one invalid field."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VALUES = (
 
 
 def fields(kind: str) -> dict[str, str]:
-    """A sound record of this kind, each field as JSON text, by the schema of its model."""
+    """Return a valid record of this kind, each field as JSON text, by the schema of its model."""
     model = KINDS[kind]
     schema = model.model_json_schema()
     sound = {name: _sound(part) for name, part in schema["properties"].items()}
@@ -77,7 +77,7 @@ def line(parts: dict[str, str]) -> bytes:
 
 
 def lines(kind: str) -> Iterator[tuple[str, bytes]]:
-    """Each field of this kind of record with each hostile value: what was done, and the line."""
+    """Yield each field of this kind of record with each hostile value: a description, and the line."""
     sound = fields(kind)
     yield f"{kind}, sound", line(sound)
     for name in sound:

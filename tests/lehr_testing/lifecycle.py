@@ -1,4 +1,4 @@
-"""The life of a run, written out by hand: what tests and judges hold the product's table to.
+"""The life cycle of a run, written by hand, to compare with the table of the product.
 
 Nothing here is imported from the product. Whoever changes the life cycle changes it here, too.
 """

@@ -1,4 +1,4 @@
-"""What tests of the mirror in W&B do again and again: a keeper beside an API, and what to wait for."""
+"""Helpers for tests of the mirror in W&B: a controller beside an API, and waits."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def mirrored_home(home: Path, **environment: str | None) -> Iterator[Any]:
 @contextmanager
 def mirroring(api: Api) -> Iterator[MirrorController]:
     assert api.services is not None
-    keeper = MirrorController(api.store, api.services.presenter, api.settings.home, every_s=0.1)
-    keeper.start()
+    controller = MirrorController(api.store, api.services.presenter, api.settings.home, every_s=0.1)
+    controller.start()
     try:
-        yield keeper
+        yield controller
     finally:
-        keeper.stop()
+        controller.stop()
 
 
 def submitted(api: Any, request: dict[str, Any], **changes: Any) -> str:
@@ -46,8 +46,8 @@ def submitted(api: Any, request: dict[str, Any], **changes: Any) -> str:
 
 def until_mirrored(api: Any, run_id: str) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
-        told = api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]
-        return told if told and told["state"] == "done" else None
+        status = api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]
+        return status if status and status["state"] == "done" else None
 
     return until(look, within_s=120, what=f"the mirror of {run_id}")
 

@@ -58,7 +58,7 @@ def file_of(nodeid: str) -> str:
 
 
 class Taken(NamedTuple):
-    """What the tests of a file or a group took, in seconds."""
+    """The time of the tests of a file or a group, in seconds."""
 
     duration: float
     processor: float
@@ -74,7 +74,7 @@ UNKNOWN = Taken(5.0, 5.0)
 
 
 def known_durations() -> dict[str, Taken]:
-    """What each file took."""
+    """Return the recorded time of each file."""
     try:
         known = json.loads(DURATIONS.read_text())
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def sort(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def send_groups(workerinput: dict[str, Any], items: list[pytest.Item]) -> None:
-    """Write which tests belong to a named group, for the process that deals them out.
+    """Write which tests belong to a named group, for the process that distributes them.
 
     It sees node ids only. pytest-xdist 3.8 appends the group to them in a field that pytest 9.2
     no longer reads, and so would scatter every group.
@@ -124,7 +124,7 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
         named: dict[str, str] | None = None
 
         def _assign_work_unit(self, node: Any) -> None:
-            """Give ``node`` the next group of the kind that suits what the others run."""
+            """Give ``node`` the next group, of a kind that fits the groups of the other workers."""
             others = [work for other, work in self.assigned_work.items() if other is not node]
             computing = sum(
                 any(
@@ -159,7 +159,7 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def write_durations(tests: Mapping[str, Taken]) -> None:
-    """Keep what each file took that ran; the times of the others stay as they were."""
+    """Store the time of each file that ran; keep the times of the others."""
     measured: dict[str, list[Taken]] = defaultdict(list)
     for nodeid, taken in tests.items():
         measured[file_of(nodeid)].append(taken)

@@ -1,4 +1,4 @@
-"""What holds for the whole suite: a result for every test, no skip unawares, a clean environment.
+"""Rules of the whole suite: a result for every test, no unexpected skip, a clean environment.
 
 The order and the groups of tests are in ``ordering``, the examples of Hypothesis in ``properties``.
 """
@@ -19,11 +19,11 @@ import pytest
 
 from lehr_testing import ordering, properties
 
-# Of whoever runs the tests: they would reach Lehr, W&B, S3, Ray or the width of what is printed.
+# Variables of the user's environment that would affect Lehr, W&B, S3, Ray or the output width.
 FOREIGN = re.compile(
     r"LEHR_.*|WANDB_.*|AWS_.*|RAY_.*|(https?|all|no|ftp)_proxy|COLUMNS|LINES", re.IGNORECASE
 )
-# These ask something of the tests themselves.
+# These configure the tests themselves.
 OURS = re.compile(r"LEHR_RENEW_GOLDENS|LEHR_TEST_.*|LEHR_FAULTS_.*")
 # A cache outside the session would hide that something no longer compiles.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -84,7 +84,7 @@ def foreign(names: Iterable[str]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def clean_environment() -> Iterator[None]:
-    """Put back what a test changed of the environment."""
+    """Restore what a test changed in the environment."""
     before = dict(os.environ)
     yield
     # pytest itself sets and removes the current test's name.
@@ -137,7 +137,7 @@ def refuse_equal_ids(ids: Iterable[str]) -> None:
 
 
 class Results:
-    """Compares what was selected with what has a result, in the process that reports."""
+    """Compare the selected tests with the results, in the reporting process."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -151,7 +151,7 @@ class Results:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Take the place of the above: with pytest-xdist only the workers collect."""
+        """Replace the hook above: with pytest-xdist only the workers collect."""
         refuse_equal_ids(ids)
         self.selected = list(ids)
 
@@ -202,7 +202,7 @@ def skip_allowed(nodeid: str) -> bool:
 
 
 def fail_if_skipped(config: pytest.Config, report: Any) -> None:
-    """Turn a skip that is not in ``MAY_SKIP`` into a failure where that is asked for."""
+    """Turn a skip that is not in ``MAY_SKIP`` into a failure if requested."""
     if not config.getoption("strict_results") or report.outcome != "skipped":
         return
     if hasattr(report, "wasxfail") or skip_allowed(report.nodeid):

@@ -1,4 +1,4 @@
-"""How many examples the property tests try, and whether they are the same ones each time."""
+"""Number and choice of examples of the property tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def register_profiles() -> None:
 
 
 def examples(usual: int) -> int:
-    """Return how many examples a test tries that names a number of its own."""
+    """Return the number of examples of a test that sets its own number."""
     return (
         usual * MORE_AT_NIGHT if settings.get_current_profile_name().startswith(NIGHTLY) else usual
     )

@@ -1,4 +1,4 @@
-"""A cluster that lives, for tests of the queue: runs come, are placed by ``plan``, and end."""
+"""A simulated cluster for tests of the queue: runs arrive, are placed by ``plan``, and end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check(decided: Plan, waiting: list[Waiting], held: list[Active], nodes: list
     taken = {(s.node, gpu) for a in held for s in a.placement for gpu in s.gpus}
     started = [start.run_id for start in decided.starts]
 
-    # No run is lost, none is placed twice: each starts, or waits and is told why.
+    # No run is lost or placed twice: each starts, or waits with a reason.
     assert len(set(started)) == len(started)
     assert set(started) | set(decided.reasons) == set(by_id)
     assert not set(started) & set(decided.reasons)
@@ -150,12 +150,12 @@ def histories(draw):
 
 
 def live_through(history) -> None:
-    """Nothing is doubled, parted or lost, and all that fits runs within bounded time."""
+    """Check that no GPU is used twice, no gang split, no run lost, and fitting runs start in time."""
     nodes, arrivals = history
     world = World(nodes)
     durations = {run.run_id: length for _, run, length in arrivals}
     pending = list(arrivals)
-    # When nothing more comes, each tick either something runs or nothing that waits can run.
+    # After the last submission, in each tick a run is active or no pending run can start.
     bound = 21 + sum(durations.values()) + len(arrivals)
     for _ in range(bound + 1):
         while pending and pending[0][0] <= world.now:

@@ -1,4 +1,4 @@
-"""Rollouts to test with: their runs "train" by being written into the store, sound or with a bug."""
+"""Rollouts for tests: their runs "train" by records written into the store, sound or with a bug."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lehr.specs import RolloutSpec, RunSpec, load_spec, stages
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow
 from lehr_testing.groups import Groups
-from lehr_testing.stores import begin, line, say
+from lehr_testing.stores import begin, ingest, line
 from lehr_trainer.planning.first_loss import predicted_first_loss
 from lehr_trainer.planning.memory import training_memory
 
@@ -40,7 +40,7 @@ def spec(*, gpus: int = 4, train: Mapping[str, Any] | None = None, **more: Any) 
 
 
 def plain(**more: Any) -> dict[str, Any]:
-    """As a person would write it."""
+    """The spec as a user writes it."""
     run = {"resources": {"gpus": 4}, "train": TRAIN}
     return {"kind": "rollout", "name": "r", "run": run, **more}
 
@@ -50,7 +50,7 @@ def create(store: Store, of: RolloutSpec) -> RolloutRow:
 
 
 class Bug:
-    """What a run shows otherwise than a sound one; ``None`` keeps what is sound."""
+    """How a run differs from a sound one; ``None`` means no difference."""
 
     def __init__(
         self,
@@ -69,28 +69,28 @@ SOUND = Bug()
 
 
 class World:
-    """A store, its keeper, and trainings that happen when they are told to."""
+    """A store, its controller, and trainings that run when a test calls them."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.runs_dir = store.home / "runs"
-        self.keeper = Groups(store, self.runs_dir)
-        store.subscribe(self.keeper.changed)
+        self.controller = Groups(store, self.runs_dir)
+        store.subscribe(self.controller.changed)
 
     def restart(self) -> None:
-        """A new keeper, that knows nothing but the record."""
-        self.keeper = Groups(self.store, self.runs_dir)
-        self.store.subscribe(self.keeper.changed)
-        self.keeper.enqueue_all()
+        """Replace the controller by a new one that has only the record."""
+        self.controller = Groups(self.store, self.runs_dir)
+        self.store.subscribe(self.controller.changed)
+        self.controller.enqueue_all()
 
     def waiting(self) -> list[RunRow]:
-        self.keeper.tick()
+        self.controller.tick()
         queued = self.store.runs.by_state([RunState.QUEUED])
         own = self.store.rollouts.of_runs([run.id for run in queued])
         return [run for run in queued if run.id in own]
 
     def play(self, bugs: Mapping[str, Bug] | None = None) -> list[str]:
-        """Trains whatever is queued until nothing is; the runs' names, in order."""
+        """Train queued runs until none is left; return their names in order."""
         trained = []
         while waiting := self.waiting():
             [run] = waiting
@@ -100,22 +100,22 @@ class World:
         return trained
 
     def train(self, run: RunRow, bug: Bug = SOUND, *, upto: int | None = None) -> str:
-        """Starts a queued run, and has it train to its end, or to a step and no further."""
+        """Start a queued run and train it to its end, or up to a step."""
         attempt = begin(self.store, run.id, resume_from=run.resume_from)
         of = RunSpec.model_validate(run.spec)
         on_gpu = of.resources.gpus > 0
         device = H100 if on_gpu else "cpu"
         first = int(run.resume_from.rpartition("-")[2]) if run.resume_from else 0
-        said = line("started", attempt=1, device=device, total_steps=of.train.steps)
+        record = line("started", attempt=1, device=device, total_steps=of.train.steps)
         if first:
-            said += line("resumed", step=first, checkpoint=run.resume_from)
+            record += line("resumed", step=first, checkpoint=run.resume_from)
         every, last = of.train.checkpoint.every, of.train.steps
         for step in range(first + 1, (upto or last) + 1):
             values = _values(of, step, bug, on_gpu=on_gpu)
-            said += line("metrics", float(step), step=step, tokens=step * 100, values=values)
+            record += line("metrics", float(step), step=step, tokens=step * 100, values=values)
             if (every and step % every == 0) or step == last:
-                said += self._save(run, of, step, bug)
-        say(self.store, attempt.id, said)
+                record += self._save(run, of, step, bug)
+        ingest(self.store, attempt.id, record)
         self.store.event_applier.apply(attempt.id)
         if upto is None:
             self.end(run.id, bug.fails_with)
@@ -144,7 +144,7 @@ class World:
         )
 
     def _save(self, run: RunRow, of: RunSpec, step: int, bug: Bug) -> str:
-        """Equal states are equal files: whole and resumed runs differ in nothing but their names."""
+        """Save equal states as equal files: complete and resumed runs differ only in their names."""
         path = f"attempt-1/checkpoints/step-{step:08d}"
         state = f"{of.train.model_dump_json()} {step} {bug.weights}"
         files = {

@@ -1,4 +1,4 @@
-"""Rollouts in a real store, moved as the dispatcher would move them."""
+"""Rollouts in a real store, changed as the dispatcher would change them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Seeded:
         return run
 
     def judge(self, name: str, run: RunRow, failed: str | None = None) -> None:
-        """Every gate passes but ``failed``; what is not known of a CPU is not judged."""
+        """Pass every gate except ``failed``; gates that need a GPU are not judged."""
         stage = self.planned[name]  # type: ignore[index]
         found = []
         for gate, settings in stage.gates.items():

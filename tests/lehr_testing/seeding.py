@@ -1,4 +1,4 @@
-"""Fills a real store as trainers and the dispatcher would: events through ``Streams.append``."""
+"""Fill a real store as trainers and the dispatcher do: events through ``Streams.append``."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def loss_at(step: int, lr: float, *, seed: str, steps: int = STEPS) -> float:
 
 
 class NotWaiting(AssertionError):
-    """A run was to be placed that is not queued, or not wanted."""
+    """The run to place is not queued, or its desired state is not "run"."""
 
 
 class Attempt:
-    """One attempt of a run, and the trainer that speaks in it."""
+    """One attempt of a run, with a simulated trainer."""
 
     def __init__(
         self, store: Store, run: RunRow, number: int, *, at: float, held_out: str | None = HELD_OUT
@@ -92,11 +92,11 @@ class Attempt:
         self.offsets: dict[str, int] = {}
         self.pending: list[str] = []
 
-    def say(self, record: records.Record) -> None:
+    def add_record(self, record: records.Record) -> None:
         self.pending.append(record.model_dump_json() + "\n")
 
     def flush(self) -> None:
-        """Send what was said, and let it take effect."""
+        """Send the pending records and apply them."""
         if self.pending:
             self._append(EVENTS, "".join(self.pending))
             self.pending = []
@@ -114,7 +114,7 @@ class Attempt:
         self.offsets[name] = at
 
     def started(self, *, device: str = "NVIDIA A100-SXM4-80GB", ranks: int = 1) -> None:
-        self.say(
+        self.add_record(
             records.Started(
                 time=self.at,
                 attempt=self.number,
@@ -154,7 +154,7 @@ class Attempt:
                 "memory/allocated_bytes": 21.4e9,
                 "memory/peak_bytes": 61.3e9,
             }
-            self.say(
+            self.add_record(
                 records.Metrics(
                     time=self.at, step=step, tokens=step * TOKENS_PER_STEP, values=values
                 )
@@ -168,7 +168,7 @@ class Attempt:
 
     def evaluate(self, step: int, loss: float) -> None:
         self.at += 1.0
-        self.say(
+        self.add_record(
             records.Evaluation(
                 time=self.at,
                 step=step,
@@ -182,7 +182,7 @@ class Attempt:
         self, step: int, *, val_loss: float | None = None, reason: str = "interval"
     ) -> None:
         path = f"attempt-{self.number}/checkpoints/step-{step:08d}"
-        self.say(
+        self.add_record(
             records.Checkpoint(
                 time=self.at,
                 step=step,
@@ -197,15 +197,15 @@ class Attempt:
 
     def sample(self, step: int, text: str) -> None:
         prompt = "The meaning of life is "
-        self.say(records.Sample(time=self.at, step=step, prompt=prompt, text=text))
+        self.add_record(records.Sample(time=self.at, step=step, prompt=prompt, text=text))
         self.flush()
 
     def warn(self, code: str, message: str, step: int | None = None) -> None:
-        self.say(records.Warning_(time=self.at, code=code, message=message, step=step))
+        self.add_record(records.Warning_(time=self.at, code=code, message=message, step=step))
         self.flush()
 
     def lose(self, message: str) -> None:
-        """Its node is gone; the run waits again."""
+        """Lose its node; the run is queued again."""
         self.store.attempts.update(
             self.id, exited_at=self.store.clock(), exit={"code": None, "signal": 9}
         )
@@ -224,7 +224,7 @@ class Attempt:
         self, state: RunState, step: int, *, cause: str | None = None, message: str | None = None
     ) -> None:
         outcome = {RunState.COMPLETED: "completed", RunState.FAILED: "failed"}.get(state, "stopped")
-        self.say(
+        self.add_record(
             records.Finished(time=self.at, step=step, outcome=outcome, cause=cause, message=message)
         )
         self.flush()
@@ -265,7 +265,7 @@ def start(
     ago_s: float = 0.0,
     held_out: str | None = HELD_OUT,
 ) -> Attempt:
-    """Place a waiting run and let its trainer say that it began."""
+    """Place a pending run and record its start."""
     placement = [{"node": node, "gpus": list(gpus)}]
     path = None
     if resume is not None:
@@ -280,7 +280,7 @@ def start(
     attempt.log(f"lehr_trainer: {run.name}, attempt {row.number}\n")
     attempt.started(ranks=len(gpus))
     if resume is not None and path is not None:
-        attempt.say(records.Resumed(time=attempt.at, step=resume, checkpoint=path))
+        attempt.add_record(records.Resumed(time=attempt.at, step=resume, checkpoint=path))
     attempt.flush()
     return attempt
 

@@ -1,4 +1,4 @@
-"""A Lehr server of one's own: its own home, port, Ray head; ended by what it recorded starting."""
+"""A Lehr server for tests with its own home, port and Ray head; stopped by its recorded processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNENDED = ["queued", "paused", "starting", "running", "stopping"]
 
 
 def free_port() -> int:
-    """A port for a server that is started in a moment, and perhaps again later.
+    """Return a free port for a server that may be started several times.
 
     Below those that systems give to outgoing connections: one of these could be taken meanwhile.
     """
@@ -89,15 +89,15 @@ class Server:
         return int(json.loads((self.home / "server.json").read_text())["pid"])
 
     @property
-    def stands(self) -> bool:
+    def is_running(self) -> bool:
         try:
             return alive(self.pid)
         except FileNotFoundError:
             return False
 
     def ready(self) -> None:
-        """Start it if it does not stand, and wait until its GPUs can be had."""
-        if not self.stands:
+        """Start it if it is not running, and wait until its GPUs are available."""
+        if not self.is_running:
             self.up()
         self.cluster_ready()
 

@@ -1,4 +1,4 @@
-"""A process that appends to a store and says on stdout what was acknowledged, to be killed.
+"""A process to kill: it appends to a store and prints what was acknowledged.
 
 python store_writer.py HOME ATTEMPT_ID STREAM CHUNK_BYTES [FILE_LIMIT_BYTES]
 """

@@ -1,4 +1,4 @@
-"""Stores to test with: fresh homes, attempts begun, and what trainers would say."""
+"""Stores for tests: fresh homes, started attempts, and records of trainers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_spec(name: str = "a", **changes: Any) -> RunSpec:
 
 @cache
 def _template() -> Path:
-    """An empty home, made once: its tables take longer than the tests that want them."""
+    """An empty home, created once: creating the tables takes longer than the tests that need them."""
     folder = Path(tempfile.mkdtemp(prefix="lehr-template-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     Store.open(folder).close()
@@ -59,13 +59,13 @@ def memory_folder() -> Iterator[Path]:
 
 
 def crashed_copy(store: Store, home: Path) -> Path:
-    """The home's files as they lie now, as if the process had ended here."""
+    """Copy the files of the home in their current state, as after a crash."""
     shutil.copytree(store.home, home, ignore=shutil.ignore_patterns("lehr.lock"))
     return home
 
 
 def begin(store: Store, run_id: str, **changes: Any) -> Attempt:
-    """The next attempt of a queued run."""
+    """Begin the next attempt of a queued run."""
     attempt = store.transitions.begin_attempt(
         run_id,
         placement=changes.get("placement", [{"node": "n1", "gpus": [0]}]),
@@ -81,7 +81,7 @@ def new_attempt(store: Store, name: str = "a") -> Attempt:
 
 
 def next_attempt(store: Store, run_id: str) -> Attempt:
-    """Requeues a run whose attempt was lost, and begins another."""
+    """Requeue a run whose attempt was lost, and begin another."""
     run = store.runs.get(run_id)
     moved = store.transitions.apply(
         run_id,
@@ -112,14 +112,14 @@ def metrics(
     )
 
 
-def say(store: Store, attempt_id: str, *lines: bytes, name: str = "events.jsonl") -> int:
-    """Appends at the end of a stream."""
+def ingest(store: Store, attempt_id: str, *lines: bytes, name: str = "events.jsonl") -> int:
+    """Append at the end of a stream."""
     offset = store.streams.sizes(attempt_id).get(name, 0)
     return store.streams.append(attempt_id, name, offset, b"".join(lines))
 
 
 def picture(store: Store, run_id: str) -> dict[str, Any]:
-    """Everything that can be read of what a run's trainers said, to compare; NaN made equal."""
+    """Return everything that can be read of a run, for comparison; NaN equals NaN."""
     names = [info.name for info in store.series.metrics(run_id)]
     series = {
         f"{name} over {x_axis}": asdict(

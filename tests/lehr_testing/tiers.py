@@ -1,4 +1,4 @@
-"""Run a tier of the tests, and note in tests/TIERS.md when it last passed.
+"""Run a tier of the tests, and record in tests/TIERS.md when it last passed.
 
     python tests/lehr_testing/tiers.py test [arguments for pytest]
 
@@ -42,7 +42,7 @@ class Tier:
     options: tuple[str, ...]
 
     def command(self, arguments: list[str]) -> list[str]:
-        """The whole tier; with arguments, what of it they name."""
+        """Return the command of the tier, limited to the tests that the arguments name."""
         return [
             *(sys.executable, "-m", "pytest", "-m", self.select),
             *(arguments or [*self.options, "--durations", "30", "tests"]),
@@ -69,7 +69,7 @@ def run(tier: Tier, arguments: list[str]) -> int:
     print(shlex.join(command), flush=True)
     before = commit()
     environment = dict(os.environ)
-    # Without compiled files each of hundreds of processes compiles the sources anew.
+    # Without compiled files each of hundreds of processes compiles the sources again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
@@ -88,7 +88,7 @@ def outcome(report: Path) -> Outcome:
 
 
 def commit(root: Path = ROOT) -> str | None:
-    """The commit that is checked out; None where files differ from it, but for the record."""
+    """Return the current commit; None if files other than the record differ from it."""
     changed = git(root, "status", "--porcelain", "--untracked-files=no")
     others = [line for line in changed.splitlines() if not line.endswith(RECORD.name)]
     return None if others else git(root, "rev-parse", "--short=12", "HEAD").strip() or None
@@ -102,7 +102,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def record(name: str, commit: str, outcome: Outcome, path: Path = RECORD) -> None:
-    """Put a tier's row in place of its former one."""
+    """Replace the row of a tier."""
     known = dict.fromkeys(tiers())
     lines = path.read_text().splitlines() if path.exists() else []
     rows = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
@@ -115,7 +115,7 @@ def record(name: str, commit: str, outcome: Outcome, path: Path = RECORD) -> Non
 
 
 def machine() -> str:
-    """What its times depend on."""
+    """Describe the hardware, on which times depend."""
     cores = f"{len(os.sched_getaffinity(0))} cores"
     asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:

@@ -1,9 +1,9 @@
-"""A run that has been trained, as far as its record goes."""
+"""A run that is trained according to its record."""
 
 from __future__ import annotations
 
 from lehr.store import Store
-from lehr_testing.api import begin, end, evaluation, finished, metrics, say, started
+from lehr_testing.api import begin, end, evaluation, finished, ingest, metrics, started
 from lehr_testing.seeding import HELD_OUT
 
 
@@ -15,10 +15,10 @@ def train(
     steps: int = 10,
     held_out: str | None = HELD_OUT,
 ) -> None:
-    """So many steps, a val/loss at the last one, two lines of log; then it has completed."""
+    """Record so many steps, a val/loss at the last one, two log lines, and its completion."""
     attempt = begin(store, run_id)
-    say(store, attempt, started() + metrics(1, steps, **{"train/lr": 1e-3}))
-    say(store, attempt, evaluation(steps, loss, held_out))
-    say(store, attempt, b"hello\nworld\n", "rank-0.log")
-    say(store, attempt, finished(steps))
+    ingest(store, attempt, started() + metrics(1, steps, **{"train/lr": 1e-3}))
+    ingest(store, attempt, evaluation(steps, loss, held_out))
+    ingest(store, attempt, b"hello\nworld\n", "rank-0.log")
+    ingest(store, attempt, finished(steps))
     end(store, run_id)

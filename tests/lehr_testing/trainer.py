@@ -1,4 +1,4 @@
-"""Trainings of one's own: a run directory, the process, and what it left behind."""
+"""Trainings for tests: a run directory, the process, and its files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_run(folder: Path, corpus: Path, *, steps: int = 12, **changes: Any) -> 
 
 
 def command(path: Path, ranks: int) -> list[str]:
-    """As people type it."""
+    """Return the command line as users type it."""
     if ranks == 1:
         return [sys.executable, "-m", "lehr_trainer", str(path)]
     with socket.socket() as free:
@@ -57,7 +57,7 @@ def training(
     command_line: bool = False,
     **environment: str,
 ) -> Iterator[Trainer]:
-    """The trainer, running; whatever of it is left at the end is killed.
+    """Run the trainer; kill its remaining processes at the end.
 
     Args:
         path: the run, or its attempt.
@@ -113,12 +113,12 @@ def _typed(
 
 
 def kill_marked(setting: str) -> None:
-    """Kill every process that was started with ``setting`` in its environment, whoever began it.
+    """Kill every process that was started with ``setting`` in its environment, whichever process started it.
 
     torchrun gives each rank a session of its own, and may be gone when its ranks are not.
     """
     for process in Path("/proc").glob("[0-9]*"):
-        # A process of somebody else, or one that is gone meanwhile, is not ours.
+        # Skip processes of other users and those that have ended meanwhile.
         with suppress(OSError):
             if setting.encode() in (process / "environ").read_bytes().split(b"\0"):
                 os.kill(int(process.name), signal.SIGKILL)
@@ -127,7 +127,7 @@ def kill_marked(setting: str) -> None:
 def sabotage(
     *, at_step: int, act: str, ranks: tuple[int, ...] = (0,), after: Path | None = None
 ) -> str:
-    """Code with which some ranks ``act`` in the midst of step ``at_step``.
+    """Return code that makes some ranks ``act`` during step ``at_step``.
 
     The steps are counted from the process's start, with any optimizer. ``act`` is Python that
     sees ``os``. It waits for the checkpoint ``after``, which is written beside the steps.
@@ -151,7 +151,7 @@ def sabotage(
 
 
 def sabotage_save(checkpoint: Path, *, call: int, act: str) -> str:
-    """Code with which rank 0 ``act``s while it writes ``checkpoint``, at an fsync.
+    """Return code that makes rank 0 ``act`` at an fsync of ``checkpoint``.
 
     ``act`` is Python that sees ``os``.
     """
@@ -180,21 +180,21 @@ def rank_pids(process: Trainer) -> list[int]:
 
 
 def finish(process: Trainer, *, within_s: float = TIMEOUT_S) -> tuple[int, str]:
-    """Its exit code and what it said on the terminal."""
-    said, _ = process.communicate(timeout=within_s)
-    return process.returncode, said
+    """Return its exit code and its terminal output."""
+    output, _ = process.communicate(timeout=within_s)
+    return process.returncode, output
 
 
 def train_to_end(path: Path, **options: Any) -> str:
     """Train, with the options of ``training``; fails unless it exits 0."""
     with training(path, **options) as process:
-        code, said = finish(process)
-    assert code == 0, said
-    return said
+        code, output = finish(process)
+    assert code == 0, output
+    return output
 
 
 def records(attempt: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """The whole records so far of an attempt."""
+    """Return the complete records of an attempt so far."""
     path = attempt / layout.EVENTS
     if not path.exists():
         return []

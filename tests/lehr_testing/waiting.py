@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline and a reason when it does not."""
+"""Wait for a condition, with a deadline and a clear error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], *, within_s: float, what: str, every_s: float = 0.1) -> T:
-    """The first truthy value of ``condition``.
+    """Return the first truthy value of ``condition``.
 
     Raises:
         AssertionError: it did not come true in time; the message says what was awaited.

@@ -1,4 +1,4 @@
-"""What offline files of W&B hold, by W&B's own record schema.
+"""Read offline files of W&B by the record schema of W&B.
 
 The files are LevelDB logs (https://github.com/google/leveldb/blob/main/doc/log_format.md) behind
 a header of seven bytes; wandb reads them in its Go core only, so the framing is read here.

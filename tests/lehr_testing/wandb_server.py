@@ -1,4 +1,4 @@
-"""A W&B server on the loopback, as far as its client asks of one: what it was sent can be read.
+"""A W&B server on the loopback with the routes that the client uses; what it received can be read.
 
 Files of a run arrive as lines at an offset, so what is sent twice stands there once.
 """
@@ -157,12 +157,12 @@ class WandbServer:
         bucket = {"id": "b", "name": run.name, "displayName": run.name, "project": project}
         return {"bucket": {**bucket, "historyLineCount": len(run.lines)}, "inserted": fresh}
 
-    def _stream(self, run: RemoteRun, said: dict[str, Any]) -> None:
-        for name, chunk in (said.get("files") or {}).items():
+    def _stream(self, run: RemoteRun, payload: dict[str, Any]) -> None:
+        for name, chunk in (payload.get("files") or {}).items():
             if name == _HISTORY:
                 for place, text in enumerate(chunk["content"], start=chunk["offset"]):
                     run.lines[place] = text
             elif name == _SUMMARY:
                 run.summary = json.loads(chunk["content"][-1])
-        if said.get("complete"):
-            run.exit_code = said.get("exitcode", 0)
+        if payload.get("complete"):
+            run.exit_code = payload.get("exitcode", 0)

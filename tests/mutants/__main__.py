@@ -1,4 +1,4 @@
-"""``python -m mutants``: make mutants, have workers judge them, add up. See README.md."""
+"""``python -m mutants``: make mutants, judge them in workers, compute the score. See README.md."""
 
 from __future__ import annotations
 

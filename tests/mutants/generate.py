@@ -1,4 +1,4 @@
-"""Which mutants a source file has: mutmut's operators, three of our own, and what is left out."""
+"""Mutants of a source file: operators of mutmut, three of Lehr, and the exclusions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DOCUMENTING = {"description", "title", "examples", "help"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change to one file. Its key is made of texts, so it outlives a shift of lines."""
+    """One change to one file. Its key is made of texts, so it stays the same when lines shift."""
 
     file: str
     function: str
@@ -178,7 +178,7 @@ class _Visitor(cst.CSTVisitor):
 
 
 def _changes(node: cst.CSTNode, module: cst.Module) -> Iterator[tuple[cst.CSTNode, str]]:
-    """What may stand where: pairs of a node and the text that replaces it."""
+    """Return the replacements: pairs of a node and its new text."""
     for kind, operator in mutators.mutation_operators:
         if isinstance(node, kind) and operator not in UNUSED:
             if operator is mutators.operator_assignment and _is_prose(node.value):
@@ -198,7 +198,7 @@ def _changes(node: cst.CSTNode, module: cst.Module) -> Iterator[tuple[cst.CSTNod
             if argument.keyword is None:
                 yield argument, "None"
             else:
-                yield argument, "**{}"  # As if it were not there, whatever stands around it.
+                yield argument, "**{}"  # As if it were omitted, whatever surrounds it.
     if isinstance(node, (cst.If, cst.While, cst.CompIf)) and isinstance(
         node.test, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.NamedExpr)
     ):

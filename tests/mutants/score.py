@@ -1,4 +1,4 @@
-"""Add up what became of mutants; which survivors are explained."""
+"""Compute the score: outcomes of mutants, explained survivors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def explanations(file: Path) -> dict[str, dict[str, str]]:
 
 
 class Score:
-    """What became of the chosen mutants."""
+    """Outcomes of the chosen mutants."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The mutation tests judge rightly: a planted package, whose tests leave a known gap."""
+"""The mutation tests on a small package whose tests have a known gap."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ def judged(project: Path) -> dict[str, str]:
     return judge(project)[0]
 
 
-def test_what_a_test_asserts_is_killed(judged):
+def test_mutant_of_an_asserted_line_is_killed(judged):
     assert judged["tested: if x > most: -> if x >= most:"] == "killed"
     assert judged["tested: return x -> return None"] == "killed"
 
 
-def test_what_no_test_asserts_survives(judged):
+def test_mutant_of_an_unasserted_line_survives(judged):
     assert judged["untested: return x * 7 -> return x / 7"] == "survived"
     assert judged["untested: return x * 7 -> return x * 8"] == "survived"
 
@@ -134,7 +134,7 @@ def test_an_endless_loop_is_ended_and_counts_as_killed(judged):
     assert judged["countdown: n -= 1 -> n += 1"] == "timeout"
 
 
-def test_what_runs_at_import_is_judged_by_a_new_import(judged):
+def test_mutant_of_import_time_code_is_judged_by_a_new_import(judged):
     name = ': WORD = re.compile("ab+") -> WORD = re.compile("XXab+XX")'
     assert judged[name] == "killed"
     assert (
@@ -159,13 +159,13 @@ def test_sources_are_not_touched(project, judged):
     assert not [path for path in project.rglob("*") if "XX" in path.name or path.suffix == ".aside"]
 
 
-def test_a_second_run_judges_nothing_again(project, judged):
+def test_second_run_reuses_the_results(project, judged):
     again, done = judge(project)
     assert "0 to judge" in done.stdout
     assert again == judged
 
 
-def test_an_explained_survivor_counts_and_one_that_is_gone_is_named(project, judged):
+def test_explained_survivor_counts_and_a_stale_explanation_is_named(project, judged):
     (project / "why.toml").write_text(
         '["src/planted/thing.py"]\n'
         '"untested: return x * 7 -> return x * 8" = "a word"\n'
@@ -182,7 +182,7 @@ def test_an_explained_survivor_counts_and_one_that_is_gone_is_named(project, jud
     (project / "why.toml").unlink()
 
 
-def test_against_a_commit_only_changed_lines_count(project, judged):
+def test_comparison_with_a_commit_counts_only_changed_lines(project, judged):
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["add", "src"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *command], cwd=project, check=True)
@@ -197,14 +197,14 @@ def test_against_a_commit_only_changed_lines_count(project, judged):
     assert found["untested: return x * 9 -> return x * 10"] == "survived"
 
 
-def test_a_key_outlives_a_shift_of_lines():
+def test_key_is_stable_when_lines_shift():
     before = mutants("a.py", SOURCE.encode())
     after = mutants("a.py", b"# A line more.\n" + SOURCE.encode())
     assert [mutant.key for mutant in before] == [mutant.key for mutant in after]
     assert len({mutant.key for mutant in before}) == len(before)
 
 
-def test_results_hold_while_their_function_stays_the_same_but_for_texts_and_layout():
+def test_results_are_kept_if_only_texts_or_layout_change():
     plain = code_digests("a.py", SOURCE)
     assert set(plain) == {"a.py:", "a.py:tested", "a.py:untested", "a.py:countdown"}
     for same in (

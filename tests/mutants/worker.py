@@ -1,4 +1,4 @@
-"""Judge mutants: one process that holds what is costly to import, and forks for each mutant.
+"""Judge mutants: a process with the large imports that forks for each mutant.
 
 ``python -m mutants.worker JOB`` reads a job (see ``Job``) and appends one line of JSON for each
 mutant to its results. It works on a copy of the sources: the first entries of PYTHONPATH.
@@ -70,12 +70,12 @@ class Job:
 
 @dataclass
 class Baseline:
-    """What the tests do on unchanged code."""
+    """Results of the tests on unchanged code."""
 
     seconds: dict[str, float]
     failed: list[str]
     reached: dict[str, dict[str, list[str]]]
-    """File -> line -> tests; ``setup of FILE`` stands for all tests of a test file."""
+    """File -> line -> tests; ``setup of FILE`` means all tests of a test file."""
 
     def reach(self, mutant: Mutant) -> set[str]:
         lines = self.reached.get(mutant.file, {})

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formatted numbers."""
 
 import math
 
@@ -20,7 +20,7 @@ from lehr import formats
         (math.nan, "—"),
     ],
 )
-def test_rates(value, text):
+def test_rate_format(value, text):
     assert formats.si(value) == text
 
 
@@ -40,7 +40,7 @@ def test_rates(value, text):
         (-3, "0.0 s"),
     ],
 )
-def test_durations(seconds, text):
+def test_duration_format(seconds, text):
     assert formats.duration(seconds) == text
 
 
@@ -65,7 +65,7 @@ def test_losses_have_four_digits(value, text):
     ("value", "text"),
     [(755_009_536, "755.0 M"), (1_241_581_568, "1.24 B"), (65_536_000, "65.5 M"), (512, "512")],
 )
-def test_parameters(value, text):
+def test_parameter_count_format(value, text):
     assert formats.millions(value) == text
 
 
@@ -81,7 +81,7 @@ def test_parameters(value, text):
         (True, "fused", "true"),
     ],
 )
-def test_values_are_written_as_people_write_them(value, path, shown):
+def test_values_are_written_in_short_form(value, path, shown):
     assert formats.parameter(value, path) == shown
 
 
@@ -99,7 +99,7 @@ def test_a_column_of_learning_rates_has_one_notation():
     assert formats.learning_rates([8, 16, "adamw", True]) == ["8", "16", "adamw", "true"]
 
 
-def test_a_sparkline_shows_where_the_loss_went():
+def test_sparkline_follows_the_loss():
     assert formats.sparkline([8, 7, 6, 5, 4, 3, 2, 1]) == "█▇▆▅▄▃▂▁"
     assert formats.sparkline([4.0, 3.0, math.nan]) == "█▁█"
     assert formats.sparkline([]) == ""

@@ -37,13 +37,13 @@ def test_paths_follow_the_environment(tmp_path: Path, monkeypatch: pytest.Monkey
     assert home.runs_dir(Path("/elsewhere")) == Path("/shared/runs")
 
 
-def test_rays_folder_is_short_and_the_homes_own(tmp_path: Path) -> None:
+def test_ray_folder_is_short_and_unique_to_the_home(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 200)
     assert len(str(home.ray_dir(deep))) < 60
     assert home.ray_dir(deep) != home.ray_dir(tmp_path)
 
 
-def test_the_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_token_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     where = tmp_path / "home"
     assert home.read_token(where) is None
     tokens: list[str] = []
@@ -63,14 +63,14 @@ def test_the_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     assert [path.name for path in where.iterdir()] == ["token"]
 
 
-def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
+def test_token_readable_by_others_is_rejected(tmp_path: Path) -> None:
     home.ensure_token(tmp_path)
     (tmp_path / "token").chmod(0o640)
     with pytest.raises(HomeUnusable, match="chmod 600"):
         home.ensure_token(tmp_path)
 
 
-def test_the_servers_address_comes_from_the_environment_first_and_is_never_guessed(
+def test_server_address_comes_from_the_environment_first_and_has_no_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert home.server_url(tmp_path) is None
@@ -94,7 +94,7 @@ def test_server_json_is_removed_by_its_own_process_only(tmp_path: Path) -> None:
 HOLD = "import sys, pathlib, lehr.home as h\nh.acquire_lock(pathlib.Path(sys.argv[1]))\nprint('held', flush=True)\nsys.stdin.read()"
 
 
-def test_a_second_process_is_refused_and_told_who_holds_the_home(tmp_path: Path) -> None:
+def test_second_process_is_rejected_with_the_holder_of_the_home(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -155,11 +155,11 @@ MOUNTS = r"""
         ("/mnt/twice/lehr", "cifs"),
     ],
 )
-def test_the_file_system_of_a_path_is_read_off_the_mount_table(path: str, kind: str) -> None:
+def test_file_system_of_a_path_is_read_from_the_mount_table(path: str, kind: str) -> None:
     assert filesystem_type(Path(path), MOUNTS) == kind
 
 
-def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_file_system_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refuse_network_filesystem(tmp_path) not in {None, "nfs4"}
     table = tmp_path / "mountinfo"
     table.write_text(f"1 0 0:1 / {tmp_path} rw - nfs4 server:/x rw\n")
@@ -168,7 +168,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         Store.open(tmp_path / "home")
 
 
-def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_error_names_a_home_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HomeUnusable, match="cannot be Lehr's home"):
         Store.open(tmp_path / "file" / "home")

@@ -1,4 +1,4 @@
-"""The points at which fault tests end a process: off by default, once when armed, none forgotten."""
+"""The points at which fault tests end a process: off by default, effective once when armed, each with a test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def steps_of(file: Path | None) -> list[str]:
     return done.stdout.split()
 
 
-def test_a_process_dies_at_the_armed_point_and_its_successor_goes_by(tmp_path):
+def test_process_dies_at_the_armed_point_and_its_successor_passes_it(tmp_path):
     file = tmp_path / "kill"
     file.write_text("here")
     assert steps_of(file) == ["0"]
@@ -44,13 +44,13 @@ def test_a_process_dies_at_the_armed_point_and_its_successor_goes_by(tmp_path):
     assert steps_of(file) == ["0", "1", "2", "3", "4"]
 
 
-def test_a_count_lets_it_pass_so_often(tmp_path):
+def test_count_delays_the_kill_by_that_many_passes(tmp_path):
     file = tmp_path / "kill"
     file.write_text("here x 3")
     assert steps_of(file) == ["0", "1", "2"]
 
 
-def test_another_points_name_does_nothing(tmp_path):
+def test_name_of_another_point_has_no_effect(tmp_path):
     file = tmp_path / "kill"
     file.write_text("elsewhere")
     assert len(steps_of(file)) == 5
@@ -66,7 +66,7 @@ NOT_OF_THE_LIFE_CYCLE = {
     "order_checkpoint",
     "add_checkpoint",
     "remove_checkpoint",
-    "add_node_note",  # Decided anew from the record by whoever comes next.
+    "add_node_note",  # The next server decides it again from the record.
     "request to prune",  # Pruning is a write of its own, prune_run.
 }
 

@@ -1,4 +1,4 @@
-"""The pinned versions: one for everything that pyproject.toml asks for, and one that it accepts."""
+"""The pinned versions: one for each dependency of pyproject.toml, within its bounds."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ LINES = [
 PINS = {canonicalize_name(line.partition("==")[0]): line.partition("==")[2] for line in LINES}
 
 
-def asked(*extras: str) -> Iterator[Requirement]:
-    """What an install with these extras asks for, through the extras that they name."""
+def requirements(*extras: str) -> Iterator[Requirement]:
+    """Yield the requirements of an install with these extras, including nested extras."""
     lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][e] for e in extras)]
     for text in (text for texts in lists for text in texts):
         requirement = Requirement(text)
         if requirement.name == PROJECT["name"]:
-            yield from asked(*requirement.extras)
+            yield from requirements(*requirement.extras)
         else:
             yield requirement
 
 
 @pytest.mark.parametrize("extra", ["dev", "server", "trainer", "notebook"])
-def test_all_that_is_asked_for_is_pinned_to_a_version_that_is_accepted(extra: str) -> None:
-    for requirement in asked(extra):
+def test_every_dependency_is_pinned_to_an_allowed_version(extra: str) -> None:
+    for requirement in requirements(extra):
         if requirement.name == "torch":  # Installed before, in the exact version.
             continue
         pin = PINS.get(canonicalize_name(requirement.name))
@@ -41,7 +41,7 @@ def test_all_that_is_asked_for_is_pinned_to_a_version_that_is_accepted(extra: st
         assert requirement.specifier.contains(pin), f"{requirement} does not accept {pin}"
 
 
-def test_a_line_is_a_name_and_a_version_and_names_no_place() -> None:
+def test_constraint_lines_have_only_a_name_and_a_version() -> None:
     for line in LINES:
         (pin,) = Requirement(line).specifier
         assert pin.operator == "=="

@@ -20,11 +20,11 @@ TYPEDEFS = {
 }
 
 
-def test_the_types_of_runs_and_sweeps_are_among_them() -> None:
+def test_types_of_runs_and_sweeps_are_generated() -> None:
     assert {"RunView", "SweepView", "RolloutView"} <= TYPEDEFS.keys()
     assert all(TYPEDEFS.values())
 
 
 @pytest.mark.parametrize("name", TYPEDEFS)
-def test_each_field_is_one_of_the_api(name: str) -> None:
+def test_each_field_of_the_types_is_in_the_api(name: str) -> None:
     assert set(TYPEDEFS[name]) <= SCHEMAS[name]["properties"].keys()

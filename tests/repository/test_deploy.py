@@ -1,4 +1,4 @@
-"""The files under deploy/, checked by what can check them on any machine."""
+"""The files under deploy/, checked with tools that run on any machine."""
 
 import json
 import re
@@ -37,9 +37,9 @@ def test_systemd_accepts_the_unit():
         text=True,
         check=False,
     )
-    said = [line for line in done.stderr.splitlines() if "lehr.service" in line]
+    complaints = [line for line in done.stderr.splitlines() if "lehr.service" in line]
     # The path is the target machine's; everything else must be right.
-    assert [line for line in said if "is not executable" not in line] == []
+    assert [line for line in complaints if "is not executable" not in line] == []
 
 
 def test_stopping_the_unit_leaves_trainings_alone():
@@ -47,7 +47,7 @@ def test_stopping_the_unit_leaves_trainings_alone():
     assert re.search(r"^KillMode=process$", unit, re.MULTILINE)
 
 
-def test_compose_publishes_on_loopback_only_and_names_files_that_exist():
+def test_compose_publishes_only_on_loopback_and_its_files_exist():
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     for name, service in compose["services"].items():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
@@ -58,7 +58,7 @@ def test_compose_publishes_on_loopback_only_and_names_files_that_exist():
 
 
 @pytest.mark.parametrize("path", sorted(DEPLOY.glob("*.Dockerfile")), ids=lambda p: p.stem)
-def test_an_image_copies_what_exists_installs_extras_that_exist_and_is_not_root(path):
+def test_image_copies_existing_files_and_extras_and_is_not_root(path):
     text = path.read_text()
     extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
@@ -74,7 +74,7 @@ def test_an_image_copies_what_exists_installs_extras_that_exist_and_is_not_root(
 
 
 def commands() -> dict[str, list[str]]:
-    """What the files under deploy/ start, by where it stands, as the program gets it."""
+    """Return the commands in the files under deploy/, with their place, as their program gets them."""
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     found = {}
     for path in sorted(DEPLOY.glob("*.Dockerfile")):
@@ -92,7 +92,7 @@ def commands() -> dict[str, list[str]]:
         config = yaml.safe_load(path.read_text())
         for key in ("head_start_ray_commands", "worker_start_ray_commands"):
             for number, line in enumerate(config[key]):
-                # Before the program stand variables, and what the shell does first.
+                # Variables and shell commands come before the program.
                 words = shlex.split(line)
                 at = [n for n, word in enumerate(words) if Path(word).name == "ray"]
                 if at:
@@ -103,8 +103,8 @@ def commands() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("where", commands())
-def test_each_command_is_one_that_its_program_understands(where):
-    """Its own parser reads the arguments: an option that does not exist ends it."""
+def test_each_command_is_valid_for_its_program(where):
+    """The parser of each program reads the arguments: an unknown option makes it fail."""
     words = commands()[where]
     program = Path(words[0]).name
     if "lehr_api" in words:

@@ -1,4 +1,4 @@
-"""The reference pages are current, the API breaks nobody, links lead somewhere, commands exist."""
+"""The reference pages are current, the API is compatible, links resolve, commands exist."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def operations(document):
             yield path, method, operation
 
 
-def test_nothing_breaks_what_stays_the_same(breaking, kept):
+def test_unchanged_api_is_compatible(breaking, kept):
     assert breaking.changes(kept, kept) == []
 
 
-def test_a_path_or_method_that_is_gone_breaks(breaking, kept):
+def test_removed_path_or_method_is_breaking(breaking, kept):
     for path, method, _ in operations(kept):
         fewer = copy.deepcopy(kept)
         del fewer["paths"][path][method]
@@ -89,7 +89,7 @@ def used(kept, *, asked):
     return {name for one in text for name in re.findall(r"#/components/schemas/(\w+)", one)}
 
 
-def test_a_field_that_is_gone_breaks_in_bodies_and_answers(breaking, kept):
+def test_removed_field_of_a_body_or_answer_is_breaking(breaking, kept):
     tried = 0
     for name in used(kept, asked=True) | used(kept, asked=False):
         for field in kept["components"]["schemas"][name].get("properties", {}):
@@ -101,7 +101,7 @@ def test_a_field_that_is_gone_breaks_in_bodies_and_answers(breaking, kept):
     assert tried > 80
 
 
-def test_a_value_that_is_gone_breaks(breaking, kept):
+def test_removed_enum_value_is_breaking(breaking, kept):
     fewer = copy.deepcopy(kept)
     [parameter] = [
         one for one in fewer["paths"]["/api/v1/compare"]["get"]["parameters"] if one["name"] == "x"
@@ -111,7 +111,7 @@ def test_a_value_that_is_gone_breaks(breaking, kept):
     assert change == "GET /api/v1/compare: query parameter x no longer knows flops"
 
 
-def test_a_field_that_must_be_given_now_breaks_and_an_optional_one_does_not(breaking, kept):
+def test_new_required_field_is_breaking_and_a_new_optional_one_is_not(breaking, kept):
     more = copy.deepcopy(kept)
     body = more["components"]["schemas"]["RunSubmission"]
     body["properties"]["owner"] = {"type": "string"}
@@ -120,7 +120,7 @@ def test_a_field_that_must_be_given_now_breaks_and_an_optional_one_does_not(brea
     assert breaking.changes(kept, more) == ["POST /api/v1/runs: body.owner must be given now"]
 
 
-def test_a_parameter_that_must_be_given_now_breaks(breaking, kept):
+def test_new_required_parameter_is_breaking(breaking, kept):
     more = copy.deepcopy(kept)
     parameters = more["paths"]["/api/v1/runs"]["get"]["parameters"]
     parameters.append({"in": "query", "name": "owner", "schema": {"type": "string"}})
@@ -130,7 +130,7 @@ def test_a_parameter_that_must_be_given_now_breaks(breaking, kept):
     assert change == "GET /api/v1/runs: the query parameter owner must be given now"
 
 
-def test_a_type_that_is_taken_no_more_or_given_anew_breaks(breaking, kept):
+def test_changed_type_of_a_field_is_breaking(breaking, kept):
     other = copy.deepcopy(kept)
     other["components"]["schemas"]["RunResultView"]["properties"]["name"] = {
         "anyOf": [{"type": "string"}, {"type": "null"}]
@@ -145,7 +145,7 @@ def test_a_type_that_is_taken_no_more_or_given_anew_breaks(breaking, kept):
     assert any("limit no longer takes integer" in one for one in breaking.changes(kept, other))
 
 
-def test_what_is_added_to_answers_breaks_nobody(breaking, kept):
+def test_new_field_of_an_answer_is_compatible(breaking, kept):
     more = copy.deepcopy(kept)
     more["paths"]["/api/v1/new"] = more["paths"]["/api/v1/health"]
     more["components"]["schemas"]["RunView"]["properties"]["colour"] = {"type": "string"}
@@ -181,7 +181,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
+def test_links_resolve(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if target.startswith("http"):
             continue
@@ -192,7 +192,7 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(file), f"{page.name}: {target}"
 
 
-def test_every_page_is_on_the_list_of_pages():
+def test_every_page_is_listed():
     listed = (DOCS / "README.md").read_text()
     for page in DOCS.rglob("*.md"):
         name = page.relative_to(DOCS).as_posix()
@@ -227,7 +227,7 @@ def commands(text: str) -> list[list[str]]:
 
 
 def command(words: list[str]):
-    """The command that words call, and what is left of them."""
+    """Return the command that the words call, and the remaining words."""
     app = importlib.import_module(f"lehr.cli.{main.MODULES[words[0]]}").app
     found, rest = typer.main.get_group(app).commands[words[0]], words[1:]
     while getattr(found, "commands", None):
@@ -238,7 +238,7 @@ def command(words: list[str]):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_in_the_docs_exist_with_their_options(page):
+def test_commands_in_the_docs_and_their_options_exist(page):
     for words in commands(page.read_text()):
         if words[0].startswith("-") or words[0].isupper() or words[0].startswith("["):
             continue

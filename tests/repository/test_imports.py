@@ -1,4 +1,4 @@
-"""What importing and running a thing loads: start-up is what people wait for most often.
+"""Modules loaded by imports and commands: they determine the start-up time.
 
 Two processes do it step by step; what a step loaded is known after each.
 """
@@ -75,7 +75,7 @@ def too_much(loaded: dict[str, set[str]], step: str | list[str], forbidden: set[
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """From what loads least to what loads most; what is loaded stays."""
+    """Steps are ordered from fewest to most modules; loaded modules stay loaded."""
     helps = [[name, "--help"] for name in MODULES]
     steps = ["lehr.home", ["--help"], *helps, *TALKING, "lehr", "lehr.client"]
     return loaded_after(steps, tmp_path_factory.mktemp("home"))
@@ -107,7 +107,7 @@ def test_a_command_s_help_loads_no_client(client: dict[str, set[str]], name: str
 
 
 @pytest.mark.parametrize("arguments", TALKING, ids=" ".join)
-def test_what_talks_to_a_server_or_plans_loads_no_trainer_and_no_database(
+def test_client_commands_and_plan_load_no_trainer_and_no_database(
     client: dict[str, set[str]], arguments: list[str]
 ) -> None:
     assert "pydantic" in client[json.dumps(arguments)], "the command ran"

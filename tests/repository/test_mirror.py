@@ -1,4 +1,4 @@
-"""Where the tests of a source are: ``x/y.py`` has ``tests/.../x/test_y.py``, or a line that says."""
+"""Where the tests of a source are: ``x/y.py`` has ``tests/.../x/test_y.py``, or a line in the table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ELSEWHERE: dict[str, dict[str, list[str]]] = tomllib.loads(TABLE.read_text())
 
 
 def sources() -> Iterator[tuple[Path, Path]]:
-    """Every source and where its test belongs; a migration is a step, and no part."""
+    """Yield every source with the place of its test; migrations are excluded."""
     for root, tests in TESTS_OF.items():
         for path in sorted((ROOT / root).rglob("*.py")):
             within = path.relative_to(ROOT / root)
@@ -36,7 +36,7 @@ def listed() -> dict[Path, Path]:
     }
 
 
-def test_every_source_has_a_test_of_its_name_or_a_line_that_names_its_test() -> None:
+def test_every_source_has_a_test_of_its_name_or_a_table_row() -> None:
     known = listed()
     missing = [
         f"{source}: write {test}, or name in {TABLE.name} the test that covers it"

@@ -1,4 +1,4 @@
-"""The suite's own plugin, tried on small suites: what must fail there fails."""
+"""The plugin of the suite, tested on small suites."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_test_without_a_result_fails_the_session(
     done.stdout.fnmatch_lines(["1 of 2 selected tests have no result:", "*test_it.py::test_b"])
 
 
-def test_a_session_that_stops_at_its_first_failure_names_no_missing_results(
+def test_session_stopped_at_its_first_failure_lists_no_missing_results(
     suite: pytest.Pytester,
 ) -> None:
     suite.makepyfile(test_it="def test_a(): assert 0\ndef test_b(): pass\n")
@@ -98,7 +98,7 @@ def test_b():
 """
 
 
-def test_a_skip_fails_only_where_that_is_asked_for(suite: pytest.Pytester) -> None:
+def test_skip_fails_only_if_requested(suite: pytest.Pytester) -> None:
     suite.makepyfile(test_it=SKIPS)
     suite.runpytest_inprocess().assert_outcomes(skipped=1, xfailed=1)
     done = suite.runpytest_inprocess("--strict-results")
@@ -114,7 +114,7 @@ def test_a_skip_with_a_reason_in_the_table_is_allowed(
     suite.runpytest_inprocess("--strict-results").assert_outcomes(skipped=1, xfailed=1)
 
 
-def test_a_module_that_skips_itself_fails_where_skips_fail(suite: pytest.Pytester) -> None:
+def test_skipped_module_fails_if_skips_fail(suite: pytest.Pytester) -> None:
     suite.makepyfile(test_it="import pytest\npytest.importorskip('no_such_module')\n")
     suite.makepyfile(test_other="def test_a(): pass\n")
     done = suite.runpytest_inprocess("--strict-results")
@@ -122,7 +122,7 @@ def test_a_module_that_skips_itself_fails_where_skips_fail(suite: pytest.Pyteste
     done.stdout.fnmatch_lines(["*test_it.py may not be skipped here*"])
 
 
-def test_skips_fail_by_themselves_in_ci(
+def test_skips_fail_by_default_in_ci(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", "true")
@@ -186,7 +186,7 @@ def make_witnesses(suite: pytest.Pytester, **markers: str) -> Path:
     return seen
 
 
-def test_what_takes_longest_comes_first(suite: pytest.Pytester) -> None:
+def test_longest_tests_run_first(suite: pytest.Pytester) -> None:
     seen = make_witnesses(suite, brief="", long="", new="")
     (suite.path / "durations.json").write_text(
         json.dumps({"test_brief.py": [0.1, 0], "test_long.py": [90.0, 0]})
@@ -195,7 +195,7 @@ def test_what_takes_longest_comes_first(suite: pytest.Pytester) -> None:
     assert seen.read_text().split()[1::2] == ["long"] * 3 + ["new"] * 3 + ["brief"] * 3
 
 
-def test_another_order_is_the_same_for_the_same_seed(
+def test_random_order_is_reproducible_with_its_seed(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"n{number}" for number in range(8)]
@@ -233,7 +233,7 @@ class Node:
         self.shutting_down = True
 
 
-def test_groups_that_compute_take_the_cores_and_the_others_run_beside_them(
+def test_compute_groups_take_the_cores_and_others_run_beside_them(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = {"slow": [90, 80], "long": [80, 2], "fast": [9, 8], "wait": [8, 0], "rest": [7, 0]}
@@ -261,7 +261,7 @@ def test_groups_that_compute_take_the_cores_and_the_others_run_beside_them(
     assert "test_rest.py" in {ordering.file_of(tests[test]) for test in nodes[1].tests}
 
 
-def test_a_file_s_tests_and_a_named_group_s_stay_in_one_worker(suite: pytest.Pytester) -> None:
+def test_tests_of_a_file_or_group_stay_in_one_worker(suite: pytest.Pytester) -> None:
     named = "@pytest.mark.xdist_group('together')"
     seen = make_witnesses(suite, a="", b=named, c=named, d="")
     suite.runpytest_subprocess(*TWO_WORKERS).assert_outcomes(passed=12)
@@ -274,7 +274,7 @@ def test_a_file_s_tests_and_a_named_group_s_stay_in_one_worker(suite: pytest.Pyt
     assert len(set.union(*where.values())) == 2
 
 
-def test_durations_are_written_by_file_and_those_of_other_files_kept(
+def test_durations_are_written_by_file_and_others_are_kept(
     suite: pytest.Pytester,
 ) -> None:
     make_witnesses(suite, a="", b="")
@@ -307,7 +307,7 @@ def test_it():
     ],
     ids=["ci", "nightly"],
 )
-def test_property_tests_repeat_themselves_but_at_night(
+def test_property_tests_are_deterministic_except_at_night(
     suite: pytest.Pytester, arguments: tuple[str, ...], seen: str
 ) -> None:
     suite.makepyfile(test_it=PROFILE)

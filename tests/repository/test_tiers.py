@@ -1,4 +1,4 @@
-"""Every test belongs to a tier, and a tier's last green run is noted truly."""
+"""Every test belongs to a tier, and the last passed run of a tier is recorded correctly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def selected_by(marks: set[str]) -> list[str]:
 
 
 def test_every_collected_test_belongs_to_a_tier(pytestconfig: pytest.Config) -> None:
-    """Of all that this session collected, before it selected: with `make test`, of the suite."""
+    """Covers all tests collected by this session before selection: with `make test` the whole suite."""
     collected = pytestconfig.stash[plugin.COLLECTED]
     assert any("test_every_collected_test" in nodeid for nodeid in collected)
     assert [nodeid for nodeid, marks in collected.items() if not selected_by(marks)] == []
@@ -65,7 +65,7 @@ def test_make_runs_every_tier(name: str) -> None:
     assert f"tests/lehr_testing/tiers.py {name}" in recipe
 
 
-def test_a_tier_with_arguments_runs_only_what_they_name() -> None:
+def test_tier_with_arguments_runs_only_the_named_tests() -> None:
     tier = tiers.tiers()["faults"]
     assert tier.command(["tests/faults/test_clocks.py"])[3:] == [
         *("-m", "faults and not gpu"),
@@ -74,7 +74,7 @@ def test_a_tier_with_arguments_runs_only_what_they_name() -> None:
     assert tier.command([])[-1] == "tests"
 
 
-def test_a_green_run_replaces_its_own_row_alone(tmp_path: Path) -> None:
+def test_passed_run_replaces_only_its_own_row(tmp_path: Path) -> None:
     path = tmp_path / "TIERS.md"
     tiers.record("gpu", "aaaa", Outcome(39, 1, 600.0), path)
     tiers.record("test", "bbbb", Outcome(2500, 2, 480.0), path)
@@ -87,7 +87,7 @@ def test_a_green_run_replaces_its_own_row_alone(tmp_path: Path) -> None:
     assert "not yet run" in path.read_text()
 
 
-def test_a_commit_with_changes_is_none(tmp_path: Path) -> None:
+def test_dirty_working_tree_has_no_commit(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         given = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""The wheel holds all that the packages need: also what is no Python, and works without the tree."""
+"""The wheel has all files of the packages, also those that are not Python, and works alone."""
 
 from __future__ import annotations
 
@@ -91,8 +91,6 @@ run()
 """
 
 
-def test_what_is_installed_opens_a_home_makes_the_app_and_runs_a_command(
-    installed: Path, tmp_path: Path
-) -> None:
-    said = run(sys.executable, "-c", USES, str(installed), cwd=tmp_path, LEHR_HOME=str(tmp_path))
-    assert "llama-1b" in said
+def test_installed_wheel_opens_a_home_and_runs_a_command(installed: Path, tmp_path: Path) -> None:
+    output = run(sys.executable, "-c", USES, str(installed), cwd=tmp_path, LEHR_HOME=str(tmp_path))
+    assert "llama-1b" in output

@@ -79,7 +79,7 @@ def test_checkpointed_parts_run_twice_in_a_step(
 
 @pytest.fixture
 def graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.fx.GraphModule]]:
-    # Whether somebody compiled the same before is remembered beside inductor's cache.
+    # Whether the same model was compiled before is recorded beside inductor's cache.
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     with captured_graphs() as given:
         yield given
@@ -95,8 +95,8 @@ def test_model_is_compiled_before_the_first_step(
 ) -> None:
     training = begin(tmp_path / "run", corpus, compile={"scope": scope}, **QUIET)
     assert len(graphs) == count, "its two layers share a graph"
-    said = [r["message"] for r in recorded(training, "notice") if r["phase"] == "compile"]
-    assert bool(said) == bool(count)
+    messages = [r["message"] for r in recorded(training, "notice") if r["phase"] == "compile"]
+    assert bool(messages) == bool(count)
     attentions = [
         node
         for graph in graphs
@@ -109,7 +109,7 @@ def test_model_is_compiled_before_the_first_step(
 
 
 class MostRows(TorchDispatchMode):
-    """Watches every operation, and records the most rows of logits in one tensor."""
+    """Watch every operation, and record the most rows of logits in one tensor."""
 
     def __init__(self, training: Training) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def test_math_kernel_causes_one_warning(
         calls.append(call)
         return "attention runs on the math kernel"
 
-    # What only a GPU can show is which kernel takes a call; that the answer is heard is ours.
+    # Only a GPU shows which kernel runs; this test checks the reaction to it.
     monkeypatch.setattr("lehr_trainer.dry_run.math_fallback", fallback)
     batch = {
         "sequences": 4,

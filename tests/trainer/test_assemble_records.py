@@ -1,4 +1,4 @@
-"""What assembling a training records and prints, which checkpoint it takes, what each part gets."""
+"""Assembly of a training: records, output, the chosen checkpoint, arguments of each part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": 
 
 
 def take_steps(training: Training, count: int = 1) -> dict[int, dict[str, float]]:
-    """The metrics of so many steps."""
+    """Take so many steps and return their metrics."""
     with training.loader:
         training.wrapped.train()
         training.metrics_logger.start_at(training.progress.step)
@@ -67,7 +67,7 @@ def test_preparing_the_corpus_is_printed_and_recorded(tmp_path: Path, corpus: Pa
     assert all(one["time"] > 0 for one in notices)
 
 
-def test_a_corpus_is_prepared_in_the_name_of_the_run(
+def test_corpus_preparation_has_the_name_of_the_run(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, Any]] = []
@@ -131,7 +131,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_taken(
     assert kinds[-2:] == ["started", "resumed"]
 
 
-def test_where_no_checkpoint_verifies_it_starts_anew_and_warns(
+def test_run_without_a_valid_checkpoint_starts_over_with_a_warning(
     tmp_path: Path, corpus: Path
 ) -> None:
     run = tmp_path / "run"
@@ -149,7 +149,7 @@ def test_where_no_checkpoint_verifies_it_starts_anew_and_warns(
     assert f"warning: {warning['message']}" in printed
 
 
-def test_each_rank_takes_up_its_own_generators(tmp_path: Path, corpus: Path) -> None:
+def test_each_rank_restores_its_own_generators(tmp_path: Path, corpus: Path) -> None:
     run = tmp_path / "run"
     training = begin(run, corpus, **QUIET)
     with training.loader:
@@ -164,7 +164,7 @@ def test_each_rank_takes_up_its_own_generators(tmp_path: Path, corpus: Path) -> 
     assert torch.equal(torch.get_rng_state(), wanted)
 
 
-def test_a_run_that_may_not_resume_starts_anew(tmp_path: Path, corpus: Path) -> None:
+def test_run_that_may_not_resume_starts_over(tmp_path: Path, corpus: Path) -> None:
     run = tmp_path / "run"
     saved_at(run, corpus, 1)
     training = begin(run, corpus, note=LaunchNote(resume="never"), **QUIET)
@@ -173,7 +173,7 @@ def test_a_run_that_may_not_resume_starts_anew(tmp_path: Path, corpus: Path) -> 
     assert recorded(training, "resumed") == recorded(training, "warning") == []
 
 
-def test_a_complete_run_makes_no_batch(tmp_path: Path, corpus: Path) -> None:
+def test_completed_run_loads_no_batch(tmp_path: Path, corpus: Path) -> None:
     run = tmp_path / "run"
     saved_at(run, corpus, 2)
     done = begin(run, corpus, steps=2, **QUIET)
@@ -190,7 +190,7 @@ def test_a_complete_run_makes_no_batch(tmp_path: Path, corpus: Path) -> None:
 def test_each_rank_takes_its_share_of_a_step_and_of_the_held_out_set(
     tmp_path: Path, corpus: Path
 ) -> None:
-    """Ranks by themselves: what they would exchange is not asked for here."""
+    """Ranks without a process group: nothing is exchanged here."""
     whole = begin(tmp_path / "whole", corpus, **QUIET)
     halves = [
         begin(tmp_path / f"half-{rank}", corpus, ranks=Ranks(rank, 2, CPU), **QUIET)
@@ -256,7 +256,7 @@ def test_the_held_out_set_is_scored_in_micro_batches(
     assert shapes == {(size, 64)}
 
 
-def test_only_the_first_rank_looks_at_parts(tmp_path: Path, corpus: Path) -> None:
+def test_only_the_first_rank_measures_parts(tmp_path: Path, corpus: Path) -> None:
     looking = {"parts_every": 1, "quality_every": 1}
     names = [
         set(take_steps(begin(tmp_path / str(n), corpus, ranks=Ranks(n, 2, CPU), diagnostics=looking, **QUIET))[1])
@@ -300,7 +300,7 @@ def test_without_a_known_peak_there_is_no_mfu(tmp_path: Path, corpus: Path) -> N
     assert "mfu" not in take_steps(begin(tmp_path / "run", corpus, **QUIET))[1]
 
 
-def test_fp16_has_the_loss_scale_of_the_config_and_outlives_an_overflow(
+def test_fp16_uses_the_configured_loss_scale_and_survives_an_overflow(
     tmp_path: Path, corpus: Path
 ) -> None:
     fp16 = {"compute": "fp16", "loss_scale": {"initial": 2.0**40, "growth_interval": 100}}
@@ -312,7 +312,9 @@ def test_fp16_has_the_loss_scale_of_the_config_and_outlives_an_overflow(
     assert "train/loss_scale" not in take_steps(fp32)[1]
 
 
-def test_a_profile_lies_in_the_attempt_named_after_its_rank(tmp_path: Path, corpus: Path) -> None:
+def test_profile_is_in_the_attempt_directory_and_named_by_rank(
+    tmp_path: Path, corpus: Path
+) -> None:
     printed: list[str] = []
     profile = {"tool": "torch", "wait": 0, "warmup": 1, "active": 1}
     training = begin(
@@ -365,7 +367,7 @@ def test_overflows_of_compressed_gradients_are_counted(tmp_path: Path, corpus: P
         dist.destroy_process_group()
 
 
-def test_an_order_to_save_is_obeyed_once(tmp_path: Path, corpus: Path) -> None:
+def test_order_to_save_is_applied_once(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=3, **QUIET)
     assert training.events.path is not None
     training.events.path.with_name("orders.json").write_text(json.dumps({"checkpoint_seq": 1}))

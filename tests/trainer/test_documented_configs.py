@@ -21,7 +21,7 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split("\n")[0][:50])
-def test_each_example_of_the_docs_is_a_config(example: str, tmp_path: Path) -> None:
+def test_each_example_of_the_docs_is_a_valid_config(example: str, tmp_path: Path) -> None:
     values = {**train_values(tmp_path), **yaml.safe_load(example)}
     config = TrainConfig.model_validate(values)
     given: dict[str, Any] = yaml.safe_load(example)
@@ -40,7 +40,7 @@ def test_every_switch_has_an_example() -> None:
     } <= shown  # fmt: skip
 
 
-def test_a_config_without_kind_or_name_is_a_llama_trained_by_adamw(tmp_path: Path) -> None:
+def test_default_config_is_a_llama_trained_by_adamw(tmp_path: Path) -> None:
     values = train_values(tmp_path)
     values["model"] = {
         "vocab_size": 512, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,

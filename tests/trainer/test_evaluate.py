@@ -45,7 +45,7 @@ def test_evaluation_is_the_mean_over_held_out_tokens_in_nats_and_bits_per_byte(r
         logits = made.model(inputs).double() @ made.model.head_weight.double().T
     want = float(F.cross_entropy(logits.flatten(0, 1), targets.flatten()))
     assert found["val/loss"] == pytest.approx(want, rel=1e-6)
-    # A byte is a token here, and the end of a document one that stands for none.
+    # Each byte is a token here; the end of a document is a token without a byte.
     text = int((targets != 256).sum())
     bits = want / math.log(2) * targets.numel() / text
     assert found["val/bits_per_byte"] == pytest.approx(bits, rel=2e-2)

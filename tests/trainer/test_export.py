@@ -36,7 +36,7 @@ def same_logits(model, folder: Path) -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_transformers_loads_it_and_gives_the_same_logits(
+def test_transformers_loads_the_export_and_gives_the_same_logits(
     tmp_path: Path, kind: str, tied: bool
 ) -> None:
     if kind == "llama":
@@ -70,7 +70,7 @@ def run_with(tmp_path: Path, steps: list[tuple[int, int]]) -> tuple[Path, dict[i
     return run, models
 
 
-def test_the_newest_checkpoint_that_verifies_is_taken(tmp_path: Path, capsys) -> None:
+def test_export_uses_the_newest_valid_checkpoint(tmp_path: Path, capsys) -> None:
     run, models = run_with(tmp_path, [(1, 2), (2, 4), (2, 6)])
     damaged = layout.checkpoint_dir(layout.attempt_dir(run, 2), 6) / "model.safetensors"
     content = bytearray(damaged.read_bytes())

@@ -1,4 +1,4 @@
-"""Files that appear whole: what a reader sees, and what a failure leaves."""
+"""Atomic writes: what a reader sees, and what a failure leaves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from lehr_trainer.files import create_secret, fsync_folder, write_atomically
 
 
-def test_a_file_is_replaced_and_no_draft_stays(tmp_path):
+def test_file_is_replaced_and_no_temporary_file_stays(tmp_path):
     path = tmp_path / "a.json"
     write_atomically(path, "old")
     write_atomically(path, "größer")
@@ -15,7 +15,7 @@ def test_a_file_is_replaced_and_no_draft_stays(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_failure_leaves_the_old_content_and_no_draft(tmp_path):
+def test_failed_write_keeps_the_old_content_and_no_temporary_file(tmp_path):
     path = tmp_path / "a.json"
     write_atomically(path, "old")
     with pytest.raises(UnicodeEncodeError):
@@ -24,7 +24,7 @@ def test_a_failure_leaves_the_old_content_and_no_draft(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_of_two_secrets_the_first_stays_and_only_its_owner_reads_it(tmp_path):
+def test_first_of_two_secrets_stays_and_only_its_owner_can_read_it(tmp_path):
     path = tmp_path / "token"
     create_secret(path, b"first")
     create_secret(path, b"second")

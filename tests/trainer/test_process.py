@@ -128,7 +128,7 @@ def test_each_order_becomes_a_decision_once(tmp_path: Path, signals: StopSignal)
     stop = boundary.agree(ALONE).stop
     assert stop is not None
     assert (stop.reason, stop.save) == ("cancel", False)
-    # A save that fails decides, but not over what wants nothing kept.
+    # A failed save decides the outcome, except for a cancel.
     assert boundary.agree(ALONE, save_failed=True).stop == stop
     orders(path, desired="pause", checkpoint_seq=4)
     assert boundary.agree(ALONE, save_failed=True) == StepDecision(save_failed=True)
@@ -256,10 +256,10 @@ def test_reason_of_a_lost_peer_is_reported(tmp_path: Path) -> None:
 
 def test_finished_rank_ignores_failures_of_others(tmp_path: Path) -> None:
     leave_note(tmp_path, Failure(1, "error", "in its teardown"))
-    told: list[Failure] = []
-    stop = watch_others(tmp_path, 0, told.append)  # seen at once; reported some seconds later
+    reported: list[Failure] = []
+    stop = watch_others(tmp_path, 0, reported.append)  # seen at once; reported some seconds later
     stop()
-    assert told == []
+    assert reported == []
     assert all(thread.name != "watch-others" for thread in threading.enumerate())
 
 

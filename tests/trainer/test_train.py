@@ -105,7 +105,7 @@ def test_each_step_trains_on_its_sequences_of_the_data_order(tmp_path: Path, cor
 
 @pytest.fixture
 def among_ranks(tmp_path: Path) -> Iterator[Ranks]:
-    """One rank that shares gradients nevertheless."""
+    """One rank that synchronizes gradients as several ranks do."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:

@@ -1,4 +1,4 @@
-"""What the loop records, prints and hands on: evaluations, samples, saves, orders, its end."""
+"""Records and output of the loop: evaluations, samples, saves, orders, its end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def saves(training: Training) -> list[tuple[int, str]]:
 # --- the end -----------------------------------------------------------------------------------
 
 
-def test_a_run_that_took_its_steps_is_completed(tmp_path: Path, corpus: Path) -> None:
+def test_run_that_took_all_steps_is_completed(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=2, **QUIET)
     finished = train(training)
     assert (finished.outcome, finished.step, finished.cause) == ("completed", 2, None)
@@ -45,7 +45,7 @@ def test_a_run_that_took_its_steps_is_completed(tmp_path: Path, corpus: Path) ->
     assert [one["step"] for one in recorded(training, "metrics")] == [1, 2]
 
 
-def test_a_run_need_not_save_its_last_step(tmp_path: Path, corpus: Path) -> None:
+def test_save_of_the_last_step_can_be_disabled(tmp_path: Path, corpus: Path) -> None:
     nothing = {**QUIET, "checkpoint": {"every": 0, "save_last": False, "keep_best": False}}
     training = begin(tmp_path / "run", corpus, steps=1, **nothing)
     assert train(training).outcome == "completed"
@@ -78,8 +78,8 @@ def test_profiler_and_checkpointer_are_closed_however_the_run_ends(
         assert closed == ["profiler", "saver"]
 
 
-def test_the_last_steps_figures_are_written_before_it_ends(tmp_path: Path, corpus: Path) -> None:
-    """On a GPU they come a step later; here they are kept back as it would."""
+def test_metrics_of_the_last_step_are_written_before_the_end(tmp_path: Path, corpus: Path) -> None:
+    """On a GPU they arrive one step later; here they are delayed in the same way."""
     for outcome, orders in (("completed", None), ("stopped", "pause"), ("stopped", "stop")):
         training = begin(tmp_path / f"{outcome}-{orders}", corpus, steps=3, **QUIET)
         settled: list[int] = []
@@ -129,7 +129,7 @@ def test_a_stop_at_a_new_best_is_saved_as_the_best(tmp_path: Path, corpus: Path)
     assert saved["val_loss"] == evaluated["values"]["val/loss"]
 
 
-def test_a_cancel_saves_nothing_and_gives_up_a_save_under_way(tmp_path: Path, corpus: Path) -> None:
+def test_cancel_saves_nothing_and_discards_a_save_in_progress(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=9, **QUIET)
     given_up: list[int] = []
     training.checkpointer.discard_pending_save = lambda: given_up.append(1)  # type: ignore[method-assign]
@@ -155,7 +155,7 @@ def test_an_order_saves_at_that_step_and_the_run_goes_on(tmp_path: Path, corpus:
     assert saves(training) == [(2, "order"), (3, "last")]
 
 
-def test_a_save_that_failed_beside_the_steps_ends_the_run(tmp_path: Path, corpus: Path) -> None:
+def test_failed_background_save_ends_the_run(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=9, **QUIET)
 
     def full() -> None:
@@ -169,7 +169,7 @@ def test_a_save_that_failed_beside_the_steps_ends_the_run(tmp_path: Path, corpus
 
 
 @pytest.mark.parametrize("orders", [None, "pause"])
-def test_the_last_save_is_waited_for(tmp_path: Path, corpus: Path, orders: str | None) -> None:
+def test_run_waits_for_its_last_save(tmp_path: Path, corpus: Path, orders: str | None) -> None:
     training = begin(tmp_path / "run", corpus, steps=2, **QUIET)
     waited: list[int] = []
     wait = training.checkpointer.wait
@@ -189,7 +189,7 @@ def test_the_last_save_is_waited_for(tmp_path: Path, corpus: Path, orders: str |
     assert finals == [True]
 
 
-def test_a_save_on_the_way_is_not_the_final_one(tmp_path: Path, corpus: Path) -> None:
+def test_intermediate_save_is_not_the_final_one(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=3, **{**QUIET, "checkpoint": {"every": 2}})
     finals: list[bool] = []
     save = training.checkpointer.save
@@ -221,7 +221,7 @@ def test_an_evaluation_is_recorded_with_its_set_and_printed(tmp_path: Path, corp
     assert saved["val_loss"] == training.progress.best_val_loss == loss
 
 
-def test_the_held_out_set_is_read_and_computed_as_the_run_does(
+def test_held_out_set_uses_the_data_and_compute_settings_of_the_run(
     tmp_path: Path, corpus: Path
 ) -> None:
     values = []
@@ -244,9 +244,7 @@ def test_the_held_out_set_is_read_and_computed_as_the_run_does(
     assert values[0] == pytest.approx(values[1], rel=1e-2)
 
 
-def test_time_spent_on_evaluations_samples_and_saves_is_no_steps(
-    tmp_path: Path, corpus: Path
-) -> None:
+def test_step_time_excludes_evaluations_samples_and_saves(tmp_path: Path, corpus: Path) -> None:
     training = begin(
         tmp_path / "run",
         corpus,
@@ -316,7 +314,7 @@ def test_a_steps_record_has_its_number_and_its_tokens(tmp_path: Path, corpus: Pa
     assert (manifest["step"], manifest["tokens"]) == (2, 512)
 
 
-def test_the_loss_is_outside_of_autocast_and_the_model_within(tmp_path: Path, corpus: Path) -> None:
+def test_loss_is_outside_autocast_and_the_model_inside(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, precision={"compute": "bf16"}, **QUIET)
     seen: dict[str, bool] = {}
     training.model.register_forward_pre_hook(
@@ -335,7 +333,7 @@ def test_the_loss_is_outside_of_autocast_and_the_model_within(tmp_path: Path, co
     assert seen == {"model": True, "loss": False}
 
 
-def test_the_model_trains_in_training_mode_and_is_scored_out_of_it(
+def test_model_trains_in_training_mode_and_evaluates_in_eval_mode(
     tmp_path: Path, corpus: Path
 ) -> None:
     training = begin(tmp_path / "run", corpus, steps=1, **QUIET)
@@ -347,7 +345,7 @@ def test_the_model_trains_in_training_mode_and_is_scored_out_of_it(
     assert False in modes
 
 
-def test_quality_is_of_the_steps_own_batch_on_the_model_after_it(
+def test_quality_uses_the_batch_of_the_step_and_the_updated_model(
     tmp_path: Path, corpus: Path
 ) -> None:
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}

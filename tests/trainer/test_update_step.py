@@ -88,7 +88,7 @@ def test_a_fused_optimizer_decides_on_the_device_whether_it_steps() -> None:
 
 
 def test_counts_are_whole_numbers_however_long_a_run_is() -> None:
-    """In fp32 a count would stand still at 16,777,216."""
+    """In fp32 a count would stop at 16,777,216."""
     skipping = SkipStepConfig(enabled=True, window=4)
     state = UpdateStep(CPU, loss_scale=LossScaleConfig(), skip_step=skipping).state()
     kinds = {name: value.dtype for name, value in state.items()}
@@ -261,7 +261,7 @@ def test_checkpoints_hold_the_state_under_names_that_never_change() -> None:
         "half of an odd window",
     ],
 )
-def test_a_leap_is_far_above_the_last_values_of_its_kind(
+def test_outlier_is_far_above_the_last_values_of_its_series(
     window: int, values: list[tuple[float, float]], leaps: list[bool]
 ) -> None:
     spikes = Spikes(SkipStepConfig(enabled=True, window=window, sigmas=3.0), CPU)

@@ -1,4 +1,4 @@
-"""One client of one server, alone in its process: run by the interpreter that has its package.
+"""One client of one server in its own process, run by the interpreter that has its package.
 
     python client.py lehr|mlflow|trackio ADDRESS SETUP CALLS STEPS_A_CALL METRICS
 

@@ -1,4 +1,4 @@
-"""Lists runs and reads series over HTTP, by each kind's own client.
+"""List runs and read series over HTTP, with the client of each package.
 
     python reader.py lehr|mlflow|trackio ADDRESS SETUP REPEATS
 

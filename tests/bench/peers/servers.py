@@ -28,12 +28,12 @@ from lehr_testing.waiting import until  # noqa: E402
 
 HERE = Path(__file__).parent
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-"""No telemetry, and no idle workers for jobs that nobody asks for."""
+"""No telemetry, and no idle workers for unused jobs."""
 PEERS = os.environ.get("LEHR_BENCH_PEERS") or sys.executable
 
 
 def lacking(package: str) -> str | None:
-    """Why a peer cannot be compared; None when it can."""
+    """Return why a peer cannot be compared, or None."""
     found = subprocess.run([PEERS, "-c", f"import {package}"], capture_output=True, check=False)
     if found.returncode == 0:
         return None
@@ -58,7 +58,7 @@ class Peer:
         return sys.executable if self.kind == "lehr" else PEERS
 
     def points(self) -> int:
-        """Points that are stored, counted in its own database."""
+        """Count the stored points in its database."""
         if self.kind == "lehr":
             with httpx.Client(headers=self.headers, timeout=60) as http:
                 return sum(
@@ -146,7 +146,7 @@ def mlflow(folder: Path, clients: int, runs: int = 0) -> Iterator[Peer]:
 
 
 def _more_runs(path: Path, count: int) -> None:
-    """Rows like the one that the server made: asking it for a thousand takes minutes."""
+    """Insert rows like the one that the server created: a thousand requests would take minutes."""
     with closing(sqlite3.connect(path, timeout=60)) as connection:
         connection.row_factory = sqlite3.Row
         row = dict(connection.execute("SELECT * FROM runs").fetchone())
@@ -242,8 +242,8 @@ def race(peer: Peer, *, calls: int, steps: int, metrics: int) -> float:
     ends: list[dict[str, Any]] = []
 
     def finish(client: subprocess.Popen[str]) -> None:
-        said, _ = client.communicate("\n")
-        ends.append(json.loads(said))
+        output, _ = client.communicate("\n")
+        ends.append(json.loads(output))
 
     threads = [threading.Thread(target=finish, args=(client,)) for client in clients]
     for thread in threads:

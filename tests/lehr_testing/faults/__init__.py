@@ -1,1 +1,1 @@
-"""What the fault tests need: networks, clocks and disks to break, and a judge of what followed."""
+"""Tools of the fault tests: networks, clocks and disks to break, and a judge of the history."""

@@ -1,4 +1,4 @@
-"""Wall clocks that are set while everything runs, as by a wrong NTP server: libfaketime's."""
+"""Wall clocks that change while everything runs, as by a wrong NTP server; by libfaketime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WallClock:
         self.set(0)
 
     def set(self, ahead_s: int) -> None:
-        """It is now so many seconds ahead of the real one; processes see it within a second."""
+        """Set it so many seconds ahead of the real one; processes see it within a second."""
         draft = self._file.with_suffix(".new")
         draft.write_text(f"{ahead_s:+d}\n")
         draft.replace(self._file)

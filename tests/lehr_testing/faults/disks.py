@@ -1,4 +1,4 @@
-"""A small disk of a test's own, to be filled up."""
+"""A small disk that a test can fill up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SmallDisk:
         self.filler = path / ".filler"
 
     def fill(self) -> None:
-        """Not a byte is left."""
+        """Fill the disk to the last byte."""
         with self.filler.open("wb", buffering=0) as file:
             for size in (1 << 20, 1 << 12, 1):
                 with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Gathers a ``History`` from a fake server's home, whether its server runs or not."""
+"""Gather a ``History`` from the home of a fake server, running or not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gather(
     acknowledged: Iterable[Ack] = (),
     first: int = 0,
 ) -> History:
-    """Of the home's runs from number ``first`` on; ``series`` asks the server's readers."""
+    """Of the home's runs from number ``first`` on; ``series`` is read from the server."""
     with sqlite3.connect(f"file:{home / 'lehr.db'}?mode=ro", uri=True) as database:
         database.row_factory = sqlite3.Row
         runs = [
@@ -64,12 +64,12 @@ def next_number(home: Path) -> int:
 
 
 def launches(witness: Path) -> list[Launch]:
-    """Every trainer process there was, from its own journal."""
+    """Return every trainer process that ran, from its journal."""
     found = []
     for path in sorted((witness / "journal").glob("*.jsonl")):
         lines = _lines(path)
         if not lines:
-            continue  # Killed before its first word.
+            continue  # Killed before its first entry.
         first = lines[0]
         pid = int(path.name.split(".")[2])
         found.append(
@@ -106,7 +106,7 @@ def _attempt(row: sqlite3.Row) -> AttemptRow:
 
 
 def _streams(home: Path, runs_dir: Path, attempt: AttemptRow) -> list[Stream]:
-    """The events alone: logs are capped, and hold nothing that is judged."""
+    """Only the events: logs are capped and are not judged."""
     written = runs_dir / attempt.run / f"attempt-{attempt.number}" / "events.jsonl"
     kept = home / "replica" / attempt.id / "events.jsonl"
     if not written.exists():

@@ -1,4 +1,4 @@
-"""Launches a run again and again, each time killed while it saves; one JSON line a death.
+"""Launch a run repeatedly, killed each time while it saves; print one JSON line per kill.
 
     python forked_trainings.py RUN TIMES
 

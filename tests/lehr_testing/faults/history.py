@@ -1,4 +1,4 @@
-"""Judges a history: what was recorded, what was seen on the nodes, what was acknowledged.
+"""Judge a history: the record, observations on the nodes, acknowledged requests.
 
 Pure. ``check`` returns every rule that the history breaks, in words; nothing else decides whether
 a fault test passed. ``lehr_testing.faults.evidence`` gathers a history from a server's home.
@@ -41,7 +41,7 @@ class AttemptRow:
     number: int
     exited: bool
     given_up: bool
-    """Its end was decided without its word (its node was lost): it may have lived on, fenced."""
+    """Its end was recorded without its exit report (its node was lost): it may still run, fenced."""
     open: bool
 
 
@@ -56,7 +56,7 @@ class Launch:
     """The lock files of its GPUs: unique over all nodes."""
     began: float
     seen: float
-    """Its last word: it lived at least so long."""
+    """Time of its last journal entry: it lived at least so long."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class History:
     processes: Mapping[str, int] = field(default_factory=dict)
     """Attempts that have living processes, and how many."""
     held_locks: Mapping[str, str | None] = field(default_factory=dict)
-    """GPU locks that somebody holds; by whose attempt, where that is known."""
+    """GPU locks that are held, with the holding attempt if it is known."""
 
 
 def check(history: History) -> list[str]:
-    """Every breach, in words; empty for a right history."""
+    """Return every breach as a sentence; empty for a correct history."""
     return [
         *_acknowledged(history),
         *_moves(history),
@@ -145,7 +145,7 @@ def _moves(history: History) -> Iterator[str]:
 
 
 def _attempts(history: History) -> Iterator[str]:
-    """One attempt a move to ``starting``; each one over before the next begins."""
+    """Check one attempt per transition to ``starting``, each over before the next begins."""
     begun = Counter(m.run for m in history.moves if m.new == RunState.STARTING)
     for run in history.runs:
         mine = sorted((a for a in history.attempts if a.run == run.id), key=lambda a: a.number)
@@ -159,7 +159,7 @@ def _attempts(history: History) -> Iterator[str]:
 
 
 def _ends(history: History) -> Iterator[str]:
-    """Every run ends, or lives: one that is active has processes, or is about to get some."""
+    """Check that every run ends or is alive: an active run has processes, or will get them."""
     rows = {attempt.id: attempt for attempt in history.attempts}
     for run in history.runs:
         if run.state not in ACTIVE:
@@ -246,7 +246,7 @@ def _times(launches: Iterable[Launch]) -> dict[tuple[str, int], list[Launch]]:
 
 
 def _overlapping(launches: Sequence[Launch]) -> Iterator[tuple[Launch, Launch]]:
-    """Pairs of which one was heard of after the other had begun."""
+    """Pairs in which one was seen after the start of the other."""
     for one, other in itertools.combinations(sorted(launches, key=lambda item: item.began), 2):
         if other.began < one.seen:
             yield one, other

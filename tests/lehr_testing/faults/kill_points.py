@@ -1,4 +1,4 @@
-"""The named points of ``lehr.killpoints``, by the scenario in whose course each is reached."""
+"""The named points of ``lehr.killpoints``, by the scenario that reaches each."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ IGNORED_CANCEL = [
     "bridge: after a stop is answered",
     "agent: before a shim is signalled",
 ]
-"""A cancel that the trainer ignores, so that the server also sends a stop request through Ray."""
+"""A cancel that the training ignores, so the agent stops it, too."""
 
 PAUSE = around("request to pause", "transition to paused", "request to run")
 """Paused, and resumed."""

@@ -1,4 +1,4 @@
-"""A machine whose power can be cut: pids of its own, which begin anew, and a boot id of its own."""
+"""A machine whose power can be cut, with its own pids, which restart at 1, and its own boot id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Machine:
         self.init: subprocess.Popen[bytes] | None = None
 
     def boot(self) -> None:
-        """Skips the test where the kernel refuses."""
+        """Boot; skip the test if the kernel does not allow it."""
         up = self.boot_file.with_name("boot_id.up")
         up.unlink(missing_ok=True)
         self.boot_file.write_text(f"{uuid.uuid4()}\n")
@@ -42,7 +42,7 @@ class Machine:
             stderr=subprocess.PIPE,
         )
 
-        def stands() -> bool:
+        def is_up() -> bool:
             assert self.init is not None
             assert self.init.stderr is not None
             if self.init.poll() is not None:
@@ -50,18 +50,18 @@ class Machine:
                 pytest.skip(f"no pid namespace can be made here: {words}")
             return up.exists()
 
-        until(stands, within_s=20, what="the machine to boot")
+        until(is_up, within_s=20, what="the machine to boot")
 
     @property
     def command(self) -> list[str]:
-        """What runs a command inside."""
+        """Return the command line that runs a command inside."""
         assert self.init is not None
         children = Path(f"/proc/{self.init.pid}/task/{self.init.pid}/children").read_text()
         [first] = children.split()
         return ["nsenter", "--target", first, "--pid", "--mount"]
 
     def occupy(self, pid: int) -> None:
-        """Have another process be the one of that number."""
+        """Start processes until another one has that pid."""
         script = (
             f"while :; do sleep 600 &>/dev/null & (( $! == {pid} )) && exit 0;"
             f" (( $! > {pid} )) && exit 1; kill $!; done"

@@ -1,4 +1,4 @@
-"""Networks to pull the plug of: a namespace behind a cable of its own, and a proxy that hangs up."""
+"""Networks that can be cut: a namespace behind a cable of its own, and a proxy that hangs up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Namespace:
         self.here, self.there = f"{net}.1", f"{net}.2"
 
     def make(self) -> None:
-        """Skips the test where the kernel refuses."""
+        """Create it; skip the test if the kernel does not allow it."""
         try:
             _ip("netns", "add", self.name)
             _ip("link", "add", self.device, "type", "veth", "peer", self.device, "netns", self.name)
@@ -52,11 +52,11 @@ class Namespace:
 
     @property
     def command(self) -> list[str]:
-        """What runs a command inside."""
+        """Return the command line that runs a command inside."""
         return ["ip", "netns", "exec", self.name]
 
     def cut(self) -> None:
-        """Pull the cable at this end: nothing comes through, and nobody is told."""
+        """Unplug the cable at this end: packets are dropped without an error."""
         _ip("link", "set", self.device, "down")
 
     def heal(self) -> None:
@@ -82,7 +82,7 @@ def namespace() -> Iterator[Namespace]:
 
 
 class Proxy:
-    """A TCP proxy that can hang up on everybody, and stay silent until it is healed."""
+    """A TCP proxy that can close all connections, and accept none until it is healed."""
 
     def __init__(self, port: int) -> None:
         self.target = ("127.0.0.1", port)

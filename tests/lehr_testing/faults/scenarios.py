@@ -1,49 +1,49 @@
-"""The life cycle's courses, each with the end that it must come to whatever dies on the way."""
+"""Scenarios of the life cycle, each with the end that it must reach whatever is killed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from lehr.client.rollouts import Rollout
-from lehr_testing.faults.ordeal import Ordeal
+from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.waiting import until
 
 SLOW_STEPS = 250
 """What is to be stopped must not end by itself while a server is started again."""
 
 
-def run(server: Ordeal, name: str) -> None:
+def run(server: FaultServer, name: str) -> None:
     spec = server.spec(name, steps=30, step_s=0.06, CHECKPOINT_EVERY=10)
     submitted = server.submit(spec)
     assert server.ends(submitted) == ["completed"]
 
 
-def requeue(server: Ordeal, name: str) -> None:
+def requeue(server: FaultServer, name: str) -> None:
     spec = server.spec(name, steps=8, FAIL_AT=6, FAIL_TIMES=1, retries={"user": 1})
     submitted = server.submit(spec)
     assert server.ends(submitted) == ["completed"]
 
 
-def fail(server: Ordeal, name: str) -> None:
+def fail(server: FaultServer, name: str) -> None:
     submitted = server.submit(server.spec(name, steps=8, FAIL_AT=6))
     assert server.ends(submitted) == ["failed"]
 
 
-def cancel(server: Ordeal, name: str) -> None:
+def cancel(server: FaultServer, name: str) -> None:
     submitted = server.submit(server.spec(name, steps=100_000))
     server.reaches(submitted, "running")
     server.verb(submitted, "cancel")
     assert server.ends(submitted) == ["cancelled"]
 
 
-def ignored_cancel(server: Ordeal, name: str) -> None:
+def ignored_cancel(server: FaultServer, name: str) -> None:
     submitted = server.submit(server.spec(name, steps=100_000, DEAF=1))
     server.reaches(submitted, "running")
     server.verb(submitted, "cancel")
     assert server.ends(submitted) == ["cancelled"]
 
 
-def pause(server: Ordeal, name: str) -> None:
+def pause(server: FaultServer, name: str) -> None:
     submitted = server.submit(server.spec(name, steps=SLOW_STEPS, step_s=0.12))
     server.reaches(submitted, "running")
     server.verb(submitted, "pause")
@@ -52,16 +52,16 @@ def pause(server: Ordeal, name: str) -> None:
     assert server.ends(submitted) == ["completed"]
 
 
-def prune(server: Ordeal, name: str) -> None:
+def prune(server: FaultServer, name: str) -> None:
     rates = [1e-3, 2e-3, 1e-6, 1e-7]
     sweep = server.sweep(_trials(server, name, rates, steps=SLOW_STEPS, max_concurrent=2))
     trials = [trial.run for trial in sweep.trials]
-    runs = [server.firmly(lambda client, i=trial.id: client.run(i)) for trial in trials]
+    runs = [server.with_retries(lambda client, i=trial.id: client.run(i)) for trial in trials]
     assert server.ends(*runs) == ["completed", "completed", "pruned", "pruned"]
-    assert len(server.firmly(lambda client: client.find_sweep(sweep.id)).trials) == len(rates)
+    assert len(server.with_retries(lambda client: client.find_sweep(sweep.id)).trials) == len(rates)
 
 
-def tpe(server: Ordeal, name: str) -> None:
+def tpe(server: FaultServer, name: str) -> None:
     spec = _sweep(server, name, steps=3) | {
         "method": "tpe",
         "trials": 12,
@@ -72,7 +72,7 @@ def tpe(server: Ordeal, name: str) -> None:
     sweep = server.sweep(spec)
 
     def trials() -> list:
-        return server.firmly(lambda client: client.find_sweep(sweep.id)).trials
+        return server.with_retries(lambda client: client.find_sweep(sweep.id)).trials
 
     until(
         lambda: len(trials()) == 12 and all(c.run.state == "completed" for c in trials()),
@@ -83,30 +83,32 @@ def tpe(server: Ordeal, name: str) -> None:
     assert len({c.parameters["train.optimizer.lr"] for c in trials()}) == 12
 
 
-def stop(server: Ordeal, name: str) -> None:
+def stop(server: FaultServer, name: str) -> None:
     spec = _trials(server, name, [1e-3, 2e-3, 3e-3, 4e-3, 5e-3], steps=8, max_concurrent=1)
     spec["run"]["env"]["FAKE_FAIL_AT"] = "2"
     sweep = server.sweep(spec)
-    runs = [server.firmly(lambda client, i=trial.run.id: client.run(i)) for trial in sweep.trials]
+    runs = [
+        server.with_retries(lambda client, i=trial.run.id: client.run(i)) for trial in sweep.trials
+    ]
     ends = server.ends(*runs)
     assert ends[:3] == ["failed"] * 3
     assert ends[4] == "cancelled"
 
 
-def rollout(server: Ordeal, name: str) -> None:
+def rollout(server: FaultServer, name: str) -> None:
     ended = _rolled(server, server.spec(name, steps=8))
     assert ended.state == "passed", ended.reason
     assert [len(stage.runs) for stage in ended.stages] == [1, 1]
 
 
-def failed_rollout(server: Ordeal, name: str) -> None:
+def failed_rollout(server: FaultServer, name: str) -> None:
     ended = _rolled(server, server.spec(name, steps=8, FAIL_AT=6))
     assert ended.state == "failed"
     assert [len(stage.runs) for stage in ended.stages] == [1, 0]
 
 
-def _rolled(server: Ordeal, run: dict) -> Rollout:
-    """The rollout of that run, ended. Its gates ask nothing that takes a model to show."""
+def _rolled(server: FaultServer, run: dict) -> Rollout:
+    """Return the ended rollout of that run. Its gates need no real model."""
     name = run["name"]
     run["train"]["checkpoint"] = {"every": 4}
     no_loss, no_weights = ({gate: {"enabled": False}} for gate in ("first_loss", "exact_resume"))
@@ -116,10 +118,10 @@ def _rolled(server: Ordeal, run: dict) -> Rollout:
         "all": {"gates": no_loss},
     }
     spec = {"kind": "rollout", "name": name, "run": run, "stages": stages}
-    launched = server.firmly(lambda client: client.rollout(spec, idempotency_key=name))
+    launched = server.with_retries(lambda client: client.rollout(spec, idempotency_key=name))
 
     def found() -> Rollout:
-        return server.firmly(lambda client: client.find_rollout(launched.id))
+        return server.with_retries(lambda client: client.find_rollout(launched.id))
 
     return until(
         lambda: one if (one := found()).ended else None,
@@ -129,7 +131,7 @@ def _rolled(server: Ordeal, run: dict) -> Rollout:
     )
 
 
-def _sweep(server: Ordeal, name: str, *, steps: int) -> dict:
+def _sweep(server: FaultServer, name: str, *, steps: int) -> dict:
     return {
         "kind": "sweep",
         "name": name,
@@ -139,7 +141,7 @@ def _sweep(server: Ordeal, name: str, *, steps: int) -> dict:
 
 
 def _trials(
-    server: Ordeal, name: str, rates: list[float], *, steps: int, max_concurrent: int
+    server: FaultServer, name: str, rates: list[float], *, steps: int, max_concurrent: int
 ) -> dict:
     return _sweep(server, name, steps=steps) | {
         "method": "list",
@@ -149,7 +151,7 @@ def _trials(
     }
 
 
-COURSES: dict[str, Callable[[Ordeal, str], None]] = {
+COURSES: dict[str, Callable[[FaultServer, str], None]] = {
     "run": run,
     "requeue": requeue,
     "fail": fail,

@@ -88,7 +88,7 @@ class SecondNode:
             self.start()
 
     def kill(self) -> None:
-        """As if its power went: the raylet, its agent and all else of it at once.
+        """Kill the raylet, its agent and all its other processes at once, as a power cut does.
 
         What its shims started is not Ray's, and goes on; a ``machine`` takes that along, too.
         """

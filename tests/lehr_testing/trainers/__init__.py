@@ -1,1 +1,1 @@
-"""Trainers that stand in for the real one, or slow it down, or break it."""
+"""Trainers that replace the real one, slow it down, or break it."""

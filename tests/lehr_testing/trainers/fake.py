@@ -54,7 +54,7 @@ def on_term(_number: int, _frame: Any) -> None:
     terminated = not DEAF
 
 
-def say(kind: str, **fields: Any) -> None:
+def write_record(kind: str, **fields: Any) -> None:
     if RANK:
         return
     with (ATTEMPT / "events.jsonl").open("a") as file:
@@ -81,15 +81,17 @@ def save(step: int, reason: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").write_text("{}")
     path = folder.relative_to(ATTEMPT.parent)
-    say("checkpoint", step=step, path=str(path), size_bytes=2, digest="0" * 64, reason=reason)
+    write_record(
+        "checkpoint", step=step, path=str(path), size_bytes=2, digest="0" * 64, reason=reason
+    )
 
 
 def witness() -> list[Any]:
-    """Hold a file per visible GPU exclusively; note when somebody else has it."""
+    """Hold a file per visible GPU exclusively; record if another process has it."""
     if not WITNESS or RANK:
         return []
     folder, held = Path(WITNESS), []
-    # Two nodes both have a GPU 0; their folders, in which the locks lie, tell them apart.
+    # Two nodes both have a GPU 0; their lock folders distinguish them.
     node = folder / Path(os.environ["LEHR_GPU_LOCKS"].split(os.pathsep)[0]).parents[1].name
     node.mkdir(exist_ok=True)
     for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
@@ -104,7 +106,7 @@ def witness() -> list[Any]:
 
 
 class Journal:
-    """What this process did, on the machine's monotonic clock; apart from what Lehr handles."""
+    """The journal of this process on the machine's monotonic clock, independent of Lehr."""
 
     def __init__(self) -> None:
         self.file = None
@@ -138,7 +140,7 @@ def main() -> None:
         for _ in range(int(os.environ.get("FAKE_CHILDREN", "0")))
     ]
     step, worse = 0, handicap()
-    say(
+    write_record(
         "started",
         attempt=NUMBER,
         total_steps=STEPS,
@@ -147,17 +149,17 @@ def main() -> None:
     launch = json.loads((ATTEMPT / "launch.json").read_text())
     if launch.get("resume_from"):
         step = int(launch["resume_from"].rpartition("-")[2])
-        say("resumed", step=step, checkpoint=launch["resume_from"])
+        write_record("resumed", step=step, checkpoint=launch["resume_from"])
     while step < STEPS:
         wanted = {} if DEAF else orders()
         if wanted.get("desired") == "stop":
-            say("stopping", step=step, reason="cancel")
-            return say("finished", step=step, outcome="stopped")
+            write_record("stopping", step=step, reason="cancel")
+            return write_record("finished", step=step, outcome="stopped")
         if wanted.get("desired") == "pause" or terminated:
             reason = "pause" if wanted.get("desired") == "pause" else "signal"
-            say("stopping", step=step, reason=reason)
+            write_record("stopping", step=step, reason=reason)
             save(step, "stop")
-            return say("finished", step=step, outcome="stopped")
+            return write_record("finished", step=step, outcome="stopped")
         time.sleep(STEP_S)
         step += 1
         journal.note("step", step=step)
@@ -166,12 +168,12 @@ def main() -> None:
         if step == FAIL_AT and NUMBER <= FAIL_TIMES:
             raise RuntimeError(os.environ.get("FAKE_FAIL_TEXT", "the user's code is broken"))
         loss = 1.0 / step + worse
-        say("metrics", step=step, tokens=step * 10, values={"train/loss": loss})
+        write_record("metrics", step=step, tokens=step * 10, values={"train/loss": loss})
         if EVALUATE_EVERY and (step % EVALUATE_EVERY == 0 or step == STEPS):
-            say("evaluation", step=step, tokens=step * 10, values={"val/loss": loss})
+            write_record("evaluation", step=step, tokens=step * 10, values={"val/loss": loss})
         if EVERY and step % EVERY == 0:
             save(step, "interval")
-    say("finished", step=step, outcome="completed")
+    write_record("finished", step=step, outcome="completed")
     journal.note("ended")
     del seen, children
     return None

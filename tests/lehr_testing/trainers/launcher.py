@@ -1,4 +1,4 @@
-"""The trainer of the tests' servers. What it is, each run chooses by its spec's ``env``.
+"""The trainer of the tests' servers. Each run chooses its kind by ``env`` in its spec.
 
 Nothing        the real trainer: this process becomes ``python -P -m lehr_trainer``
 PACE_S=0.02    the real one, which takes at least so many seconds for a step of its first attempt:

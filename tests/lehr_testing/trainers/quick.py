@@ -1,4 +1,4 @@
-"""A stand-in for cluster and trainer: what is queued "trains" at once, with plausible losses."""
+"""A fake cluster and trainer: queued runs "train" at once, with plausible losses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
 
 _TRAINED = 200
-"""Steps at most that are said of a run; longer ones are not for quick tests."""
+"""The most steps recorded for a run; quick tests need no more."""
 
 
 @contextmanager
 def quick_trainer(store: Any) -> Iterator[None]:
-    """Until the block ends, every run that is queued in ``store`` trains and completes."""
+    """Train and complete every run that is queued in ``store``, until the block ends."""
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -71,7 +71,7 @@ def _train(store: Any, run: Any) -> None:
             loss = seeding.loss_at(end, train["optimizer"]["lr"], seed=run.name, steps=steps)
             attempt.evaluate(end, loss)
         if end % save == 0 or end == steps:
-            # A fork looks whether they are there; nobody reads them here.
+            # A fork checks that they exist; their content is not read.
             name = f"attempt-{attempt.number}/checkpoints/step-{end:08d}"
             folder = homes.runs_dir(store.home) / run.id / name
             folder.mkdir(parents=True)

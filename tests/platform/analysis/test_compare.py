@@ -1,4 +1,4 @@
-"""Comparisons say what differs, and when a difference means nothing."""
+"""Comparisons list differences, and mark those within the noise."""
 
 import math
 
@@ -23,7 +23,7 @@ def run(name, values, *, every=10, held_out: str | None = "a" * 64, **kwargs):
     return ComparedRun(id=name, name=name, spec=spec(**kwargs), curve=curve, held_out=held_out)
 
 
-def test_p1s_comparison_of_8_bit_adamw_at_three_times_the_rate_is_called_out():
+def test_comparison_with_optimizer_and_rate_changed_has_a_note():
     result = compare([run("fp32", [4, 3]), run("8bit", [4, 2.9], optimizer="adamw8bit", lr=9e-4)])
     assert any("differ in 2 factors" in note for note in result.notes)
 
@@ -34,7 +34,7 @@ def test_one_factor_is_a_fair_comparison():
     assert result.results[1].delta == pytest.approx(-0.5)
 
 
-def test_a_seed_run_twice_is_no_noise_between_seeds():
+def test_repeated_seed_gives_no_noise_between_seeds():
     same = [run("a", [3.0], seed=4), run("again", [3.0], seed=4)]
     assert compare(same, metric="val/loss").noise is None
     other = [*same, run("b", [3.2], seed=5)]
@@ -77,31 +77,31 @@ def test_training_losses_are_comparable_across_held_out_sets():
     assert result.notes == ()
 
 
-def test_a_held_out_set_that_is_not_known_is_noted_beside_the_delta():
+def test_unknown_held_out_set_has_a_note_beside_the_delta():
     result = compare([run("a", [4, 3]), run("old", [4, 2], held_out=None)])
     assert result.held_out.verdict == "unknown"
     assert result.results[1].delta == -1
     assert "old recorded no digest" in result.notes[0]
 
 
-def test_seeds_of_different_held_out_sets_say_nothing_of_the_noise():
+def test_seeds_of_different_held_out_sets_give_no_noise():
     seeds = [run("a", [3.0], seed=4), run("b", [3.2], seed=5, held_out="b" * 64)]
     assert compare(seeds).noise is None
     assert compare(seeds, metric="train/loss").noise == pytest.approx(0.2 / math.sqrt(2))
 
 
-def test_runs_are_compared_where_all_of_them_have_been():
+def test_runs_are_compared_at_a_step_that_all_have_reached():
     result = compare([run("long", [4, 3, 2, 1]), run("short", [4.5, 3.5], lr=1e-3)])
     assert result.common_x == 20
     assert [s.value for s in result.results] == [3, 3.5]
 
 
-def test_a_run_without_points_has_no_standing():
+def test_run_without_points_has_no_value():
     result = compare([run("a", [1.0]), run("b", [], lr=1.0)])
     assert [s.value for s in result.results] == [None, None]
 
 
-def test_what_changes_only_speed_is_shown_but_is_no_factor():
+def test_difference_that_changes_only_speed_is_shown_but_is_no_factor():
     (found,) = differences([spec(threads=1), spec(threads=2)])
     assert (found.path, found.factor) == ("train.threads", False)
 
@@ -124,7 +124,7 @@ def test_a_field_of_only_one_optimizer_is_not_a_separate_factor():
         max_leaves=12,
     )
 )
-def test_a_spec_does_not_differ_from_itself(value):
+def test_spec_has_no_difference_to_itself(value):
     assert differences([{"a": value}, {"a": value}]) == []
     assert all(not isinstance(v, dict) or not v for v in flatten({"a": value}).values())
 

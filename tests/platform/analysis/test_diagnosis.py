@@ -1,4 +1,4 @@
-"""Labelled curves: each trouble is named, and a healthy run is left in peace."""
+"""Labelled curves: each problem raises its alert, and a healthy run raises none."""
 
 import math
 from typing import get_args
@@ -28,7 +28,7 @@ def codes(curves, **kwargs):
 
 
 def fp32_check(loss, seed, *, every=50, spread=0.35, lie=0.0):
-    """What the trainer logs of one sequence: easier or harder than the whole batch, by chance.
+    """Values that the trainer logs for one sequence, randomly easier or harder than the batch.
 
     ``lie`` is how far the training's own loss lies under the true one from the middle on.
     """
@@ -64,8 +64,8 @@ def test_a_healthy_run_raises_no_alerts_at_any_point_of_its_life(seed, same_toke
 
 @pytest.mark.parametrize("lie", [0.3, 1.0, 5.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_p2s_silent_divergence_is_seen_from_the_step_where_it_began(seed, lie):
-    """However much easier or harder than the batch the one sequence is."""
+def test_silent_divergence_of_the_reference_run_is_found_at_its_first_step(seed, lie):
+    """The alert does not depend on how hard the one sequence is."""
     loss = healthy(seed)
     check = fp32_check(loss, seed, lie=lie)
     (alert,) = (
@@ -78,7 +78,7 @@ def test_p2s_silent_divergence_is_seen_from_the_step_where_it_began(seed, lie):
     assert "too good to be true" in alert.message
 
 
-def test_without_the_loss_on_the_same_tokens_a_clear_lie_is_still_seen():
+def test_wrong_loss_is_found_without_the_loss_on_the_same_tokens():
     loss = healthy(0)
     check = fp32_check(loss, 0, spread=0.05)
     del check["loss_same_tokens"]
@@ -91,7 +91,7 @@ def test_without_the_loss_on_the_same_tokens_a_clear_lie_is_still_seen():
     assert alert.step == 550
 
 
-def test_nan_is_named_with_its_step():
+def test_nan_alert_has_its_step():
     loss = healthy(0)
     loss[187:] = math.nan
     (alert,) = (
@@ -108,7 +108,7 @@ def test_a_loss_that_climbs_and_stays_up_is_diverging(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_one_bump_that_heals_is_not_divergence(seed):
+def test_single_bump_is_not_divergence(seed):
     loss = healthy(seed)
     loss[400:430] += 1.0
     assert "diverging" not in codes({"train/loss": curve(loss)})
@@ -148,7 +148,7 @@ def test_waiting_for_data_is_reported_as_a_share_of_the_step():
     assert "20%" in alert.seen
 
 
-def test_nothing_recorded_is_nothing_wrong():
+def test_run_without_records_has_no_alerts():
     assert diagnose({}, total_steps=10) == []
 
 
@@ -156,7 +156,7 @@ def test_each_alert_that_a_gate_can_ignore_has_a_rule():
     assert set(get_args(AlertCode)) == RULES.keys()
 
 
-def test_the_judged_metrics_are_exactly_those_that_the_rules_read():
+def test_judged_metrics_are_exactly_those_that_the_rules_read():
     class Recorded(dict):
         def get(self, name, default=None):
             read.add(name)

@@ -1,4 +1,4 @@
-"""What figures say of a sweep: the best, the fit, what diverged, what cannot be compared yet."""
+"""Figures of a sweep: the best, the fit, diverged trials, trials without a value."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def test_the_fit_is_drawn_with_its_minimum():
     assert verdict.endswith("not at the edge of what was tried.")
 
 
-def test_the_edge_of_the_grid_is_called_out():
+def test_best_at_the_edge_of_the_grid_has_a_note():
     grid = sweep(parabola([2e-3, 4e-3, 8e-3]))
     assert "it is the lowest that was tried" in sweep_verdict(grid, LR)
     assert "minimum" not in [shape["name"] for shape in sweep_figure_data(grid)["layout"]["shapes"]]
 
 
-def test_diverged_failed_and_unfinished_trials_are_apart():
+def test_diverged_failed_and_unfinished_trials_are_drawn_separately():
     trials = [
         *parabola([3e-4, 1e-3, 3e-3]),
         trial(4, math.nan, parameters={LR: 1e-2}),
@@ -119,7 +119,7 @@ def test_diverged_failed_and_unfinished_trials_are_apart():
     assert "still running" in sweep_verdict(sweep(trials, state="running"), LR)
 
 
-def test_seeds_are_bars_and_other_parameters_lines_of_their_own():
+def test_seeds_are_error_bars_and_other_parameters_separate_lines():
     trials = [
         trial(n, 3 + seed / 10 + decay, parameters={LR: rate, "train.seed": seed, "wd": decay})
         for n, (rate, seed, decay) in enumerate(
@@ -135,7 +135,7 @@ def test_seeds_are_bars_and_other_parameters_lines_of_their_own():
     assert {trace["name"] for trace in figure["data"]} == {"mean", "wd 0", "wd 0.1", "best"}
 
 
-def test_words_are_a_category():
+def test_text_values_are_a_category_axis():
     trials = [
         trial(n, 3.0 + n, parameters={"train.optimizer.name": name})
         for n, name in enumerate(("adamw", "muon"))
@@ -144,7 +144,7 @@ def test_words_are_a_category():
     assert figure["layout"]["xaxis"]["type"] == "category"
 
 
-def test_nothing_to_compare_yet_says_so():
+def test_figure_without_values_has_a_note():
     grid = sweep([trial(1, None, parameters={LR: 1e-3}, state="queued")], state="waiting")
     assert sweep_verdict(grid, LR) == "No trial has a val/loss to compare yet."
     assert sweep_figure_data(grid)["data"] == []
@@ -167,7 +167,7 @@ def test_notebooks_get_plotly_figures():
     assert drawn["data"][0]["y"] == [3.0, None]
 
 
-def test_no_line_joins_values_of_different_held_out_sets():
+def test_values_of_different_held_out_sets_are_not_joined_by_a_line():
     trials = [
         trial(n, 3.0 - n / 10, parameters={LR: rate, "train.seed": seed})
         for n, (rate, seed) in enumerate([(1e-3, 0), (1e-3, 1), (3e-3, 0), (3e-3, 1)])
@@ -188,7 +188,7 @@ def test_ten_runs_have_ten_colours_and_the_next_ten_dashes():
     assert colours.slots(["run7"])["run7"] == colours.slot("run7")
 
 
-def test_runs_have_the_colours_here_that_they_have_on_the_dashboard():
+def test_run_colours_match_the_dashboard():
     # tests/javascript/colours.test.js holds the dashboard's rule to the same numbers.
     assert [colours.slot(run) for run in ("k3f9x2ab", "p8w2c4nd", "zürich", "")] == [5, 5, 4, 1]
     given = colours.slots(f"run{n}" for n in range(12))

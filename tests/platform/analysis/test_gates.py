@@ -1,4 +1,4 @@
-"""The gates of a rollout: where each of them passes, fails, waits, or says that it cannot judge."""
+"""The gates of a rollout: when each passes, fails, waits, or is not judged."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def with_gate(stage, gate, **values):
         (math.inf, "failed"),
     ],
 )
-def test_the_first_loss_is_about_what_untrained_weights_give(first, found):
+def test_first_loss_must_be_near_that_of_untrained_weights(first, found):
     # It is known after one step: nothing is waited for.
     assert verdict("first_loss", seen(losses=[first], complete=False)) == found
 
 
-def test_a_first_loss_that_was_not_logged_is_not_judged_and_none_at_all_fails():
+def test_unlogged_first_loss_is_not_judged_and_no_loss_at_all_fails():
     late = Evidence("r", {"train/loss": curve([5.0] * 9, first=10)}, complete=True)
     found = judge("first_loss", ONE, late)
     assert (found.verdict, found.seen) == (
@@ -81,7 +81,7 @@ def test_a_first_loss_that_was_not_logged_is_not_judged_and_none_at_all_fails():
     ],
     ids=str,
 )
-def test_the_prediction_is_what_fresh_weights_give(model):
+def test_predicted_first_loss_matches_fresh_weights(model):
     import torch
 
     from lehr_trainer.models import build_model
@@ -103,7 +103,7 @@ def test_the_prediction_is_what_fresh_weights_give(model):
     assert float(loss) == pytest.approx(predicted_first_loss(config), abs=0.1)
 
 
-def test_the_published_run_saw_what_is_predicted_for_its_model():
+def test_published_run_matches_its_predicted_first_loss():
     model = spec(train={"model": "llama-1b"}).run.train.model
     assert math.log(model.vocab_size) == pytest.approx(11.78, abs=0.01)
     assert predicted_first_loss(model) == pytest.approx(12.26, abs=0.1)
@@ -112,7 +112,7 @@ def test_the_published_run_saw_what_is_predicted_for_its_model():
 # --- falling loss, alerts ------------------------------------------------------------------
 
 
-def test_a_loss_must_have_fallen_by_the_end_and_never_be_nan():
+def test_loss_must_fall_by_the_end_and_never_be_nan():
     flat = [START + 0.01 * (-1) ** n for n in range(100)]
     assert verdict("falling_loss", seen(losses=flat, complete=False)) is None
     assert verdict("falling_loss", seen(losses=flat)) == "failed"
@@ -129,7 +129,7 @@ def test_a_loss_must_have_fallen_by_the_end_and_never_be_nan():
     )
 
 
-def test_alerts_count_at_the_end_but_for_nan_and_those_to_ignore_never():
+def test_alerts_fail_at_the_end_nan_at_once_and_ignored_ones_never():
     rising = Alert("diverging", 50, "the loss rose", "A lower rate")
     assert verdict("no_alerts", seen(alerts=[rising], complete=False)) is None
     found = judge("no_alerts", ONE, seen(alerts=[rising]))
@@ -155,7 +155,7 @@ def memory(peak_gb, reserved_gb=None):
     return found
 
 
-def test_memory_is_within_plan_and_card():
+def test_memory_must_be_within_the_plan_and_the_gpu():
     limit = expected("memory", ONE).at_most
     assert limit is not None
     assert verdict("memory", seen(curves=memory(limit * 0.99), complete=False)) is None
@@ -195,8 +195,8 @@ def test_mfu_is_the_median_of_the_second_half():
     assert verdict("mfu", seen(curves=slow_start), floor) == "failed"
 
 
-def test_a_few_slow_or_impossible_steps_do_not_decide_the_mfu():
-    """A mean would: a save in the second half costs one step in ten nearly all of its MFU."""
+def test_few_slow_or_impossible_steps_do_not_change_the_mfu():
+    """They would change a mean: a save costs one step in ten nearly all of its MFU."""
     saves = [0.01 if step % 10 == 0 else 0.41 for step in range(1, 101)]
     found = judge("mfu", with_gate(ONE, "mfu", at_least=0.40), seen(curves={"mfu": curve(saves)}))
     assert (found.verdict, found.value) == ("passed", 0.41)
@@ -204,7 +204,7 @@ def test_a_few_slow_or_impossible_steps_do_not_decide_the_mfu():
     assert verdict("mfu", seen(curves={"mfu": curve(clock)})) == "failed"
 
 
-def test_one_spike_at_the_end_does_not_decide_whether_the_loss_fell():
+def test_spike_at_the_end_does_not_fail_the_falling_loss_gate():
     """A mean of the last steps would be over the limit by the spike alone."""
     falling = [START] * 90 + [START * 0.95] * 10
     spike = [*falling[:95], START * 3, *falling[96:]]
@@ -218,7 +218,7 @@ def test_one_spike_at_the_end_does_not_decide_whether_the_loss_fell():
 
 
 @pytest.mark.parametrize(
-    ("pair", "found", "said"),
+    ("pair", "found", "wording"),
     [
         (Pair("w", "r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "2"}), "passed", "all 2 files"),
         (
@@ -232,15 +232,15 @@ def test_one_spike_at_the_end_does_not_decide_whether_the_loss_fell():
         (Pair("w", "r", 20), "not_judged", "no file"),
     ],
 )
-def test_a_resume_is_exact_in_every_file_or_fails(pair, found, said):
-    told = judge("exact_resume", ONE, seen(pair=pair))
-    assert told.verdict == found
-    assert said in told.seen
+def test_exact_resume_fails_if_any_file_differs(pair, found, wording):
+    judged = judge("exact_resume", ONE, seen(pair=pair))
+    assert judged.verdict == found
+    assert wording in judged.seen
     assert verdict("exact_resume", seen()) is None
 
 
 @pytest.mark.parametrize("gate", list(ONE.gates))
-def test_a_gate_that_is_switched_off_says_nothing(gate):
+def test_disabled_gate_has_no_verdict(gate):
     off = with_gate(ONE, gate, enabled=False)
     pair = Pair("w", "r", 20, {"a": "1"}, {"a": "2"})
     assert judge(gate, off, seen(losses=[math.nan], pair=pair)) is None

@@ -1,4 +1,4 @@
-"""Runs compare on the held-out set only where it was the same one."""
+"""Runs are compared on the held-out set only if it is the same set."""
 
 import pytest
 from hypothesis import given
@@ -22,12 +22,12 @@ NAMES = {"r1": "docs", "r2": "few-tokens", "r3": "old"}
         ({"r1": "a", "r2": "b", "r3": None}, "different"),
     ],
 )
-def test_sets_are_the_same_only_where_every_digest_is_known_and_equal(digests, verdict):
+def test_sets_are_equal_only_if_every_digest_is_known_and_equal(digests, verdict):
     assert HeldOut.of(digests).verdict == verdict
 
 
 @given(st.dictionaries(st.text("xyz", min_size=1), st.sampled_from(["a", "b", None]), max_size=6))
-def test_a_note_is_given_exactly_where_the_sets_are_not_the_same(digests):
+def test_note_is_given_only_if_the_sets_are_not_equal(digests):
     found = HeldOut.of(digests)
     assert (found.note("val/loss", {}) is None) == (found.verdict == "same")
     known = {digest for digest in digests.values() if digest is not None}
@@ -57,7 +57,7 @@ def test_the_note_names_the_metric_the_sets_and_their_runs():
     assert note.startswith("val/loss may not be comparable: old recorded no digest")
 
 
-def test_long_lists_of_runs_are_cut():
+def test_long_lists_of_runs_are_truncated():
     found = HeldOut.of({f"r{n}": "ab"[n == 9] for n in range(10)})
     assert "(a: r0, r1, r2, r3 and 5 more; b: r9)" in (found.note("val/loss", {}) or "")
 

@@ -19,7 +19,7 @@ def bowl(lr, *, at, depth=3.0, width=0.2):
     at=st.floats(math.log(3e-4), math.log(4e-3)).map(math.exp),
     width=st.floats(0.01, 5.0),
 )
-def test_an_exact_parabola_gives_back_its_own_minimum(at, width):
+def test_exact_parabola_gives_its_minimum(at, width):
     fit = fit_learning_rate([(lr, bowl(lr, at=at, width=width)) for lr in GRID])
     assert fit.minimum == pytest.approx(at, rel=1e-6)
     assert fit.edge is None
@@ -37,7 +37,7 @@ def test_a_minimum_beyond_the_grid_is_reported_as_an_edge(at, edge):
     assert "to try next" in fit.notes()[0]
 
 
-def test_a_rate_that_diverged_brackets_the_best_and_stays_out_of_the_fit():
+def test_diverged_rate_bounds_the_best_and_is_excluded_from_the_fit():
     points = [(lr, bowl(lr, at=1.6e-3)) for lr in GRID[:6]] + [
         (GRID[6], math.nan),
         (GRID[7], math.inf),
@@ -48,12 +48,12 @@ def test_a_rate_that_diverged_brackets_the_best_and_stays_out_of_the_fit():
     assert fit.minimum == pytest.approx(1.6e-3, rel=1e-6)
 
 
-def test_nothing_finite_gives_no_fit():
+def test_no_finite_value_gives_no_fit():
     assert fit_learning_rate([(1e-3, math.nan)]) is None
     assert fit_learning_rate([]) is None
 
 
-def test_seeds_give_the_noise_and_name_what_is_level_with_the_best():
+def test_seeds_give_the_noise_and_the_rates_equal_to_the_best():
     points = []
     for lr in (1e-3, 2e-3, 4e-3):
         centre = 3.0 if lr < 3e-3 else 4.0

@@ -1,4 +1,4 @@
-"""The plan of a run or sweep: figures that can be checked by hand, and refusals."""
+"""The plan of a run or sweep: figures that can be checked by hand, and rejections."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def grid(*overrides: str, file: Path = LR_GRID) -> SweepSpec:
     return spec
 
 
-def test_the_reference_grid_is_as_the_logs_have_it():
+def test_plan_of_the_reference_grid_matches_its_logs():
     spec = grid()
     trials = expand(spec)
     plan = plan_sweep(spec, trials)
@@ -61,7 +61,7 @@ def test_time_and_cost_follow_from_flops_and_the_dense_peak():
     assert "no measured run" in plan.basis
 
 
-def test_each_stage_of_the_sequence_lengths_costs_what_its_length_does():
+def test_cost_of_each_stage_follows_its_sequence_length():
     spec = grid().run
     stages = [LengthStage(after=0.9, sequence_length=4096)]
     batch = spec.train.batch.model_copy(update={"stages": stages})
@@ -74,13 +74,13 @@ def test_the_price_can_be_given():
     assert plan_run(grid().run, price=1.0).dollars == pytest.approx(plan_run(grid().run).gpu_hours)
 
 
-def test_a_measured_run_replaces_the_guess_and_is_named():
+def test_plan_uses_and_names_a_measured_run():
     plan = plan_run(run(), measured=Measured(tokens_per_s=1024.0, run_name="before"))
     assert plan.seconds == pytest.approx(100 * 8 * 128 / 1024.0)
     assert "before" in plan.basis
 
 
-def test_nothing_is_claimed_of_an_unknown_gpu():
+def test_plan_for_an_unknown_gpu_has_no_estimates():
     for overrides in ({}, {"resources.gpu_type": "TPU"}):
         plan = plan_run(run(**overrides))
         assert plan.seconds is None
@@ -88,7 +88,7 @@ def test_nothing_is_claimed_of_an_unknown_gpu():
         assert plan.fits is None
 
 
-def test_fewer_places_than_trials_make_waves():
+def test_trials_beyond_the_available_slots_run_in_waves():
     spec = grid()
     plan = plan_sweep(spec, expand(spec), free_gpus=3)
     assert (plan.places, plan.waves) == (3, 3)
@@ -97,7 +97,7 @@ def test_fewer_places_than_trials_make_waves():
     assert plan_sweep(capped, expand(capped)).places == 2
 
 
-def test_what_does_not_fit_is_refused_with_the_micro_batch_that_would():
+def test_run_that_does_not_fit_is_rejected_with_a_fitting_micro_batch():
     spec = run(
         **{
             "train.model": "llama-1b",
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_refused_with_the_micro_batch_that_would():
     assert not plan_run(doubled).fits
 
 
-def test_what_fits_nowhere_on_that_gpu_names_those_where_it_would():
+def test_run_too_large_for_the_gpu_names_larger_ones():
     spec = run(
         **{
             "train.model": "llama-1b",
@@ -137,26 +137,26 @@ def test_what_fits_nowhere_on_that_gpu_names_those_where_it_would():
         refuse_if_impossible(spec, plan_run(spec))
 
 
-def test_the_small_twin_asks_the_same_question():
+def test_small_grid_varies_the_same_parameter_as_the_reference():
     spec = grid(file=LR_GRID_SMALL)
     assert list(spec.parameters) == ["train.optimizer.lr"]
     assert len(expand(spec)) == 8
     assert spec.metric == grid().metric
 
 
-def test_the_small_sweep_states_the_size_of_its_model():
+def test_small_grid_states_the_size_of_its_model():
     size = millions(plan_run(expand(grid(file=LR_GRID_SMALL))[0][1]).parameters.total)
     comment = LR_GRID_SMALL.read_text().partition("kind:")[0].replace("\n# ", " ")
     assert f"a model of {size} parameters" in comment
 
 
-def test_the_grids_in_the_repository_are_the_packages_own():
+def test_grids_in_the_repository_are_those_of_the_package():
     sweeps = ROOT / "sweeps"
     assert (sweeps / "lr_grid.yaml").read_text() == LR_GRID.read_text()
     assert (sweeps / "lr_grid_small.yaml").read_text() == LR_GRID_SMALL.read_text()
 
 
-def test_trials_that_tpe_will_choose_count_in_the_plan() -> None:
+def test_plan_counts_trials_that_tpe_will_choose() -> None:
     searched = load_spec(
         LR_GRID,
         {

@@ -24,7 +24,7 @@ def bucket() -> Iterator[Bucket]:
 
 @pytest.fixture(params=["s3", "file"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where copies go: a prefix of the bucket, or a folder."""
+    """A storage for copies: a prefix of the bucket, or a folder."""
     if request.param == "file":
         yield f"file://{tmp_path}/shared"
         return
@@ -33,7 +33,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield f"{bucket.url}/{tmp_path.name}"
 
 
-def test_two_servers_of_one_process_hold_buckets_of_their_own() -> None:
+def test_two_servers_in_one_process_have_separate_buckets() -> None:
     with s3_server() as first, s3_server() as second:
         assert first.name != second.name
         first.filesystem().pipe_file(f"{first.name}/only-here", b"1")
@@ -48,7 +48,7 @@ def copied(place: str, folder: Path) -> Copy:
     return copy
 
 
-def test_a_copy_is_the_folder_and_comes_back_the_same(place: str, tmp_path: Path) -> None:
+def test_copy_is_fetched_back_unchanged(place: str, tmp_path: Path) -> None:
     folder = tmp_path / "step-00000010"
     digest = make_checkpoint(folder, step=10, size=3_000_000)
     copy = copied(place, folder)
@@ -66,7 +66,7 @@ def test_a_copy_is_the_folder_and_comes_back_the_same(place: str, tmp_path: Path
     )
 
 
-def test_what_was_removed_is_gone_and_may_be_removed_again(place: str, tmp_path: Path) -> None:
+def test_removed_copy_is_gone_and_remove_is_idempotent(place: str, tmp_path: Path) -> None:
     folder = tmp_path / "step-00000010"
     make_checkpoint(folder, step=10)
     copy = copied(place, folder)
@@ -78,7 +78,7 @@ def test_what_was_removed_is_gone_and_may_be_removed_again(place: str, tmp_path:
     assert not (tmp_path / "back").exists()
 
 
-def test_a_copy_without_its_manifest_is_none(place: str, tmp_path: Path) -> None:
+def test_copy_without_a_manifest_is_incomplete(place: str, tmp_path: Path) -> None:
     folder = tmp_path / "step-00000010"
     make_checkpoint(folder, step=10)
     copy = copied(place, folder)
@@ -89,7 +89,7 @@ def test_a_copy_without_its_manifest_is_none(place: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("damage", ["changed", "shorter", "missing"])
-def test_damage_at_the_place_is_found_and_never_put_in_place(
+def test_damaged_copy_is_detected_and_never_installed(
     place: str, tmp_path: Path, damage: str
 ) -> None:
     folder = tmp_path / "step-00000010"
@@ -118,7 +118,7 @@ def test_a_damaged_folder_is_not_copied(place: str, tmp_path: Path) -> None:
         verify_folder(folder)
 
 
-def test_what_is_being_copied_outlives_its_removal(place: str, tmp_path: Path) -> None:
+def test_folder_removed_during_the_copy_is_copied_completely(place: str, tmp_path: Path) -> None:
     import shutil
 
     folder = tmp_path / "step-00000010"
@@ -144,7 +144,7 @@ def test_a_link_in_a_checkpoint_is_not_followed(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ fetching
 
 
-def test_the_first_that_can_be_fetched_whole_is_taken(place: str, tmp_path: Path) -> None:
+def test_first_intact_copy_is_fetched(place: str, tmp_path: Path) -> None:
     there = tmp_path / "node-1"
     run_dir = tmp_path / "node-2"
     urls = {}
@@ -167,7 +167,7 @@ def test_the_first_that_can_be_fetched_whole_is_taken(place: str, tmp_path: Path
     assert "is damaged" in why
 
 
-def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_existing_checkpoint_is_not_fetched(tmp_path: Path) -> None:
     folder = tmp_path / "step-00000010"
     make_checkpoint(folder, step=10)
     assert fetch(tmp_path, [{"path": "step-00000010", "url": "s3://nobody/asks"}]) is None
@@ -180,12 +180,12 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     ("written", "meant"),
     [("s3://b/p/", "s3://b/p"), ("/mnt/x", "file:///mnt/x"), ("file:///mnt/x/", "file:///mnt/x")],
 )
-def test_places_are_written_one_way(written: str, meant: str) -> None:
+def test_storage_urls_are_normalized(written: str, meant: str) -> None:
     assert normalised(written) == meant
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("gcs://b", "did you mean gs://"),
         ("git://b", "known: file, s3"),
@@ -197,8 +197,8 @@ def test_places_are_written_one_way(written: str, meant: str) -> None:
         ("s3://b/x?y=1", "query"),
     ],
 )
-def test_an_invalid_storage_url_is_an_error(written: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_an_invalid_storage_url_is_an_error(written: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         normalised(written)
 
 
@@ -208,7 +208,7 @@ class Point:
         self.path = f"attempt-{attempt}/checkpoints/step-{step:08d}"
 
 
-def test_copies_follow_the_trainer_s_policy_and_spare_what_forks_need() -> None:
+def test_copies_follow_the_retention_policy_and_keep_what_forks_need() -> None:
     there = [Point(10), Point(20, 3.0), Point(30, 4.0), Point(40), Point(50)]
     policy = CheckpointConfig(keep_last=2, keep_best=True)
     gone = [int(path[-2:]) for path in copies_to_remove(there, policy, set())]

@@ -1,4 +1,4 @@
-"""``lehr doctor`` on machines that something is wrong with: each trouble is named, and its remedy."""
+"""``lehr doctor`` on machines with a problem: each problem is named with its remedy."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def usage(**sizes):
         (0, "bad", "Free some space: a checkpoint would not fit."),
     ],
 )
-def test_a_disk_that_fills_is_named_before_it_is_full(home, monkeypatch, free, status, fix):
+def test_nearly_full_disk_is_reported(home, monkeypatch, free, status, fix):
     monkeypatch.setattr(checks.shutil, "disk_usage", usage(free=free))
     check = one(checks.check_disk())
     assert (check.name, check.status, check.fix) == ("disk", status, fix)
     assert str(home) in check.found
 
 
-def test_a_home_that_cannot_be_written_is_bad(home, monkeypatch):
+def test_read_only_home_is_an_error(home, monkeypatch):
     monkeypatch.setattr(checks.os, "access", lambda _path, mode: mode != os.W_OK)
     check = one(checks.check_disk())
     assert (check.status, check.found) == ("bad", f"{home} cannot be written")
 
 
 @pytest.mark.parametrize("kind", sorted(filesystems.NETWORK))
-def test_a_home_on_a_network_file_system_is_bad_as_the_store_refuses_it(home, monkeypatch, kind):
+def test_home_on_a_network_file_system_is_an_error(home, monkeypatch, kind):
     table = home / "mountinfo"
     table.write_text(f"1 0 0:1 / {home} rw - {kind} server:/x rw\n")
     monkeypatch.setattr(filesystems, "MOUNTS", table)
@@ -74,7 +74,7 @@ def test_a_home_on_a_network_file_system_is_bad_as_the_store_refuses_it(home, mo
     assert "LEHR_HOME" in check.fix
 
 
-def test_a_home_on_a_local_disk_is_in_order(home, monkeypatch):
+def test_home_on_a_local_disk_is_valid(home, monkeypatch):
     table = home / "mountinfo"
     table.write_text(f"1 0 0:1 / {home} rw - ext4 /dev/sda1 rw\n")
     monkeypatch.setattr(filesystems, "MOUNTS", table)
@@ -83,7 +83,7 @@ def test_a_home_on_a_local_disk_is_in_order(home, monkeypatch):
     assert one(checks.check_filesystem()).status == "ok"
 
 
-def test_little_shared_memory_is_noted(tmp_path, monkeypatch):
+def test_low_shared_memory_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "_SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(checks.shutil, "disk_usage", usage(total=64 << 20))
     check = one(checks.check_shared_memory())
@@ -96,7 +96,7 @@ def test_little_shared_memory_is_noted(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("memory", "status"), [(3 * GB, "note"), (4 * GB, "ok"), (None, "ok")])
-def test_little_memory_is_noted(monkeypatch, memory, status):
+def test_low_memory_is_a_warning(monkeypatch, memory, status):
     monkeypatch.setattr(checks, "_memory_bytes", lambda: memory)
     assert one(checks.check_cpu()).status == status
 
@@ -109,7 +109,7 @@ def test_little_memory_is_noted(monkeypatch, memory, status):
         (4096, 4096, "ok", None),
     ],
 )
-def test_few_open_files_are_noted_with_what_is_allowed(monkeypatch, soft, hard, status, fix):
+def test_low_limit_on_open_files_is_a_warning_with_the_limit(monkeypatch, soft, hard, status, fix):
     monkeypatch.setattr(checks.resource, "getrlimit", lambda _which: (soft, hard))
     check = one(checks.check_limits())
     assert (check.status, check.fix) == (status, fix)
@@ -119,7 +119,7 @@ def test_few_open_files_are_noted_with_what_is_allowed(monkeypatch, soft, hard, 
 
 
 def says(monkeypatch, *, seen=None, code=0, error="", driver=()):
-    """torch's process says this, and the driver knows these GPUs."""
+    """Fake the output of torch's process and the driver's list of GPUs."""
     monkeypatch.setattr(checks, "_version", lambda _name: "2.13.0")
     monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: list(driver))
     done = subprocess.CompletedProcess([], code, json.dumps(seen or {}), error)
@@ -129,21 +129,21 @@ def says(monkeypatch, *, seen=None, code=0, error="", driver=()):
 CPU = {"version": "2.13.0+cpu", "cuda": None, "gpus": [], "nccl": None}
 
 
-def test_a_torch_without_cuda_beside_a_driver_is_bad(monkeypatch):
+def test_torch_without_cuda_beside_a_driver_is_an_error(monkeypatch):
     says(monkeypatch, seen=CPU, driver=["NVIDIA H100, 570.1"] * 8)
     _, gpus = checks.check_torch()
     assert (gpus.status, gpus.found) == ("bad", "8 GPUs found by the driver, none by torch")
     assert "built without CUDA" in gpus.fix
 
 
-def test_a_driver_that_is_too_old_is_bad(monkeypatch):
+def test_old_driver_is_an_error(monkeypatch):
     says(monkeypatch, seen=CPU | {"cuda": "12.8"}, driver=["NVIDIA H100, 470.1"])
     _, gpus = checks.check_torch()
     assert gpus.status == "bad"
     assert "driver may be too old" in gpus.fix
 
 
-def test_gpus_are_counted_by_kind_and_their_absence_is_noted(monkeypatch):
+def test_gpus_are_counted_by_type_and_their_absence_is_a_warning(monkeypatch):
     two = ["NVIDIA H100", "NVIDIA A100", "NVIDIA H100"]
     says(monkeypatch, seen=CPU | {"cuda": "12.8", "gpus": two, "nccl": "2.27.3"}, driver=["x"] * 3)
     _, gpus = checks.check_torch()
@@ -153,7 +153,7 @@ def test_gpus_are_counted_by_kind_and_their_absence_is_noted(monkeypatch):
     assert gpus.status == "note"
 
 
-def test_a_torch_that_does_not_import_is_bad_with_its_last_words(monkeypatch):
+def test_torch_that_cannot_be_imported_is_an_error_with_its_message(monkeypatch):
     says(monkeypatch, code=1, error="Traceback ...\nImportError: libcudnn.so.9: no such file\n")
     check = one(checks.check_torch())
     assert check.status == "bad"
@@ -161,7 +161,7 @@ def test_a_torch_that_does_not_import_is_bad_with_its_last_words(monkeypatch):
     assert "pip install --force-reinstall torch==" in check.fix
 
 
-def test_a_torch_that_hangs_is_bad(monkeypatch):
+def test_hanging_torch_import_is_an_error(monkeypatch):
     says(monkeypatch)
 
     def hang(*_args, **_named):
@@ -171,19 +171,19 @@ def test_a_torch_that_hangs_is_bad(monkeypatch):
     assert one(checks.check_torch()).found == "did not import within 60 s"
 
 
-def test_without_torch_there_is_nothing_to_see(monkeypatch):
+def test_missing_torch_has_no_finding(monkeypatch):
     monkeypatch.setattr(checks, "_version", lambda _name: None)
     assert checks.check_torch() == []
 
 
-def test_a_gpu_that_others_use_is_noted(monkeypatch):
+def test_gpu_in_use_by_others_is_a_warning(monkeypatch):
     rows = ["0, 100, 81559", "1, 40000, 81559", "2, [N/A], 81559"]
     monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: rows)
     check = one(checks.check_gpu_use())
     assert (check.status, check.found) == ("note", "GPU 1 already has 40000 of 81559 MiB in use")
 
 
-def test_missing_packages_and_other_versions_are_named(monkeypatch):
+def test_missing_packages_and_wrong_versions_are_named(monkeypatch):
     known = {"torch": "2.12.0", "ray": "2.60.0+local", "fastapi": None}
     monkeypatch.setattr(checks, "_version", lambda name: known.get(name, "1.0"))
     pinned = {"torch": "2.13.0", "ray": "2.60.0"}
@@ -204,7 +204,7 @@ def test_missing_packages_and_other_versions_are_named(monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "status"), [(0o600, "ok"), (0o400, "ok"), (0o640, "bad"), (0o604, "bad")]
 )
-def test_a_token_that_others_can_read_is_bad(home, mode, status):
+def test_token_readable_by_others_is_an_error(home, mode, status):
     token = home / "token"
     token.write_text("secret")
     token.chmod(mode)
@@ -216,11 +216,11 @@ def test_a_token_that_others_can_read_is_bad(home, mode, status):
     assert "secret" not in check.found
 
 
-def test_without_a_token_there_is_nothing_to_see(home):
+def test_missing_token_has_no_finding(home):
     assert checks.check_token() == []
 
 
-def test_temporary_files_too_deep_for_rays_sockets_are_bad(monkeypatch, tmp_path):
+def test_temporary_folder_too_long_for_ray_sockets_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(checks.home, "ray_dir", lambda: tmp_path / ("d" * 60))
     check = one(checks.check_socket_path())
     assert check.status == "bad"
@@ -232,7 +232,7 @@ def test_temporary_files_too_deep_for_rays_sockets_are_bad(monkeypatch, tmp_path
     assert checks.check_socket_path() == []
 
 
-def test_a_port_that_another_program_holds_is_noted(home, monkeypatch):
+def test_port_held_by_another_program_is_a_warning(home, monkeypatch):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()
@@ -243,13 +243,13 @@ def test_a_port_that_another_program_holds_is_noted(home, monkeypatch):
     assert one(checks._check_port()).status == "ok"
 
 
-def test_a_server_that_does_not_answer_is_noted(home, monkeypatch):
+def test_server_that_does_not_answer_is_a_warning(home, monkeypatch):
     monkeypatch.setenv("LEHR_SERVER", "http://127.0.0.1:9")
     server, _ = checks.check_server()
     assert (server.name, server.status) == ("server", "note")
 
 
-def test_ports_that_the_network_reaches_are_noted_by_program(home, monkeypatch):
+def test_ports_open_to_the_network_are_a_warning_with_their_program(home, monkeypatch):
     found = [(6379, "gcs_server"), (10001, "raylet"), (10002, "raylet")]
     monkeypatch.setattr("lehr.cli.ports.reachable_ports", lambda _home: found)
     check = one(checks.check_open_ports())

@@ -1,4 +1,4 @@
-"""``lehr cluster``, before the real API and a real dispatcher: nodes are listed, taken out, taken in."""
+"""``lehr cluster``with the real API and a real dispatcher: nodes are listed, excluded and readmitted."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_ls_lists_each_node_with_its_gpus_and_how_many_are_busy(lehr):
     assert rows["gpu-right"] == ["gpu-right", "1", "0", "in", "use"]
 
 
-def test_a_node_is_taken_out_with_a_reason_and_taken_back_in(lehr):
+def test_node_is_excluded_with_a_reason_and_readmitted(lehr):
     code, shown, _ = lehr("exclude", "gpu-left", "--reason", "its fans are replaced")
     assert (code, shown) == (0, "gpu-left is excluded: no new runs. Its running runs continue.\n")
     assert "excluded: its fans are replaced" in lehr("ls")[1]
@@ -87,19 +87,19 @@ def test_a_node_is_taken_out_with_a_reason_and_taken_back_in(lehr):
     assert "excluded" not in lehr("ls")[1]
 
 
-def test_without_a_reason_it_was_taken_out_by_hand(lehr):
+def test_exclusion_without_a_reason_is_recorded_as_by_hand(lehr):
     lehr("exclude", "gpu-right")
     assert "excluded by the user" in lehr("ls")[1]
 
 
 @pytest.mark.parametrize("args", [("ls",), ("exclude", "gpu-left"), ("readmit", "gpu-left")])
-def test_for_programs_the_answer_is_the_clusters_view(lehr, args):
+def test_json_output_is_the_cluster_view_of_the_api(lehr, args):
     code, shown, _ = lehr(*args, "--json")
     assert code == 0
-    told = json.loads(shown)
-    assert [one["name"] for one in told["nodes"]] == ["gpu-left", "gpu-right"]
-    assert (told["gpus_total"], told["gpus_busy"]) == (2, 1)
-    assert (told["nodes"][0]["excluded"] is not None) == (args[0] == "exclude")
+    view = json.loads(shown)
+    assert [one["name"] for one in view["nodes"]] == ["gpu-left", "gpu-right"]
+    assert (view["gpus_total"], view["gpus_busy"]) == (2, 1)
+    assert (view["nodes"][0]["excluded"] is not None) == (args[0] == "exclude")
 
 
 @pytest.mark.parametrize("verb", ["exclude", "readmit"])

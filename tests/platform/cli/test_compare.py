@@ -60,7 +60,7 @@ def lehr(server, tmp_path):
     return call
 
 
-def test_runs_stand_side_by_side_with_deltas_speed_memory_and_what_differs(lehr):
+def test_comparison_shows_deltas_speed_memory_and_differences(lehr):
     lines = [line.rstrip() for line in lehr("compare", "base", "faster").stdout.splitlines()]
     assert lines[0] == "val/loss at step 200, the last point that all 2 runs reached"
     base, faster = lines[2].split(), lines[3].split()
@@ -72,16 +72,16 @@ def test_runs_stand_side_by_side_with_deltas_speed_memory_and_what_differs(lehr)
     assert not [line for line in lines if line.startswith("!")]
 
 
-def test_two_factors_and_gaps_within_the_noise_are_called_out(lehr):
-    said = lehr("compare", "base", "reseeded", "eight-bit").stdout
-    assert "! base and eight-bit differ in 2 factors" in said
-    assert "noise between seeds: 0." in said
-    assert "val/loss of reseeded differs from base by" in said
-    [line] = [line for line in said.splitlines() if line.split()[1:2] == ["reseeded"]]
+def test_two_factors_and_gaps_within_the_noise_have_notes(lehr):
+    output = lehr("compare", "base", "reseeded", "eight-bit").stdout
+    assert "! base and eight-bit differ in 2 factors" in output
+    assert "noise between seeds: 0." in output
+    assert "val/loss of reseeded differs from base by" in output
+    [line] = [line for line in output.splitlines() if line.split()[1:2] == ["reseeded"]]
     assert "within noise" in line
 
 
-def test_the_json_is_the_view_of_the_api_over_each_axis(lehr):
+def test_json_output_is_the_view_of_the_api_for_each_axis(lehr):
     for axis, common in {"step": 200, "tokens": 200 * 65_536, "time": None, "flops": None}.items():
         done = lehr("compare", "base", "faster", "--x", axis, "-m", "train/loss", "--json")
         view = ComparisonView.model_validate(json.loads(done.stdout)["comparison"])
@@ -92,7 +92,7 @@ def test_the_json_is_the_view_of_the_api_over_each_axis(lehr):
         assert all(one.value is not None and one.tokens_per_s for one in view.results)
 
 
-def test_a_sweep_stands_for_its_runs(lehr):
+def test_sweep_is_compared_as_its_runs(lehr):
     done = json.loads(lehr("compare", "base", "grid", "--json").stdout)["comparison"]
     assert [one["name"] for one in done["results"]] == ["base", "grid-2", "grid-1"]
     assert done["common_x"] == 100
@@ -121,8 +121,8 @@ def test_runs_of_different_held_out_sets_are_announced_first_and_have_no_delta(l
 
 
 def test_a_held_out_set_that_was_not_recorded_is_announced_first(lehr):
-    said = " ".join(lehr("compare", "base", "old").stdout.split())
-    assert said.startswith(
+    output = " ".join(lehr("compare", "base", "old").stdout.split())
+    assert output.startswith(
         "! val/loss may not be comparable: old recorded no digest of the held-out set"
     )
 
@@ -140,7 +140,7 @@ def test_trials_of_different_held_out_sets_have_no_rank_and_no_best(lehr):
     assert "different held-out sets" in listed
 
 
-def test_what_cannot_be_compared_says_why(lehr, server):
+def test_invalid_comparison_is_rejected_with_the_reason(lehr, server):
     alone = lehr("compare", "base")
     assert (alone.returncode, alone.stdout) == (2, "")
     assert "needs at least two runs" in alone.stderr

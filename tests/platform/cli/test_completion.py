@@ -1,4 +1,4 @@
-"""Completion as each shell asks for it: commands, options, names of runs."""
+"""Completion in each shell: commands, options, names of runs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def call(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def asked(shell: str, line: str, **environment: str) -> list[str]:
-    """What the protocol of the shell's script answers to a line that stands before the cursor."""
+def completions(shell: str, line: str, **environment: str) -> list[str]:
+    """Return the completions of a command line, by the protocol of the shell's script."""
     words = line.split(" ")
     question = {
         "bash": {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)},
@@ -49,14 +49,14 @@ def asked(shell: str, line: str, **environment: str) -> list[str]:
     ("shell", "mark"),
     [("bash", "COMPREPLY"), ("zsh", "#compdef lehr"), ("fish", "complete --command lehr")],
 )
-def test_the_script_is_that_of_the_shell_that_was_named(shell, mark, tmp_path):
+def test_completion_script_matches_the_named_shell(shell, mark, tmp_path):
     done = cli.call("--show-completion", shell, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert mark in done.stdout
     assert f"complete_{shell}" in done.stdout
 
 
-def test_an_unknown_shell_is_an_error_that_names_those_there_are(tmp_path):
+def test_error_for_an_unknown_shell_names_the_valid_ones(tmp_path):
     done = cli.call("--show-completion", "fsh", cwd=tmp_path)
     assert done.returncode == 2
     assert "no completion for 'fsh'. Available: bash, zsh, fish" in done.stderr
@@ -67,22 +67,22 @@ def test_an_unknown_shell_is_an_error_that_names_those_there_are(tmp_path):
 def test_each_shell_completes_commands_options_and_names(shell, tmp_path, monkeypatch):
     # A person waits a moment at most; a loaded machine may need longer to answer.
     monkeypatch.setattr(completion, "_TIMEOUT_S", 60.0)
-    assert "submit" in " ".join(asked(shell, "lehr su"))
-    assert "--dry-run" in " ".join(asked(shell, "lehr submit --dr"))
+    assert "submit" in " ".join(completions(shell, "lehr su"))
+    assert "--dry-run" in " ".join(completions(shell, "lehr submit --dr"))
     with served(tmp_path / "home") as (api, address):
         for name in ("wide-run", "wide-other", "narrow"):
             api.store.runs.create(load_spec({**RUN_SPEC, "name": name}))
-        found = " ".join(asked(shell, "lehr watch wide", LEHR_SERVER=address))
+        found = " ".join(completions(shell, "lehr watch wide", LEHR_SERVER=address))
         assert "wide-run" in found
         assert "wide-other" in found
         assert "narrow" not in found
-    # zsh goes on to file names where there is nothing to offer.
-    nothing = asked(shell, "lehr watch wide", LEHR_SERVER="http://127.0.0.1:9")
+    # zsh completes file names if there are no candidates.
+    nothing = completions(shell, "lehr watch wide", LEHR_SERVER="http://127.0.0.1:9")
     assert nothing == (["_files"] if shell == "zsh" else [])
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
-def test_bash_takes_the_script_and_answers():
+def test_bash_loads_the_script_and_completes():
     script = (
         'eval "$(lehr --show-completion bash)"; COMP_WORDS=(lehr comp); COMP_CWORD=1; '
         '_lehr_completion lehr; echo "${COMPREPLY[@]}"'
@@ -91,7 +91,7 @@ def test_bash_takes_the_script_and_answers():
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
-def test_zsh_takes_the_script():
+def test_zsh_loads_the_script():
     loaded = (
         'autoload -U compinit && compinit -D; eval "$(lehr --show-completion zsh)"; '
         "echo $_comps[lehr]"
@@ -100,7 +100,7 @@ def test_zsh_takes_the_script():
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="there is no fish")
-def test_fish_takes_the_script_and_answers(tmp_path):
+def test_fish_loads_the_script_and_completes(tmp_path):
     done = call(
         "fish",
         "--no-config",

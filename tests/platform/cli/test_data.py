@@ -29,7 +29,7 @@ def lehr(tmp_path):
     return call
 
 
-def test_a_sweeps_one_corpus_is_prepared_once_and_found_again(lehr, tmp_path):
+def test_corpus_of_a_sweep_is_prepared_once_and_reused(lehr, tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text(json.dumps(lr_sweep(text_corpus(tmp_path / "texts"), "s", [1e-3, 1e-4])))
     first = lehr("data", "prepare", str(file))
@@ -37,15 +37,15 @@ def test_a_sweeps_one_corpus_is_prepared_once_and_found_again(lehr, tmp_path):
     assert "training tokens" in first.stdout
     again = lehr("data", "prepare", str(file), "--json")
     assert again.returncode == 0
-    said = json.loads(again.stdout)["prepared"]
-    assert len(said) == 1
-    assert said[0] == first.stdout.strip()
+    prepared = json.loads(again.stdout)["prepared"]
+    assert len(prepared) == 1
+    assert prepared[0] == first.stdout.strip()
     shards = tmp_path / "home" / "data"
     assert shards.is_dir()
-    assert str(shards) in said[0]
+    assert str(shards) in prepared[0]
 
 
-def test_a_corpus_that_is_not_there_is_said_in_one_line(lehr, tmp_path):
+def test_missing_corpus_is_reported_in_one_line(lehr, tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text(json.dumps(lr_sweep(tmp_path / "nowhere", "s", [1e-3])))
     done = lehr("data", "prepare", str(file))

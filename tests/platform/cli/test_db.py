@@ -1,4 +1,4 @@
-"""``lehr db``: its words, exit codes and JSON over a real home, beside a process that writes."""
+"""``lehr db``: output, exit codes and JSON on a real home, beside a process that writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from lehr.store import Store
 from lehr.store.maintenance.integrity import check
 from lehr_testing import cli
-from lehr_testing.stores import fresh_store, line, metrics, new_attempt, say
+from lehr_testing.stores import fresh_store, ingest, line, metrics, new_attempt
 
 LEHR = str(Path(sys.executable).parent / "lehr")
 
@@ -24,7 +24,7 @@ def lehr(home: Path, *args: str) -> cli.Said:
 
 
 def process(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """As the server's neighbour that it is outside the tests."""
+    """Run `lehr db` in a process of its own, as beside a real server."""
     return subprocess.run(
         [LEHR, "db", *args],
         check=False,
@@ -41,15 +41,17 @@ def store(tmp_path: Path):
         yield store
 
 
-def told(store: Store) -> str:
+def recorded_attempt(store: Store) -> str:
     attempt = new_attempt(store, "told")
-    say(store, attempt.id, line("started"), *[metrics(n, train_loss=1 / n) for n in range(1, 20)])
+    ingest(
+        store, attempt.id, line("started"), *[metrics(n, train_loss=1 / n) for n in range(1, 20)]
+    )
     store.event_applier.apply(attempt.id)
     return attempt.id
 
 
-def test_check_beside_a_server_finds_nothing_wrong_in_a_sound_home(store: Store) -> None:
-    told(store)
+def test_check_of_a_sound_home_has_no_findings_beside_a_server(store: Store) -> None:
+    recorded_attempt(store)
     done = lehr(store.home, "check", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"home": str(store.home), "ok": True, "findings": []}
@@ -57,7 +59,7 @@ def test_check_beside_a_server_finds_nothing_wrong_in_a_sound_home(store: Store)
 
 
 def test_check_names_the_damage_and_exits_with_1(store: Store) -> None:
-    attempt = told(store)
+    attempt = recorded_attempt(store)
     path = store.home / "replica" / attempt / "events.jsonl"
     os.truncate(path, 10)
     done = lehr(store.home, "check")
@@ -70,14 +72,14 @@ def test_check_names_the_damage_and_exits_with_1(store: Store) -> None:
 def test_a_backup_taken_while_another_process_writes_restores_clean(
     store: Store, tmp_path: Path
 ) -> None:
-    attempt = told(store)
+    attempt = recorded_attempt(store)
     stop = threading.Event()
     written = [19]
 
     def write() -> None:
         while not stop.is_set():
             written[0] += 1
-            say(store, attempt, metrics(written[0], train_loss=1.0))
+            ingest(store, attempt, metrics(written[0], train_loss=1.0))
             store.event_applier.apply(attempt)
 
     writer = threading.Thread(target=write)
@@ -100,10 +102,10 @@ def test_a_backup_taken_while_another_process_writes_restores_clean(
 
 
 @pytest.mark.parametrize("what", ["rebuild", "upgrade", "restore"])
-def test_what_needs_the_server_stopped_says_so_and_touches_nothing(
+def test_command_that_needs_a_stopped_server_is_rejected_without_changes(
     store: Store, tmp_path: Path, what: str
 ) -> None:
-    told(store)
+    recorded_attempt(store)
     before = (store.home / "streams.db").stat().st_ino
     done = process(store.home, what, *([str(tmp_path)] if what == "restore" else []))
     assert done.returncode == 2
@@ -114,9 +116,9 @@ def test_what_needs_the_server_stopped_says_so_and_touches_nothing(
     assert (store.home / "streams.db").stat().st_ino == before
 
 
-def test_rebuild_and_upgrade_when_it_is_down(tmp_path: Path) -> None:
+def test_rebuild_and_upgrade_with_a_stopped_server(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
-        told(store)
+        recorded_attempt(store)
     done = lehr(tmp_path / "home", "rebuild", "--json")
     assert done.returncode == 0, done.stderr
     rebuilt = json.loads(done.stdout)["rebuilt"]
@@ -125,10 +127,10 @@ def test_rebuild_and_upgrade_when_it_is_down(tmp_path: Path) -> None:
     assert "already" in lehr(tmp_path / "home", "upgrade").stdout
 
 
-def test_restore_over_a_home_needs_a_word_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_restore_over_a_home_needs_replace_and_keeps_the_old_files(tmp_path: Path) -> None:
     home, kept = tmp_path / "home", tmp_path / "kept"
     with fresh_store(home) as store:
-        told(store)
+        recorded_attempt(store)
     assert lehr(home, "backup", str(kept)).returncode == 0
     done = lehr(home, "restore", str(kept))
     assert done.returncode == 2
@@ -138,7 +140,7 @@ def test_restore_over_a_home_needs_a_word_and_keeps_what_was_there(tmp_path: Pat
     assert [path.name for path in home.glob("replaced-*/lehr.db")] == ["lehr.db"]
 
 
-def test_a_home_without_a_database_and_a_backup_that_is_none_are_said(tmp_path: Path) -> None:
+def test_home_without_a_database_and_invalid_backup_are_errors(tmp_path: Path) -> None:
     for what in ("check", "backup", "rebuild", "upgrade"):
         done = lehr(tmp_path, what, *([str(tmp_path / "x")] if what == "backup" else []))
         assert done.returncode == 2, what

@@ -1,4 +1,4 @@
-"""What each command prints, to the letter: for people, for programs, and when something is wrong.
+"""The exact output of each command: text, JSON and errors.
 
 ``tests/lehr_testing/goldens.py`` says how to renew them.
 """
@@ -36,24 +36,24 @@ NOT_HERE = {
     # Commands without a golden, and a test that runs each.
     "demo": "tests/e2e/test_demo.py::test_the_demo_prints_a_ranked_table_and_reuses_a_running_server",
     "up": "tests/e2e/test_up_defaults.py::"
-    "test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declared",
+    "test_up_without_gpus_offers_logical_ones_and_remembers_their_number",
     "down": "tests/e2e/test_up_defaults.py::"
-    "test_without_gpus_it_offers_logical_ones_and_remembers_how_many_were_declared",
-    "doctor": "tests/platform/cli/test_offline.py::test_the_doctor_names_what_it_found",
+    "test_up_without_gpus_offers_logical_ones_and_remembers_their_number",
+    "doctor": "tests/platform/cli/test_offline.py::test_doctor_lists_its_findings",
     "schema": "tests/platform/cli/test_offline.py::test_schemas_are_json",
     "bench": "tests/trainer/process/test_experiments.py::test_table_is_printed_with_units",
     "checkpoints save": "tests/platform/cli/test_verbs.py::"
     "test_save_works_for_a_running_run_and_is_an_error_otherwise",
     "checkpoints verify": f"{_UPLOAD}::"
-    "test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had",
+    "test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded",
     "checkpoints download": f"{_UPLOAD}::"
-    "test_what_is_written_is_copied_kept_as_the_policy_says_and_can_be_had",
+    "test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded",
     "wandb mirror": "tests/platform/client/test_results.py::"
-    "test_a_sweep_is_mirrored_in_wandb_from_the_command_line",
+    "test_command_line_mirrors_a_sweep_to_wandb",
     "db backup": f"{_DB}::test_a_backup_taken_while_another_process_writes_restores_clean",
-    "db restore": f"{_DB}::test_restore_over_a_home_needs_a_word_and_keeps_what_was_there",
-    "db rebuild": f"{_DB}::test_rebuild_and_upgrade_when_it_is_down",
-    "db upgrade": f"{_DB}::test_rebuild_and_upgrade_when_it_is_down",
+    "db restore": f"{_DB}::test_restore_over_a_home_needs_replace_and_keeps_the_old_files",
+    "db rebuild": f"{_DB}::test_rebuild_and_upgrade_with_a_stopped_server",
+    "db upgrade": f"{_DB}::test_rebuild_and_upgrade_with_a_stopped_server",
 }
 RUN_YAML = json.dumps({**RUN_SPEC, "name": "new"}, indent=1)
 SWEEP_YAML = json.dumps({**SWEEP_SPEC, "name": "new-grid"}, indent=1)
@@ -74,14 +74,14 @@ BIG = json.dumps(
 
 
 @dataclass
-class Said:
+class CommandResult:
     code: int
     out: str
     err: str
 
 
 class World:
-    """A server with runs in every state, and the command line before it."""
+    """A server with runs in every state, and the command line."""
 
     def __init__(self, api: Any, address: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.api, self.address, self.folder, self._patch = api, address, folder, patch
@@ -102,21 +102,21 @@ class World:
         attempt.end(state, 100, **more)
         return made
 
-    def lehr(self, *args: str, stdin: str = "", **environment: str) -> Said:
-        """As the entry point would, in this process."""
+    def lehr(self, *args: str, stdin: str = "", **environment: str) -> CommandResult:
+        """Run a command in this process, as the entry point does."""
         known = {"SERVER": self.address, "TOKEN": TOKEN, "HOME": str(self.folder / "home")}
         given = {f"LEHR_{name}": value for name, value in {**known, **environment}.items()}
         with self._patch.context() as patch:
             patch.setattr(formats, "ago", _ago)
-            said = cli.call(*args, cwd=self.folder, stdin=stdin, **given)
-        return Said(said.returncode, said.stdout, said.stderr)
+            result = cli.call(*args, cwd=self.folder, stdin=stdin, **given)
+        return CommandResult(result.returncode, result.stdout, result.stderr)
 
-    def shown(self, args: list[str], said: Said) -> str:
-        """A command and all it said, as it stands in a golden."""
-        text = f"$ lehr {' '.join(args)}\n{said.out}"
-        if said.err:
-            text += f"--- stderr\n{said.err}"
-        return self.names.text(f"{text}--- exit {said.code}")
+    def shown(self, args: list[str], result: CommandResult) -> str:
+        """Return a command with its output in the format of a golden."""
+        text = f"$ lehr {' '.join(args)}\n{result.out}"
+        if result.err:
+            text += f"--- stderr\n{result.err}"
+        return self.names.text(f"{text}--- exit {result.code}")
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def patch():
 
 @pytest.fixture(scope="module")
 def world(folder, patch):
-    """Only to look at."""
+    """A server for commands that only read."""
     with served(folder / "home") as (api, address):
         world = World(api, address, folder, patch)
         one = world.ended("one")
@@ -186,11 +186,11 @@ def world(folder, patch):
 
 
 def a_rollout(world: World, bugs: dict[str, rollouts.Bug] | None = None) -> None:
-    """Which has come as far as its bugs let it; without any, it has not begun."""
+    """Create a rollout and run it as far as its bugs allow; without bugs it is not started."""
     made = rollouts.create(world.api.store, rollouts.spec(name="up"))
     if bugs is not None:
         lives = rollouts.World(world.api.store)
-        lives.keeper.enqueue_all()
+        lives.controller.enqueue_all()
         lives.play(bugs)
     world.names.give(made.id, "up______")
     _name_what_is_new(world)
@@ -228,19 +228,19 @@ LOOKING = {
 
 
 @pytest.mark.parametrize("name", LOOKING)
-def test_what_a_person_reads(world, name):
-    said = world.lehr(*LOOKING[name])
-    assert said.code == 0, said.err
-    goldens.check(f"cli/{name}.txt", _steady(name, world.shown(LOOKING[name], said)))
+def test_text_output_matches_its_golden(world, name):
+    result = world.lehr(*LOOKING[name])
+    assert result.code == 0, result.err
+    goldens.check(f"cli/{name}.txt", _steady(name, world.shown(LOOKING[name], result)))
 
 
 @pytest.mark.parametrize("name", LOOKING)
-def test_what_a_program_reads(world, name):
+def test_json_output_matches_its_golden(world, name):
     args = [*LOOKING[name], "--json"]
-    said = world.lehr(*args)
-    assert said.code == 0, said.err
+    result = world.lehr(*args)
+    assert result.code == 0, result.err
     # `watch` prints a line whenever something changed; an ended run or sweep is one line.
-    found = json.loads(said.out)
+    found = json.loads(result.out)
     if not name.startswith("watch"):
         as_documented(args, found)
     goldens.check_values(name, _steady_json(name, world.names.json(found)))
@@ -272,9 +272,9 @@ def test_messages_about_different_held_out_sets(acting):
         attempt.train(range(1, 101))
         attempt.end(RunState.COMPLETED, 100)
     for name, args in UNLIKE.items():
-        said = acting.lehr(*args)
-        assert said.code == 0, said.err
-        goldens.check(f"cli/{name}.txt", acting.shown(args, said))
+        result = acting.lehr(*args)
+        assert result.code == 0, result.err
+        goldens.check(f"cli/{name}.txt", acting.shown(args, result))
         answer = json.loads(acting.lehr(*args, "--json").out)
         as_documented(args, answer)
         goldens.check_values(name, acting.names.json(answer))
@@ -330,16 +330,16 @@ ACTING = {
 
 
 @pytest.mark.parametrize("name", ACTING)
-def test_what_a_command_that_acts_says(acting, name):
+def test_output_of_commands_with_effects_matches_its_golden(acting, name):
     before, args = ACTING[name]
     found = []
     for more in ([], ["--json"]):
-        # The second time it may find what it has done; for both each begins anew.
+        # A second call may see the effect of the first, so each starts with a new server.
         if before is not None and (not more or name not in {"archive", "unarchive", "delete"}):
             before(acting)
-        said = acting.lehr(*args, *more)
-        assert said.code == 0, said.err
-        found.append(said)
+        result = acting.lehr(*args, *more)
+        assert result.code == 0, result.err
+        found.append(result)
         _name_what_is_new(acting)
     goldens.check(f"cli/{name}.txt", acting.shown(args, found[0]))
     answer = json.loads(found[1].out)
@@ -389,12 +389,12 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_error_messages(world, name):
-    said = world.lehr(*WRONG[name])
-    assert said.code in {2, 3}
-    assert "Traceback" not in said.err
-    goldens.check(f"cli/errors/{name}.txt", world.shown(WRONG[name], said))
+    result = world.lehr(*WRONG[name])
+    assert result.code in {2, 3}
+    assert "Traceback" not in result.err
+    goldens.check(f"cli/errors/{name}.txt", world.shown(WRONG[name], result))
     if "--json" in WRONG[name]:
-        assert set(json.loads(said.out)["error"]) == {"code", "message", "hint", "problems"}
+        assert set(json.loads(result.out)["error"]) == {"code", "message", "hint", "problems"}
 
 
 def test_errors_without_a_server_and_with_a_wrong_token(world):
@@ -407,9 +407,9 @@ def test_errors_without_a_server_and_with_a_wrong_token(world):
 
 
 def test_errors_are_json_for_programs(world):
-    said = world.lehr("submit", "wrong.yaml", "--json")
-    assert (said.code, said.err) == (2, "")
-    goldens.check_json("cli/errors/a-misspelt-field.json", world.names.json(json.loads(said.out)))
+    result = world.lehr("submit", "wrong.yaml", "--json")
+    assert (result.code, result.err) == (2, "")
+    goldens.check_json("cli/errors/a-misspelt-field.json", world.names.json(json.loads(result.out)))
 
 
 def test_every_command_has_a_golden_or_a_test_elsewhere():
@@ -422,14 +422,14 @@ def test_every_command_has_a_golden_or_a_test_elsewhere():
 
 
 @pytest.mark.parametrize("command", NOT_HERE)
-def test_a_command_without_a_golden_is_run_by_the_test_that_is_named(command):
+def test_named_test_runs_the_command_without_a_golden(command):
     path, _, name = NOT_HERE[command].partition("::")
     file = ast.parse((ROOT / path).read_text())
     functions = {node.name: node for node in file.body if isinstance(node, ast.FunctionDef)}
     assert name in functions, f"{path} has no test {name}"
     test = functions[name]
     fixtures = [functions[one.arg] for one in test.args.args if one.arg in functions]
-    # A group's name may stand in a helper; the verb stands in the test or in its fixture.
+    # The name of a group may be in a helper; the verb must be in the test or its fixture.
     *group, verb = command.split()
     assert verb in set().union(*map(_words, [test, *fixtures])), f"{name}: no lehr {command}"
     assert set(group) <= _words(file), f"{path}: no lehr {command}"
@@ -443,7 +443,7 @@ def test_every_command_takes_json_and_documents_its_shape():
 
 @cache
 def documented() -> dict[str, dict[str, Any]]:
-    """Help and options of every command; of a group's, as ``data prepare``."""
+    """Return help and options of every command; for groups under names such as ``data prepare``."""
     found: dict[str, dict[str, Any]] = {}
 
     def add(name: str, command: Any) -> None:
@@ -461,7 +461,7 @@ def documented() -> dict[str, dict[str, Any]]:
 
 
 def _command(args: list[str]) -> str:
-    """Which command an argument list is of; a group's as ``data prepare``."""
+    """Return the command of an argument list; for groups a name such as ``data prepare``."""
     verb = " ".join(args[:2])
     return verb if verb in documented() else args[0]
 
@@ -477,7 +477,7 @@ def _words(node: ast.AST) -> set[str]:
 
 
 def as_documented(args: list[str], found: dict[str, Any]) -> None:
-    """The keys of a command's answer stand in its help, and views follow their schemas."""
+    """The help of a command lists the keys of its answer, and views follow their schemas."""
     known, name = documented(), _command(args)
     text = " ".join(known[name]["help"].partition("JSON")[2].split())
     if "lehr plan --json" in text and "--dry-run" in args:
@@ -501,7 +501,7 @@ def _views(text: str) -> list[type[View]]:
 
 
 def follows(value: dict[str, Any], views: list[type[View]]) -> bool:
-    """Whether it is what one of these schemas writes: nothing more, less or of another type."""
+    """Whether it matches one of these schemas exactly: no more, no fewer, no differently typed fields."""
     for view in views:
         with contextlib.suppress(ValidationError):
             if json.loads(view.model_validate(value).model_dump_json()) == value:
@@ -514,7 +514,7 @@ def _ago(at: float | None, _: float | None = None) -> str:
 
 
 def _steady(name: str, text: str) -> str:
-    """Without the speed of this machine."""
+    """Remove values that depend on the speed of this machine."""
     if name == "data-prepare":
         text = re.sub(r"in [\d.]+ s \(.*?/s\)", "in N s (N tokens/s)", text)
         text = re.sub(r"[0-9a-f]{12,}", "DIGEST", text)

@@ -1,4 +1,4 @@
-"""The pictures of ``lehr watch``, drawn from views; and what a pipe gets instead of them."""
+"""The frames of ``lehr watch``, drawn from views, and its output in a pipe."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ SWEEP = make_sweep(
 CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, None, None)
 
 
-def test_a_sweep_over_different_held_out_sets_has_no_best_in_its_picture():
+def test_frame_of_a_sweep_over_different_held_out_sets_has_no_best():
     mixed = SWEEP.model_copy(update={"held_out": "different"})
     text = drawn(sweep_frame(mixed, LiveState(CLUSTER, heard_at=NOW), width=100, now=NOW), 100)
     assert "no best trial: val/loss was measured on different held-out sets" in text
@@ -128,7 +128,7 @@ def test_a_sweep_over_different_held_out_sets_has_no_best_in_its_picture():
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_sweep_as_a_picture(width):
+def test_sweep_frame_matches_its_golden(width):
     frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW), width=width, now=NOW)
     text = drawn(frame, width)
     assert all(len(line) <= width for line in text.splitlines())
@@ -147,7 +147,7 @@ def test_the_clock_of_an_ended_sweep_stops():
         assert clock in drawn(sweep_frame(running, LiveState(CLUSTER, heard_at=now), now=now))
 
 
-def test_a_run_whose_node_is_silent_says_so():
+def test_frame_shows_an_unreachable_node_and_a_stall():
     silent = make_run(1, liveness="unreachable", eta_s=None)
     words = "running: its node does not respond; the run may continue"
     assert words in drawn(run_frame(silent, LiveState(CLUSTER, heard_at=NOW), now=NOW))
@@ -157,7 +157,7 @@ def test_a_run_whose_node_is_silent_says_so():
     assert "no word" not in drawn(run_lines(make_run(1)))
 
 
-def test_a_run_as_a_picture():
+def test_run_frame_matches_its_golden():
     run = make_run(
         1,
         name="big-run",
@@ -183,7 +183,7 @@ def test_a_run_as_a_picture():
     goldens.check("watch/run.txt", drawn(run_frame(run, seen, now=NOW)))
 
 
-def test_a_run_that_waits_or_starts_says_for_what():
+def test_frame_shows_the_reason_of_a_pending_or_starting_run():
     waits = make_run(1, "queued", step=0, pending_reason="waits for 8 x H100")
     assert "queued: waits for 8 x H100" in drawn(run_frame(waits, LiveState(heard_at=NOW), now=NOW))
     attempt = {
@@ -217,7 +217,7 @@ def test_a_sweep_of_many_trials_fits_the_terminal_and_counts_the_rest():
     assert left_out == "and 28 completed, 62 queued: lehr show lists all"
 
 
-def test_gpus_are_marked_as_own_others_free_and_gone():
+def test_gpus_are_marked_as_own_foreign_free_or_lost():
     [line] = gpu_map(make_cluster("a", "b", None, alive=False), {"a": "1"})
     assert drawn(line).split()[:5] == ["GPUs", "n1", "1", "▪", "·"]
     assert "2 of 3 busy, 1 here" in line
@@ -225,7 +225,7 @@ def test_gpus_are_marked_as_own_others_free_and_gone():
     assert gpu_map(None, {}) == []
 
 
-def test_odd_numbers_and_texts_do_not_break_a_picture():
+def test_odd_numbers_and_texts_do_not_break_a_frame():
     odd = make_run(
         1, latest={"train/loss": Latest(value=math.nan, step=3)}, trend=[math.nan], alerts=["[/b]"]
     )
@@ -235,14 +235,14 @@ def test_odd_numbers_and_texts_do_not_break_a_picture():
 
 
 def piped(reporter, views, capsys, monkeypatch) -> list[str]:
-    said: list[str] = []
-    monkeypatch.setattr(watch, "_note", said.append)
+    printed: list[str] = []
+    monkeypatch.setattr(watch, "_note", printed.append)
     for view in views:
         reporter(view)
-    return said
+    return printed
 
 
-def test_a_pipe_gets_a_line_a_change_of_state_and_one_a_tenth(capsys, monkeypatch):
+def test_pipe_gets_a_line_per_state_change_and_per_tenth_of_the_steps(capsys, monkeypatch):
     views = [
         make_run(1, "queued", step=0),
         make_run(1, "queued", step=0, pending_reason="waits for 1 GPU (x frees 1); next in line"),
@@ -254,29 +254,29 @@ def test_a_pipe_gets_a_line_a_change_of_state_and_one_a_tenth(capsys, monkeypatc
         *(make_run(1, step=step) for step in range(0, 1000, 50)),
         make_run(1, "completed", step=1000, ended_at=NOW),
     ]
-    said = piped(watch.RunLines(), views, capsys, monkeypatch)
-    assert said[:3] == [
+    printed = piped(watch.RunLines(), views, capsys, monkeypatch)
+    assert printed[:3] == [
         "lr-grid-1: queued: waits for 1 GPU",
         "lr-grid-1: starting",
         "lr-grid-1: running",
     ]
-    assert said[3] == "lr-grid-1: step 100/1,000, loss 5.300, ETA 21 m"
-    assert said[-1] == "lr-grid-1: completed"
-    assert len(said) == 3 + 9 + 1
+    assert printed[3] == "lr-grid-1: step 100/1,000, loss 5.300, ETA 21 m"
+    assert printed[-1] == "lr-grid-1: completed"
+    assert len(printed) == 3 + 9 + 1
 
 
-def test_a_pipe_gets_a_sweeps_changes_and_tenths(capsys, monkeypatch):
+def test_pipe_gets_changes_and_tenths_of_a_sweep(capsys, monkeypatch):
     views = [
         make_sweep(make_run(1, step=step), make_run(2, "queued", step=0))
         for step in range(0, 1000, 20)
     ]
-    said = piped(watch.SweepLines(), views, capsys, monkeypatch)
-    assert said[0] == "lr-grid-1: running"
-    assert said[1].startswith("lr-grid: 10 % of all steps, best 5.304, ETA ")
-    assert len(said) == 1 + 4
+    printed = piped(watch.SweepLines(), views, capsys, monkeypatch)
+    assert printed[0] == "lr-grid-1: running"
+    assert printed[1].startswith("lr-grid: 10 % of all steps, best 5.304, ETA ")
+    assert len(printed) == 1 + 4
 
 
-def test_a_look_that_fails_leaves_the_picture_as_it_was():
+def test_failed_refresh_keeps_the_last_frame():
     from lehr.errors import ServerUnavailable
 
     class Gone:

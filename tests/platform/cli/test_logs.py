@@ -1,4 +1,4 @@
-"""``lehr logs -f`` beside a log that grows, against a real server without a cluster."""
+"""``lehr logs -f`` on a growing log, with a real server without a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.specs import load_spec
-from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, say, served, started
+from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, ingest, served, started
 
 LEHR = str(Path(sys.executable).parent / "lehr")
 LOG = "rank-0.log"
@@ -48,11 +48,11 @@ def follow(api):
 
 
 def training(api) -> tuple[str, str]:
-    """A run under way that has printed two lines; its id and its attempt's."""
+    """Start a run that has printed two lines; return its id and that of its attempt."""
     run = api.store.runs.create(load_spec(RUN_SPEC))
     attempt = begin(api.store, run.id)
-    say(api.store, attempt, started())
-    say(api.store, attempt, b"step 1\nstep 2\n", LOG)
+    ingest(api.store, attempt, started())
+    ingest(api.store, attempt, b"step 1\nstep 2\n", LOG)
     return run.id, attempt
 
 
@@ -62,19 +62,19 @@ def test_lines_are_printed_as_they_come_until_the_run_ends(api, follow):
     following = follow("one")
     assert [following.stdout.readline() for _ in range(2)] == ["step 1\n", "step 2\n"]
     # Only a command that follows is there to print these: it has printed all that there was.
-    say(api.store, attempt, b"step 3\nstep", LOG)
+    ingest(api.store, attempt, b"step 3\nstep", LOG)
     assert following.stdout.readline() == "step 3\n"
-    say(api.store, attempt, b" 4\n", LOG)
+    ingest(api.store, attempt, b" 4\n", LOG)
     assert following.stdout.readline() == "step 4\n"
     assert following.poll() is None
-    say(api.store, attempt, b"bye, without an end of line", LOG)
+    ingest(api.store, attempt, b"bye, without an end of line", LOG)
     end(api.store, run)
     left, errors = following.communicate(timeout=120)
     assert (left, errors, following.returncode) == ("bye, without an end of line\n", "", 0)
 
 
 @pytest.mark.timeout(180)
-def test_it_begins_with_the_last_lines_and_goes_on_through_a_later_attempt(api, follow):
+def test_follow_begins_with_the_last_lines_and_includes_later_attempts(api, follow):
     run, attempt = training(api)
     following = follow("one", "-n", "1")
     assert following.stdout.readline() == "step 2\n"
@@ -85,7 +85,7 @@ def test_it_begins_with_the_last_lines_and_goes_on_through_a_later_attempt(api, 
     )
     store.attempts.close(attempt)
     second = begin(store, run, 2)
-    say(store, second, b"again\n", LOG)
+    ingest(store, second, b"again\n", LOG)
     assert following.stdout.readline() == "again\n"
     following.send_signal(signal.SIGINT)
     left, errors = following.communicate(timeout=120)

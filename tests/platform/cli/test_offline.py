@@ -18,7 +18,7 @@ LEHR = Path(sys.executable).parent / "lehr"
 
 @pytest.fixture
 def lehr(tmp_path):
-    """Runs `lehr` in this process, in a home of its own, where no server is."""
+    """Run `lehr` in this process, in a home without a server."""
 
     def call(*args: str, stdin: str | None = None, server: str = "http://127.0.0.1:9") -> cli.Said:
         return cli.call(
@@ -54,7 +54,7 @@ def process(tmp_path):
                 "LEHR_HOME": str(tmp_path / "home"),
                 "LEHR_SERVER": server,
                 "PYTHONUTF8": "1",
-                # Else Typer asks its ancestors which shell it is in, and a test may have none.
+                # Otherwise Typer looks for a shell among the parent processes; a test may have none.
                 "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
             },
             timeout=60,
@@ -71,7 +71,7 @@ def test_help_lists_every_command(process):
 
 
 def verbs():
-    """Every command that does something: of a noun, each of its verbs."""
+    """Return every command; for a group each of its subcommands."""
     root = typer.main.get_group(main.root)
     for name in MODULES:
         command = root.get_command(None, name)
@@ -87,7 +87,7 @@ def test_every_command_has_help_and_json(lehr, command):
     assert done.stderr == ""
 
 
-def test_a_near_command_is_named(process):
+def test_unknown_command_gets_a_suggestion(process):
     done = process("swep")
     assert done.returncode == 2
     assert done.stderr == (
@@ -95,7 +95,7 @@ def test_a_near_command_is_named(process):
     )
 
 
-def test_without_a_server_it_says_how_to_start_one(lehr, process):
+def test_missing_server_is_reported_with_the_command_to_start_one(lehr, process):
     assert process("ls").returncode == 4
     for args in (["ls"], ["status"], ["watch", "x"], ["logs", "x"], ["cancel", "x"], ["queue"]):
         done = lehr(*args)
@@ -107,7 +107,7 @@ def test_without_a_server_it_says_how_to_start_one(lehr, process):
         )
 
 
-def test_a_fresh_home_has_no_server_and_none_is_guessed_at(lehr, tmp_path):
+def test_fresh_home_has_no_server_and_no_default_address(lehr, tmp_path):
     for args in (["status"], ["ls"], ["logs", "x"]):
         done = lehr(*args, server="")
         assert (done.returncode, done.stdout) == (4, "")
@@ -121,7 +121,7 @@ def test_a_fresh_home_has_no_server_and_none_is_guessed_at(lehr, tmp_path):
     assert server["fix"].startswith("Start it: lehr up")
 
 
-def test_the_dry_run_prints_eight_trials_and_what_each_needs(lehr):
+def test_dry_run_prints_eight_trials_with_their_needs(lehr):
     done = lehr("sweep", "sweeps/lr_grid.yaml", "--dry-run", "--price", "2")
     assert done.returncode == 0
     lines = [line.rstrip() for line in done.stdout.splitlines()]
@@ -213,7 +213,7 @@ def test_a_plan_that_cannot_work_exits_with_3(lehr):
     assert "a T4 has 16 GB" in done.stderr
 
 
-def test_wrong_input_exits_with_2_and_says_that_nothing_was_recorded(lehr, tmp_path):
+def test_wrong_input_exits_with_2_and_reports_that_nothing_was_recorded(lehr, tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text((ROOT / "tests/data/run.yaml").read_text().replace("lr:", "learning_rate:"))
     done = lehr("submit", str(file))
@@ -241,7 +241,7 @@ def test_a_spec_may_come_from_standard_input(process):
     assert json.loads(done.stdout)["plan"]["steps"] == 7
 
 
-def test_a_run_is_not_a_sweep_and_the_right_verb_is_named(lehr):
+def test_spec_of_another_kind_is_rejected_with_the_right_command(lehr):
     done = lehr("sweep", "tests/data/run.yaml")
     assert done.returncode == 2
     assert "Submit it with: lehr submit tests/data/run.yaml" in done.stderr
@@ -264,13 +264,13 @@ def test_schemas_are_json(lehr, kind):
     assert schema["type"] == "object"
 
 
-def test_down_with_nothing_to_stop_says_so(lehr):
+def test_down_reports_that_nothing_is_running(lehr):
     done = lehr("down")
     assert done.returncode == 0
     assert done.stdout == "Lehr is not running.\n"
 
 
-def test_the_doctor_names_what_it_found(lehr):
+def test_doctor_lists_its_findings(lehr):
     done = lehr("doctor", "--json")
     report = json.loads(done.stdout)
     names = {check["name"] for check in report["checks"]}
@@ -280,7 +280,7 @@ def test_the_doctor_names_what_it_found(lehr):
     assert all(check["fix"] for check in bad)
 
 
-def test_the_doctor_finds_a_token_that_others_can_read(lehr, tmp_path):
+def test_doctor_finds_a_token_readable_by_others(lehr, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     (home / "token").write_text("secret")

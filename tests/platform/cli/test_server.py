@@ -1,4 +1,4 @@
-"""What `lehr up` tells of the server that it started."""
+"""The output of `lehr up`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lehr.cli.server import port_taken
 
 
 @pytest.mark.parametrize(
-    ("options", "url", "told"),
+    ("options", "url", "printed"),
     [
         (ServerOptions(), "http://127.0.0.1:5347", None),
         (ServerOptions(), "http://127.0.0.1:5349", "5349 (another program uses 5347)"),
@@ -21,6 +21,6 @@ from lehr.cli.server import port_taken
         (ServerOptions(), "https://lehr.example", None),
     ],
 )
-def test_a_port_that_was_not_asked_for_is_explained(options, url, told):
+def test_fallback_port_is_explained(options, url, printed):
     there = RunningServer(Path("home"), url, ProcessId(1, "x"), options)
-    assert port_taken(options, there) == told
+    assert port_taken(options, there) == printed

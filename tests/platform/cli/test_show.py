@@ -1,4 +1,4 @@
-"""What ``lehr show`` picks out of a run's history."""
+"""The part of a run's history that ``lehr show`` prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def event(at: int, kind: str, message: str = "", **data: str | None) -> EventVie
     return EventView(at=float(at), kind=kind, message=message, attempt=1, data=data)
 
 
-def test_a_lost_attempt_stays_in_sight_and_routine_removals_do_not_crowd_it_out():
+def test_history_keeps_a_lost_attempt_despite_many_removals():
     lost = event(
         0,
         "transition",

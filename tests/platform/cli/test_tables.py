@@ -83,7 +83,7 @@ TRIALS = (
 )
 
 
-def test_the_live_table_has_the_layout_of_the_design():
+def test_live_table_has_the_specified_layout():
     lines = text(trials_table(sweep(*TRIALS)))
     assert lines[0].split() == ["lr", "val/loss", "trend", "tok/s", "MFU", "GPU", "state"]
     assert lines[1].split() == [
@@ -95,7 +95,7 @@ def test_the_live_table_has_the_layout_of_the_design():
     assert lines[4].endswith("queued: waits for 1 x A100; next in line")
 
 
-def test_ranked_the_best_comes_first_and_what_has_no_rank_last():
+def test_ranked_table_has_the_best_first_and_unranked_last():
     lines = text(trials_table(sweep(*TRIALS), ranked=True))
     assert [line.split()[:2] for line in lines[1:]] == [
         ["1", "3.0e-4"],
@@ -105,7 +105,7 @@ def test_ranked_the_best_comes_first_and_what_has_no_rank_last():
     ]
 
 
-def test_nodes_are_named_once_there_are_several():
+def test_table_has_a_node_column_if_there_are_several_nodes():
     lines = text(
         trials_table(
             sweep(
@@ -118,7 +118,7 @@ def test_nodes_are_named_once_there_are_several():
     assert "n2:1" in lines[2]
 
 
-def test_nothing_that_people_or_trainers_write_is_read_as_markup_or_drives_the_terminal():
+def test_user_text_is_not_markup_and_has_no_terminal_codes():
     odd = trial(1, "[/]", "failed", reason="\x1b[2J\x1b]0;title\x07gone [/dim] C:\\temp")
     view = sweep(odd).model_copy(update={"metric": "[/val]"})
     lines = text(trials_table(view))
@@ -128,14 +128,14 @@ def test_nothing_that_people_or_trainers_write_is_read_as_markup_or_drives_the_t
     assert "\x1b" not in "".join(lines)
 
 
-def test_the_headline_counts_and_estimates():
+def test_headline_has_counts_and_the_estimated_time():
     line = text(headline(sweep(*TRIALS[:2])))[0]
     assert line == "lr-grid   running 2 · done 0   step 412/1,000   ETA 21 m"
     line = text(headline(sweep(*TRIALS)))[0]
     assert "running 2 · done 0 · waiting 1 · failed 1" in line
 
 
-def test_what_waits_adds_its_waves_to_the_estimate():
+def test_estimate_includes_the_waves_of_pending_trials():
     running = trial(1, 1e-4, "running", step=500, eta_s=100.0, started_at=NOW)
     waiting = [trial(n, n * 1e-3, "queued") for n in (2, 3)]
     assert sweep_eta(sweep(running)) == 100.0

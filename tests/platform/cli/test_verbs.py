@@ -1,4 +1,4 @@
-"""Commands on runs, as a person types them, against a real server without a cluster."""
+"""Commands on runs, with a real server without a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from lehr import Client
 from lehr.schemas.cluster import QueueEntry
 from lehr.specs import load_spec
 from lehr_testing import cli
-from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, evaluation, metrics, say, served, started
+from lehr_testing.api import (
+    RUN_SPEC,
+    TOKEN,
+    begin,
+    end,
+    evaluation,
+    ingest,
+    metrics,
+    served,
+    started,
+)
 
 TINY_PARAMETERS = 853_120
 
@@ -48,8 +58,8 @@ def test_the_queue_is_listed_in_order_with_reasons(api, lehr):
     )
     other = entry.model_copy(update={"position": 2, "run_id": "k3f9x2ab", "name": "[b]small"})
     api_.dispatcher.waiting = [entry, other]
-    told = lehr("queue")
-    head, first, second = (line.rstrip() for line in told.stdout.splitlines())
+    result = lehr("queue")
+    head, first, second = (line.rstrip() for line in result.stdout.splitlines())
     assert head.split() == ["#", "id", "run", "GPUs", "priority", "since", "why"]
     assert "16 x H100 on 2 nodes" in first
     assert first.endswith(reason)
@@ -58,30 +68,30 @@ def test_the_queue_is_listed_in_order_with_reasons(api, lehr):
     assert [one["run_id"] for one in found] == ["m8c4w9zz", "k3f9x2ab"]
 
 
-def test_an_empty_list_says_why_it_is_empty(api, lehr):
+def test_empty_list_explains_why_it_is_empty(api, lehr):
     assert "No runs. Create some: lehr demo" in lehr("ls").stderr
     ended_run(api[0])
     for filtered in (["--tag", "baseline"], ["few"], ["--state", "failed"], ["-p", "other"]):
-        told = lehr("ls", *filtered)
-        assert (told.returncode, told.stdout) == (0, "")
-        assert told.stderr == "No run matches. All runs: lehr ls\n", filtered
-    told = lehr("ls", "--archived").stderr
-    assert told == "None of these runs is archived. Leave out --archived to list them.\n"
+        result = lehr("ls", *filtered)
+        assert (result.returncode, result.stdout) == (0, "")
+        assert result.stderr == "No run matches. All runs: lehr ls\n", filtered
+    result = lehr("ls", "--archived").stderr
+    assert result == "None of these runs is archived. Leave out --archived to list them.\n"
     lehr("archive", "one")
     all_away = "All of these runs are archived. Show them: add --archived\n"
     assert lehr("ls").stderr == lehr("ls", "one").stderr == all_away
     assert "one" in lehr("ls", "--archived").stdout
     assert lehr("ls", "two").stderr == "No run matches. All runs: lehr ls\n"
     assert lehr("ls", "--sweeps", "x").stderr == "No sweep matches. All sweeps: lehr ls --sweeps\n"
-    told = lehr("ls", "--rollouts", "-p", "x").stderr
-    assert told == "No rollout matches. All rollouts: lehr ls --rollouts\n"
+    result = lehr("ls", "--rollouts", "-p", "x").stderr
+    assert result == "No rollout matches. All rollouts: lehr ls --rollouts\n"
 
 
 def ended_run(api_, name="one"):
-    """A run that has ended, with metrics; its id."""
+    """Create an ended run with metrics; return its id."""
     run = api_.store.runs.create(load_spec({**RUN_SPEC, "name": name}))
     attempt = begin(api_.store, run.id)
-    say(api_.store, attempt, started() + metrics(1, 5))
+    ingest(api_.store, attempt, started() + metrics(1, 5))
     end(api_.store, run.id)
     return run.id
 
@@ -102,7 +112,7 @@ def test_runs_are_archived_and_deleted_by_command(api, lehr):
     assert "its record is kept" in lehr("delete", "one", "-y").stdout
 
 
-def test_fork_and_delete_of_what_cannot_be_say_why(api, lehr):
+def test_invalid_fork_and_delete_are_rejected_with_the_reason(api, lehr):
     ended_run(api[0])
     done = lehr("fork", "one", "--step", "3")
     assert done.returncode == 2
@@ -117,16 +127,16 @@ def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
     api_, address = api
     run = api_.store.runs.create(load_spec(RUN_SPEC))
     attempt = begin(api_.store, run.id)
-    say(api_.store, attempt, started() + metrics(1, 3))
-    say(api_.store, attempt, evaluation(2, 5.5) + evaluation(4, "NaN"))
+    ingest(api_.store, attempt, started() + metrics(1, 3))
+    ingest(api_.store, attempt, evaluation(2, 5.5) + evaluation(4, "NaN"))
     rows = [json.loads(row) for row in lehr("export", "one").stdout.splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert [row.get("train/loss") for row in rows] == [10.0, 5.0, 10.0 / 3, None]
     assert [row.get("val/loss") for row in rows] == [None, 5.5, None, "NaN"]
     assert [row["tokens"] for row in rows] == [256.0, 512.0, 768.0, 1024.0]
 
-    told = json.loads(lehr("export", "one", "-o", "one.parquet", "--json").stdout)["exported"]
-    assert (told["run"], told["format"]) == (run.id, "parquet")
+    result = json.loads(lehr("export", "one", "-o", "one.parquet", "--json").stdout)["exported"]
+    assert (result["run"], result["format"]) == (run.id, "parquet")
     table = pq.read_table(tmp_path / "one.parquet")
     assert table.column_names[:3] == ["step", "tokens", "time"]
     assert table["step"].to_pylist() == [1, 2, 3, 4]
@@ -155,22 +165,22 @@ def test_save_works_for_a_running_run_and_is_an_error_otherwise(api, lehr):
     unsaved = lehr("fork", "one")
     assert "To save one while it runs: lehr checkpoints save one" in unsaved.stderr
     begin(api_.store, run.id)
-    told = lehr("checkpoints", "save", "one")
-    assert f"one ({run.id}) will save after its current step." in told.stdout, told.stderr
+    result = lehr("checkpoints", "save", "one")
+    assert f"one ({run.id}) will save after its current step." in result.stdout, result.stderr
     assert api_.store.runs.get(run.id).checkpoint_seq == 1
     answer = json.loads(lehr("checkpoints", "save", "one", "--json").stdout)
     assert answer["run"]["id"] == run.id
     assert api_.store.runs.get(run.id).checkpoint_seq == 2
 
 
-def test_a_plan_takes_its_time_from_the_median_speed_of_a_run_of_its_kind(api, lehr, tmp_path):
+def test_plan_uses_the_median_speed_of_a_similar_run(api, lehr, tmp_path):
     api_, _ = api
     run = api_.store.runs.create(load_spec({**RUN_SPEC, "name": "before"}))
     attempt = begin(api_.store, run.id)
     lines = [metrics(step, step, tokens_per_s=v) for step, v in enumerate((7.0, 50.0, 900.0), 1)]
     same_size = started().replace(b"1000", str(TINY_PARAMETERS).encode())
-    say(api_.store, attempt, same_size + b"".join(lines))
+    ingest(api_.store, attempt, same_size + b"".join(lines))
     end(api_.store, run.id)
     (tmp_path / "new.yaml").write_text(json.dumps(RUN_SPEC))
-    told = lehr("plan", "new.yaml").stdout
-    assert "from before, at its median 50 tok/s" in told
+    result = lehr("plan", "new.yaml").stdout
+    assert "from before, at its median 50 tok/s" in result

@@ -1,4 +1,4 @@
-"""The asynchronous client against a real server: the synchronous one's code, on an event loop."""
+"""The asynchronous client with a real server: the code of the synchronous one on an event loop."""
 
 import asyncio
 import inspect
@@ -20,7 +20,7 @@ from lehr_testing.api import (
     begin,
     end,
     finished,
-    say,
+    ingest,
     served,
     started,
 )
@@ -40,7 +40,7 @@ async def lehr(server):
         yield client
 
 
-async def test_what_the_synchronous_client_says_it_says_too(server, lehr):
+async def test_async_client_returns_what_the_synchronous_client_returns(server, lehr):
     api, address = server
     run = await lehr.submit(RUN_SPEC, {"train.steps": 10})
     assert isinstance(run, AsyncRun)
@@ -78,7 +78,7 @@ async def test_sweeps_and_comparisons(server, lehr):
     assert [one.id for one in await lehr.runs(sweep=sweep.id)] == [r.id for r in reversed(runs)]
 
 
-async def test_many_wait_at_once_without_a_thread_each(server, lehr):
+async def test_many_waits_run_concurrently_without_threads(server, lehr):
     api, _ = server
     runs = [await lehr.submit({**RUN_SPEC, "name": f"w{n}"}) for n in range(34)]
     before = threading.active_count()
@@ -94,7 +94,7 @@ async def test_many_wait_at_once_without_a_thread_each(server, lehr):
     assert most - before < 34
 
 
-async def test_a_wait_can_be_cancelled_and_leaves_the_run_alone(lehr):
+async def test_cancelled_wait_does_not_affect_the_run(lehr):
     run = await lehr.submit(RUN_SPEC)
     waiting = asyncio.ensure_future(run.wait())
     await asyncio.sleep(0.05)
@@ -110,16 +110,16 @@ async def test_logs_and_events_come_as_they_happen(server, lehr):
     api, _ = server
     run = await lehr.submit(RUN_SPEC)
     attempt = begin(api.store, run.id)
-    say(api.store, attempt, started())
-    say(api.store, attempt, b"one\n", "rank-0.log")
+    ingest(api.store, attempt, started())
+    ingest(api.store, attempt, b"one\n", "rank-0.log")
     got = []
 
     async def follow():
         async for line in run.logs(follow=True):
             got.append(line)
             if line == "one":
-                await asyncio.to_thread(say, api.store, attempt, b"two\n", "rank-0.log")
-                await asyncio.to_thread(say, api.store, attempt, finished(1))
+                await asyncio.to_thread(ingest, api.store, attempt, b"two\n", "rank-0.log")
+                await asyncio.to_thread(ingest, api.store, attempt, finished(1))
                 await asyncio.to_thread(end, api.store, run.id)
 
     kinds, connected = [], asyncio.Event()
@@ -145,7 +145,7 @@ async def test_rollouts(server, lehr):
     assert isinstance(rollout, AsyncRollout)
     assert (rollout.state, (await rollout.stages())[0].name) == ("running", "cpu")
     world = rollouts.World(api.store)
-    world.keeper.enqueue_all()
+    world.controller.enqueue_all()
     world.play({"r-one-gpu": rollouts.Bug(mfu=0.04)})
     assert await rollout.wait(timeout_s=60) is rollout
     assert (rollout.state, rollout.ended, rollout.view.stage) == ("failed", True, "one_gpu")
@@ -162,7 +162,7 @@ async def test_rollouts(server, lehr):
     assert (await (await lehr.find_rollout("r")).archive()).view.archived
 
 
-async def test_what_goes_wrong_is_raised_where_it_is_awaited(server, lehr):
+async def test_errors_are_raised_at_the_await(server, lehr):
     with pytest.raises(NotFound):
         await lehr.run("no-such-run")
     with pytest.raises(SpecError):
@@ -175,7 +175,7 @@ async def test_what_goes_wrong_is_raised_where_it_is_awaited(server, lehr):
             await nobody.health()
 
 
-def test_both_clients_have_the_same_face():
+def test_both_clients_have_the_same_public_methods():
     def names(kind):
         return {name for name in dir(kind) if not name.startswith("_")}
 

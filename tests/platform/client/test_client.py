@@ -1,4 +1,4 @@
-"""The Python client against a real server: typed, exact, patient; errors that say what to do."""
+"""The Python client with a real server: types, exact values, retries, errors with a remedy."""
 
 import math
 import threading
@@ -23,9 +23,9 @@ from lehr_testing.api import (
     end,
     evaluation,
     finished,
+    ingest,
     line,
     metrics,
-    say,
     served,
     started,
 )
@@ -57,16 +57,16 @@ def client(server):
 def train(store, run_id, losses, *, number=1, state=RunState.COMPLETED):
     """An attempt that logs these values of train/loss and val/loss, and ends."""
     attempt = begin(store, run_id, number)
-    say(store, attempt, started(number))
+    ingest(store, attempt, started(number))
     for step, loss in enumerate(losses, start=1):
-        say(store, attempt, line("metrics", step=step, tokens=step, values={"train/loss": loss}))
-    say(store, attempt, evaluation(len(losses), losses[-1]))
-    say(store, attempt, finished(len(losses), "completed"))
+        ingest(store, attempt, line("metrics", step=step, tokens=step, values={"train/loss": loss}))
+    ingest(store, attempt, evaluation(len(losses), losses[-1]))
+    ingest(store, attempt, finished(len(losses), "completed"))
     end(store, run_id, state)
     return attempt
 
 
-def test_a_run_is_submitted_from_a_file_whose_paths_count_from_its_folder(client, tmp_path):
+def test_paths_of_a_submitted_file_are_relative_to_its_folder(client, tmp_path):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("text")
     path = tmp_path / "run.yaml"
@@ -81,7 +81,7 @@ def test_a_run_is_submitted_from_a_file_whose_paths_count_from_its_folder(client
     assert client.run(run.id[:5]).name == "from-file"
 
 
-def test_a_submission_that_is_repeated_with_its_key_is_one_run(client):
+def test_repeated_submission_with_one_key_is_one_run(client):
     one = client.submit(RUN_SPEC, idempotency_key="k")
     two = client.submit(RUN_SPEC, idempotency_key="k", provenance=one.detail.provenance)
     assert one.id == two.id
@@ -89,7 +89,7 @@ def test_a_submission_that_is_repeated_with_its_key_is_one_run(client):
     assert client.submit(RUN_SPEC).id != one.id
 
 
-def test_a_spec_object_is_as_good_as_a_file(client):
+def test_spec_object_can_be_submitted(client):
     from lehr.specs import parse_spec
 
     assert client.submit(parse_spec(RUN_SPEC)).spec == parse_spec(RUN_SPEC)
@@ -108,7 +108,7 @@ def test_a_spec_object_is_not_validated_again_before_it_is_sent(client, monkeypa
     assert len(client.sweep(sweep).trials) == 3
 
 
-def test_what_is_laid_over_a_spec_object_is_validated_with_it(client):
+def test_overrides_of_a_spec_object_are_validated(client):
     from lehr.specs import parse_spec
 
     run = parse_spec(RUN_SPEC)
@@ -118,7 +118,7 @@ def test_what_is_laid_over_a_spec_object_is_validated_with_it(client):
         client.submit(run, {"train.steps": -7})
 
 
-def test_a_bad_spec_is_an_error_with_its_line_before_any_request(client, tmp_path):
+def test_invalid_spec_raises_with_its_line_before_any_request(client, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(RUN_YAML.replace("steps: 100", "stepz: 100"))
     with pytest.raises(SpecError) as caught:
@@ -129,7 +129,7 @@ def test_a_bad_spec_is_an_error_with_its_line_before_any_request(client, tmp_pat
     assert client.runs() == []
 
 
-def test_what_only_the_server_knows_comes_back_as_problems(client):
+def test_problems_found_by_the_server_are_raised(client):
     spec = {**RUN_SPEC, "resources": {"gpus": 4}}
     assert client.submit(spec).view.gpus == 4
     train_ = {**RUN_SPEC["train"], "batch": {"sequences": 64, "sequence_length": 64}}
@@ -140,14 +140,14 @@ def test_what_only_the_server_knows_comes_back_as_problems(client):
     assert "needs 16 GPUs" in str(caught.value)
 
 
-def test_a_sweep_is_not_submitted_as_a_run_nor_a_run_as_a_sweep(client):
+def test_spec_of_another_kind_is_not_submitted(client):
     with pytest.raises(UserError, match="sweep"):
         client.submit(SWEEP_SPEC)
     with pytest.raises(UserError, match="run"):
         client.sweep(RUN_SPEC)
 
 
-def test_lists_are_read_to_their_end_or_as_far_as_asked(client):
+def test_lists_are_read_completely_or_up_to_the_limit(client):
     spec = {**SWEEP_SPEC, "parameters": {"train.seed": {"values": list(range(450))}}}
     client.sweep(spec)
     assert len({run.id for run in client.runs()}) == 450
@@ -162,7 +162,7 @@ def test_history_is_exact_in_order_and_the_same_on_every_call(server, client):
     api, _ = server
     run = client.submit(RUN_SPEC)
     attempt = begin(api.store, run.id)
-    say(api.store, attempt, started() + metrics(1, 2000) + evaluation(1000, 2.5))
+    ingest(api.store, attempt, started() + metrics(1, 2000) + evaluation(1000, 2.5))
     end(api.store, run.id)
     frame = run.history("train/loss", "val/loss")
     assert list(frame.columns) == ["step", "train/loss", "val/loss"]
@@ -193,7 +193,7 @@ def test_history_of_a_resumed_run_has_no_step_twice(server, client):
     api, _ = server
     run = client.submit(RUN_SPEC)
     attempt = begin(api.store, run.id)
-    say(api.store, attempt, started() + metrics(1, 8))
+    ingest(api.store, attempt, started() + metrics(1, 8))
     moved = api.store.transitions.apply(
         run.id,
         old=RunState.RUNNING,
@@ -204,8 +204,8 @@ def test_history_of_a_resumed_run_has_no_step_twice(server, client):
     )
     assert moved
     second = begin(api.store, run.id, 2)
-    say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
-    say(api.store, second, metrics(6, 10, **{"train/loss": 0.5}))
+    ingest(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
+    ingest(api.store, second, metrics(6, 10, **{"train/loss": 0.5}))
     frame = run.history("train/loss")
     assert list(frame["step"]) == list(range(1, 11))
     assert list(frame["train/loss"])[5:] == [0.5] * 5
@@ -213,7 +213,7 @@ def test_history_of_a_resumed_run_has_no_step_twice(server, client):
     assert series.superseded[0].step == [6, 7, 8]
 
 
-def test_waiting_ends_with_the_run_and_shows_progress(server, client):
+def test_wait_returns_when_the_run_ends_and_shows_progress(server, client):
     api, _ = server
     run = client.submit(RUN_SPEC)
     seen = []
@@ -228,14 +228,14 @@ def test_waiting_ends_with_the_run_and_shows_progress(server, client):
     assert (run.state, run.step) == ("completed", 2)
 
 
-def test_waiting_gives_up_after_its_time_and_leaves_the_run_alone(client):
+def test_wait_times_out_without_affecting_the_run(client):
     run = client.submit(RUN_SPEC)
     with pytest.raises(TimeoutError, match="queued"):
         run.wait(timeout_s=0.01)
     assert run.refresh().view.desired == "run"
 
 
-def test_a_sweep_has_a_best_a_frame_and_notes(server, client):
+def test_sweep_has_best_frame_and_notes(server, client):
     api, _ = server
     sweep = client.sweep(SWEEP_SPEC)
     with pytest.raises(NotFound, match="finite val/loss"):
@@ -256,13 +256,13 @@ def test_a_sweep_has_a_best_a_frame_and_notes(server, client):
     assert client.sweeps()[0].view.best_value == 2.1
 
 
-def test_logs_are_read_by_lines_from_the_end_and_as_they_come(server, client):
+def test_logs_are_read_from_the_end_and_followed(server, client):
     api, _ = server
     run = client.submit(RUN_SPEC)
     assert list(run.logs()) == []
     attempt = begin(api.store, run.id)
-    say(api.store, attempt, started())
-    say(api.store, attempt, "one\ntwo\nthrée".encode(), "rank-0.log")
+    ingest(api.store, attempt, started())
+    ingest(api.store, attempt, "one\ntwo\nthrée".encode(), "rank-0.log")
     assert list(run.logs()) == ["one", "two", "thrée"]
     assert list(run.logs(tail=2)) == ["two", "thrée"]
     with pytest.raises(NotFound) as caught:
@@ -272,7 +272,7 @@ def test_logs_are_read_by_lines_from_the_end_and_as_they_come(server, client):
     got += [next(lines), next(lines)]
 
     def go_on():
-        say(api.store, attempt, b" and a half\nfour\n", "rank-0.log")
+        ingest(api.store, attempt, b" and a half\nfour\n", "rank-0.log")
         moved = api.store.transitions.apply(
             run.id,
             old=RunState.RUNNING,
@@ -284,8 +284,8 @@ def test_logs_are_read_by_lines_from_the_end_and_as_they_come(server, client):
         assert moved
         api.store.attempts.close(attempt)
         second = begin(api.store, run.id, 2)
-        say(api.store, second, started(2))
-        say(api.store, second, b"again\n", "rank-0.log")
+        ingest(api.store, second, started(2))
+        ingest(api.store, second, b"again\n", "rank-0.log")
         end(api.store, run.id)
 
     thread = threading.Thread(target=go_on)
@@ -296,13 +296,13 @@ def test_logs_are_read_by_lines_from_the_end_and_as_they_come(server, client):
     assert list(run.logs(attempt=1, tail=1)) == ["four"]
 
 
-def test_verbs_act_and_conflicts_say_why(server, client):
+def test_methods_act_and_conflicts_give_the_reason(server, client):
     api, _ = server
     run = client.submit(RUN_SPEC)
     assert run.pause().view.desired == "pause"
     assert run.resume().view.desired == "run"
     attempt = begin(api.store, run.id)
-    say(api.store, attempt, started())
+    ingest(api.store, attempt, started())
     run.checkpoint()
     assert run.cancel().view.desired == "cancel"
     assert [event.kind for event in run.events()].count("request") == 4
@@ -322,20 +322,20 @@ def test_cluster_and_queue_are_typed(server, client):
     assert client.health().status == "ok"
 
 
-def test_what_does_not_exist_names_what_is_near(client):
+def test_unknown_name_gets_a_suggestion(client):
     client.submit(RUN_SPEC)
     with pytest.raises(NotFound) as caught:
         client.run("ones")
     assert "one" in (caught.value.hint or "")
 
 
-def test_a_wrong_token_is_said(server):
+def test_wrong_token_is_reported(server):
     _, address = server
     with pytest.raises(Unauthorized, match="not this server's"):
         Client(address, "wrong").runs()
 
 
-def test_a_missing_server_says_how_to_start_one():
+def test_missing_server_is_reported_with_the_command_to_start_one():
     port = free_port()
     with pytest.raises(ServerUnavailable) as caught:
         Client(f"http://127.0.0.1:{port}", "t").runs()
@@ -353,7 +353,7 @@ def test_a_notebook_shows_tables_with_everything_escaped(server, client):
     train(api.store, sweep.trials[0].run.id, [3.0, 2.5])
     failing = sweep.trials[1].run.id
     attempt = begin(api.store, failing)
-    say(api.store, attempt, started())
+    ingest(api.store, attempt, started())
     moved = api.store.transitions.apply(
         failing,
         old=RunState.RUNNING,

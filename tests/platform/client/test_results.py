@@ -44,7 +44,7 @@ def sweep(server, client):
     return made.refresh()
 
 
-def test_a_runs_figure_shows_the_losses_in_one_panel_and_others_in_their_own(sweep):
+def test_run_figure_has_one_panel_for_losses_and_one_for_each_other_metric(sweep):
     run = sweep.best()
     figure = run.plot()
     assert [trace.name for trace in figure.data] == ["train/loss", "val/loss"]
@@ -62,7 +62,7 @@ def test_a_run_without_metrics_has_no_figure(client):
         client.submit(RUN_SPEC).plot()
 
 
-def test_a_sweeps_figure_takes_a_parameter_that_it_varies(sweep):
+def test_sweep_figure_accepts_a_varied_parameter(sweep):
     assert "Best lr 1.0e-2" in sweep.plot("train.optimizer.lr").layout.title.text
     with pytest.raises(NotFound) as caught:
         sweep.plot("train.optimizer.l")
@@ -88,7 +88,7 @@ def test_runs_are_compared_by_reference_or_object(client, sweep):
     assert by_flops.layout.xaxis.title.text == "flops"
 
 
-def test_runs_of_different_held_out_sets_are_not_set_side_by_side(server, client):
+def test_runs_of_different_held_out_sets_are_not_compared(server, client):
     runs = client.sweep({**SWEEP_SPEC, "name": "other-data"}).runs()
     for run, digest in zip(runs, "aba", strict=True):
         train(server[0].store, run.id, 3.0 - ord(digest) / 100, held_out=digest * 64)
@@ -149,22 +149,22 @@ def waited(address, what, **streams):
     )
 
 
-def test_waiting_shows_a_bar_in_a_terminal_and_nothing_in_a_pipe(server, sweep):
+def test_wait_shows_progress_in_a_terminal_and_nothing_in_a_pipe(server, sweep):
     address = server[1]
     found = f"find_sweep({sweep.id!r})"
     piped = waited(address, found, capture_output=True)
     assert (piped.stdout, piped.stderr) == (b"", b"")
-    for what, told in ((found, "3 completed"), (f"run({sweep.best().id!r})", "10 of 100")):
+    for what, expected in ((found, "3 completed"), (f"run({sweep.best().id!r})", "10 of 100")):
         ours, theirs = pty.openpty()
         shown = waited(address, what, stdout=subprocess.PIPE, stderr=theirs)
         os.close(theirs)
         text = os.read(ours, 1 << 16).decode()
         os.close(ours)
         assert shown.stdout == b""
-        assert told in text
+        assert expected in text
 
 
-def test_a_sweep_is_mirrored_in_wandb_from_the_command_line(server, sweep, tmp_path):
+def test_command_line_mirrors_a_sweep_to_wandb(server, sweep, tmp_path):
     pytest.importorskip("wandb")
     api, address = server
     environment = {**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"}
@@ -194,8 +194,8 @@ def test_a_sweep_is_mirrored_in_wandb_from_the_command_line(server, sweep, tmp_p
     assert off.detail.wandb is None
 
 
-def test_the_python_client_asks_for_a_mirror(client, sweep):
+def test_python_client_requests_a_mirror(client, sweep):
     pytest.importorskip("wandb")
-    told = sweep.best().mirror("offline", project="p", tags=["t"]).detail.wandb
-    assert told.state == "waiting"
-    until(lambda: sweep.best().detail.wandb, within_s=10, what="the request to be told")
+    mirror = sweep.best().mirror("offline", project="p", tags=["t"]).detail.wandb
+    assert mirror.state == "waiting"
+    until(lambda: sweep.best().detail.wandb, within_s=10, what="the request to be shown")

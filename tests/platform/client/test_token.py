@@ -1,4 +1,4 @@
-"""To whom a token is sent: to the server that it belongs to, and to nobody else."""
+"""A token is sent only to the server that it belongs to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEALTH = {"status": "ok", "version": "9", "protocol": 1}
 
 
 class Listener:
-    """Another program on the loopback: notes all that it receives, and answers as it likes."""
+    """Another program on the loopback that records what it receives, and sends prepared answers."""
 
     def __init__(self, port: int = 0, answer: Callable[[str], bytes] | None = None) -> None:
         self.received: list[str] = []
@@ -58,12 +58,12 @@ class Listener:
         self._server.server_close()
         self._thread.join(timeout=20)
 
-    def heard_a_token(self) -> bool:
+    def received_a_token(self) -> bool:
         return any("authorization" in text.lower() or TOKEN in text for text in self.received)
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own_home(tmp_path, monkeypatch):
     """A home with a token, whose server does not run."""
     where = tmp_path / "own"
     where.mkdir()
@@ -81,12 +81,14 @@ def listener():
         yield one
 
 
-def left_behind(where: Path, address: str) -> None:
-    """The server.json of a server that was killed."""
+def write_server_json(where: Path, address: str) -> None:
+    """Write the server.json of a killed server."""
     home.write_server(where, home.ServerInfo(address, 1, "0.1.0"))
 
 
-def test_without_a_server_none_is_guessed_at_and_the_cure_is_named(own, listener, monkeypatch):
+def test_missing_server_is_reported_and_no_default_address_is_tried(
+    own_home, listener, monkeypatch
+):
     monkeypatch.setattr(home, "DEFAULT_PORT", listener.port)
     with pytest.raises(ServerUnavailable, match=r"no Lehr server is running for .*own") as raised:
         Client().runs()
@@ -95,12 +97,12 @@ def test_without_a_server_none_is_guessed_at_and_the_cure_is_named(own, listener
 
 
 @pytest.mark.parametrize("named", ["by server.json", "as argument", "by LEHR_SERVER"])
-def test_a_program_that_took_the_port_is_not_given_the_homes_token(
-    own, listener, monkeypatch, named
+def test_token_of_the_home_is_not_sent_to_another_program_on_the_port(
+    own_home, listener, monkeypatch, named
 ):
     argument = None
     if named == "by server.json":
-        left_behind(own, listener.address)
+        write_server_json(own_home, listener.address)
     elif named == "as argument":
         argument = listener.address.replace("127.0.0.1", "localhost")
     else:
@@ -110,23 +112,21 @@ def test_a_program_that_took_the_port_is_not_given_the_homes_token(
             with pytest.raises(Unauthorized, match=r"this home's token.*was not sent"):
                 ask()
     assert len(listener.received) == 4
-    assert not listener.heard_a_token()
+    assert not listener.received_a_token()
 
 
-def test_a_token_of_the_environment_goes_to_a_named_server_and_to_no_other(
-    own, listener, monkeypatch
-):
+def test_token_of_the_environment_is_sent_only_to_a_named_server(own_home, listener, monkeypatch):
     monkeypatch.setenv("LEHR_TOKEN", TOKEN)
-    left_behind(own, listener.address)
+    write_server_json(own_home, listener.address)
     with pytest.raises(Unauthorized, match="the token given"):
         Client().health()
-    assert not listener.heard_a_token()
+    assert not listener.received_a_token()
     # Whoever names the server has decided; and the listener does note a token that it gets.
     Client(listener.address).health()
-    assert listener.heard_a_token()
+    assert listener.received_a_token()
 
 
-def test_the_homes_token_is_not_sent_to_another_machine(own, monkeypatch):
+def test_the_homes_token_is_not_sent_to_another_machine(own_home, monkeypatch):
     def sent(server: str) -> tuple[object, str | None]:
         http = Client(server).transport._http
         return http.auth, http.headers.get("authorization")
@@ -137,8 +137,8 @@ def test_the_homes_token_is_not_sent_to_another_machine(own, monkeypatch):
     assert sent("https://lehr.example") == (None, "Bearer given")
 
 
-def test_the_asynchronous_client_asks_for_the_proof_too(own, listener):
-    left_behind(own, listener.address)
+def test_async_client_requires_the_proof_too(own_home, listener):
+    write_server_json(own_home, listener.address)
 
     async def ask() -> None:
         async with AsyncClient() as client:
@@ -147,24 +147,24 @@ def test_the_asynchronous_client_asks_for_the_proof_too(own, listener):
     with pytest.raises(Unauthorized, match="was not sent"):
         asyncio.run(ask())
     assert len(listener.received) == 1
-    assert not listener.heard_a_token()
+    assert not listener.received_a_token()
 
 
-def test_the_command_line_gives_nothing_away(own, listener):
-    left_behind(own, listener.address)
+def test_command_line_sends_no_token_to_another_program(own_home, listener):
+    write_server_json(own_home, listener.address)
     environment = {k: v for k, v in os.environ.items() if k not in {"LEHR_SERVER", "LEHR_TOKEN"}}
     for command in (["status"], ["ls"], ["doctor", "--json"]):
         done = subprocess.run(
             [LEHR, *command], env=environment, check=False, capture_output=True, text=True
         )
-        said = done.stdout + done.stderr
-        assert "has not shown that it knows this home's token" in said, command
-        assert "lehr up" in said
+        output = done.stdout + done.stderr
+        assert "has not shown that it knows this home's token" in output, command
+        assert "lehr up" in output
     assert listener.received
-    assert not listener.heard_a_token()
+    assert not listener.received_a_token()
 
 
-def test_a_forwarded_proof_of_another_server_is_rejected(own, tmp_path):
+def test_a_forwarded_proof_of_another_server_is_rejected(own_home, tmp_path):
     with served(tmp_path / "theirs") as (_, address):
 
         def passed_on(path: str) -> bytes:
@@ -172,17 +172,17 @@ def test_a_forwarded_proof_of_another_server_is_rejected(own, tmp_path):
                 return bytes(answer.read())
 
         with Listener(answer=passed_on) as between:
-            left_behind(own, between.address)
+            write_server_json(own_home, between.address)
             with pytest.raises(Unauthorized, match="was not sent"):
                 Client().runs()
-            assert not between.heard_a_token()
-        left_behind(own, address)
+            assert not between.received_a_token()
+        write_server_json(own_home, address)
         assert Client().runs() == []
 
 
-def test_the_homes_own_server_gets_it_over_every_kind_of_request(own, tmp_path):
+def test_server_of_the_home_gets_the_token_with_every_kind_of_request(own_home, tmp_path):
     with served(tmp_path / "home") as (_, address):
-        left_behind(own, address)
+        write_server_json(own_home, address)
 
         async def ask() -> list[str]:
             async with AsyncClient() as client:
@@ -200,13 +200,13 @@ def test_the_homes_own_server_gets_it_over_every_kind_of_request(own, tmp_path):
 
 
 @pytest.mark.parametrize("noticed", [True, False])
-def test_a_client_asks_again_once_another_program_may_have_the_port(
-    own, tmp_path, monkeypatch, noticed
+def test_client_requires_a_new_proof_when_the_port_may_have_changed(
+    own_home, tmp_path, monkeypatch, noticed
 ):
     if not noticed:
         monkeypatch.setattr(proven, "HOLDS_S", 0.0)
     with served(tmp_path / "home") as (_, address):
-        left_behind(own, address)
+        write_server_json(own_home, address)
         client = Client()
         assert client.runs() == []
     if noticed:
@@ -216,4 +216,4 @@ def test_a_client_asks_again_once_another_program_may_have_the_port(
         with pytest.raises(Unauthorized, match="was not sent"):
             client.runs()
         assert squatter.received
-        assert not squatter.heard_a_token()
+        assert not squatter.received_a_token()

@@ -1,4 +1,4 @@
-"""What the client sends, to whom, how often; and what it makes of the answers."""
+"""Requests of the client, their retries, and its handling of responses."""
 
 import json
 import subprocess
@@ -82,7 +82,7 @@ def scripted():
 HEALTH = {"status": "ok", "version": "1", "protocol": 1}
 
 
-def test_a_read_is_tried_again_when_the_connection_breaks_or_the_server_is_busy(scripted):
+def test_read_is_retried_after_a_broken_connection_or_a_busy_server(scripted):
     server = scripted(None, (503, {"detail": "x"}, {"Retry-After": "0"}), (200, HEALTH))
     assert Client(server.address, "t").health().version == "1"
     assert len(server.requests) == 3
@@ -130,7 +130,7 @@ def test_an_invalid_server_address_is_an_error(address):
         Client(address)
 
 
-def test_a_proxy_does_not_swallow_what_stays_on_this_machine(scripted, monkeypatch):
+def test_loopback_requests_bypass_proxies(scripted, monkeypatch):
     server = scripted((200, HEALTH))
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -172,13 +172,13 @@ def test_a_spec_problem_keeps_every_finding():
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"x": 1}', b"\xff"])
-def test_an_answer_that_is_no_problem_is_still_an_error_that_can_be_read(body):
+def test_error_response_that_is_not_a_problem_is_readable(body):
     error = problem_error(502, body)
     assert isinstance(error, InternalError)
     assert "502" in str(error)
 
 
-def test_pandas_is_needed_only_for_frames_with_a_clear_error():
+def test_missing_pandas_is_a_clear_error_only_for_frames():
     code = """
 import sys
 sys.modules["pandas"] = None
@@ -194,7 +194,7 @@ except UserError as error:
     assert "pip install 'lehr[notebook]'" in done.stdout
 
 
-def test_both_clients_come_with_the_light_install_and_plotly_is_asked_for_by_figures():
+def test_clients_need_only_the_base_install_and_figures_need_plotly():
     code = """
 import sys
 for name in ("plotly", "numpy", "pandas", "torch", "ray", "fastapi", "sqlmodel", "wandb"):

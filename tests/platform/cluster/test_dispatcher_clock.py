@@ -1,4 +1,4 @@
-"""The dispatcher against a clock that jumps and a training that stops stepping: no Ray, no processes.
+"""The dispatcher with a jumping clock and a stalled training, without Ray and processes.
 
 What agents would say is told to it; what it asks of them is written down.
 """
@@ -23,7 +23,7 @@ def bench(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY, 400 * DAY])
-def test_a_clock_that_jumps_ends_nothing_and_starts_nothing_again(bench, jump):
+def test_clock_jump_neither_ends_nor_restarts_a_run(bench, jump):
     run, attempt = bench.running(time_limit_s=3_600)
     assert bench.state(run)[1] == 1
     bench.heartbeat(attempt, step=1)
@@ -36,7 +36,7 @@ def test_a_clock_that_jumps_ends_nothing_and_starts_nothing_again(bench, jump):
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_a_clock_that_jumps_before_the_first_heartbeat_does_not_use_up_the_time_limit(bench):
+def test_clock_jump_before_the_first_heartbeat_keeps_the_time_limit(bench):
     spec = run_spec(bench.corpus, "two", steps=1000) | {"time_limit_s": 3_600}
     run = bench.store.runs.create(parse_spec(spec))
     bench.tick()
@@ -53,7 +53,7 @@ def test_a_clock_that_jumps_before_the_first_heartbeat_does_not_use_up_the_time_
     assert bench.state(run.id) == ("running", 1)
 
 
-def test_a_training_that_lives_and_does_not_step_is_shown_as_stalled_and_left_alone(bench):
+def test_training_without_steps_is_shown_as_stalled_and_not_ended(bench):
     run, attempt = bench.running()
     for step in range(1, 5):
         bench.heartbeat(attempt, step=step)
@@ -66,7 +66,7 @@ def test_a_training_that_lives_and_does_not_step_is_shown_as_stalled_and_left_al
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_one_with_a_stall_limit_is_ended_and_its_retry_is_paid_by_infrastructure(bench):
+def test_stall_limit_ends_the_run_with_an_infrastructure_retry(bench):
     run, attempt = bench.running(stall_limit_s=60)
     bench.heartbeat(attempt, step=7)
     bench.tick(59)
@@ -95,8 +95,8 @@ def test_an_attempt_without_contact_is_not_stalled(bench):
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_an_attempt_with_events_but_no_heartbeat_is_not_given_up(bench):
-    """Its server's network went away in the seconds between its first words and its first heartbeat."""
+def test_attempt_with_events_but_no_heartbeat_is_not_lost(bench):
+    """The network failed between its first events and its first heartbeat."""
     run = bench.store.runs.create(parse_spec(run_spec(bench.corpus, "cut-off", steps=1000)))
     bench.tick()
     line = b'{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
@@ -107,7 +107,7 @@ def test_an_attempt_with_events_but_no_heartbeat_is_not_given_up(bench):
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_an_attempt_without_any_contact_is_given_up_and_retried(bench):
+def test_attempt_without_any_contact_is_lost_and_retried(bench):
     run = bench.store.runs.create(parse_spec(run_spec(bench.corpus, "mute", steps=1000)))
     bench.tick()
     bench.tick(1_000)

@@ -1,4 +1,4 @@
-"""What fails for one run fails that run alone: the others start, train, stop and end as ever."""
+"""An error of one run fails only that run: the others start, train, stop and end."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def bench(tmp_path, monkeypatch):
 
 
 class _Odd(Exception):
-    """What nobody expected."""
+    """An unexpected error."""
 
 
 def fails_for(monkeypatch, owner, name: str, about: Callable[..., str], odd: str) -> None:
-    """Has ``owner.name`` raise for the odd run, and work for the others."""
+    """Make ``owner.name`` raise for the odd run, and work for the others."""
     sound = getattr(owner, name)
 
     def fail(*args, **fields):
@@ -42,8 +42,8 @@ def fails_for(monkeypatch, owner, name: str, about: Callable[..., str], odd: str
     monkeypatch.setattr(owner, name, fail)
 
 
-def healthy_go_on(bench: Bench, first: str, second: str) -> None:
-    """One run is cancelled, another ends, and a third that waited takes their place."""
+def assert_others_continue(bench: Bench, first: str, second: str) -> None:
+    """Check that one run can be cancelled, another can end, and a pending third one starts."""
     waiting = bench.waiting("third")
     bench.store.requests.set_desired(first, Desired.CANCEL, actor="user")
     bench.tick()
@@ -63,8 +63,8 @@ def healthy_go_on(bench: Bench, first: str, second: str) -> None:
     assert bench.state(waiting) == ("starting", 1)
 
 
-def given_up(bench: Bench, run_id: str, *, within: int = 8) -> None:
-    """After a few tries, and not before, the run has failed by an internal error of Lehr."""
+def assert_failed_internally(bench: Bench, run_id: str, *, within: int = 8) -> None:
+    """Check that the run fails with an internal error after a few ticks."""
     for _ in range(within):
         bench.tick(GIVE_UP_S / 4)
     run = bench.store.runs.get(run_id)
@@ -74,7 +74,7 @@ def given_up(bench: Bench, run_id: str, *, within: int = 8) -> None:
 
 
 def old_exit(bench: Bench, attempt: str) -> None:
-    """A note as a version before this one took it."""
+    """Record an exit report that an older version accepted."""
     bench.listed.pop(attempt)
     note = {"code": 1, "finished": {"step": "abc", "outcome": "failed"}}
     bench.store.attempts.update(attempt, exit=note, exited_at=bench.store.clock())
@@ -90,10 +90,10 @@ def test_an_exit_report_that_cannot_be_processed_fails_only_its_run(bench, resta
     if restarts:
         bench.restart()
         bench.tick()
-    healthy_go_on(bench, first, second)
-    given_up(bench, odd)
-    told = [one for one in caplog.records if f"run {odd}: reading its exit failed" in one.message]
-    assert len(told) == 1 + restarts
+    assert_others_continue(bench, first, second)
+    assert_failed_internally(bench, odd)
+    errors = [one for one in caplog.records if f"run {odd}: reading its exit failed" in one.message]
+    assert len(errors) == 1 + restarts
 
 
 BREAKS = {
@@ -103,9 +103,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("what", ["reading its events", "reading its attempt"])
-def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
-    bench, monkeypatch, what, caplog
-):
+def test_running_run_that_cannot_be_processed_fails_alone(bench, monkeypatch, what, caplog):
     (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(monkeypatch, *BREAKS[what], attempt)
     bench.store.streams.append(attempt, "rank-0.log", 0, b"...\n")
@@ -114,8 +112,8 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
         bench.tick(0.5)
     assert bench.state(odd) == ("running", 1)
     assert [fields for op, fields in bench.asked if op == "stop"] == []
-    healthy_go_on(bench, first, second)
-    given_up(bench, odd)
+    assert_others_continue(bench, first, second)
+    assert_failed_internally(bench, odd)
     assert what in bench.store.runs.get(odd).reason
     # What lives of it is then unknown to the record, and is ended.
     [stop] = {fields["attempt_id"] for op, fields in bench.asked if op == "stop"} - {f"{first}-1"}
@@ -123,16 +121,16 @@ def test_a_run_that_trains_and_cannot_be_dealt_with_is_ended_alone(
     assert len([one for one in caplog.records if f"run {odd}: {what}" in one.message]) == 1
 
 
-def test_a_request_that_cannot_be_applied_stops_no_other(bench, monkeypatch):
+def test_request_that_cannot_be_applied_does_not_block_others(bench, monkeypatch):
     (odd, _), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(monkeypatch, control, "apply_request", lambda run_id, *_, **__: run_id, odd)
     bench.tick()
-    healthy_go_on(bench, first, second)
-    given_up(bench, odd)
+    assert_others_continue(bench, first, second)
+    assert_failed_internally(bench, odd)
 
 
 def without(bench: Bench, run_id: str, part: str) -> None:
-    """The run's spec as a version wrote it that did not know this part."""
+    """Remove a part of the stored spec, as in a spec of an older version."""
     with bench.store.db.write() as session:
         session.connection().exec_driver_sql(
             f"UPDATE runs SET spec=json_remove(spec, '$.{part}') WHERE id=?", (run_id,)
@@ -145,31 +143,31 @@ def test_a_waiting_run_that_cannot_be_started_fails_and_the_next_one_starts(benc
     without(bench, odd, part)
     (first, _), (second, _) = bench.running("b"), bench.running("c")
     bench.tick()
-    healthy_go_on(bench, first, second)
-    given_up(bench, odd)
+    assert_others_continue(bench, first, second)
+    assert_failed_internally(bench, odd)
 
 
-def test_a_run_without_retries_in_its_spec_ends(bench):
+def test_run_without_retries_in_its_stored_spec_fails(bench):
     (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
     without(bench, odd, "retries")
     assert bench.exited(attempt, code=1)["closed"]
-    healthy_go_on(bench, first, second)
-    given_up(bench, odd)
+    assert_others_continue(bench, first, second)
+    assert_failed_internally(bench, odd)
 
 
-def test_a_run_that_was_given_up_can_be_tried_again_and_given_up_again(bench):
+def test_failed_run_can_be_retried_and_fail_again(bench):
     odd = bench.waiting("odd")
     without(bench, odd, "resources")
-    given_up(bench, odd)
+    assert_failed_internally(bench, odd)
     bench.store.transitions.apply(
         odd, old=RunState.FAILED, new=RunState.QUEUED, attempt=0, cause="retry", actor="user"
     )
     bench.tick()
     assert bench.state(odd) == ("queued", 0)
-    given_up(bench, odd)
+    assert_failed_internally(bench, odd)
 
 
-def test_a_gang_has_no_part_beyond_its_nodes(bench):
+def test_exit_of_a_part_outside_the_gang_is_rejected(bench):
     run = bench.waiting("gang")
     bench.store.transitions.begin_attempt(
         run,
@@ -183,7 +181,7 @@ def test_a_gang_has_no_part_beyond_its_nodes(bench):
     assert bench.store.attempts.get(f"{run}-1").exit is None
 
 
-def test_while_the_store_is_unavailable_no_run_is_given_up(bench, monkeypatch):
+def test_no_run_fails_while_the_store_is_unavailable(bench, monkeypatch):
     (run, attempt), *_ = (bench.running(name) for name in "abc")
     with monkeypatch.context() as patch:
 
@@ -219,7 +217,7 @@ def test_events_that_could_not_be_read_are_read_later(bench, monkeypatch):
 R1 = Subject("run", "r1")
 
 
-class Given:
+class Harness:
     def __init__(self) -> None:
         self.now = 0.0
         self.ended: list[tuple[str, str]] = []
@@ -234,39 +232,39 @@ class Given:
             self.now += seconds
 
 
-def test_a_run_is_given_up_after_a_few_tries_and_some_seconds():
-    given = Given()
-    given.fail(_Odd(), times=4)
-    assert given.ended == []
-    assert given.isolation.tries_again(R1, "looking")
-    given.fail(_Odd("why"))
-    assert given.ended == [(R1, "looking failed 5 times: _Odd('why')")]
-    assert not given.isolation.tries_again(R1, "looking")
+def test_run_fails_after_several_attempts_over_some_seconds():
+    harness = Harness()
+    harness.fail(_Odd(), times=4)
+    assert harness.ended == []
+    assert harness.isolation.tries_again(R1, "looking")
+    harness.fail(_Odd("why"))
+    assert harness.ended == [(R1, "looking failed 5 times: _Odd('why')")]
+    assert not harness.isolation.tries_again(R1, "looking")
 
 
-def test_many_tries_in_a_moment_are_no_reason():
-    given = Given()
-    given.fail(_Odd(), times=50, seconds=0.1)
-    assert given.ended == []
+def test_many_failures_in_a_short_time_do_not_fail_the_run():
+    harness = Harness()
+    harness.fail(_Odd(), times=50, seconds=0.1)
+    assert harness.ended == []
 
 
 def test_one_success_resets_the_failure_count():
-    given = Given()
-    given.fail(_Odd(), times=4)
-    assert given.isolation.do(R1, "looking", lambda: None)
-    given.fail(_Odd(), times=4)
-    assert given.ended == []
+    harness = Harness()
+    harness.fail(_Odd(), times=4)
+    assert harness.isolation.do(R1, "looking", lambda: None)
+    harness.fail(_Odd(), times=4)
+    assert harness.ended == []
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()])
-def test_what_the_machine_lacks_ends_no_run(error, caplog):
-    given = Given()
-    given.fail(error, times=50)
-    assert given.ended == []
+def test_lack_of_machine_resources_fails_no_run(error, caplog):
+    harness = Harness()
+    harness.fail(error, times=50)
+    assert harness.ended == []
     assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == 1
 
 
-def test_a_run_that_cannot_be_given_up_stops_no_other():
+def test_error_while_failing_a_run_does_not_block_others():
     isolation = Isolation(lambda *_: 1 / 0, lambda: 0.0)
     isolation._is_over = lambda _failing: True
     assert not isolation.do(R1, "looking", lambda: 1 / 0)
@@ -288,7 +286,7 @@ SOUND = {
 }
 
 
-def test_a_sound_exit_note_is_kept_as_it_is():
+def test_valid_exit_report_is_unchanged():
     assert sound_exit(SOUND) == SOUND
 
 
@@ -305,18 +303,18 @@ def test_a_sound_exit_note_is_kept_as_it_is():
         ("finished", {"outcome": "completed", "step": "abc"}),
     ],
 )
-def test_a_wrong_part_of_an_exit_note_is_dropped_and_named(part, value):
+def test_invalid_field_of_an_exit_report_is_dropped_and_named(part, value):
     found = sound_exit(SOUND | {part: value})
-    [told] = found.pop("dropped")
-    assert told.startswith(part)
+    [errors] = found.pop("dropped")
+    assert errors.startswith(part)
     assert found == {name: sound for name, sound in SOUND.items() if name != part}
 
 
-@pytest.mark.parametrize("said", [None, [], "x", 7])
-def test_an_exit_note_that_is_no_object_is_an_empty_one(said):
-    assert sound_exit(said) == {"dropped": [f"exit: {type(said).__name__} is not an object"]}
+@pytest.mark.parametrize("report", [None, [], "x", 7])
+def test_exit_report_that_is_not_an_object_is_empty(report):
+    assert sound_exit(report) == {"dropped": [f"exit: {type(report).__name__} is not an object"]}
 
 
 @pytest.mark.parametrize("name", ["synthetic", "parts", "node", "dropped", "delivered"])
-def test_a_node_cannot_set_what_the_server_notes_itself(name):
+def test_exit_report_cannot_set_fields_of_the_server(name):
     assert sound_exit({"code": 0, name: {"0": {}}}) == {"code": 0}

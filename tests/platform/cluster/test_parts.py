@@ -19,7 +19,7 @@ from lehr.node.gpu_lock import acquire_all, is_free, lock_path
 from lehr_testing.waiting import until
 
 
-def test_a_gang_of_one_needs_no_launcher_and_gets_torchruns_environment():
+def test_single_process_needs_no_launcher_and_gets_torchrun_variables():
     gang = torchrun.Gang(per_node=1)
     assert torchrun.command("lehr_trainer", "/r/attempt-1", gang, python="py") == [
         *("py", "-P", "-m", "lehr_trainer", "/r/attempt-1")
@@ -37,7 +37,7 @@ def test_a_gang_on_one_node_has_its_own_rendezvous():
     ]
 
 
-def test_a_gang_on_two_nodes_meets_at_the_first():
+def test_gang_on_two_nodes_has_its_rendezvous_on_the_first():
     gang = torchrun.Gang(4, nodes=2, node_rank=1, master_address="10.0.0.7", master_port=20123)
     command = torchrun.command("t", "/a", gang, python="py")
     assert {"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.7", "--master-port=20123"} <= set(
@@ -63,7 +63,7 @@ def test_nvidia_smi_is_read_and_cuda_visible_devices_respected():
 
 @pytest.fixture
 def smi(tmp_path, monkeypatch):
-    """Sets what nvidia-smi lists on this machine; None: it is not installed."""
+    """Set the output of nvidia-smi; None: it is not installed."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -83,17 +83,17 @@ def smi(tmp_path, monkeypatch):
 TWO_GPUS = "0, GPU-a, X, 1\\n1, GPU-b, X, 1\\n"
 
 
-def test_more_gpus_than_a_machine_with_real_ones_has_are_refused(smi, tmp_path):
+def test_more_gpus_than_the_machine_has_are_rejected(smi, tmp_path):
     smi(TWO_GPUS)
     assert gpu_inventory.gpus_to_offer(None, tmp_path) == 2
     assert gpu_inventory.gpus_to_offer(1, tmp_path) == 1
     with pytest.raises(UserError, match="this machine has 2 GPUs"):
         gpu_inventory.gpus_to_offer(8, tmp_path)
-    # What was asked for of real ones is not kept: all of them are the default again.
+    # A requested number of real GPUs is not stored: the default is all of them.
     assert gpu_inventory.gpus_to_offer(None, tmp_path) == 2
 
 
-def test_a_machine_without_gpus_has_logical_ones_as_many_as_were_declared_last(smi, tmp_path):
+def test_machine_without_gpus_remembers_its_logical_gpus(smi, tmp_path):
     home, other = tmp_path / "home", tmp_path / "other"
     assert gpu_inventory.gpus_to_offer(None, home) == 8
     assert gpu_inventory.gpus_to_offer(4, home) == 4
@@ -106,14 +106,14 @@ def test_a_machine_without_gpus_has_logical_ones_as_many_as_were_declared_last(s
     assert gpu_inventory.gpus_to_offer(None, home) == 1
 
 
-def test_a_driver_that_lists_no_gpu_does_not_make_training_move_to_the_cpu(smi, tmp_path):
+def test_driver_without_gpus_does_not_move_training_to_the_cpu(smi, tmp_path):
     smi("")
     assert gpu_inventory.gpus_to_offer(None, tmp_path) == 0
     assert gpu_inventory.gpus_to_offer(3, tmp_path) == 3
     assert gpu_inventory.gpus_to_offer(None, tmp_path) == 3
 
 
-def test_attempts_have_tokens_of_their_own_that_survive_a_restart(tmp_path):
+def test_token_of_an_attempt_survives_a_restart(tmp_path):
     tokens = AttemptTokens(tmp_path)
     first, second = tokens.token("a-1"), tokens.token("a-2")
     assert first != second
@@ -141,7 +141,7 @@ def test_a_gpu_is_free_only_when_neither_shim_nor_any_process_it_started_holds_i
         assert not is_free(paths[0])
         assert is_free(paths[1])
         assert acquire_all(paths) is None
-        assert is_free(paths[1])  # All or none: what was had meanwhile was let go.
+        assert is_free(paths[1])  # All or none: locks acquired meanwhile were released.
     finally:
         rank.communicate()
     assert is_free(paths[0])
@@ -182,7 +182,7 @@ def test_stop_level_only_rises(tmp_path):
     assert entry.stop_level() == ("kill", "more")
 
 
-def test_an_entry_is_held_by_one_shim(tmp_path):
+def test_attempt_entry_is_locked_by_one_shim(tmp_path):
     entry = AttemptDir(str(tmp_path))
     descriptor = entry.hold()
     assert entry.held()
@@ -191,7 +191,7 @@ def test_an_entry_is_held_by_one_shim(tmp_path):
     assert not entry.held()
 
 
-def test_the_exit_note_has_the_lines_that_tell_and_the_trainers_last_word(tmp_path):
+def test_exit_report_has_the_error_lines_and_the_finished_record(tmp_path):
     (tmp_path / "rank-0.log").write_text("step 1\n" * 2000)
     (tmp_path / "rank-1.log").write_text("Traceback (most recent call last):\nKeyError: 'wte'\n")
     (tmp_path / "launcher.log").write_text("ChildFailedError: rank 1 failed\n")
@@ -209,7 +209,7 @@ def test_the_exit_note_has_the_lines_that_tell_and_the_trainers_last_word(tmp_pa
     assert (killed["code"], killed["signal"]) == (None, 9)
 
 
-def test_a_disk_that_is_full_is_named_though_the_trainer_could_not_say_so(tmp_path, monkeypatch):
+def test_exit_report_names_a_full_disk_that_the_trainer_could_not_log(tmp_path, monkeypatch):
     def note(**more):
         given = {"code": 1, "reason": "", "detail": ""} | more
         return exit_report.build(str(tmp_path), **given, started_at=1.0, boot_id="b")["log_tail"]
@@ -222,7 +222,7 @@ def test_a_disk_that_is_full_is_named_though_the_trainer_could_not_say_so(tmp_pa
     assert note(reason="stopped", detail="by hand") == "by hand"
 
 
-def test_a_torn_last_record_is_no_last_word(tmp_path):
+def test_incomplete_finished_record_is_ignored(tmp_path):
     (tmp_path / "events.jsonl").write_text('{"kind":"metrics","step":1}\n{"kind":"finis')
     assert exit_report.finished(str(tmp_path)) is None
 
@@ -238,7 +238,7 @@ def listed(name, node_id, *, alive=True, address="10.0.0.1", label=None, gpus=8.
     }
 
 
-def test_a_machine_whose_raylet_was_restarted_is_counted_once():
+def test_machine_with_a_restarted_raylet_is_counted_once():
     for order in (1, -1):
         twice = [listed("box", "old", alive=False), listed("box", "new")][::order]
         assert [(n.name, n.ray_id, n.alive) for n in current_nodes(twice)] == [("box", "new", True)]
@@ -247,7 +247,7 @@ def test_a_machine_whose_raylet_was_restarted_is_counted_once():
     assert [n.ray_id for n in both] == ["new"]
 
 
-def test_two_machines_of_one_name_are_two_and_labels_name_nodes():
+def test_machines_with_equal_host_names_are_distinct_and_labels_name_nodes():
     two = current_nodes([listed("box", "a"), listed("box", "b", address="10.0.0.2")])
     assert [n.name for n in two] == ["box", "box@10.0.0.2"]
     labelled = current_nodes([listed("box", "a", label="n1"), listed("box", "b", label="n2")])

@@ -1,4 +1,4 @@
-"""A rollout by the record and its keeper: each seeded bug is stopped at its own stage and gate."""
+"""A rollout in the store with its controller: each seeded bug fails at its own stage and gate."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def verdicts(store, rollout):
     return {(names[one.stage], one.gate): one for one in store.rollouts.verdicts(rollout.id)}
 
 
-def test_a_sound_run_goes_through_all_four_stages(store, world):
+def test_sound_run_passes_all_four_stages(store, world):
     rollout = create(store, spec())
     world.play()
     found = store.rollouts.get(rollout.id)
@@ -57,17 +57,17 @@ def test_a_sound_run_goes_through_all_four_stages(store, world):
     assert submitted(store, rollout) == ALL_RUNS
     gpus = [run.spec["resources"]["gpus"] for _, run in store.rollouts.runs(rollout.id)]
     assert gpus == [0, 0, 1, 1, 1, 2, 2, 2, 4]
-    told = {key: one.verdict for key, one in verdicts(store, rollout).items()}
-    assert told.pop(("cpu", "memory")) == "not_judged"
-    assert told.pop(("cpu", "mfu")) == "not_judged"
-    assert set(told.values()) == {"passed"}
-    assert len(told) == 3 * 6 + 5 - 2
+    gate_verdicts = {key: one.verdict for key, one in verdicts(store, rollout).items()}
+    assert gate_verdicts.pop(("cpu", "memory")) == "not_judged"
+    assert gate_verdicts.pop(("cpu", "mfu")) == "not_judged"
+    assert set(gate_verdicts.values()) == {"passed"}
+    assert len(gate_verdicts) == 3 * 6 + 5 - 2
     last = next(run for link, run in store.rollouts.runs(rollout.id) if link.stage == 4)
     assert last.spec["train"]["steps"] == 200
 
 
 BUGS = {
-    # The bug, where it shows first, and what is said of it.
+    # The bug, the stage and gate where it shows first, and the text of the verdict.
     "a learning rate far too high": (
         {"r-cpu": Bug(loss=lambda step, loss: loss + 0.4 * max(0, step - 3))},
         ("cpu", "falling_loss"),
@@ -133,7 +133,7 @@ BUGS = {
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_seeded_bug_is_stopped_at_its_own_stage_and_gate(store, world, name):
-    bugs, (stage, gate), said = BUGS[name]
+    bugs, (stage, gate), evidence = BUGS[name]
     rollout = create(store, spec())
     trained = world.play(bugs)
     found = store.rollouts.get(rollout.id)
@@ -141,7 +141,7 @@ def test_a_seeded_bug_is_stopped_at_its_own_stage_and_gate(store, world, name):
     failed = {key for key, one in verdicts(store, rollout).items() if one.verdict == "failed"}
     assert (stage, gate) in failed
     assert {at for at, _ in failed} == {stage}
-    assert said in verdicts(store, rollout)[stage, gate].seen
+    assert evidence in verdicts(store, rollout)[stage, gate].seen
     assert found.reason is not None
     outcomes = list(states(store, rollout).values())
     number = next(r.number for r in store.rollouts.stages(rollout.id) if r.name == stage)
@@ -155,7 +155,7 @@ def test_a_seeded_bug_is_stopped_at_its_own_stage_and_gate(store, world, name):
         )
 
 
-def test_a_run_that_fails_by_itself_stops_the_rollout_with_its_reason(store, world):
+def test_failed_run_stops_the_rollout_with_its_reason(store, world):
     rollout = create(store, spec())
     world.play({"r-two-gpus": Bug(fails_with="exception")})
     found = store.rollouts.get(rollout.id)
@@ -171,17 +171,17 @@ def test_a_run_that_fails_by_itself_stops_the_rollout_with_its_reason(store, wor
     }
 
 
-def test_what_is_wrong_at_once_stops_a_run_that_still_trains(store, world):
+def test_gate_that_fails_early_cancels_the_running_run(store, world):
     rollout = create(store, spec())
     [run] = world.waiting()
     world.train(run, Bug(loss=lambda step, loss: 3 * loss), upto=2)
-    world.keeper.tick()
+    world.controller.tick()
     assert store.rollouts.get(rollout.id).outcome == "failed"
     assert store.runs.get(run.id).desired == "cancel"
     assert "its rollout failed: first loss" in (store.requests.of_run(run.id)[-1].message or "")
 
 
-def test_the_whole_run_is_judged_while_it_goes_on(store, world):
+def test_full_run_is_judged_while_it_trains(store, world):
     rollout = create(store, spec(stages={"all": {"judge_after": 50}}))
     for _ in range(8):
         [run] = world.waiting()
@@ -189,30 +189,32 @@ def test_the_whole_run_is_judged_while_it_goes_on(store, world):
     [last] = world.waiting()
     assert last.name == "r-all"
     world.train(last, upto=49)
-    world.keeper.tick()
+    world.controller.tick()
     judged = {gate for at, gate in verdicts(store, rollout) if at == "all"}
     assert judged == {"first_loss"}
 
 
-def test_gates_of_the_whole_run_pass_early_and_it_goes_on_to_its_end(store, world):
+def test_full_run_trains_to_its_end_after_its_gates_passed(store, world):
     rollout = create(store, spec(stages={"all": {"judge_after": 50}}))
     for _ in range(8):
         [run] = world.waiting()
         world.train(run)
     [last] = world.waiting()
     world.train(last, upto=60)
-    world.keeper.tick()
-    told = {gate: one for (at, gate), one in verdicts(store, rollout).items() if at == "all"}
-    assert {one.verdict for one in told.values()} == {"passed"}
-    assert set(told) == {"first_loss", "falling_loss", "no_alerts", "memory", "mfu"}
-    assert told["falling_loss"].step == 50
+    world.controller.tick()
+    gate_verdicts = {
+        gate: one for (at, gate), one in verdicts(store, rollout).items() if at == "all"
+    }
+    assert {one.verdict for one in gate_verdicts.values()} == {"passed"}
+    assert set(gate_verdicts) == {"first_loss", "falling_loss", "no_alerts", "memory", "mfu"}
+    assert gate_verdicts["falling_loss"].step == 50
     assert store.rollouts.get(rollout.id).outcome is None
     world.end(last.id)
-    world.keeper.tick()
+    world.controller.tick()
     assert store.rollouts.get(rollout.id).outcome == "passed"
 
 
-def test_the_end_is_judged_only_when_everything_was_delivered(store, world):
+def test_ended_run_is_judged_only_after_all_data_arrived(store, world):
     rollout = create(store, spec())
     [run] = world.waiting()
     attempt = world.train(run, upto=60)
@@ -224,14 +226,14 @@ def test_the_end_is_judged_only_when_everything_was_delivered(store, world):
         cause="completed",
         actor="test",
     )
-    world.keeper.tick()
+    world.controller.tick()
     assert "falling_loss" not in {gate for _, gate in verdicts(store, rollout)}
     store.attempts.close(attempt)
-    world.keeper.tick()
+    world.controller.tick()
     assert "falling_loss" in {gate for _, gate in verdicts(store, rollout)}
 
 
-def test_a_gate_that_is_switched_off_is_not_judged(store, world):
+def test_disabled_gate_is_not_judged(store, world):
     off = {"exact_resume": {"enabled": False}, "mfu": {"enabled": False}}
     of = spec(stages={name: {"gates": off} for name in ("cpu", "one_gpu", "two_gpus")})
     rollout = create(store, of)
@@ -240,7 +242,7 @@ def test_a_gate_that_is_switched_off_is_not_judged(store, world):
     assert store.rollouts.get(rollout.id).outcome == "passed"
 
 
-def test_stages_that_want_more_gpus_than_the_run_are_left_out(store, world):
+def test_stages_with_more_gpus_than_the_run_are_omitted(store, world):
     rollout = create(store, spec(gpus=1))
     assert world.play() == [
         "r-cpu",
@@ -257,13 +259,13 @@ def test_stages_that_want_more_gpus_than_the_run_are_left_out(store, world):
 
 
 @pytest.mark.parametrize("crash_before", range(9))
-def test_a_restarted_controller_submits_nothing_twice(store, world, crash_before):
+def test_restarted_controller_submits_each_run_once(store, world, crash_before):
     rollout = create(store, spec())
     for number in range(9):
         if number == crash_before:
             world.restart()
-            world.keeper.enqueue_all()
-            world.keeper.tick()
+            world.controller.enqueue_all()
+            world.controller.tick()
         [run] = world.waiting()
         world.train(run)
         Groups(store, world.runs_dir).tick()
@@ -281,8 +283,8 @@ ACTS = ["submit_run", "record_verdicts", "pass_stage", "end"]
 
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_keeper_killed_at_any_act_is_carried_on_from_the_record(tmp_path, monkeypatch, act, when):
-    """Each time the act is done the process dies around it, once; the next one goes on."""
+def test_controller_killed_at_any_write_continues_from_the_record(tmp_path, monkeypatch, act, when):
+    """The process dies once around each write; the next one continues."""
     home = tmp_path / "home"
     bugs = {"r-all": Bug(mfu=0.0)} if act == "end" else {}
     store = fresh_store(home)
@@ -303,7 +305,7 @@ def test_a_keeper_killed_at_any_act_is_carried_on_from_the_record(tmp_path, monk
     number = kills = 0
     while True:
         world = World(store)
-        world.keeper.enqueue_all()
+        world.controller.enqueue_all()
         try:
             world.play(bugs)
         except Killed:
@@ -322,7 +324,7 @@ def test_a_keeper_killed_at_any_act_is_carried_on_from_the_record(tmp_path, monk
     store.close()
 
 
-def test_the_record_refuses_a_stage_before_its_turn_and_a_run_twice(store):
+def test_record_rejects_a_premature_stage_and_a_duplicate_run(store):
     of = spec()
     rollout = create(store, of)
     planned = stages(of)
@@ -338,7 +340,7 @@ def test_the_record_refuses_a_stage_before_its_turn_and_a_run_twice(store):
     assert (found.outcome, found.reason) == ("cancelled", "cancelled")
 
 
-def test_a_cancelled_rollout_cancels_what_runs_and_starts_nothing_more(store, world):
+def test_cancelled_rollout_cancels_its_run_and_starts_no_other(store, world):
     rollout = create(store, spec())
     [run] = world.waiting()
     world.train(run, upto=5)
@@ -358,14 +360,14 @@ def test_a_cancelled_rollout_cancels_what_runs_and_starts_nothing_more(store, wo
     }
 
 
-def test_a_stage_that_began_before_its_turn_is_found_by_the_check(tmp_path):
+def test_check_finds_a_premature_stage(tmp_path):
     home = tmp_path / "home"
     with fresh_store(home) as store:
         world = World(store)
         rollout = create(store, spec())
         [run] = world.waiting()
         world.train(run)
-        world.keeper.tick()
+        world.controller.tick()
         assert check(home) == []
     with closing(sqlite3.connect(home / "lehr.db")) as connection:
         connection.execute("UPDATE rollout_stages SET outcome='passed' WHERE name='two_gpus'")
@@ -378,7 +380,7 @@ def test_a_stage_that_began_before_its_turn_is_found_by_the_check(tmp_path):
     )
 
 
-def test_a_rollout_is_found_by_name_id_and_beginning(store):
+def test_rollout_is_found_by_name_id_and_id_prefix(store):
     one = create(store, spec())
     other = create(store, spec(name="other"))
     assert store.rollouts.find("r").id == one.id

@@ -1,4 +1,4 @@
-"""Starts that an agent refuses, and ends of a gang: what becomes of their runs."""
+"""Starts that an agent rejects, and exits of a gang: the resulting state of the run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def starts(bench: Bench) -> Counter[str]:
     return Counter(f["launch"]["attempt_id"] for op, f in bench.asked if op == "start")
 
 
-def test_a_refused_start_is_tried_again_later_each_time_and_then_given_up(bench):
+def test_rejected_start_is_retried_with_growing_delay_and_then_fails(bench):
     bench.refusal = "no space left for its folder"
     run = bench.waiting()
     asked: list[float] = []
@@ -65,7 +65,7 @@ def test_a_refused_start_is_tried_again_later_each_time_and_then_given_up(bench)
     ]
 
 
-def test_a_run_that_no_node_starts_fails_once_its_retries_are_used(bench):
+def test_run_that_no_node_starts_fails_when_its_retries_are_used(bench):
     bench.refusal = "no"
     run = bench.waiting(retries={"infrastructure": 1})
     for _ in range(200):
@@ -77,7 +77,7 @@ def test_a_run_that_no_node_starts_fails_once_its_retries_are_used(bench):
     assert "no retry is left" in row.reason
 
 
-def test_a_start_that_is_confirmed_at_last_trains(bench):
+def test_run_trains_after_its_start_is_finally_confirmed(bench):
     bench.refusal = "not yet"
     run = bench.waiting()
     bench.tick()
@@ -89,7 +89,7 @@ def test_a_start_that_is_confirmed_at_last_trains(bench):
     assert starts(bench) == {f"{run}-1": 3}
 
 
-def test_a_bridge_that_is_down_is_no_refusal_of_the_node(bench, monkeypatch):
+def test_unavailable_bridge_does_not_count_as_a_rejected_start(bench, monkeypatch):
     def down(op, node, **fields):
         bench.asked.append((op, fields))
         done: Future = Future()
@@ -130,15 +130,15 @@ def test_the_first_exit_of_a_successful_gang_decides():
     assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
 
 
-def test_a_killed_part_is_a_failed_one():
+def test_killed_part_counts_as_failed():
     whole = merge_exit_reports({"0": part(5.0, code=0), "1": part(9.0, code=None, signal=9)})
     assert (whole["code"], whole["signal"]) == (None, 9)
 
 
-def test_the_last_word_of_a_gang_is_that_of_the_part_that_had_one():
-    said = {"outcome": "completed", "step": 3}
-    whole = merge_exit_reports({"1": part(1.0, code=0), "0": part(2.0, code=0, finished=said)})
-    assert whole["finished"] == said
+def test_finished_record_of_a_gang_is_that_of_any_part():
+    detail = {"outcome": "completed", "step": 3}
+    whole = merge_exit_reports({"1": part(1.0, code=0), "0": part(2.0, code=0, finished=detail)})
+    assert whole["finished"] == detail
 
 
 def gang(bench: Bench) -> str:
@@ -159,7 +159,7 @@ def report(bench: Bench, attempt: str, rank: int, note: dict) -> bool:
 
 
 def test_a_gang_is_finalized_by_its_first_failure(bench):
-    """Rank 0 lost its peer, because that ran out of memory: another try would do the same."""
+    """Rank 0 lost its peer, which ran out of memory: a retry would fail in the same way."""
     run = gang(bench)
     lost = line("finished", step=3, outcome="failed", cause="peer_lost", message="rank 1 is gone")
     bench.store.streams.append(f"{run}-1", "events.jsonl", 0, line("started") + lost)
@@ -172,7 +172,7 @@ def test_a_gang_is_finalized_by_its_first_failure(bench):
     assert not bench.store.attempts.get(f"{run}-1").open
 
 
-def test_a_gang_whose_peer_was_lost_for_no_known_reason_begins_again(bench):
+def test_gang_with_a_peer_lost_for_an_unknown_reason_is_retried(bench):
     run = gang(bench)
     lost = line("finished", step=3, outcome="failed", cause="peer_lost", message="rank 1 is gone")
     bench.store.streams.append(f"{run}-1", "events.jsonl", 0, line("started") + lost)
@@ -194,7 +194,7 @@ def test_a_part_that_reports_twice_counts_once(bench):
 
 
 def shim(tmp_path, fetch: list[dict]) -> Shim:
-    """A shim before its training starts; its entry asks for these copies."""
+    """A shim before its training starts; its entry lists these copies."""
     folder = tmp_path / "entry"
     folder.mkdir()
     launch = {
@@ -209,15 +209,15 @@ def shim(tmp_path, fetch: list[dict]) -> Shim:
     return Shim(AttemptDir(str(folder)), launch)
 
 
-def test_a_checkpoint_that_no_place_has_ends_the_start_with_the_reason(tmp_path):
+def test_start_fails_with_the_reason_if_no_storage_has_the_checkpoint(tmp_path):
     nowhere = f"file://{tmp_path}/copies/{STEP}"
-    reason, said = shim(tmp_path, [{"path": STEP, "url": nowhere}]).fetch_checkpoint()
+    reason, detail = shim(tmp_path, [{"path": STEP, "url": nowhere}]).fetch_checkpoint()
     assert reason == "checkpoint_unreachable"
-    assert "no checkpoint to resume from" in said
-    assert nowhere in said
+    assert "no checkpoint to resume from" in detail
+    assert nowhere in detail
 
 
-def test_a_checkpoint_that_is_there_or_can_be_fetched_lets_the_start_go_on(tmp_path):
+def test_start_continues_if_the_checkpoint_is_local_or_can_be_fetched(tmp_path):
     make_checkpoint(tmp_path / "copies" / STEP, step=5)
     copy = {"path": STEP, "url": f"file://{tmp_path}/copies/{STEP}"}
     assert shim(tmp_path, [copy]).fetch_checkpoint() is None
@@ -225,7 +225,7 @@ def test_a_checkpoint_that_is_there_or_can_be_fetched_lets_the_start_go_on(tmp_p
     assert fetcher.fetch(tmp_path / "run", [{"path": STEP, "url": None}]) is None
 
 
-def test_a_run_whose_checkpoint_cannot_be_had_begins_again(bench):
+def test_run_with_an_unreachable_checkpoint_is_retried(bench):
     run, attempt = bench.running()
     bench.exited(attempt, code=None, reason="checkpoint_unreachable", log_tail="s3://x: no answer")
     row = bench.store.runs.get(run)

@@ -1,4 +1,4 @@
-"""A cluster whose nodes have no GPUs: what is told of it, and of what ran on such a node before."""
+"""A cluster whose nodes have no GPUs: its message, and attempts that ran on such a node before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def state(cluster: Cluster, store: Store) -> tuple[str, str | None]:
     return view.state, view.message
 
 
-def test_the_servers_own_node_without_gpus_is_up_once_its_agent_answers(store):
+def test_own_node_without_gpus_is_up_when_its_agent_answers(store):
     cluster = Cluster({"n1": []})
     cluster.set_state("up", None)
     assert state(cluster, store)[0] == "starting"
@@ -53,7 +53,7 @@ def test_a_cluster_of_nodes_without_gpus_waits_for_no_agent(store):
     assert state(cluster, store) == ("up", None)
 
 
-def test_what_ran_on_a_node_that_came_back_without_gpus_is_lost_when_its_lease_is_over():
+def test_attempt_on_a_node_that_lost_its_gpus_is_lost_after_its_lease():
     cluster = Cluster({})
     cluster.set_state("up", None)
     cluster.on_news(members(node("n1", 0)))

@@ -1,4 +1,4 @@
-"""Which copies of checkpoints stay, and the reasons that are shown for it."""
+"""Retention of checkpoint copies, and its reasons."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ policies = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(points, unique_by=lambda one: (one.attempt, one.step), max_size=9), policies)
-def test_a_copy_is_removed_exactly_when_no_reason_keeps_it(there, policy):
+def test_copy_is_removed_only_if_no_reason_keeps_it(there, policy):
     gone = copies_to_remove(there, policy, needed=())
     assert set(gone) == {one.path for one in there if not kept_because(one, there, policy)}
     assert copies_to_remove(there, policy, needed=gone) == []
@@ -56,7 +56,7 @@ def test_every_reason_is_named():
     ]
 
 
-def test_steps_count_by_the_policy_of_every_nth_and_losses_only_if_the_best_is_kept():
+def test_reasons_follow_keep_every_and_keep_best():
     there = [Point(1, step, loss) for step, loss in ((4, 1.0), (6, 3.0), (8, 2.0), (9, 4.0))]
     policy = CheckpointConfig(keep_last=2, keep_best=False, keep_every=3)
     assert copies_to_remove(there, policy, needed=()) == [there[0].path]

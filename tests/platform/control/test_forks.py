@@ -1,4 +1,4 @@
-"""What a fork takes from its source's spec, and what it refuses."""
+"""The spec of a fork: inherited fields and rejected changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def source(*changes: str) -> dict:
     return load_spec(RUN_SPEC, list(changes)).model_dump(mode="json")
 
 
-def test_of_many_checkpoints_the_last_ten_are_listed():
+def test_error_lists_the_last_ten_checkpoints():
     with pytest.raises(NotFound) as caught:
         choose("a", [Point(1, step) for step in range(1, 13)], 99)
     assert caught.value.hint.endswith("It has: ..., 3, 4, 5, 6, 7, 8, 9, 10, 11, 12.")
@@ -32,7 +32,7 @@ def test_of_many_checkpoints_the_last_ten_are_listed():
 
 
 @pytest.mark.parametrize("field", ["warmup_ratio", "decay_ratio"])
-def test_a_change_elsewhere_leaves_the_sources_schedule_as_it_is(field):
+def test_unrelated_change_keeps_the_schedule_of_the_source(field):
     given = ["train.schedule.name=wsd", f"train.schedule.{field}=0.1"]
     made = fork_spec(source(*given), ["train.seed=3"], step=10)
     assert getattr(made.train.schedule, field) == 0.1

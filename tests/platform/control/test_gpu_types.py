@@ -1,4 +1,4 @@
-"""A GPU type that was likely mistyped is told from one that Lehr merely does not know."""
+"""A misspelt GPU type is distinguished from an unknown one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = ["logical GPU"]
         ("L40SS", "L40S"),
     ],
 )
-def test_a_slip_of_the_pen_is_met_with_what_was_meant(wanted, meant):
+def test_misspelt_gpu_type_gets_a_suggestion(wanted, meant):
     assert likely_meant(wanted, HERE) == meant
 
 
@@ -27,12 +27,12 @@ def test_a_slip_of_the_pen_is_met_with_what_was_meant(wanted, meant):
     "wanted",
     ["H100", "a100 80gb", "RTX4090", "4090", "A30", "L40", "RTX 4080", "H20", "MI300X", "logical"],
 )
-def test_known_types_are_taken_in_every_spelling(wanted):
+def test_known_types_are_accepted_in_every_spelling(wanted):
     assert likely_meant(wanted, HERE) is None
 
 
 @pytest.mark.parametrize("wanted", ["Rubin CPX", "NVIDIA H1000", "TPU", "V200", "RTX 4090 D"])
-def test_a_type_that_may_be_new_is_taken(wanted):
+def test_unknown_type_that_may_be_new_is_accepted(wanted):
     assert likely_meant(wanted, HERE) is None
 
 

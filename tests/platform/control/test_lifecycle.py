@@ -1,4 +1,4 @@
-"""The product's table of moves is the one that is written out by hand."""
+"""The table of transitions matches the one written by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lehr.control.outcome import path
 from lehr_testing.lifecycle import ACTIVE, ENDED, MOVES, STATES, is_move
 
 
-def test_the_states_are_these():
+def test_run_has_exactly_these_states():
     assert {state.value for state in RunState} == set(STATES)
 
 
@@ -22,17 +22,17 @@ def test_each_state_has_exactly_these_transitions(old):
     assert {state.value for state in lifecycle.TRANSITIONS[RunState(old)]} == MOVES[old]
 
 
-def test_ended_and_active_states_are_these():
+def test_ended_and_active_states():
     assert {state.value for state in RunState if state.ended} == ENDED
     assert {state.value for state in RunState if state.active} == ACTIVE
 
 
-def test_a_run_that_completed_was_cancelled_or_pruned_goes_nowhere():
+def test_completed_cancelled_and_pruned_have_no_transitions():
     assert {state for state in STATES if not MOVES[state]} == ENDED - {"failed"}
 
 
 @pytest.mark.parametrize("old", sorted(ACTIVE))
-def test_each_way_consists_of_moves(old):
+def test_each_path_consists_of_legal_transitions(old):
     reached = set()
     for new in STATES:
         way = [old, *(state.value for state in path(RunState(old), RunState(new)))]

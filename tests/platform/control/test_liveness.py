@@ -27,7 +27,7 @@ def test_default_thresholds_apply():
     assert [usual(1, 1), usual(60, 1), usual(1, 600)] == ["ok", "unreachable", "stalled"]
 
 
-def test_a_limit_that_is_just_reached_is_kept():
+def test_silence_equal_to_the_limit_is_still_ok():
     assert look(20, 180, 1.0) is Liveness.OK
 
 
@@ -42,7 +42,7 @@ def test_a_run_before_its_first_steps_is_not_stalled():
     assert look(1, 10_000, None) is Liveness.OK
 
 
-def test_the_pace_is_the_median_so_one_long_save_does_not_hide_a_stall():
+def test_step_time_is_a_median_so_one_long_save_does_not_hide_a_stall():
     history = [(0.0, 0), (10.0, 10), (20.0, 20), (320.0, 21), (330.0, 31), (340.0, 41)]
     assert median_step_s(history) == pytest.approx(1.0)
     assert median_step_s(history[:2]) is None

@@ -1,4 +1,4 @@
-"""Nodes that fail what they are given: when they are taken out of use, and when they are not."""
+"""Nodes with failures: when they are excluded, and when not."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def test_two_node_failures_in_a_row_exclude_the_node_and_are_named():
     assert verdict.message == "it failed 2 attempts in a row: r0-1 (gpu_busy), r1-1 (ecc_error)"
 
 
-def test_one_fault_or_two_with_another_end_between_them_are_chance():
+def test_failures_that_are_not_consecutive_do_not_exclude_the_node():
     assert failing(ends("gpu_busy"), {}, BOTH) == []
     assert failing(ends("gpu_busy", None, "gpu_busy"), {}, BOTH) == []
     assert failing(ends("gpu_busy", "gpu_busy", None), {}, BOTH) == []
 
 
-def test_the_only_node_that_is_left_is_never_taken_out():
+def test_last_node_in_use_is_never_excluded():
     assert failing(ends("gpu_busy", "gpu_busy"), {}, ("n1",)) == []
     faults = ends("node_lost", "node_lost") + ends("node_lost", "node_lost", node="n2")
     assert len(failing(faults, {}, BOTH)) == 1
 
 
-def test_a_node_that_stays_in_use_does_not_shelter_those_after_it():
+def test_node_kept_in_use_does_not_protect_later_nodes():
     broken = ends("gpu_busy", "gpu_busy", node="n2")
     assert excluded(failing(ends(None, None) + broken, {}, BOTH)) == ["n2"]
     last_in_use = ends("gpu_busy", "gpu_busy") + broken
@@ -84,7 +84,7 @@ def attempt(note: dict, *nodes: str) -> Attempt:
     )
 
 
-def test_who_is_guilty_is_read_from_the_exit_note():
+def test_node_fault_is_read_from_the_exit_report():
     assert faulty_nodes(attempt({"reason": "gpu_busy", "code": None}, "n1")) == {"n1": "gpu_busy"}
     assert faulty_nodes(attempt({"reason": "", "code": 0}, "n1")) == {}
     assert faulty_nodes(attempt({"reason": "", "code": 1, "log_tail": "ValueError: x"}, "n1")) == {}
@@ -92,7 +92,7 @@ def test_who_is_guilty_is_read_from_the_exit_note():
     assert faulty_nodes(attempt(ecc, "n1")) == {"n1": "ecc_error"}
 
 
-def test_in_a_gang_only_the_node_at_fault_is_guilty():
+def test_only_the_faulty_node_of_a_gang_is_blamed():
     fine = {"reason": "stopped", "code": None, "signal": 15}
     parts = {"0": fine, "1": {"reason": "gpu_busy", "code": None}}
     assert faulty_nodes(attempt({**fine, "parts": parts}, "n1", "n2")) == {"n2": "gpu_busy"}
@@ -102,5 +102,5 @@ def test_in_a_gang_only_the_node_at_fault_is_guilty():
     assert faulty_nodes(attempt(nobody, "n1", "n2")) == {}
 
 
-def test_the_faults_that_the_output_names_are_those_of_the_hardware():
+def test_causes_found_in_the_output_are_hardware_faults():
     assert {pattern.cause for pattern in PATTERNS} & FAULTS == {"ecc_error", "gpu_lost"}

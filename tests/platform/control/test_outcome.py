@@ -1,4 +1,4 @@
-"""What becomes of a run when its attempt has ended: state, cause and message together."""
+"""The outcome of a run after its attempt ended: state, cause and message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_completed_run_has_completed_as_its_cause():
         (Desired.PAUSE, RunState.PAUSED),
     ],
 )
-def test_a_run_that_stopped_as_asked_has_the_request_as_its_cause_and_no_message(desired, state):
+def test_requested_stop_has_the_request_as_cause_and_no_message(desired, state):
     assert decide(desired=desired, finished=SAVED) == Outcome(state, desired.value)
 
 
@@ -56,12 +56,12 @@ def test_only_a_pause_mentions_that_nothing_was_saved():
         (None, "stopped at its time limit of 60 s"),
     ],
 )
-def test_the_time_limit_is_no_matter_for_a_retry(finished, message):
+def test_run_over_its_time_limit_is_not_retried(finished, message):
     found = decide(limit=60.0, finished=finished)
     assert found == Outcome(RunState.FAILED, "time_limit", message)
 
 
-def test_a_time_limit_that_is_not_known_any_more_is_left_out_of_the_message():
+def test_message_omits_an_unknown_time_limit():
     found = outcome(
         desired=Desired.RUN,
         time_limit_s=None,
@@ -73,7 +73,7 @@ def test_a_time_limit_that_is_not_known_any_more_is_left_out_of_the_message():
     assert found.message == "stopped at its time limit"
 
 
-def test_a_failure_keeps_its_message_whether_it_is_tried_again_or_not():
+def test_failure_keeps_its_message_with_and_without_a_retry():
     bug = ExitReport(code=1, log_tail="KeyError: 'x'")
     again, over = decide(ended=bug), decide(ended=bug, tries=(0, 1, 1))
     assert (again.state, again.spends) == (RunState.QUEUED, Budget.USER)

@@ -1,4 +1,4 @@
-"""Why a run waits, in words: durations, and one of a thing or several."""
+"""The wording of pending reasons: durations, singular and plural."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from lehr.control.resources import Need
         (75 * 3600, "about 3 d"),
     ],
 )
-def test_a_duration_is_rounded_to_what_is_known(seconds, text):
+def test_duration_is_rounded_to_its_precision(seconds, text):
     assert about(seconds) == text
 
 
@@ -35,7 +35,7 @@ def test_singular_and_plural_are_used_correctly():
     assert kept == "waits for 4 GPUs (2 are free, kept for big; nodes n1, n2 are excluded)"
 
 
-def test_nodes_that_cannot_be_used_are_named_with_what_can_be_done():
+def test_unusable_nodes_are_named_with_the_remedy():
     assert no_usable_node(Need(1), ["n1", "n2"], ["n3", "n4"], ["n5", "n6"]) == (
         "waits for 1 GPU (nodes n1, n2 do not answer; "
         "nodes n3, n4 failed this run twice and are excluded for it: lehr cluster readmit n3; "

@@ -1,4 +1,4 @@
-"""The queue: what it never does, over random histories; and what it says to who waits."""
+"""The queue: its invariants over random histories, and the reasons of pending runs."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_an_endless_stream_of_small_runs_never_starves_a_large_one(big, lengths,
     assert "big" in world.started_at
 
 
-def test_ten_thousand_that_wait_alike_cost_no_more_reservations_than_there_are_gpus(monkeypatch):
-    """A sweep's trials: each tick looks at all of them."""
+def test_many_equal_runs_need_no_more_reservations_than_gpus(monkeypatch):
+    """Trials of a sweep: each tick considers all of them."""
     reserved = []
     reserve = _Board.reserve
     monkeypatch.setattr(
@@ -72,14 +72,14 @@ def test_ten_thousand_that_wait_alike_cost_no_more_reservations_than_there_are_g
     decided = plan(waiting, held, [node("n0", 8)])
     assert len(decided.reasons) == 10_000
     assert len(reserved) <= 8 + 2 * 2  # Each GPU once; then each kind once a priority.
-    told = Counter(decided.reasons.values())
-    assert len(told) <= 8
+    counts = Counter(decided.reasons.values())
+    assert len(counts) <= 8
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(histories(), st.integers(0, 20))
-def test_runs_that_ask_alike_are_judged_as_if_each_were_the_only_one_of_its_kind(history, now):
-    """What is remembered of a kind while a plan is made changes nothing but the time it takes."""
+def test_cached_decision_for_equal_runs_matches_a_separate_one(history, now):
+    """The cache per kind of run changes only the time of a plan, not its result."""
     nodes, arrivals = history
     nodes = [replace(one, usable=True) for one in nodes]
     runs = [replace(run, name=f"name of {run.run_id}") for _, run, _ in arrivals]
@@ -148,7 +148,7 @@ def test_higher_priority_goes_first_then_first_come_first_served():
     assert decided.order == ("late",)
 
 
-def test_projects_share_within_a_priority_so_a_hundred_trials_do_not_shut_out_one():
+def test_projects_share_gpus_within_a_priority():
     many = [Waiting(f"m{i}", i, Need(1), project="many") for i in range(100)]
     one = Waiting("one", 100, Need(1), project="one")
     held = [active(f"h{i}", ("n0", (i,)), project="many", number=-1) for i in range(7)]
@@ -157,8 +157,8 @@ def test_projects_share_within_a_priority_so_a_hundred_trials_do_not_shut_out_on
 
 
 @given(st.integers(1, 16), st.integers(2, 4), st.randoms(use_true_random=False))
-def test_projects_that_all_have_enough_to_do_get_as_many_gpus_each(gpus, projects, chance):
-    """Whoever submitted first, and in whatever order: none has two more than another."""
+def test_busy_projects_get_equal_numbers_of_gpus(gpus, projects, chance):
+    """For any order of submission no project has two GPUs more than another."""
     names = [f"p{n}" for n in range(projects) for _ in range(gpus)]
     chance.shuffle(names)
     waiting = [Waiting(f"r{i}", i, Need(1), project=name) for i, name in enumerate(names)]
@@ -169,14 +169,14 @@ def test_projects_that_all_have_enough_to_do_get_as_many_gpus_each(gpus, project
     assert max(shares.values()) - min(shares.values()) <= 1
 
 
-def test_later_runs_of_a_project_never_push_back_its_earlier_one():
+def test_later_runs_of_a_project_never_delay_its_earlier_one():
     held = [active("later", ("n0", (0, 1)), project="p", number=9)]
     runs = [Waiting("p-old", 1, Need(1), project="p"), Waiting("q-new", 2, Need(1), project="q")]
     decided = plan(runs, held, [node("n0", 3)])
     assert [start.run_id for start in decided.starts] == ["p-old"]
 
 
-def test_runs_held_back_by_their_sweeps_limit_neither_start_nor_hold_anything():
+def test_runs_over_the_limit_of_their_sweep_neither_start_nor_reserve():
     held = [active("c0", ("n0", (0,)), sweep_id="s")]
     runs = [
         Waiting("c1", 1, Need(1), sweep_id="s", sweep_name="lr-grid", max_concurrent=2),
@@ -188,7 +188,7 @@ def test_runs_held_back_by_their_sweeps_limit_neither_start_nor_hold_anything():
     assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at a time"}
 
 
-def test_a_sweeps_places_go_to_its_runs_in_the_order_of_their_turn():
+def test_slots_of_a_sweep_go_to_its_runs_in_queue_order():
     trials = [
         Waiting(f"c{n}", n, Need(1), priority=n // 3, sweep_id="s", max_concurrent=3)
         for n in range(5)
@@ -209,10 +209,10 @@ def test_small_runs_are_packed_so_that_whole_nodes_stay_whole():
     assert decided.starts[5].placement == (NodeShare("n0", tuple(range(8))),)
 
 
-# --- what people are told ---------------------------------------------------------------------------
+# --- pending reasons -----------------------------------------------------------------------------
 
 
-def test_the_reason_names_the_node_what_is_missing_and_about_when():
+def test_reason_names_the_node_the_missing_gpus_and_the_expected_time():
     held = [
         active("big-run-k3", ("n2", (0, 1)), remaining_s=39.0 * 60),
         active("whole", ("n1", tuple(range(8))), remaining_s=90_000.0),
@@ -224,7 +224,7 @@ def test_the_reason_names_the_node_what_is_missing_and_about_when():
     )
 
 
-def test_the_reason_says_when_all_are_busy_and_when_free_ones_are_kept_for_another():
+def test_reason_distinguishes_busy_gpus_from_reserved_ones():
     held = [active("a", ("n0", (0, 1, 2)), remaining_s=130.0)]
     runs = [Waiting("big", 1, Need(4), name="big"), Waiting("small", 2, Need(1), name="small")]
     decided = plan(runs, held, [node("n0", 4)])
@@ -236,7 +236,7 @@ def test_the_reason_says_when_all_are_busy_and_when_free_ones_are_kept_for_anoth
     )
 
 
-def test_gpus_are_kept_where_they_are_free_soonest():
+def test_reservation_takes_the_gpus_that_are_free_soonest():
     ends = [1000.0, 900.0, 60.0, 120.0]
     held = [active(f"r{i}", ("n0", (i,)), remaining_s=left) for i, left in enumerate(ends)]
     decided = plan([Waiting("big", 1, Need(2))], held, [node("n0", 4)])
@@ -276,7 +276,7 @@ def test_reasons_count_free_gpus_after_the_starts_of_the_plan():
     assert decided.reasons["c"] == "waits for 4 GPUs (4 are free, kept for a)"
 
 
-def test_free_gpus_are_kept_for_the_largest_reservation():
+def test_free_gpus_are_reserved_for_the_largest_run():
     held = [active("x", ("n0", (1, 2, 3))), active("y", ("n2", (0, 1, 2)))]
     runs = [
         *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
@@ -317,7 +317,7 @@ def test_an_impossible_run_shows_the_inventory_and_blocks_no_other():
     assert decided.reasons["a100"] == "needs 1 x A100; this cluster has 8 x logical GPU"
 
 
-def test_silent_and_excluded_nodes_are_named():
+def test_reason_names_unreachable_and_excluded_nodes():
     nodes = [node("n0", 8, usable=False), node("n1", 8)]
     run = Waiting("r", 1, Need(8), excluded_nodes=frozenset({"n1"}))
     assert plan([run], [], nodes).reasons["r"] == (
@@ -340,7 +340,7 @@ def test_gpu_types_match_by_whole_words():
     assert not is_type("NVIDIA RTX 4090", "4090Ti")
 
 
-def test_can_ever_place_says_why_not():
+def test_can_ever_place_returns_the_reason():
     nodes = [node("n0", 8), node("n1", 8)]
     assert can_ever_place(Need(16, 2), nodes) is None
     assert can_ever_place(Need(16), nodes) == (
@@ -379,7 +379,7 @@ def test_an_excluded_node_gets_no_runs_and_reasons_name_readmit():
     )
 
 
-def test_a_run_without_a_gpu_takes_a_nodes_cpu_and_no_gpu_from_anybody():
+def test_run_without_a_gpu_takes_a_cpu_slot_and_no_gpu():
     nodes = [node("n1", 1), node("n2", 2)]
     without = [Waiting(run_id=f"c{n}", number=n, need=Need(0)) for n in range(3)]
     gangs = [
@@ -401,7 +401,7 @@ def test_a_run_without_a_gpu_takes_a_nodes_cpu_and_no_gpu_from_anybody():
     assert plan([without[2]], [active("c1", ("n2", ()))], nodes).starts[0].placement[0].node == "n1"
 
 
-def test_runs_without_a_gpu_go_where_most_places_are_left():
+def test_runs_without_a_gpu_go_to_the_node_with_the_most_free_slots():
     nodes = [replace(node("n1", 1), cpu_places=4), replace(node("n2", 1), cpu_places=2)]
     held = [active("a", ("n1", ())), active("b", ("n1", ()))]
     run = Waiting("c", 1, Need(0))
@@ -415,7 +415,7 @@ def test_runs_without_a_gpu_go_where_most_places_are_left():
     assert goes_to(*full) == []
 
 
-def test_a_run_without_a_gpu_waits_where_no_node_takes_runs():
+def test_run_without_a_gpu_waits_if_no_node_is_usable():
     assert can_ever_place(Need(0), [node("n1", 1)]) is None
     why = "needs a node with GPUs, real or logical; there is none"
     assert can_ever_place(Need(0), []) == why

@@ -1,4 +1,4 @@
-"""Desired against observed: what follows for each attempt, and what never does."""
+"""Reconcile: the actions for each attempt, and those that must never happen."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def decide(one: OpenAttempt, *nodes: NodeSeen, known: bool = True):
     return reconcile([one], nodes, TIMEOUTS, membership_known=known)
 
 
-def test_what_lives_and_is_wanted_is_left_alone():
+def test_desired_running_attempt_needs_no_action():
     assert decide(attempt(), node(r_1=AttemptPhase.LIVE)) == []
 
 
-def test_silence_alone_never_ends_an_attempt():
+def test_missing_heartbeats_alone_never_end_an_attempt():
     silent = attempt(since_contact_s=1e6)
     assert decide(silent, node(r_1=AttemptPhase.LIVE)) == []
     assert decide(silent, node(alive=True, answered=False)) == []
-    # Ray's head is down: nobody knows who is a member.
+    # Ray's head is down: the members are unknown.
     assert decide(silent, node(alive=False, answered=False), known=False) == []
 
 
-def test_a_lost_node_loses_its_attempt_once_the_lease_is_over_and_not_before():
+def test_attempt_of_a_lost_node_is_lost_when_its_lease_expires():
     gone = node(alive=False, answered=False)
     assert decide(attempt(since_contact_s=TIMEOUTS.lease_s - 1), gone) == []
     [action] = decide(attempt(since_contact_s=TIMEOUTS.lease_s + 1), gone)
@@ -73,7 +73,7 @@ def test_each_node_of_a_gang_has_its_own_lease():
     assert decide(contacted, *seen) == []
 
 
-def test_what_is_left_of_a_gang_is_stopped_when_one_node_has_no_trace_of_it():
+def test_gang_is_stopped_when_one_of_its_nodes_does_not_know_it():
     stop, lose = decide(attempt(nodes=("n1", "n2")), node("n1", r_1=AttemptPhase.LIVE), node("n2"))
     assert stop == StopAttempt("r-1", ("n1",), StopLevel.KILL, lose.message)
     assert (lose.cause, lose.message) == ("shim_lost", "node n2 has no trace of it")
@@ -94,10 +94,10 @@ def test_an_attempt_unknown_to_its_agent_is_lost():
 def test_a_recorded_but_unstarted_attempt_is_started():
     fresh = attempt(dispatched=False, contacted=False)
     assert decide(fresh, node()) == [Launch("r-1")]
-    # But not while a call is under way, nor while its node has not said what it has.
+    # But not while a call is in flight, nor while its node has not listed its attempts.
     assert decide(attempt(dispatched=False, contacted=False, in_flight=True), node()) == []
     assert decide(fresh, node(answered=False)) == []
-    # The server was killed between the agent's start and its own note of it.
+    # The server was killed after the agent's start and before it recorded the start.
     assert decide(fresh, node(r_1=AttemptPhase.LIVE)) == [Adopt("r-1")]
 
 
@@ -107,7 +107,7 @@ def test_a_run_cancelled_before_its_start_is_finalized_without_starting():
     assert action.cause == "never_started"
 
 
-def test_a_cancel_grows_harder_and_has_killed_well_within_thirty_seconds():
+def test_cancel_escalates_to_a_kill_within_thirty_seconds():
     live = node(r_1=AttemptPhase.LIVE)
     stop_levels = []
     for seconds in (0, 5, 7, 13, 15, 29):
@@ -123,26 +123,26 @@ def test_a_cancel_grows_harder_and_has_killed_well_within_thirty_seconds():
     ]
 
 
-def test_a_pause_has_time_to_save():
+def test_pause_leaves_time_to_save():
     live = node(r_1=AttemptPhase.LIVE)
     assert decide(attempt(desired=Desired.PAUSE, since_request_s=200.0), live) == []
     [action] = decide(attempt(over_time_limit=True, since_request_s=400.0), live)
     assert action.stop_level is StopLevel.TERM
 
 
-def test_a_cancel_waits_no_longer_because_the_run_was_over_its_time_limit():
+def test_cancel_after_the_time_limit_does_not_wait_longer():
     both = attempt(desired=Desired.CANCEL, over_time_limit=True, since_request_s=15.0)
     [action] = decide(both, node(r_1=AttemptPhase.LIVE))
     assert action.stop_level is StopLevel.KILL
 
 
-def test_a_gang_that_is_cancelled_half_started_is_stopped_where_it_runs():
+def test_gang_cancelled_during_its_start_is_stopped_where_it_runs():
     half = attempt(nodes=("n1", "n2"), dispatched=False, contacted=False, desired=Desired.CANCEL)
     stop, lose = decide(half, node("n1", r_1=AttemptPhase.LIVE), node("n2"))
     assert (stop.nodes, stop.stop_level, lose.cause) == (("n1",), StopLevel.KILL, "never_started")
 
 
-def test_a_superseded_attempt_that_comes_back_is_killed():
+def test_superseded_attempt_is_killed_when_its_node_returns():
     [action] = decide(attempt(current=False), node(r_1=AttemptPhase.LIVE))
     assert action == StopAttempt("r-1", ("n1",), StopLevel.KILL, "superseded by another attempt")
     lost_before = attempt(current=False, exited=True, since_ended_s=100.0)
@@ -150,12 +150,12 @@ def test_a_superseded_attempt_that_comes_back_is_killed():
     assert action.stop_level is StopLevel.KILL
 
 
-def test_strangers_are_killed():
+def test_unknown_attempts_are_killed():
     [action] = reconcile([], [node(old_3=AttemptPhase.LIVE, done_1=AttemptPhase.ENDED)], TIMEOUTS)
     assert action == StopAttempt("old-3", ("n1",), StopLevel.KILL, "no open attempt")
 
 
-def test_an_end_that_the_shipper_cannot_tell_is_taken_from_the_agent():
+def test_exit_is_taken_from_the_agent_if_the_shipper_cannot_report_it():
     ended = node(r_1=AttemptPhase.ENDED)
     assert decide(attempt(since_ended_s=5.0), ended) == []
     assert decide(attempt(since_ended_s=TIMEOUTS.collect_s + 1), ended) == [RecordExit("r-1")]
@@ -167,7 +167,7 @@ def test_an_attempt_without_contact_since_its_start_is_lost_with_a_hint():
     assert stop.stop_level is StopLevel.KILL
     assert (lose.cause, lose.node) == ("no_contact", "n1")
     assert "reach this server's address" in lose.message
-    # Of a gang's nodes nobody knows which one it was.
+    # It is unknown which node of the gang it was.
     both = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.LIVE)]
     gang = attempt(
         nodes=("n1", "n2"), contacted=False, since_contact_s=TIMEOUTS.first_heartbeat_s + 1
@@ -175,7 +175,7 @@ def test_an_attempt_without_contact_since_its_start_is_lost_with_a_hint():
     assert decide(gang, *both)[1].node is None
 
 
-def test_a_gang_is_whole_or_it_is_nothing():
+def test_gang_is_stopped_when_one_part_ends():
     gang = attempt(nodes=("n1", "n2"))
     both = [node("n1", r_1=AttemptPhase.LIVE), node("n2", r_1=AttemptPhase.LIVE)]
     assert decide(gang, *both) == []
@@ -187,7 +187,7 @@ def test_a_gang_is_whole_or_it_is_nothing():
     assert (stop.nodes, stop.stop_level, lose.cause) == (("n1",), StopLevel.KILL, "node_lost")
 
 
-def test_a_gang_whose_one_part_completed_may_save_on_the_other():
+def test_part_of_a_gang_may_save_after_the_other_completed():
     """torchrun's own exit barrier gives up after 300 s: the first rank's last save may take longer."""
     seen = [node(r_1=AttemptPhase.ENDED), node("n2", r_1=AttemptPhase.LIVE)]
     ends = {"nodes": ("n1", "n2"), "since_ended_s": 600.0}
@@ -199,7 +199,7 @@ def test_a_gang_whose_one_part_completed_may_save_on_the_other():
     assert action.stop_level is StopLevel.KILL
 
 
-def test_an_attempt_of_which_nothing_more_can_come_is_closed():
+def test_attempt_is_closed_when_no_more_data_can_arrive():
     assert decide(attempt(exited=True), node()) == [CloseAttempt("r-1")]
     gone = node(alive=False, answered=False)
     assert decide(attempt(exited=True, since_ended_s=60.0), gone) == []
@@ -256,7 +256,7 @@ def test_random_observations_cause_only_justified_actions(open_ones, first, seco
         one = by_id.get(action.attempt_id)
         match action:
             case Launch():
-                # Only what nobody has, on nodes that have said so, while no other call is under way.
+                # Only attempts that no node has, on nodes that answered, while no other call is in flight.
                 assert one.current
                 assert not one.dispatched
                 assert not one.exited
@@ -293,7 +293,7 @@ def test_random_observations_cause_only_justified_actions(open_ones, first, seco
     for one in open_ones:
         mine = [a for a in actions if a.attempt_id == one.id and not isinstance(a, StopAttempt)]
         assert len(mine) <= 1
-    # Every living process of no open attempt is asked to end.
+    # Every orphan is stopped.
     stopped = {a.attempt_id for a in actions if isinstance(a, StopAttempt)}
     for n in nodes:
         for attempt_id, state in n.attempts.items():

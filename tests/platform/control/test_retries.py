@@ -73,21 +73,21 @@ def test_real_error_messages_are_classified(cause, text):
     tail = f"step 100 loss 3.2\n{text}\n"
     found = classify(ExitReport(code=1, log_tail=tail), None)
     assert (found.name, found.budget) == (cause, BUDGETS[cause])
-    # What people read has the line that says it, not just our word for it.
+    # The message quotes the line of the output, not only the name of the cause.
     assert any(line.strip()[:60] in found.message for line in text.splitlines())
 
 
 @pytest.mark.parametrize(("cause", "expression"), EXPRESSIONS, ids=lambda text: text[:40])
-def test_every_expression_is_held_to_a_real_message(cause, expression):
+def test_every_error_pattern_matches_a_real_message(cause, expression):
     assert any(re.search(expression, text) for text in MESSAGES[cause])
 
 
-def test_there_is_no_cause_without_a_message_and_none_without_a_budget():
+def test_every_cause_has_a_message_and_a_budget():
     assert {pattern.cause for pattern in PATTERNS} == MESSAGES.keys() - {"user_code"}
     assert BUDGETS.keys() == MESSAGES.keys()
 
 
-def test_the_hardware_is_blamed_before_the_nccl_error_that_it_causes():
+def test_hardware_error_takes_precedence_over_the_nccl_error_it_causes():
     tail = (
         "ncclSystemError: System call (e.g. socket, malloc) or external library call failed\n"
         "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
@@ -96,7 +96,7 @@ def test_the_hardware_is_blamed_before_the_nccl_error_that_it_causes():
 
 
 @pytest.mark.parametrize(("cause", "budget"), BY_THE_TRAINER.items())
-def test_a_cause_that_the_trainer_names_has_its_budget(cause, budget):
+def test_each_cause_of_the_trainer_has_its_budget(cause, budget):
     finished = FinishedReport("failed", cause, "it says why", step=3)
     found = classify(ExitReport(code=1), finished)
     assert (found.name, found.budget, found.message) == (cause, budget, "it says why")
@@ -104,7 +104,7 @@ def test_a_cause_that_the_trainer_names_has_its_budget(cause, budget):
     assert ends.state is (RunState.FAILED if budget == "none" else RunState.QUEUED)
 
 
-def test_an_unnamed_failure_of_the_trainer_is_looked_up_in_its_words():
+def test_trainer_failure_without_a_cause_is_classified_by_its_message():
     finished = FinishedReport(
         "failed", "error", "NCCL gave up: ncclRemoteError: a remote process exited"
     )
@@ -125,7 +125,7 @@ def test_an_unnamed_failure_of_the_trainer_is_looked_up_in_its_words():
         (6, "crashed", Budget.USER),
     ],
 )
-def test_signals_are_classified_also_from_torchruns_report(signal, cause, budget):
+def test_signals_are_classified_from_the_exit_and_from_torchruns_report(signal, cause, budget):
     alone = classify(ExitReport(signal=signal), None)
     assert (alone.name, alone.budget) == (cause, budget)
     report = (
@@ -138,24 +138,24 @@ def test_signals_are_classified_also_from_torchruns_report(signal, cause, budget
 
 
 @pytest.mark.parametrize(("reason", "budget"), BY_THE_SHIM.items())
-def test_what_the_shim_says_of_the_end_has_its_budget(reason, budget):
+def test_each_exit_reason_of_the_shim_has_its_budget(reason, budget):
     found = classify(ExitReport(reason=reason, log_tail="node n2 was lost"), None)
     assert (found.name, found.budget) == (reason, budget)
     assert found.message.endswith(": node n2 was lost")
 
 
-def test_each_reason_of_the_shim_and_cause_of_the_trainer_is_in_a_table_here():
+def test_tables_here_have_each_reason_of_the_shim_and_cause_of_the_trainer():
     assert retries._SHIM_REASONS.keys() == BY_THE_SHIM.keys()
     named = retries._OWN_CAUSES.keys() | retries._OWN_SUSPICIONS
     assert named == BY_THE_TRAINER.keys() - {"error", "anything else"}
 
 
-def test_a_lock_that_was_lost_is_a_gpu_that_is_busy():
+def test_lost_lock_is_classified_as_a_busy_gpu():
     found = classify(ExitReport(reason="lock_lost"), None)
     assert (found.name, found.budget) == ("gpu_busy", Budget.INFRASTRUCTURE)
 
 
-def test_a_fault_of_lehrs_own_is_paid_from_no_budget():
+def test_internal_error_uses_no_budget():
     found = retries.internal("finalizing it failed 5 times: KeyError('retries')")
     assert (found.name, found.budget) == ("internal", Budget.NONE)
     assert "KeyError('retries')" in found.message
@@ -177,7 +177,7 @@ def decide(
     )
 
 
-def test_each_kind_of_failure_is_paid_from_its_own_budget_and_from_no_other():
+def test_each_kind_of_failure_uses_only_its_own_budget():
     killed = ExitReport(signal=9)
     only_user = Budgets(user=5, infrastructure=0, preemption=5)
     assert decide(ended=killed).state is RunState.QUEUED
@@ -200,7 +200,7 @@ def test_completed_stays_completed_despite_later_requests():
 
 
 @pytest.mark.parametrize(
-    ("ended", "says"),
+    ("ended", "message"),
     [
         (ExitReport(code=0), None),
         (ExitReport(signal=6), "its process ended with signal 6 after it had finished and saved"),
@@ -211,12 +211,12 @@ def test_completed_stays_completed_despite_later_requests():
         (ExitReport(reason="node_lost"), None),
     ],
 )
-def test_a_crash_after_finishing_is_reported_but_not_charged(ended, says):
+def test_a_crash_after_finishing_is_reported_but_not_charged(ended, message):
     found = decide(ended=ended, finished=FinishedReport("completed", step=10), budgets=NONE_LEFT)
-    assert (found.state, found.message, found.spends) == (RunState.COMPLETED, says, Budget.NONE)
+    assert (found.state, found.message, found.spends) == (RunState.COMPLETED, message, Budget.NONE)
 
 
-def test_a_crash_after_a_save_asked_for_from_outside_is_no_fault_of_the_code():
+def test_crash_after_a_save_on_sigterm_is_a_preemption():
     log = "RuntimeError: [gloo/transport/tcp/pair.cc:1] Connection closed by peer"
     for ended in (ExitReport(signal=6), ExitReport(code=1, log_tail=log)):
         found = decide(ended=ended, finished=FinishedReport("stopped", "signal", step=3))
@@ -231,7 +231,7 @@ def test_a_crash_after_a_save_asked_for_from_outside_is_no_fault_of_the_code():
         (Desired.PAUSE, RunState.PAUSED),
     ],
 )
-def test_a_run_asked_to_stop_ends_so_however_its_process_went_down(desired, state):
+def test_requested_stop_decides_the_state_however_the_process_ended(desired, state):
     for ended, finished in [
         (ExitReport(code=0), FinishedReport("stopped", step=3)),
         (ExitReport(signal=9, reason="stopped"), None),
@@ -244,7 +244,7 @@ def test_a_run_asked_to_stop_ends_so_however_its_process_went_down(desired, stat
         )
 
 
-def test_a_pause_that_could_not_save_says_so_and_one_that_failed_by_itself_fails():
+def test_pause_without_a_save_is_reported_and_a_failed_run_fails():
     killed = decide(desired=Desired.PAUSE, ended=ExitReport(signal=9, reason="stopped"))
     assert "last checkpoint" in killed.message
     nan = decide(
@@ -253,7 +253,7 @@ def test_a_pause_that_could_not_save_says_so_and_one_that_failed_by_itself_fails
     assert (nan.state, nan.cause) == (RunState.FAILED, "nan_loss")
 
 
-def test_the_time_limit_fails_the_run_and_says_whether_it_saved():
+def test_time_limit_fails_the_run_and_reports_whether_it_saved():
     saved = decide(
         over=True, limit=60.0, finished=FinishedReport("stopped", step=7), ended=ExitReport(code=0)
     )

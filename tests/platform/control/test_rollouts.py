@@ -1,4 +1,4 @@
-"""What a rollout does next, decided from its stages as they are recorded."""
+"""The next step of a rollout, decided from its recorded stages."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def fresh(*, pair: tuple[str, ...] = ("resumed",), stages: int = 4) -> list[Stag
     ]
 
 
-def test_it_begins_with_the_first_stage():
+def test_rollout_starts_with_the_first_stage():
     assert decide(fresh()) == Submit(1, "train")
 
 
 @pytest.mark.parametrize("state", [s for s in RunState if s not in ENDED])
-def test_it_waits_while_a_run_goes_on(state):
+def test_rollout_waits_while_its_run_trains(state):
     stages = fresh()
     stages[0] = replace(stages[0], runs={"train": StageRun("r", state)})
     assert decide(stages) is None
     assert wants_evidence(stages[0])
 
 
-def test_the_pair_runs_only_once_the_cheap_gates_are_passed():
+def test_pair_of_runs_starts_only_after_the_other_gates_passed():
     [first, *rest] = fresh(pair=("whole", "resumed"))
     first = replace(first, runs={"train": DONE}, verdicts={"first_loss": "passed"})
     assert decide([first, *rest]) is None
@@ -81,7 +81,7 @@ def test_the_first_failed_gate_is_the_reason_regardless_of_the_run():
     assert decide([replace(first, runs={"train": late}), *rest]) is None
 
 
-def test_evidence_is_needed_for_every_gate_except_exact_resume():
+def test_every_gate_except_exact_resume_needs_evidence():
     [first, *_] = fresh()
     assert not wants_evidence(first)
     begun = replace(first, runs={"train": DONE})
@@ -92,7 +92,7 @@ def test_evidence_is_needed_for_every_gate_except_exact_resume():
 
 
 @pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING, RunState.COMPLETED])
-def test_a_pair_is_over_when_both_have_ended_or_one_badly(state):
+def test_pair_ends_when_both_runs_ended_or_one_failed(state):
     [first, *_] = fresh(pair=("whole", "resumed"))
     going = replace(first, runs={"train": DONE, "whole": DONE, "resumed": StageRun("s", state)})
     assert pair_is_over(going) == (state is RunState.COMPLETED)
@@ -115,17 +115,17 @@ def test_the_second_of_a_pair_waits_for_the_first_to_complete():
 
 
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
-def test_nothing_follows_a_stage_that_did_not_pass(outcome):
+def test_no_stage_starts_after_a_failed_one(outcome):
     [first, *rest] = fresh()
     assert decide([replace(first, outcome=outcome), *rest]) is None
 
 
-def test_nothing_follows_the_last():
+def test_no_stage_starts_after_the_last():
     assert decide([replace(stage, outcome="passed") for stage in fresh()]) is None
 
 
-class Life:
-    """A rollout whose runs and gates do anything that they may; what is decided is carried out."""
+class RandomRollout:
+    """A rollout with random legal results of runs and gates; each decision is carried out."""
 
     def __init__(self, seed: int, *, stages: int, pair: tuple[str, ...]) -> None:
         self.chance = random.Random(seed)
@@ -163,8 +163,8 @@ class Life:
             self.ended = "failed"
         return True
 
-    def world_goes_on(self) -> None:
-        """One thing happens: a run moves, or a gate that can be judged is judged."""
+    def advance(self) -> None:
+        """Change one thing: the state of a run, or the verdict of a gate that can be judged."""
         stage = next(one for one in self.stages if one.outcome is None)
         live = [role for role, run in stage.runs.items() if not run.over]
         if live:
@@ -203,17 +203,17 @@ class Life:
     pair=st.sampled_from([(), ("resumed",), ("whole", "resumed")]),
 )
 def test_random_rollouts_end_and_never_skip_a_gate(seed, stages, pair):
-    life = Life(seed, stages=stages, pair=pair)
+    rollout = RandomRollout(seed, stages=stages, pair=pair)
     for _ in range(600):
-        while life.ended is None and life.carry_out():
+        while rollout.ended is None and rollout.carry_out():
             pass
-        if life.ended is not None:
+        if rollout.ended is not None:
             break
-        life.world_goes_on()
-    assert life.ended is not None
-    assert decide(life.stages) is None
-    begun = {number for number, _ in life.submitted}
+        rollout.advance()
+    assert rollout.ended is not None
+    assert decide(rollout.stages) is None
+    begun = {number for number, _ in rollout.submitted}
     assert begun == set(range(1, max(begun) + 1))
-    passed = [stage.outcome == "passed" for stage in life.stages]
+    passed = [stage.outcome == "passed" for stage in rollout.stages]
     assert passed == sorted(passed, reverse=True)
-    assert (life.ended == "passed") == all(passed)
+    assert (rollout.ended == "passed") == all(passed)

@@ -24,7 +24,7 @@ def curve(level, *, until, every=10, start=0.0, worse=0.0):
 
 
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
-def test_tpe_comes_back_to_where_it_was_best_and_is_the_same_after_a_restart(goal):
+def test_tpe_returns_to_the_best_region_and_is_the_same_after_a_restart(goal):
     sign = 1 if goal == "minimize" else -1
     trials = []
     for number in range(1, 41):
@@ -48,7 +48,7 @@ RULES = [
 
 
 def mirrored(trials):
-    """The same trials of a metric of which more is better."""
+    """Return the same trials for a metric to maximize."""
     return [
         replace(trial, reports=tuple(replace(r, value=-r.value) for r in trial.reports))
         for trial in trials
@@ -62,7 +62,7 @@ def test_each_rule_is_tested():
 
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
 @pytest.mark.parametrize("rule", RULES[:2], ids=lambda rule: rule.name)
-def test_the_trial_that_is_far_worse_is_given_up_and_the_best_never_is(rule, goal):
+def test_pruner_prunes_a_far_worse_trial_and_never_the_best(rule, goal):
     trials = [
         SearchTrial(1, {}, "completed", curve(2.0, until=200)),
         *(
@@ -80,7 +80,7 @@ def test_the_trial_that_is_far_worse_is_given_up_and_the_best_never_is(rule, goa
 
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_of_two_halves_only_trials_of_the_worse_one_are_given_up(rule, goal):
+def test_pruner_prunes_only_trials_of_the_worse_half(rule, goal):
     """Also by hyperband, whose brackets differ in how soon they judge: it needs many trials."""
     good, bad = range(1, 13), range(13, 31)
     trials = [SearchTrial(n, {}, "completed", curve(1.0, until=200, start=30.0 * n)) for n in good]
@@ -91,7 +91,7 @@ def test_of_two_halves_only_trials_of_the_worse_one_are_given_up(rule, goal):
     assert pruned <= set(bad)
 
 
-def test_a_trial_whose_metric_is_nan_is_given_up():
+def test_trial_with_a_nan_metric_is_pruned():
     trials = [
         SearchTrial(1, {}, "completed", curve(2.0, until=200)),
         SearchTrial(2, {}, "running", (TrialReport(20, math.nan, 300.0),)),
@@ -107,9 +107,7 @@ def test_a_trial_whose_metric_is_nan_is_given_up():
     rule=st.sampled_from(RULES),
 )
 @settings(max_examples=examples(40), deadline=None)
-def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_one(
-    levels, ends, rule
-):
+def test_pruning_is_deterministic_and_prunes_only_running_trials(levels, ends, rule):
     trials = [
         SearchTrial(
             n,
@@ -125,7 +123,7 @@ def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_on
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"min": 1, "max": 1}, "not below"),
         ({"min": 0, "max": 1, "distribution": "log_uniform_values"}, "no logarithm"),
@@ -133,6 +131,6 @@ def test_the_same_history_gives_the_same_verdicts_and_only_running_trials_get_on
         ({"min": 0, "max": 1, "q": 0.1}, "q must be given with"),
     ],
 )
-def test_a_range_that_makes_no_sense_is_refused(values, said):
-    with pytest.raises(ValueError, match=said):
+def test_invalid_range_is_rejected(values, message):
+    with pytest.raises(ValueError, match=message):
         Range.model_validate(values)

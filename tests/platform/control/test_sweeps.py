@@ -1,4 +1,4 @@
-"""What a sweep does next, decided from its trials as they are recorded."""
+"""The next step of a sweep, decided from its recorded trials."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ran(trial, loss, until=100, state=RunState.COMPLETED, every=10, at=0.0):
 # ------------------------------------------------------------------------------------- stops
 
 
-def test_a_sweep_whose_every_trial_fails_alike_stops_with_the_cause():
+def test_sweep_stops_if_every_trial_fails_with_the_same_cause():
     spec = sweep()
     all_ = trials(spec)
     two = [failed(all_[0]), failed(all_[1]), *all_[2:]]
@@ -86,26 +86,26 @@ def test_a_sweep_whose_every_trial_fails_alike_stops_with_the_cause():
     ],
     ids=["completed", "training", "pruned", "failed otherwise"],
 )
-def test_one_trial_that_does_otherwise_keeps_the_sweep_going(other):
+def test_one_trial_with_another_outcome_keeps_the_sweep_running(other):
     spec = sweep()
     all_ = trials(spec)
     seen = [*(failed(trial) for trial in all_[:3]), other(all_[3]), *all_[4:]]
     assert decide(spec, seen, stopped=False).stop is None
 
 
-def test_trials_that_diverge_speak_for_themselves_only():
+def test_diverged_trials_do_not_stop_the_sweep():
     spec = sweep()
     all_ = trials(spec)
     seen = [*(failed(trial, cause="nan_loss") for trial in all_[:5]), *all_[5:]]
     assert decide(spec, seen, stopped=False).stop is None
 
 
-def test_nothing_is_stopped_when_nothing_waits():
+def test_sweep_without_pending_trials_is_not_stopped():
     spec = sweep()
     assert decide(spec, [failed(trial) for trial in trials(spec)], stopped=False).stop is None
 
 
-def test_max_failed_counts_every_cause_and_forgives_what_was_before_a_retry():
+def test_max_failed_counts_every_cause_since_the_last_retry():
     spec = sweep(max_failed=1)
     all_ = trials(spec)
     seen = [
@@ -124,7 +124,7 @@ def test_max_failed_counts_every_cause_and_forgives_what_was_before_a_retry():
 
 
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
-def test_the_trials_that_are_given_up_are_the_worse_ones_by_the_sweeps_own_goal(goal):
+def test_pruned_trials_are_the_worse_ones_by_the_goal_of_the_sweep(goal):
     sign = 1 if goal == "minimize" else -1
     spec = sweep(
         metric={"name": "top1_acc", "goal": goal},
@@ -146,7 +146,7 @@ def test_the_trials_that_are_given_up_are_the_worse_ones_by_the_sweeps_own_goal(
 
 
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
-def test_a_tpe_sweep_gets_better_by_its_own_goal(goal):
+def test_tpe_improves_by_the_goal_of_the_sweep(goal):
     sign = 1 if goal == "minimize" else -1
     spec = sweep(
         method="tpe",
@@ -173,7 +173,7 @@ def test_a_tpe_sweep_gets_better_by_its_own_goal(goal):
 # --------------------------------------------------------------------------------------- TPE
 
 
-def test_tpe_chooses_when_none_of_its_runs_waits_and_within_its_limit():
+def test_tpe_chooses_a_point_when_no_run_waits_and_a_slot_is_free():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=12, max_concurrent=2)
     drawn = trials(spec)
     assert not wants_point(spec, drawn)
@@ -184,7 +184,7 @@ def test_tpe_chooses_when_none_of_its_runs_waits_and_within_its_limit():
     assert decide(spec, [ran(trial, 2.0) for trial in drawn], stopped=True).points == ()
 
 
-def test_a_tpe_sweep_ends_with_as_many_different_points_as_it_was_given_and_gets_better():
+def test_tpe_sweep_reaches_its_number_of_distinct_points_and_improves():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
 
     def done(trial):
@@ -208,7 +208,7 @@ def test_a_tpe_sweep_ends_with_as_many_different_points_as_it_was_given_and_gets
     assert away(last) < away(first)
 
 
-def test_tpe_goes_on_over_trials_that_failed_and_does_not_draw_their_points_again():
+def test_tpe_continues_after_failed_trials_without_repeating_points():
     values = {"train.seed": {"values": list(range(12))}}
     spec = sweep(method="tpe", parameters=values, trials=12)
     drawn = trials(spec)
@@ -220,7 +220,7 @@ def test_tpe_goes_on_over_trials_that_failed_and_does_not_draw_their_points_agai
     assert len(decide(spec, pruned, stopped=False).points) == 1
 
 
-def test_tpe_over_few_values_draws_each_once():
+def test_tpe_draws_each_point_of_a_finite_space_once():
     values = {"train.seed": {"values": list(range(13))}}
     spec = sweep(method="tpe", parameters=values, trials=13)
     seen = [ran(trial, 2.0) for trial in trials(spec)]
@@ -230,7 +230,7 @@ def test_tpe_over_few_values_draws_each_once():
     assert sorted(trial.parameters["train.seed"] for trial in seen) == list(range(13))
 
 
-def test_tpe_stops_where_its_trials_were_evaluated_on_different_held_out_sets():
+def test_tpe_stops_if_its_trials_have_different_held_out_sets():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
     same = [dataclasses.replace(ran(trial, 2.0), held_out="a" * 64) for trial in trials(spec)]
     assert decide(spec, same, stopped=False).points
@@ -246,7 +246,7 @@ def test_tpe_stops_where_its_trials_were_evaluated_on_different_held_out_sets():
     assert decide(spec, unknown, stopped=False).points
 
 
-def test_the_points_trials_remaining_are_counted_once_for_all_seeds():
+def test_trials_remaining_counts_a_point_once_for_all_seeds():
     spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
     assert [trials_remaining(spec, trials) for trials in (0, 3, 59, 60, 61)] == [30, 29, 1, 0, 0]
     assert trials_remaining(sweep(), 0) == 0
@@ -264,7 +264,7 @@ SPECS = {
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(list(SPECS)), st.integers(0, 10**6), st.booleans())
-def test_reports_are_left_unread_only_where_they_change_nothing(kind, seed, stopped):
+def test_skipping_reports_never_changes_a_decision(kind, seed, stopped):
     spec = sweep(**SPECS[kind])
     draw = random.Random(seed)
 
@@ -285,7 +285,7 @@ def test_reports_are_left_unread_only_where_they_change_nothing(kind, seed, stop
         assert decide(spec, unread, stopped=stopped) == decide(spec, seen, stopped=stopped)
 
 
-def test_reports_are_read_where_somebody_is_judged_by_them():
+def test_reports_are_read_if_a_trial_can_be_pruned():
     grid, asha = sweep(), sweep(**SPECS["asha"])
     [first, *rest] = trials(grid)
     running = dataclasses.replace(first, state=RunState.RUNNING)
@@ -326,7 +326,7 @@ def test_a_trial_is_pruned_only_against_its_own_held_out_set(name):
     assert given_up("a", None) == [worse.run_id]
 
 
-def test_asha_gives_up_the_worse_of_the_running_trials_and_says_why():
+def test_asha_prunes_the_worst_running_trial_with_a_reason():
     spec = sweep(pruning={"name": "asha", "min_steps": 20, "reduction": 2})
     all_ = trials(spec)
     good = [ran(trial, 1.0 + trial.number / 100) for trial in all_[:4]]
@@ -342,7 +342,7 @@ def test_asha_gives_up_the_worse_of_the_running_trials_and_says_why():
     assert decide(spec, [*good, waits, fine], stopped=False).prune == ()
 
 
-def test_a_trial_at_its_last_step_is_left_to_end():
+def test_trial_at_its_last_step_is_not_pruned():
     spec = sweep(pruning={"name": "asha", "min_steps": 20, "reduction": 2})
     all_ = trials(spec)
     seen = [*(ran(trial, 1.0) for trial in all_[:4]), ran(all_[4], 9.0, state=RunState.RUNNING)]
@@ -360,7 +360,7 @@ def test_a_trial_at_its_last_step_is_left_to_end():
     ),
 )
 @settings(max_examples=examples(20), deadline=None)
-def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
+def test_reports_at_the_rungs_alone_give_the_same_decision(seed, rule):
     draw = random.Random(seed)
     trials = []
     for number in range(1, 9):
@@ -379,5 +379,5 @@ def test_looking_at_the_rungs_alone_decides_the_same(seed, rule):
     assert prune(rule, thin, goal="minimize", total_steps=100) == whole
 
 
-def test_trials_of_one_point_are_known_by_it():
+def test_point_key_ignores_order_and_number_type():
     assert point_key({"a": 1, "b": "x"}) == point_key({"b": "x", "a": 1.0})

@@ -1,4 +1,4 @@
-"""What GPUs do now: from NVML, through the agent's report, to what people are shown."""
+"""GPU utilization: from NVML through the agent's report to the cluster view."""
 
 # ruff: noqa: N802, N815 - the names are NVML's.
 from __future__ import annotations
@@ -24,7 +24,7 @@ GPUS = [
 
 
 class Nvml(ModuleType):
-    """NVML's module: GPU-aaaa works, GPU-bbbb tells its memory alone, others are lost."""
+    """NVML's module: GPU-aaaa works, GPU-bbbb reports only its memory, others are lost."""
 
     class NVMLError(Exception):
         pass
@@ -69,7 +69,7 @@ def nvml(monkeypatch):
     return made
 
 
-def test_what_a_driver_does_not_tell_is_unknown_and_never_zero(nvml):
+def test_values_missing_from_the_driver_are_none_and_not_zero(nvml):
     lost = GpuInfo(2, "NVIDIA H100 80GB HBM3", 85_520_809_984, "GPU-cccc")
     assert sample(nvml, [*GPUS, lost]) == [
         {
@@ -93,12 +93,12 @@ def test_what_a_driver_does_not_tell_is_unknown_and_never_zero(nvml):
     ]
 
 
-def test_an_idle_gpu_is_zero_which_is_something_else_than_unknown(nvml):
+def test_utilization_of_an_idle_gpu_is_zero_and_not_none(nvml):
     nvml.utilization = 0
     assert sample(nvml, GPUS[:1])[0]["utilization"] == 0
 
 
-def test_a_driver_that_hangs_leaves_the_agent_answering_and_old_figures_go(nvml):
+def test_hanging_driver_makes_old_samples_expire_without_blocking(nvml):
     now = [0.0]
     sampler = GpuSampler(GPUS, every_s=0.01, clock=lambda: now[0])
     until(sampler.newest, within_s=20, what="the first sample")
@@ -111,7 +111,7 @@ def test_a_driver_that_hangs_leaves_the_agent_answering_and_old_figures_go(nvml)
     assert sampler.close(within_s=20)
 
 
-def test_a_closed_sampler_asks_no_more(nvml):
+def test_closed_sampler_stops_sampling(nvml):
     sampler = GpuSampler(GPUS, every_s=3600)
     until(sampler.newest, within_s=20, what="the first sample")
     assert sampler.close(within_s=20)
@@ -123,7 +123,7 @@ def _moved(sampler, now):
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_logical_gpus_and_nodes_without_the_package_have_no_figures(monkeypatch, missing):
+def test_logical_gpus_and_nodes_without_the_package_have_no_samples(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     sampler = GpuSampler(GPUS if missing else [GpuInfo(0, LOGICAL)])
     # Its thread ends by itself, or was never started.
@@ -133,9 +133,7 @@ def test_logical_gpus_and_nodes_without_the_package_have_no_figures(monkeypatch,
     assert sampler.newest() == []
 
 
-def test_the_agents_report_reaches_the_cluster_and_a_lost_nodes_figures_do_not(
-    nvml, monkeypatch, tmp_path
-):
+def test_cluster_shows_samples_of_agents_but_not_of_lost_nodes(nvml, monkeypatch, tmp_path):
     monkeypatch.setattr(agents, "node_gpus", lambda granted: GPUS[:granted])
     agent = agents.Agent("n1", 2, str(tmp_path / "node"))
     until(lambda: agent.report()["gpus_now"], within_s=20, what="the first sample")
@@ -149,16 +147,16 @@ def test_the_agents_report_reaches_the_cluster_and_a_lost_nodes_figures_do_not(
         [before] = cluster_view(cluster, store).nodes
         assert [gpu.utilization for gpu in before.gpus] == [None, None]
         cluster.on_news({"news": "node", "name": "n1", **agent.report()})
-        [told] = cluster_view(cluster, store).nodes
-        assert [gpu.utilization for gpu in told.gpus] == [0.97, None]
-        assert [gpu.memory_used_bytes for gpu in told.gpus] == [61_316_530_176] * 2
-        assert [gpu.temperature_celsius for gpu in told.gpus] == [64, None]
+        [reported] = cluster_view(cluster, store).nodes
+        assert [gpu.utilization for gpu in reported.gpus] == [0.97, None]
+        assert [gpu.memory_used_bytes for gpu in reported.gpus] == [61_316_530_176] * 2
+        assert [gpu.temperature_celsius for gpu in reported.gpus] == [64, None]
         cluster.on_news({"news": "members", "nodes": [{**node, "alive": False}]})
         [gone] = cluster_view(cluster, store).nodes
         assert [gpu.utilization for gpu in gone.gpus] == [None, None]
 
 
-def test_an_agent_of_an_earlier_release_tells_its_attempts_alone(tmp_path):
+def test_report_of_an_older_agent_without_samples_is_accepted(tmp_path):
     cluster = Cluster({})
     cluster.on_news(
         {

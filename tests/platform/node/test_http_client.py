@@ -1,4 +1,4 @@
-"""The shipper's own HTTP client, against whatever a server, a proxy or a fault may answer."""
+"""The HTTP client of the shipper, with every answer that a server, a proxy or a fault may give."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_requests_carry_token_protocol_and_body_on_one_kept_connection(scripted)
     assert b"Content-Type: application/json" in second
 
 
-def test_a_proxys_chunked_answer_is_put_together(scripted):
+def test_chunked_response_of_a_proxy_is_assembled(scripted):
     chunked = (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         b'9;x=y\r\n{"offset"|\r\n4\r\n: 5}\r\n0\r\nTrailer: x\r\n\r\n'
@@ -52,7 +52,7 @@ def test_a_proxys_chunked_answer_is_put_together(scripted):
     assert client.get("streams").json() == {"offset": 6}
 
 
-def test_a_connection_that_was_closed_meanwhile_is_made_anew_once(scripted):
+def test_closed_connection_is_reopened_once(scripted):
     server = scripted([reply(b"{}")], [reply(b'{"again": 1}')])
     client = server.client()
     client.get("streams")
@@ -61,7 +61,7 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew_once(scripted):
     assert len(server.requests) == 2
 
 
-def test_a_server_that_asks_to_be_left_alone_is(scripted):
+def test_retry_after_of_a_429_response_is_respected(scripted):
     server = scripted([reply(b"{}", b"429 Too Many Requests", b"Retry-After: 7")])
     with pytest.raises(Outage) as caught:
         server.client().put("streams/x?offset=0", b"data")
@@ -69,17 +69,17 @@ def test_a_server_that_asks_to_be_left_alone_is(scripted):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b'{"detail": "The disk is full."}', "answered 503 The disk is full."),
         (b"<html>", "answered 503"),
     ],
 )
-def test_a_server_that_cannot_take_it_is_quoted(scripted, body, said):
+def test_error_quotes_the_body_of_a_503_response(scripted, body, message):
     server = scripted([reply(body, b"503 Service Unavailable")])
     with pytest.raises(Outage) as caught:
         server.client().put("streams/events.jsonl?offset=0", b"x")
-    assert str(caught.value).endswith(said)
+    assert str(caught.value).endswith(message)
 
 
 def test_connection_close_is_respected(scripted):
@@ -103,20 +103,20 @@ def test_connection_close_is_respected(scripted):
         b"",
     ],
 )
-def test_whatever_is_no_answer_is_an_outage_and_never_a_crash(scripted, answer):
+def test_invalid_response_is_an_outage(scripted, answer):
     server = scripted([answer])
     with pytest.raises(Outage):
         server.client().get("streams").json()
 
 
-def test_an_endless_body_is_an_outage(scripted, monkeypatch):
+def test_body_over_the_limit_is_an_outage(scripted, monkeypatch):
     monkeypatch.setattr(http_client, "LONGEST_BODY", 4)
     server = scripted([b"HTTP/1.1 200 OK\r\n\r\n{}|   "])
     with pytest.raises(Outage, match="an endless body"):
         server.client().get("streams")
 
 
-def test_nobody_there_is_an_outage():
+def test_refused_connection_is_an_outage():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -125,7 +125,7 @@ def test_nobody_there_is_an_outage():
         client.get("streams")
 
 
-def test_an_address_may_be_ipv6_and_may_change_between_connections(scripted):
+def test_server_address_may_be_ipv6_and_may_change_between_connections(scripted):
     old = scripted([reply(b'{"who": "old"}', b"200 OK", b"Connection: close")])
     new = scripted([reply(b'{"who": "new"}')], family=socket.AF_INET6)
     addresses = iter([f"http://127.0.0.1:{old.port}", f"http://[::1]:{new.port}"])
@@ -134,7 +134,7 @@ def test_an_address_may_be_ipv6_and_may_change_between_connections(scripted):
     assert client.get("streams").json() == {"who": "new"}
 
 
-def test_an_answer_that_was_not_hoped_for_says_what_it_was(scripted):
+def test_outage_names_the_unexpected_status_and_its_detail(scripted):
     server = scripted([reply(b'{"detail": "no such attempt"}', b"404 Not Found")])
     with pytest.raises(Outage, match=r"404 .*no such attempt"):
         server.client().get("streams")

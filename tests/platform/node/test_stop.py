@@ -1,4 +1,4 @@
-"""Stopping the trainings of a home: who saves in time, who does not, what is not copied."""
+"""Stopping the trainings of a home: saved, killed, and uncopied checkpoints."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def exit_of(folder: Path) -> str:
     return (folder / "exit.json").read_text()
 
 
-def test_a_training_that_saves_in_time_is_not_killed_and_its_shim_goes_too(tmp_path, shim):
+def test_training_that_saves_in_time_ends_with_its_shim_and_is_not_killed(tmp_path, shim):
     folder, child = shim("a-1")
     assert count_trainings(tmp_path) == 1
     report = stop_all(tmp_path, timeout_s=30)
@@ -70,14 +70,14 @@ def test_a_training_that_saves_in_time_is_not_killed_and_its_shim_goes_too(tmp_p
     assert count_trainings(tmp_path) == 0
 
 
-def test_a_training_that_is_late_is_killed(tmp_path, shim):
+def test_training_that_does_not_stop_in_time_is_killed(tmp_path, shim):
     late, _ = shim("a-1", "stubborn")
     report = stop_all(tmp_path, timeout_s=0)
     assert (report.saved, report.killed) == (0, 1)
     assert '"asked": "kill"' in exit_of(late)
 
 
-def test_checkpoints_that_wait_for_a_storage_that_fails_are_reported_by_place(tmp_path, shim):
+def test_uncopied_checkpoints_are_reported_by_storage(tmp_path, shim):
     shim("a-1", upload="s3://one")
     shim("b-1", upload="s3://one")
     shim("c-1")
@@ -86,7 +86,7 @@ def test_checkpoints_that_wait_for_a_storage_that_fails_are_reported_by_place(tm
     assert report.uncopied == {"s3://one": (4, "unreachable")}
 
 
-def test_an_attempt_without_a_living_shim_is_left_alone(tmp_path):
+def test_attempt_without_a_living_shim_is_ignored(tmp_path):
     (home.node_dir(tmp_path) / "n1" / "attempts" / "a-1").mkdir(parents=True)
     assert count_trainings(tmp_path) == 0
     assert stop_all(tmp_path, timeout_s=30).saved == 0

@@ -1,4 +1,4 @@
-"""The rounds look at each run that has ended, and remember a run once however often it changes."""
+"""The background thread diagnoses each ended run, once however often it changes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.presenters.background_diagnosis import BackgroundDiagnosis
 from lehr.store import Change
-from lehr_testing.api import RUN_SPEC, api_client, begin, end, metrics, say, started
+from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, metrics, started
 from lehr_testing.waiting import until
 
 
 class Looks:
-    """Stands in for the presenter: notes who was looked at, one at a time, when it is let."""
+    """A fake presenter that records diagnosed runs, one at a time, when the test allows it."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -40,12 +40,12 @@ def scene(tmp_path):
 
 def ended(api, client) -> str:
     run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
-    say(api.store, begin(api.store, run), started() + metrics(1, 3))
+    ingest(api.store, begin(api.store, run), started() + metrics(1, 3))
     end(api.store, run, RunState.FAILED)
     return run
 
 
-def test_runs_that_have_ended_are_looked_at_at_the_start_and_as_they_end(scene):
+def test_ended_runs_are_diagnosed_at_start_and_when_they_end(scene):
     api, client, looks, rounds = scene
     first = ended(api, client)
     looks.let.set()
@@ -55,7 +55,7 @@ def test_runs_that_have_ended_are_looked_at_at_the_start_and_as_they_end(scene):
     until(lambda: second in looks.seen, within_s=20, what="the look at the second")
 
 
-def test_many_changes_of_a_run_are_one_look(scene):
+def test_many_changes_of_a_run_cause_one_diagnosis(scene):
     api, client, looks, rounds = scene
     busy, other = ended(api, client), ended(api, client)
     rounds.start()
@@ -69,7 +69,7 @@ def test_many_changes_of_a_run_are_one_look(scene):
     assert looks.seen.count(other) == 1
 
 
-def test_a_stop_waits_for_nothing_that_is_due(scene):
+def test_stop_does_not_wait_for_pending_diagnoses(scene):
     api, client, looks, rounds = scene
     for _ in range(3):
         ended(api, client)

@@ -1,4 +1,4 @@
-"""The queue as people see it, and the cure for a cluster without GPUs."""
+"""The queue as presented, and the remedy for a cluster without GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def submit(store, name, **changes):
     return store.runs.create(parse_spec({**RUN_SPEC, "name": name, **changes})).id
 
 
-def test_the_queue_is_in_the_order_of_its_turn_and_what_is_new_comes_last(store):
+def test_queue_follows_the_dispatchers_order_with_new_runs_last(store):
     first, second = submit(store, "first"), submit(store, "second")
     submit(store, "new")
     submit(store, "urgent", priority=5)
@@ -36,7 +36,7 @@ def test_the_queue_is_in_the_order_of_its_turn_and_what_is_new_comes_last(store)
 @pytest.mark.parametrize(
     ("embedded", "cure"), [(True, "lehr up --gpus 8"), (False, "ray start --num-gpus N")]
 )
-def test_a_cluster_without_gpus_names_the_cure_for_its_kind(store, embedded, cure):
+def test_message_of_a_cluster_without_gpus_names_the_remedy(store, embedded, cure):
     cluster = Cluster({})
     cluster.set_state("up", None)
     cluster.on_news({"news": "members", "nodes": []})

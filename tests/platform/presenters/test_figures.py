@@ -1,4 +1,4 @@
-"""The figure of a sweep, and what is said beside it."""
+"""The figure of a sweep and its notes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def detail(tmp_path):
         yield Presenter(store).sweeps.detail(store.sweeps.create(spec, expand(spec)))
 
 
-def test_a_figure_is_drawn_over_the_parameter_that_the_sweep_varies(detail):
+def test_figure_has_the_varied_parameter_as_its_axis(detail):
     assert sweep_figure(detail, None) == sweep_figure(detail, LR)
     assert sweep_figure(detail, None).parameter == LR
 
 
-def test_a_parameter_that_is_not_varied_is_refused_with_the_one_that_was_meant(detail):
+def test_constant_parameter_is_rejected_with_the_nearest_varied_one(detail):
     with pytest.raises(NotFound) as caught:
         sweep_figure(detail, "train.optimizer.rl")
     assert caught.value.hint == f"Did you mean {LR}?"
 
 
-def test_what_the_verdict_says_is_not_among_the_notes(detail):
+def test_notes_do_not_repeat_the_verdict(detail):
     other = detail.model_copy(
         update={"held_out": "different", "held_out_note": "two sets", "notes": ["two sets", "else"]}
     )

@@ -1,4 +1,4 @@
-"""Points over several seeds: means, the noise between seeds, and what it allows to say."""
+"""Points over several seeds: means, the noise between seeds, and the notes that follow from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lehr.analysis.figures import sweep_figure_data
 from lehr.presenters.ranking import TrialStatus, rank
 from lehr.presenters.seeds import noise, notes, points
-from lehr_testing.api import api_client, begin, line, say
+from lehr_testing.api import api_client, begin, ingest, line
 
 LR = "train.optimizer.lr"
 LOSSES = {
@@ -32,7 +32,7 @@ def judged(losses=LOSSES):
     return rank(standings(losses), "minimize", lambda _run, _step: None)
 
 
-def test_points_are_ranked_by_their_mean_and_not_by_their_luckiest_seed():
+def test_points_are_ranked_by_their_mean_and_not_by_their_best_seed():
     verdict = judged()
     assert verdict.best == "0.1-0"
     assert verdict.ranks["0.01-0"] == 2  # 2.00 is the lowest single value.
@@ -42,35 +42,35 @@ def test_points_are_ranked_by_their_mean_and_not_by_their_luckiest_seed():
     assert spreads == {lr: pytest.approx(statistics.stdev(found)) for lr, found in LOSSES.items()}
 
 
-def test_a_point_of_which_a_seed_diverged_or_is_missing_has_no_rank():
+def test_point_with_a_diverged_or_missing_seed_has_no_rank():
     losses = {**LOSSES, 1e-1: [2.0, math.nan, 2.0]}
     verdict = judged(losses)
     assert verdict.best == "0.01-0"
     assert not any(run.startswith("0.1-") for run in verdict.ranks)
 
 
-def test_without_several_seeds_trials_are_ranked_as_ever():
+def test_trials_with_one_seed_are_ranked_by_their_value():
     verdict = judged({lr: found[:1] for lr, found in LOSSES.items()})
     assert verdict.best == "0.01-0"
     assert not verdict.points
 
 
-def test_the_noise_is_pooled_over_the_points_and_says_whether_a_lead_means_anything():
+def test_note_compares_the_lead_with_the_pooled_noise():
     found = judged().points
-    told = noise(found)
-    assert told is not None
+    estimate = noise(found)
+    assert estimate is not None
     pooled = math.sqrt(statistics.fmean(statistics.variance(v) for v in LOSSES.values()))
-    assert told.deviation == pytest.approx(pooled)
-    assert told.band == pytest.approx(2 * pooled * math.sqrt(2 / 3))
-    [said] = notes(found, told, "val/loss")
-    assert "may be chance" in said
+    assert estimate.deviation == pytest.approx(pooled)
+    assert estimate.band == pytest.approx(2 * pooled * math.sqrt(2 / 3))
+    [note] = notes(found, estimate, "val/loss")
+    assert "may be chance" in note
     clear = judged({1e-3: [3.0, 3.01], 1e-2: [2.0, 2.01]}).points
-    [said] = notes(clear, noise(clear), "val/loss")
-    assert "leads by 1, more than" in said
+    [note] = notes(clear, noise(clear), "val/loss")
+    assert "leads by 1, more than" in note
     assert notes(points([], {}, "minimize"), None, "val/loss") == []
 
 
-def test_the_sweep_shows_means_and_draws_the_band(tmp_path):
+def test_sweep_answer_has_the_mean_of_each_point_and_the_noise_band(tmp_path):
     from lehr_testing.api import SWEEP_SPEC
 
     with api_client(tmp_path / "home") as (api, client):
@@ -78,7 +78,9 @@ def test_the_sweep_shows_means_and_draws_the_band(tmp_path):
         sweep = client.post("/api/v1/sweeps", json={"spec": spec}).json()
         for trial, loss in zip(sweep["trials"], (3.0, 3.2, 2.0, 2.4), strict=True):
             attempt = begin(api.store, trial["run"]["id"])
-            say(api.store, attempt, line("evaluation", step=9, tokens=1, values={"val/loss": loss}))
+            ingest(
+                api.store, attempt, line("evaluation", step=9, tokens=1, values={"val/loss": loss})
+            )
         found = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
         assert [point["mean"] for point in found["points"]] == [
             pytest.approx(3.1),

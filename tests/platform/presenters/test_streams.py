@@ -32,14 +32,14 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("present", "value"), VALUES)
-def test_the_schema_has_the_values_fields(present, value):
+def test_schema_has_the_fields_of_the_value(present, value):
     view = present(value)
     assert view.model_dump() == asdict(value)
     assert set(type(view).model_fields) == {field.name for field in fields(value)}
     assert type(view).model_validate(view.model_dump()) == view
 
 
-def test_the_newest_values_are_presented_by_metric():
+def test_latest_values_are_presented_by_metric():
     latest = streams.latest_values({"train/loss": LatestValue(3.0, 9), "mfu": LatestValue(0.4, 8)})
     assert {name: (one.value, one.step) for name, one in latest.items()} == {
         "train/loss": (3.0, 9),

@@ -10,12 +10,12 @@ import pytest
 from lehr.presenters import Presenter
 from lehr.services.context import Context
 from lehr.store import Store
-from lehr_testing.api import StandIn
+from lehr_testing.api import FakeDispatcher
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[Context]:
-    dispatcher = StandIn()
+    dispatcher = FakeDispatcher()
     with Store.open(tmp_path / "home") as store:
         yield Context(
             store=store,

@@ -1,4 +1,4 @@
-"""Archived and deleted runs: what goes, what stays, what is refused, what a crash leaves."""
+"""Archive and delete: removed and kept data, rejections, recovery after a crash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, Fenced
 from lehr.store import Store
 from lehr.store.maintenance.integrity import check
-from lehr_testing.api import RUN_SPEC, api_client, begin, end, line, metrics, say, started
+from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, line, metrics, started
 
 
 @pytest.fixture
@@ -23,18 +23,18 @@ def submit(client, name="one"):
 
 
 def trained(api_, client, name="one", *, ended=True):
-    """A run with metrics, a log and a checkpoint whose files are there; its id."""
+    """Create a run with metrics, a log and a checkpoint with files; return its id."""
     run_id = submit(client, name)
     attempt = begin(api_.store, run_id)
-    say(api_.store, attempt, started() + metrics(1, 30))
-    say(api_.store, attempt, b"words\n", name="rank-0.log")
+    ingest(api_.store, attempt, started() + metrics(1, 30))
+    ingest(api_.store, attempt, b"words\n", name="rank-0.log")
     path = "attempt-1/checkpoints/step-00000010"
     folder = homes.runs_dir(api_.settings.home) / run_id / path
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"x" * 10_000)
-    said = {"step": 10, "path": path, "size_bytes": 10_000, "digest": "ab" * 32}
-    say(api_.store, attempt, line("checkpoint", reason="interval", **said))
+    record = {"step": 10, "path": path, "size_bytes": 10_000, "digest": "ab" * 32}
+    ingest(api_.store, attempt, line("checkpoint", reason="interval", **record))
     if ended:
         end(api_.store, run_id)
     return run_id
@@ -44,7 +44,7 @@ def names(client, **params):
     return [run["name"] for run in client.get("/api/v1/runs", params=params).json()["items"]]
 
 
-def test_an_archived_run_is_out_of_sight_and_comes_back(api):
+def test_archived_run_is_hidden_until_it_is_unarchived(api):
     _, client = api
     run_id = trained(*api)
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_an_archived_run_is_out_of_sight_and_comes_back(api):
     assert asked == ["archive", "unarchive"]
 
 
-def test_an_archived_run_gives_its_name_to_one_that_is_not(api):
+def test_name_refers_to_the_newest_run_that_is_not_archived(api):
     _, client = api
     older, newer = trained(*api), trained(*api)
     assert client.get("/api/v1/runs/one").json()["id"] == newer
@@ -70,7 +70,7 @@ def test_an_archived_run_gives_its_name_to_one_that_is_not(api):
     assert client.get("/api/v1/runs/one").json()["id"] == older
 
 
-def test_only_ended_runs_are_put_away(api):
+def test_archive_and_delete_require_an_ended_run(api):
     api_, client = api
     run_id = trained(api_, client, ended=False)
     for answer in (
@@ -82,12 +82,12 @@ def test_only_ended_runs_are_put_away(api):
     assert client.get(f"/api/v1/runs/{run_id}/metrics").json()
 
 
-def test_deleting_says_first_what_it_frees_and_keeps_the_record(api):
+def test_deletion_reports_freed_bytes_first_and_keeps_the_record(api):
     api_, client = api
     run_id, other = trained(*api), trained(*api, name="other")
-    weighed = client.get(f"/api/v1/runs/{run_id}/deletion").json()
+    preview = client.get(f"/api/v1/runs/{run_id}/deletion").json()
     streams = sum(api_.store.streams.sizes(f"{run_id}-1").values())
-    assert weighed == {
+    assert preview == {
         "run_id": run_id,
         "name": "one",
         "deleted": False,
@@ -101,7 +101,7 @@ def test_deleting_says_first_what_it_frees_and_keeps_the_record(api):
     assert client.get(f"/api/v1/runs/{run_id}").json()["archived"] is False
     freed = client.delete(f"/api/v1/runs/{run_id}")
     assert freed.status_code == 200, freed.text
-    assert freed.json() == {**weighed, "deleted": True}
+    assert freed.json() == {**preview, "deleted": True}
     home = api_.settings.home
     assert not (homes.runs_dir(home) / run_id).exists()
     assert not (home / "replica" / f"{run_id}-1").exists()
@@ -114,8 +114,8 @@ def test_deleting_says_first_what_it_frees_and_keeps_the_record(api):
     assert client.get(f"/api/v1/runs/{run_id}/logs").json() == []
     [point] = client.get(f"/api/v1/runs/{run_id}/checkpoints").json()
     assert point["removed_at"] is not None
-    told = [event["message"] for event in client.get(f"/api/v1/runs/{run_id}/events").json()]
-    assert f"user requested delete: freed {weighed['bytes']:,} bytes" in told
+    messages = [event["message"] for event in client.get(f"/api/v1/runs/{run_id}/events").json()]
+    assert f"user requested delete: freed {preview['bytes']:,} bytes" in messages
     assert names(client) == ["other"]
     assert client.get(f"/api/v1/runs/{other}/metrics").json()
     assert check(home) == []
@@ -124,7 +124,7 @@ def test_deleting_says_first_what_it_frees_and_keeps_the_record(api):
     assert len(api_.store.requests.of_run(run_id)) == 1
 
 
-def test_nothing_brings_a_deleted_run_back(api):
+def test_deleted_run_cannot_be_restored_retried_or_forked(api):
     api_, client = api
     run_id = trained(*api)
     client.delete(f"/api/v1/runs/{run_id}")
@@ -150,17 +150,17 @@ def test_a_checkpoint_that_a_fork_needs_is_not_deleted(api):
     assert f"one-fork-10 ({fork['id']}) will start from it" in answer.json()["detail"]
     assert client.get(f"/api/v1/runs/{run_id}/metrics").json()
     attempt = begin(api_.store, fork["id"])
-    said = {
+    record = {
         "step": 20,
         "path": "attempt-1/checkpoints/step-00000020",
         "size_bytes": 1,
         "digest": "ab" * 32,
     }
-    say(api_.store, attempt, started() + line("checkpoint", reason="interval", **said))
+    ingest(api_.store, attempt, started() + line("checkpoint", reason="interval", **record))
     assert client.delete(f"/api/v1/runs/{run_id}").status_code == 200
 
 
-def test_last_words_on_their_way_are_waited_for(api):
+def test_run_is_not_deleted_while_its_logs_are_uploaded(api):
     api_, client = api
     run_id = trained(api_, client, ended=False)
     run = api_.store.runs.get(run_id)
@@ -178,7 +178,7 @@ def test_last_words_on_their_way_are_waited_for(api):
     assert client.delete(f"/api/v1/runs/{run_id}").status_code == 200
 
 
-def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start(tmp_path):
+def test_deletion_interrupted_by_a_crash_is_finished_at_the_next_start(tmp_path):
     with api_client(tmp_path) as (api_, client):
         run_id, other = trained(api_, client), trained(api_, client, "other")
         api_.store.runs.mark_deleted(run_id)

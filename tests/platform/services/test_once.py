@@ -28,7 +28,7 @@ def failing(operation: Operation, error: Exception, *, at: str) -> Operation:
     return Operation(operation.name, operation.request, **steps)
 
 
-def test_a_key_gets_the_first_answer_again_and_no_key_records_again(context):
+def test_repeated_key_returns_the_first_answer_and_no_key_records_again(context):
     first = once(context.store, "k", submission(context), status=201)
     again = once(context.store, "k", submission(context), status=201)
     assert (first.replayed, again.replayed) == (False, True)
@@ -39,7 +39,7 @@ def test_a_key_gets_the_first_answer_again_and_no_key_records_again(context):
     assert names(context) == ["one", "one"]
 
 
-def test_a_key_that_was_used_for_another_request_is_refused(context):
+def test_key_of_another_request_is_rejected(context):
     once(context.store, "k", submission(context), status=201)
     with pytest.raises(Conflict, match="another request"):
         once(context.store, "k", submission(context, name="two"), status=201)
@@ -50,7 +50,7 @@ def test_a_key_that_was_used_for_another_request_is_refused(context):
     assert names(context) == ["one"]
 
 
-def test_what_was_recorded_is_not_checked_again(context):
+def test_repeated_request_is_not_validated_again(context):
     first = once(context.store, "k", submission(context), status=201)
     refused = failing(submission(context), UserError("refused"), at="check")
     assert once(context.store, "k", refused, status=201).body == first.body
@@ -59,7 +59,7 @@ def test_what_was_recorded_is_not_checked_again(context):
 
 
 @pytest.mark.parametrize("at", ["check", "record"])
-def test_a_request_that_failed_may_be_sent_again_with_its_key(context, at):
+def test_failed_request_can_be_repeated_with_its_key(context, at):
     with pytest.raises(UserError, match="not now"):
         once(
             context.store,
@@ -72,7 +72,7 @@ def test_a_request_that_failed_may_be_sent_again_with_its_key(context, at):
     assert names(context) == ["one"]
 
 
-def test_a_request_that_another_thread_records_during_the_check_is_answered_as_that_one(context):
+def test_concurrent_request_with_the_same_key_gets_the_recorded_answer(context):
     first = submission(context)
 
     def check() -> None:

@@ -1,4 +1,4 @@
-"""Retrying a run and retrying a sweep give the same: a queued run with full budgets."""
+"""Retry of a run and of a sweep: both give a queued run with full budgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end
 
 
 def failed(context: Context, run_id: str) -> RunRow:
-    """The run, failed with something spent of each budget and a request that is still open."""
+    """Fail the run, with a part of each budget used and an open request."""
     store = context.store
     begin(store, run_id)
     moved = store.transitions.apply(
@@ -37,7 +37,7 @@ def spent(run: RunRow) -> list[int]:
     return [getattr(run, field) for field in SPENT.values()]
 
 
-def test_a_retried_run_has_all_its_budgets_again(context):
+def test_retry_restores_all_budgets_of_a_run(context):
     run_id = submit_run(context, RUN_SPEC, {}, {}).run().id
     run = failed(context, run_id)
     assert spent(run) == [2, 2, 2]
@@ -47,7 +47,7 @@ def test_a_retried_run_has_all_its_budgets_again(context):
     assert context.dispatcher.woken == 1
 
 
-def test_a_retried_trial_has_all_its_budgets_again(context):
+def test_retry_restores_all_budgets_of_a_trial(context):
     sweep_id = launch_sweep(context, SWEEP_SPEC, {}, {}).run().id
     run_id = context.store.sweeps.runs(sweep_id)[0].id
     failed(context, run_id)
@@ -56,7 +56,7 @@ def test_a_retried_trial_has_all_its_budgets_again(context):
     assert (after.state, after.desired, spent(after)) == ("queued", Desired.RUN, [0, 0, 0])
 
 
-def test_only_a_failed_run_is_retried(context):
+def test_retry_requires_a_failed_run(context):
     run = context.store.runs.get(submit_run(context, RUN_SPEC, {}, {}).run().id)
     with pytest.raises(Conflict, match="is queued; only a failed run can be retried"):
         retry_run(context, run)

@@ -1,4 +1,4 @@
-"""Dotted paths: where they lead, and which one was probably meant."""
+"""Dotted paths: their fields, and suggestions for misspelt ones."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from lehr_trainer.configs.fields import leaf_paths, place
         ("", None, None),
     ],
 )
-def test_a_path_leads_to_types_and_to_the_models_that_have_its_last_name(path, kinds, owners):
+def test_place_finds_types_and_owners_of_a_path(path, kinds, owners):
     found = place(RunSpec, path)
     assert (found and found.annotations) == kinds
     assert (found and [owner.__name__ for owner in found.owners]) == owners
 
 
-def test_every_path_of_a_field_leads_somewhere_and_is_listed_once():
+def test_every_leaf_path_is_found_and_listed_once():
     paths = leaf_paths(SweepSpec)
     assert len(set(paths)) == len(paths)
     assert {"name", "run.train.optimizer.lr", "pruning.min_steps"} <= set(paths)
@@ -45,7 +45,7 @@ def test_every_path_of_a_field_leads_somewhere_and_is_listed_once():
         ("optimizer.lr", "train.optimizer.lr"),
         ("batch.sequences", "train.batch.sequences"),
         ("steps", "train.steps"),
-        # As other tools call it, wherever it stands.
+        # Names of other tools, at any place in the path.
         ("foo.batch_size", "train.batch.sequences"),
         # One name of it misspelt.
         ("resorces", "resources"),
@@ -62,5 +62,5 @@ def test_every_path_of_a_field_leads_somewhere_and_is_listed_once():
         ("qqqqqqq", None),
     ],
 )
-def test_the_path_that_was_meant(path, meant):
+def test_nearest_path_is_found(path, meant):
     assert nearest_path(RunSpec, path) == meant

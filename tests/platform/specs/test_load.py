@@ -72,7 +72,7 @@ def test_hostile_yaml_is_refused(text, message):
         read_yaml(text)
 
 
-def test_a_billion_laughs_cost_nothing():
+def test_nested_aliases_are_rejected_early():
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     lines += [
         f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]"
@@ -93,14 +93,14 @@ def test_positions_are_those_of_the_text():
     assert document.values["a.b.1"].line == 3
 
 
-def test_json_is_read_with_jsons_own_strings():
+def test_json_escapes_of_surrogate_pairs_are_decoded():
     text = '{"a": "\\ud83d\\ude00",\n\t"b": [1e-4, true, null]}'
     document = read_json(text)
     assert document.data == {"a": "😀", "b": [1e-4, True, None]}
     assert document.keys["b"].line == 2
 
 
-def test_overrides_come_as_text_or_as_values():
+def test_overrides_may_be_text_or_values():
     for overrides in (
         ["train.optimizer.lr=3e-4", "train.steps=7", "tags=[a, b]"],
         {"train.optimizer.lr": 3e-4, "train.steps": 7, "tags": ["a", "b"]},
@@ -130,7 +130,7 @@ def test_on_a_sweep_a_path_of_the_run_needs_no_prefix():
         assert spec.run.train.steps == 7
 
 
-def test_overrides_do_not_change_the_dict_they_are_laid_over():
+def test_overrides_do_not_change_the_given_dict():
     data = read_yaml(RUN).data
     before = json.dumps(data)
     load_spec(data, {"train.optimizer.lr": 5.0, "train.batch.sequences": 2})
@@ -143,7 +143,7 @@ def test_the_kind_is_inferred():
     assert isinstance(load_spec(SWEEP.replace("method: grid", "kind: sweep")), SweepSpec)
 
 
-def test_relative_corpus_paths_count_from_the_file(tmp_path, monkeypatch):
+def test_corpus_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     (tmp_path / "specs").mkdir()
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
@@ -172,7 +172,7 @@ def test_relative_corpus_paths_count_from_the_file(tmp_path, monkeypatch):
     ],
     ids=["dotted", "nested", "as W&B nests"],
 )
-def test_parameters_may_be_written_in_three_ways(parameters):
+def test_parameters_have_three_notations(parameters):
     spec = parse_spec({**read_yaml(SWEEP).data, "parameters": parameters})
     assert isinstance(spec, SweepSpec)
     assert [point for point, _ in expand(spec)] == [
@@ -181,7 +181,7 @@ def test_parameters_may_be_written_in_three_ways(parameters):
     ]
 
 
-def test_expand_makes_a_whole_run_of_each_trial():
+def test_expand_returns_a_complete_run_for_each_trial():
     spec = load_spec(
         SWEEP,
         ["project=omk", "tags=[grid]", "run.tags=[small]", "parameters.train.seed.values=[0, 1]"],
@@ -213,7 +213,7 @@ def test_a_sweep_over_presets_and_their_parts_sets_the_preset_first():
     assert shapes == [(128, 1), (2048, 1), (128, 2), (2048, 2)]
 
 
-def test_a_sweep_has_a_largest_size():
+def test_size_of_a_sweep_is_limited():
     with pytest.raises(SpecError, match=r"make 10,100 trials; at most 10,000"):
         load_spec(
             SWEEP,
@@ -233,7 +233,7 @@ def test_a_spec_stored_as_json_expands_to_the_same_trials():
 
 
 @pytest.mark.parametrize(("kind", "text"), [("run", RUN), ("sweep", SWEEP)])
-def test_the_schema_takes_what_the_loader_takes(kind, text):
+def test_schema_accepts_what_the_loader_accepts(kind, text):
     from jsonschema import Draft202012Validator
 
     schema = json_schema(kind)
@@ -248,12 +248,12 @@ def test_the_schema_takes_what_the_loader_takes(kind, text):
     assert list(validator.iter_errors(data)) != []
 
 
-def test_every_field_of_the_schema_that_needs_a_word_has_one():
+def test_fields_of_the_schema_have_descriptions():
     definitions = json_schema("sweep")["$defs"]
     assert definitions["BatchConfig"]["properties"]["sequences"]["description"]
     assert definitions["AdamWConfig"]["properties"]["lr"]["description"] == "Peak learning rate."
 
 
-def test_yaml_is_written_so_that_it_reads_back():
+def test_written_yaml_reads_back_unchanged():
     data = {"a": "1e-4", "b": 1e-4, "c": "yes", "d": None, "e": "", "f": 1e22, "g": "~", "h": [0.1]}
     assert read_yaml(dump_yaml(data)).data == data

@@ -1,4 +1,4 @@
-"""Golden texts: what a person reads when a spec is wrong."""
+"""Golden texts: the errors of a wrong spec."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -29,7 +29,7 @@ def fields(model) -> str:
 PRESETS = f"Presets: {', '.join(sorted(MODEL_PRESETS))}"
 
 
-def said(tmp_path: Path, text: str, overrides=(), name="run.yaml") -> str:
+def message(tmp_path: Path, text: str, overrides=(), name="run.yaml") -> str:
     """The error's text with the file's folder left out."""
     file = tmp_path / name
     file.write_text(text)
@@ -309,9 +309,9 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.replace(" ", "-"))
-def test_the_error_says_what_where_and_what_would_be_right(tmp_path, case):
+def test_error_names_the_problem_its_place_and_the_remedy(tmp_path, case):
     text, expected = GOLDEN[case]
-    assert said(tmp_path, text) == dedent(expected)
+    assert message(tmp_path, text) == dedent(expected)
 
 
 OVERRIDES = {
@@ -364,7 +364,7 @@ OVERRIDES = {
 @pytest.mark.parametrize("case", OVERRIDES, ids=lambda case: case.replace(" ", "-"))
 def test_an_override_is_named_as_it_was_written(tmp_path, case):
     text, overrides, expected = OVERRIDES[case]
-    assert said(tmp_path, text, overrides) == dedent(expected)
+    assert message(tmp_path, text, overrides) == dedent(expected)
 
 
 def test_a_file_that_comes_with_lehr_is_found_from_an_empty_folder(tmp_path, monkeypatch):
@@ -393,20 +393,22 @@ def test_a_folder_or_a_binary_file_is_refused_without_a_traceback(tmp_path):
         load_spec(tmp_path)
 
 
-def test_json_errors_are_told_in_jsons_terms(tmp_path):
-    assert said(tmp_path, '{"name": "x",}', name="run.json").startswith("run.json, line 1, column ")
-    assert "given twice" in said(tmp_path, '{"name": "x", "name": "y"}', name="run.json")
-    assert "is not a JSON number" in said(tmp_path, '{"name": NaN}', name="run.json")
+def test_errors_in_json_use_the_terms_of_json(tmp_path):
+    assert message(tmp_path, '{"name": "x",}', name="run.json").startswith(
+        "run.json, line 1, column "
+    )
+    assert "given twice" in message(tmp_path, '{"name": "x", "name": "y"}', name="run.json")
+    assert "is not a JSON number" in message(tmp_path, '{"name": NaN}', name="run.json")
 
 
 def test_a_problem_in_a_json_file_has_its_line(tmp_path):
     text = '{\n\t"name": "x",\n\t"trian": {}\n}'
-    assert said(tmp_path, text, name="run.json").splitlines()[0] == (
+    assert message(tmp_path, text, name="run.json").splitlines()[0] == (
         "run.json, line 3: trian is not a field."
     )
 
 
-def test_the_beginning_of_one_name_alone_is_near():
+def test_prefix_matches_only_if_it_is_unique():
     assert nearest("min", ("minimize", "maximize")) == "minimize"
     assert nearest("seq", ("sequences", "sequence_length")) is None
 
@@ -433,11 +435,13 @@ def test_the_beginning_of_one_name_alone_is_near():
         (SWEEP, ["run_cap=3"], "trials"),
     ],
 )
-def test_what_other_trainers_call_it_is_understood_but_not_taken(tmp_path, text, overrides, meant):
-    assert f"Did you mean {meant}?" in said(tmp_path, text, overrides)
+def test_name_of_another_trainer_gives_a_suggestion_but_is_not_accepted(
+    tmp_path, text, overrides, meant
+):
+    assert f"Did you mean {meant}?" in message(tmp_path, text, overrides)
 
 
-def test_every_synonym_leads_to_a_field_and_is_no_field_of_that_place_itself():
+def test_every_synonym_suggests_a_field_and_is_no_field_itself():
     for name, paths in synonyms._BY_NAME.items():
         root = SweepSpec if paths[0] in SweepSpec.model_fields and len(paths) == 1 else RunSpec
         assert synonym(root, name) is not None, name

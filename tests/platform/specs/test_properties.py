@@ -1,4 +1,4 @@
-"""Whatever is thrown at the loader, it answers with a spec or with a SpecError."""
+"""For any input the loader returns a spec or raises SpecError."""
 
 import json
 
@@ -52,33 +52,33 @@ def test_plain_data_written_as_yaml_reads_back(data):
 
 
 @given(st.text(max_size=200))
-def test_no_text_makes_a_traceback(text):
+def test_random_text_never_causes_a_traceback(text):
     loads(text + "\n")
 
 
 @given(st.text(alphabet="{}[]:,-&*!|>'\"#%@`? \n\tabc01.e~<", max_size=60))
-def test_no_yaml_like_text_makes_a_traceback(text):
+def test_yaml_like_text_never_causes_a_traceback(text):
     loads(text + "\n")
 
 
 @given(specish)
-def test_no_data_of_our_own_names_makes_a_traceback(data):
+def test_random_data_under_known_names_never_causes_a_traceback(data):
     if isinstance(data, dict):
         loads(data)
 
 
 @given(st.sampled_from(leaf_paths(RunSpec)), specish)
-def test_no_override_of_a_field_makes_a_traceback(path, value):
+def test_override_of_a_field_never_causes_a_traceback(path, value):
     loads(RUN, {path: value})
 
 
 @given(st.sampled_from(leaf_paths(RunSpec)), st.lists(specish, max_size=3))
-def test_no_swept_values_make_a_traceback(path, values):
+def test_swept_values_never_cause_a_traceback(path, values):
     loads(SWEEP, {"parameters": {path: {"values": values}}})
 
 
 @given(text.filter(lambda t: "=" not in t), text)
-def test_no_override_text_makes_a_traceback(path, value):
+def test_override_text_never_causes_a_traceback(path, value):
     loads(RUN, [f"{path}={value}"])
 
 
@@ -94,7 +94,7 @@ def test_no_override_text_makes_a_traceback(path, value):
         }
     )
 )
-def test_an_override_is_the_value_that_the_spec_gets_however_it_is_written(values):
+def test_override_sets_the_same_value_in_every_notation(values):
     spec = load_spec(RUN, values)
     assert isinstance(spec, RunSpec)
     got = {

@@ -1,4 +1,4 @@
-"""The spec of a rollout: what a newcomer need not write, and what is said of what is wrong."""
+"""The spec of a rollout: its defaults and its errors."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def planned(overrides=(), **fields):
     return {stage.name: stage for stage in stages(read(overrides, **fields))}
 
 
-def said(overrides=(), **fields) -> str:
+def message(overrides=(), **fields) -> str:
     with pytest.raises(SpecError) as error:
         read(overrides, **fields)
     return str(error.value)
 
 
-def test_kind_name_and_run_are_enough():
+def test_rollout_needs_only_kind_name_and_run():
     found = planned()
     assert list(found) == ["cpu", "one_gpu", "two_gpus", "all"]
     assert [stage.train.resources.gpus for stage in found.values()] == [0, 1, 2, 8]
@@ -58,7 +58,7 @@ def test_kind_name_and_run_are_enough():
     ]
 
 
-def test_each_gpu_keeps_its_share_of_the_batch_and_the_schedule_its_shape():
+def test_stages_keep_the_batch_per_gpu_and_the_shape_of_the_schedule():
     found = planned()
     for name in ("one_gpu", "two_gpus"):
         train = found[name].train.train
@@ -71,7 +71,7 @@ def test_each_gpu_keeps_its_share_of_the_batch_and_the_schedule_its_shape():
     assert found["all"].changes == {}
 
 
-def test_the_first_stage_is_the_same_kind_of_model_made_small_for_any_cpu():
+def test_cpu_stage_trains_a_small_model_of_the_same_kind():
     big = {
         "model": {"preset": "llama-1b", "tie_embeddings": False},
         "precision": {"compute": "bf16", "fp8": {"recipe": "rowwise"}},
@@ -92,7 +92,7 @@ def test_the_first_stage_is_the_same_kind_of_model_made_small_for_any_cpu():
     assert train.deterministic
 
 
-def test_a_stages_values_win_and_are_shown_as_changes():
+def test_values_of_a_stage_take_precedence_and_are_listed_as_changes():
     stage = planned(
         stages={"one_gpu": {"steps": 30, "set": {"train.optimizer.lr": 1e-3}}},
     )["one_gpu"]
@@ -119,7 +119,7 @@ def test_overrides_reach_the_run_the_stages_and_their_gates():
         (2, ["cpu", "one_gpu", "two_gpus", "all"], []),
     ],
 )
-def test_a_stage_larger_than_the_run_is_left_out(gpus, names, out):
+def test_stage_with_more_gpus_than_the_run_is_omitted(gpus, names, out):
     run = {"resources": {"gpus": gpus}, "train": TRAIN}
     assert list(planned(run=run)) == names
     assert list(left_out(read(run=run))) == out
@@ -167,16 +167,16 @@ def test_a_stage_larger_than_the_run_is_left_out(gpus, names, out):
         ("stages.cpu.gpus=-1", "stages.cpu.gpus is -1; it must be at least 0."),
     ],
 )
-def test_what_is_wrong_is_named_with_what_would_be_right(override, text):
-    assert text in said([override])
+def test_error_names_the_valid_values(override, text):
+    assert text in message([override])
 
 
-def test_a_run_of_one_step_has_no_middle_to_go_on_from():
+def test_run_of_one_step_is_rejected():
     train = {**TRAIN, "steps": 1, "schedule": {}}
-    assert said(run={"train": train}) == "run.train.steps is 1; a rollout needs at least 2."
+    assert message(run={"train": train}) == "run.train.steps is 1; a rollout needs at least 2."
 
 
-def test_a_problem_is_placed_at_its_line():
+def test_problem_has_its_line():
     text = """\
 kind: rollout
 name: r
@@ -199,7 +199,7 @@ stages:
 
 
 @pytest.mark.parametrize("path", [ROLLOUT_LLAMA_1B, ROLLOUT_SMALL], ids=lambda path: path.stem)
-def test_the_examples_have_all_four_stages_and_stand_in_sweeps(path):
+def test_example_rollouts_have_four_stages_and_a_link_in_sweeps(path):
     found = load_spec(path)
     assert isinstance(found, RolloutSpec)
     assert [stage.name for stage in stages(found)] == ["cpu", "one_gpu", "two_gpus", "all"]
@@ -234,9 +234,7 @@ def test_the_schema_names_stages_gates_and_paths():
     optimizer=st.sampled_from(["adamw", "muon"]),
     scale=st.sampled_from(["tiny", "run"]),
 )
-def test_every_run_that_is_valid_has_stages_that_are(
-    gpus, per_gpu, steps, warmup, model, optimizer, scale
-):
+def test_stages_of_every_valid_run_are_valid(gpus, per_gpu, steps, warmup, model, optimizer, scale):
     assume(warmup is None or warmup <= steps)
     train = {
         "model": model,

@@ -22,12 +22,12 @@ def problems(source, overrides=()):
     return caught.value.problems
 
 
-def test_a_file_that_cannot_be_read_is_named_with_the_cause(tmp_path):
+def test_error_of_an_unreadable_file_names_the_file_and_the_cause(tmp_path):
     binary = tmp_path / "a.yaml"
     binary.write_bytes(b"name: \xff")
     empty = tmp_path / "empty.yaml"
     empty.write_text("")
-    said = {
+    expected_messages = {
         str(binary): "byte 6 is not UTF-8 text; is this a spec?",
         str(tmp_path): "it cannot be read: Is a directory.",
         f"{tmp_path}/a\0b": "it cannot be read: embedded null byte.",
@@ -35,19 +35,19 @@ def test_a_file_that_cannot_be_read_is_named_with_the_cause(tmp_path):
         f"{tmp_path}/none/lr_grid.txt": "no such file.",
         str(empty): "it is empty; a spec is a mapping of fields.",
     }
-    for path, message in said.items():
+    for path, message in expected_messages.items():
         [problem] = problems(path)
         assert (problem.path, problem.source, problem.message) == ("", path, message)
         assert problem.hint is None
 
 
-def test_a_kind_that_is_null_is_not_given():
+def test_null_kind_counts_as_absent():
     assert load_spec({**RUN_DATA, "kind": None}) == load_spec(RUN_DATA)
     [problem] = problems({**RUN_DATA, "kind": "zzzzzz"})
     assert (problem.path, problem.hint) == ("kind", None)
 
 
-def test_every_override_that_cannot_be_laid_over_is_told():
+def test_every_override_that_cannot_be_applied_is_reported():
     given = ["kind=sweep", "train.steps.more=1", "kind=run", "tags.0=a", "name.x=1"]
     found = problems({**RUN_DATA, "tags": ["b"]}, given)
     assert [(p.path, p.source) for p in found] == [
@@ -56,7 +56,7 @@ def test_every_override_that_cannot_be_laid_over_is_told():
     assert found[0].message == "kind cannot be overridden; it decides how the file is read."
 
 
-def test_every_override_that_cannot_be_read_is_told():
+def test_every_override_that_cannot_be_parsed_is_reported():
     found = problems(RUN_DATA, ["a b", "train.steps=[1", " train.seed = {", "also"])
     assert [(p.path, p.source) for p in found] == [
         ("", None),
@@ -79,12 +79,12 @@ def test_every_override_that_cannot_be_read_is_told():
         ({"a": 1}, "{'a': 1}"),
     ],
 )
-def test_an_override_from_python_is_told_as_it_would_be_written(value, written):
+def test_override_from_python_is_shown_in_command_line_syntax(value, written):
     [problem] = problems(RUN_DATA, {"train.steps": value})
     assert problem.source == f"override train.steps={written}"
 
 
-def test_a_problem_is_told_of_the_override_that_made_it():
+def test_problem_names_the_override_that_caused_it():
     under, over = "train.batch.sequences=0", "train.batch={sequences: 0, sequence_length: 8}"
     assert problems(RUN_DATA, [under, over])[0].source == f"override {over}"
     assert problems(RUN_DATA, [over, under])[0].source == f"override {under}"
@@ -99,7 +99,7 @@ def test_a_problem_is_told_of_the_override_that_made_it():
     )
 
 
-def test_what_is_laid_over_stays_as_it_was():
+def test_overrides_are_not_modified():
     data = {"corpus": CORPUS, "tokenizer": "byte"}
     changes = {"train.data": copy.deepcopy(data), "train.data.corpus.paths": ["/b"]}
     made = load_spec(RUN_DATA, changes)
@@ -108,7 +108,7 @@ def test_what_is_laid_over_stays_as_it_was():
     assert changes["train.data"] == data
 
 
-def test_relative_corpus_paths_count_from_the_files_folder(tmp_path, monkeypatch):
+def test_corpus_paths_are_relative_to_the_folder_of_the_file(tmp_path, monkeypatch):
     text = RUN.replace("{kind: stdlib}", "{kind: text, paths: [texts, /abs]}")
     folder = tmp_path / "specs"
     folder.mkdir()
@@ -124,7 +124,7 @@ def test_relative_corpus_paths_count_from_the_files_folder(tmp_path, monkeypatch
     assert load_spec(folder / "sweep.yaml").run.train.data.corpus.paths == [str(folder / "texts")]
 
 
-def test_a_corpus_path_that_is_no_text_is_refused(tmp_path):
+def test_corpus_path_that_is_not_a_string_is_rejected(tmp_path):
     text = RUN.replace("{kind: stdlib}", "{kind: text, paths: [3]}")
     (tmp_path / "run.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:
@@ -143,6 +143,6 @@ def test_a_corpus_path_that_is_no_text_is_refused(tmp_path):
         (RUN.replace("steps: 100", "steps: -5"), "train.steps", (8, 10)),
     ],
 )
-def test_a_problem_stands_at_the_key_or_at_the_value(text, path, position):
+def test_position_of_a_problem_is_that_of_its_key_or_value(text, path, position):
     [problem] = problems(text)
     assert (problem.path, (problem.line, problem.column)) == (path, position)

@@ -39,7 +39,7 @@ def points(spec):
 
 @given(seed=st.integers(0, 2**31 - 1), fewer=st.integers(1, 8), more=st.integers(1, 8))
 @settings(max_examples=examples(20), deadline=None)
-def test_random_trials_are_the_same_every_time_and_more_trials_keep_the_first(seed, fewer, more):
+def test_random_trials_are_reproducible_and_more_trials_keep_the_first(seed, fewer, more):
     def drawn(trials):
         space = {"train.optimizer.lr": LR, "train.optimizer.weight_decay": {"values": [0.0, 0.1]}}
         return points(sweep(method="random", parameters=space, trials=trials, seed=seed))
@@ -58,7 +58,7 @@ CHOICES = st.one_of(
 
 @given(space=st.dictionaries(st.sampled_from("abc"), CHOICES, min_size=1), seed=st.integers(0, 99))
 @settings(max_examples=examples(50), deadline=None)
-def test_a_countable_space_is_drawn_out_without_repetition(space, seed):
+def test_random_search_draws_each_point_of_a_finite_space_once(space, seed):
     drawn = list(random_points(space, seed))
     assert len(drawn) == size(space)
     assert len({point_key(point) for point in drawn}) == len(drawn)
@@ -70,25 +70,25 @@ def test_a_countable_space_is_drawn_out_without_repetition(space, seed):
     kind=st.sampled_from(["uniform", "log_uniform_values", "q_uniform", "q_log_uniform_values"]),
     share=st.floats(0, 1),
 )
-def test_a_range_keeps_its_bounds(low, factor, kind, share):
+def test_samples_of_a_range_stay_within_its_bounds(low, factor, kind, share):
     q = {"q": low} if kind.startswith("q_") else {}
     made = Range(min=low, max=low * factor, distribution=kind, **q)
     assert made.min <= made.at(share) <= made.max
 
 
-def test_a_learning_rate_is_drawn_evenly_in_its_logarithm():
+def test_log_uniform_samples_are_uniform_in_the_logarithm():
     rates = [p["lr"] for p in itertools.islice(random_points({"lr": Range(**LR)}, 1), 200)]
     below = sum(rate < 1e-3 for rate in rates)
     assert 70 <= below <= 130  # half, within four standard deviations
     assert len(set(rates)) == 200
 
 
-def test_a_coarse_range_ends_when_it_is_drawn_out():
+def test_quantized_range_ends_after_its_last_value():
     coarse = {"x": Range(min=1, max=3, distribution="q_uniform", q=1)}
     assert sorted(point["x"] for point in random_points(coarse, 0)) == [1, 2, 3]
 
 
-def test_a_list_is_its_trials_in_order():
+def test_list_sweep_keeps_the_order_of_its_points():
     trials = [
         {"train.optimizer.lr": 1e-3},
         {"train.optimizer.lr": 1e-2, "train.optimizer.weight_decay": 0.0},
@@ -113,7 +113,7 @@ def test_each_point_runs_once_with_each_seed():
     assert spec.paths == ["train.optimizer.lr", "train.seed"]
 
 
-def test_tpe_makes_the_trials_that_need_no_results():
+def test_tpe_creates_only_its_startup_trials_at_first():
     space = {"train.optimizer.lr": LR}
     spec = sweep(method="tpe", parameters=space, trials=30, seeds=[0, 1])
     assert len(points(spec)) == STARTUP_TRIALS * 2
@@ -122,7 +122,7 @@ def test_tpe_makes_the_trials_that_need_no_results():
 
 
 @pytest.mark.parametrize("name", ["points", "trials", "seed", "seeds", "max_failed", "pruning"])
-def test_editors_learn_of_every_field(name):
+def test_schema_describes_every_field(name):
     schema = json_schema("sweep")
     assert schema["properties"][name]["description"] or name == "seed"
     parameter = schema["$defs"]["Parameter"]["anyOf"]
@@ -130,7 +130,7 @@ def test_editors_learn_of_every_field(name):
     assert schema["$defs"]["Range"]["properties"]["distribution"]["enum"]
 
 
-def test_whole_numbers_of_a_range_are_drawn_evenly_and_both_ends_come():
+def test_integer_range_is_uniform_and_includes_both_ends():
     whole = Range(min=-2, max=3, distribution="int_uniform")
     shares = [number / 600 for number in range(601)]
     drawn = [whole.at(share) for share in shares]
@@ -139,7 +139,7 @@ def test_whole_numbers_of_a_range_are_drawn_evenly_and_both_ends_come():
     assert all(isinstance(value, int) for value in drawn)
 
 
-def test_a_trial_has_its_own_values_and_leaves_the_sweeps_as_they_are():
+def test_values_of_a_trial_do_not_change_the_sweep():
     corpus = {"kind": "text", "paths": ["/a"]}
     trials = [
         {"train.optimizer.weight_decay": 0.5, "train.seed": 3},
@@ -154,13 +154,13 @@ def test_a_trial_has_its_own_values_and_leaves_the_sweeps_as_they_are():
     assert points(spec) == trials
 
 
-def test_a_sweep_over_kinds_leaves_each_its_own_defaults():
+def test_each_optimizer_of_a_sweep_keeps_its_own_defaults():
     spec = sweep(parameters={"train.optimizer.name": {"values": ["adamw", "adamw8bit", "muon"]}})
     names = [run.train.optimizer.name for _, run in expand(spec)]
     assert names == ["adamw", "adamw8bit", "muon"]
 
 
-def test_a_sweep_that_nobody_checked_is_checked_when_its_trials_are_made():
+def test_unvalidated_sweep_is_validated_when_it_is_expanded():
     unchecked = {"kind": "sweep", "name": "s", "run": RUN, "metric": {"name": "bananas"}}
     lr = {"train.optimizer.lr": {"values": [1e-3]}}
     spec = SweepSpec.model_validate({**unchecked, "parameters": lr})
@@ -169,7 +169,7 @@ def test_a_sweep_that_nobody_checked_is_checked_when_its_trials_are_made():
 
 
 @pytest.mark.parametrize("kind", ["parameters", "points"])
-def test_as_many_trials_as_are_allowed_and_not_one_more(monkeypatch, kind):
+def test_number_of_trials_is_limited(monkeypatch, kind):
     rates = [1e-3, 1e-2, 1e-1]
     if kind == "points":
         spec = sweep(method="list", points=[{"train.optimizer.lr": rate} for rate in rates])
@@ -185,7 +185,7 @@ def test_as_many_trials_as_are_allowed_and_not_one_more(monkeypatch, kind):
     assert (problem.path, problem.message) == (kind, "the parameters make 3 trials; at most 2.")
 
 
-def test_a_search_may_draw_its_space_out_and_a_pruner_look_beyond_a_step_that_varies():
+def test_search_may_exhaust_its_space_and_min_steps_may_exceed_some_steps():
     coarse = {"train.seed": {"min": 1, "max": 3, "distribution": "q_uniform", "q": 1}}
     assert len(points(sweep(method="random", parameters=coarse, trials=3))) == 3
     values = {"train.seed": {"values": [1, 2]}}
@@ -195,7 +195,7 @@ def test_a_search_may_draw_its_space_out_and_a_pruner_look_beyond_a_step_that_va
     assert len(points(sweep(parameters=steps, budget="any", pruning=pruning))) == 2
 
 
-def test_a_point_that_does_not_fit_is_refused_when_its_trial_is_made():
+def test_invalid_point_is_rejected_when_its_trial_is_created():
     spec = sweep(
         parameters={"train.optimizer.lr": {"min": 1e-4, "max": 1.0}}, method="tpe", trials=3
     )

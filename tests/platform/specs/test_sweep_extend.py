@@ -1,4 +1,4 @@
-"""A sweep with more in it: what each method takes, and what it refuses."""
+"""Extension of sweeps: what each method accepts and rejects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def points(spec: SweepSpec) -> list[dict]:
     return [parameters for parameters, _ in expand(spec)]
 
 
-def test_a_grid_takes_values_a_list_takes_points_a_search_takes_trials():
+def test_grid_takes_values_list_takes_points_and_search_takes_trials():
     grid = extended(sweep(), parameters={LR: [1e-2]})
     assert [point[LR] for point in points(grid)] == [1e-4, 1e-3, 1e-2]
     longer = extended(listed(), points=[{LR: 1e-2, "train.seed": 3}])
@@ -43,7 +43,7 @@ def test_a_grid_takes_values_a_list_takes_points_a_search_takes_trials():
     assert extended(drawn, trials=1).trials == 3
 
 
-def test_all_else_of_the_spec_stays_as_it_was_written():
+def test_extension_leaves_the_other_fields_unchanged():
     spec = sweep(seeds=[1, 2], max_concurrent=3)
     more = extended(spec, parameters={LR: [1e-2]})
     whole, before = (s.model_dump(exclude={"parameters"}) for s in (more, spec))
@@ -64,7 +64,7 @@ def search() -> SweepSpec:
         (search, {"parameters": {LR: [1e-2]}}, "trials"),
     ],
 )
-def test_what_the_method_has_no_use_for_is_refused_with_what_it_takes(made, given, wanted):
+def test_wrong_argument_for_the_method_is_rejected_with_the_right_one(made, given, wanted):
     [name] = given
     spec = made()
     with pytest.raises(UserError) as caught:
@@ -74,7 +74,7 @@ def test_what_the_method_has_no_use_for_is_refused_with_what_it_takes(made, give
 
 
 @pytest.mark.parametrize("given", [{}, {"parameters": {}}])
-def test_nothing_is_no_extension(given):
+def test_empty_extension_is_rejected(given):
     with pytest.raises(UserError) as caught:
         extended(sweep(), **given)
     assert caught.value.message == "nothing to add to grid."
@@ -88,7 +88,7 @@ def test_nothing_is_no_extension(given):
         ("zzz", f"Its parameters: {LR}, train.seed."),
     ],
 )
-def test_a_path_that_does_not_vary_is_refused_with_those_that_do(path, hint):
+def test_constant_path_is_rejected_with_the_varied_ones(path, hint):
     parameters = {**DATA_OF_GRID["parameters"], "train.seed": {"values": [1]}}
     with pytest.raises(UserError) as caught:
         extended(sweep(parameters=parameters), parameters={path: [1]})
@@ -96,7 +96,7 @@ def test_a_path_that_does_not_vary_is_refused_with_those_that_do(path, hint):
     assert caught.value.hint == hint
 
 
-def test_trials_are_at_least_one_and_values_must_fit():
+def test_extension_rejects_invalid_values_and_trials_below_one():
     with pytest.raises(UserError, match="trials is -1; it must be at least 1"):
         extended(search(), trials=-1)
     with pytest.raises(SpecError, match="greater than 0"):

@@ -1,4 +1,4 @@
-"""Golden texts of what can be wrong with a sweep as a whole, and with names and plain values."""
+"""Golden texts of errors in sweeps, names and plain values."""
 
 from __future__ import annotations
 
@@ -318,13 +318,13 @@ def test_the_error_names_the_field_the_value_and_what_is_valid(tmp_path, case):
         ({"train": {"seed": -(2**63) - 1}}, "train.seed", "train.seed does not fit in 64 bits."),
     ],
 )
-def test_data_that_no_file_could_hold_is_refused(data, path, message):
+def test_data_that_yaml_cannot_represent_is_rejected(data, path, message):
     with pytest.raises(SpecError) as caught:
         load_spec(data)
     assert (path, message) in [(one.path, one.message) for one in caught.value.problems]
 
 
-def test_both_ends_of_a_range_must_fit(tmp_path):
+def test_both_ends_of_a_range_are_validated(tmp_path):
     text = RANDOM.replace("values: [1e-4, 1e-3]", "min: -2\n    max: -1")
     (tmp_path / "run.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:
@@ -343,19 +343,19 @@ def test_data_is_bounded_in_size_and_depth():
         load_spec({"tags": deep})
 
 
-def test_the_largest_whole_numbers_of_64_bits_pass():
+def test_largest_64_bit_integers_are_valid():
     with pytest.raises(SpecError) as caught:
         load_spec({"train": {"seed": 2**63 - 1, "steps": -(2**63)}})
     assert not [p for p in caught.value.problems if "64 bits" in p.message]
 
 
 @pytest.mark.parametrize("name", ["val/loss", "params/layers.0.mlp/update_ratio"])
-def test_a_metric_that_runs_log_is_taken(name):
+def test_metric_that_runs_log_is_valid(name):
     text = SWEEP + f"metric: {{name: {name}}}\n"
     assert load_spec(read_yaml(text).data).metric.name == name
 
 
-def test_trials_may_differ_in_tokens_where_the_sweep_says_so():
+def test_trials_may_differ_in_tokens_if_the_sweep_allows_it():
     text = SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 200")
     spec = load_spec(read_yaml(text + "budget: any\n").data)
     assert [run.train.steps for _, run in expand(spec)] == [100, 200]
@@ -380,12 +380,12 @@ def test_trials_may_differ_in_tokens_where_the_sweep_says_so():
         (None, "null"),
     ],
 )
-def test_a_value_is_shown_as_one_would_write_it_and_cut_to_a_line(value, shown):
+def test_error_shows_a_value_as_yaml_on_one_line(value, shown):
     assert show(value) == shown
     assert len(shown) <= 60
 
 
-def test_a_value_that_holds_itself_is_shown_by_its_kind():
+def test_recursive_value_is_shown_by_its_type():
     endless: list = []
     endless.append(endless)
     assert show(endless) == "a list"

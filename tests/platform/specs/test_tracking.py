@@ -1,4 +1,4 @@
-"""Keys of Weights & Biases never get into a spec, which everybody can read."""
+"""Keys of Weights & Biases are rejected in specs, which everyone can read."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def refused(field: str, value) -> SpecError:
 
 @pytest.mark.parametrize("key", [OLD, LOCAL, NEW])
 @pytest.mark.parametrize("field", ["project", "entity", "group", "job_type", "tags"])
-def test_a_key_in_any_field_is_refused_and_not_repeated(field, key):
+def test_api_key_in_any_field_is_rejected_and_not_repeated(field, key):
     error = refused(field, [key] if field == "tags" else key)
     assert "this looks like a W&B key" in str(error.problems[0].message)
     assert not any(key in problem.message for problem in error.problems)
 
 
 @pytest.mark.parametrize("name", ["api_key", "apikey", "key", "token", "password", "secret"])
-def test_a_field_for_a_key_is_answered_with_where_a_key_belongs(name):
+def test_field_for_an_api_key_is_rejected_with_the_right_place(name):
     assert f"{name}: {NO_KEY}" in str(refused(name, "x"))
 
 
 @pytest.mark.parametrize("word", ["0123abcd", "wandb_v1_short", "a" * 41, "g" * 40])
-def test_what_only_begins_like_a_key_is_a_word(word):
+def test_word_with_the_prefix_of_a_key_is_accepted(word):
     made = load_spec(RUN_DATA, {"tracking.wandb.group": word})
     assert made.tracking.wandb.group == word
 
@@ -51,11 +51,11 @@ def test_what_only_begins_like_a_key_is_a_word(word):
         ("mode", "offline", "on"),
     ],
 )
-def test_names_are_bounded_as_wandb_bounds_them(field, good, bad):
+def test_names_have_the_limits_of_wandb(field, good, bad):
     load_spec(RUN_DATA, {f"tracking.wandb.{field}": good})
     assert refused(field, bad).problems[0].path.startswith(f"tracking.wandb.{field}")
 
 
-def test_without_more_a_mirror_is_online_and_a_run_has_none():
+def test_default_mirror_is_online_and_off_unless_requested():
     assert load_spec(RUN_DATA).tracking.wandb is None
     assert load_spec(RUN_DATA, ["tracking.wandb={}"]).tracking.wandb.mode == "online"

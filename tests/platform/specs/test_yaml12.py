@@ -1,4 +1,4 @@
-"""What the reader refuses, each with its line and column, and what it reads at the limit."""
+"""The YAML reader: errors with line and column, and values at the limits."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def nested(depth: int) -> str:
         ("a: 1\nb: [1\n", "this is not YAML: while parsing a flow sequence", 3, 1),
     ],
 )
-def test_yaml_that_is_refused_is_placed(text, message, line, column):
-    said, *place = refused(read_yaml, text)
-    assert said.startswith(message)
+def test_yaml_error_has_line_and_column(text, message, line, column):
+    found_message, *place = refused(read_yaml, text)
+    assert found_message.startswith(message)
     assert place == [line, column]
 
 
@@ -79,9 +79,9 @@ def test_yaml_that_is_refused_is_placed(text, message, line, column):
         (" " * (MAX_CHARACTERS + 1), "it has 200,001 characters; at most 200,000", None, None),
     ],
 )
-def test_json_that_is_refused_is_placed(text, message, line, column):
-    said, *place = refused(read_json, text)
-    assert said.startswith(message)
+def test_json_error_has_line_and_column(text, message, line, column):
+    found_message, *place = refused(read_json, text)
+    assert found_message.startswith(message)
     assert place == [line, column]
 
 
@@ -108,30 +108,30 @@ def test_json_that_is_refused_is_placed(text, message, line, column):
         (" " * MAX_CHARACTERS, None),
     ],
 )
-def test_what_is_just_within_the_limits_is_read(text, value):
+def test_values_at_the_limits_are_read(text, value):
     found = read_yaml(text).data
     assert found == value
     assert type(found) is type(value)
 
 
-def test_values_are_counted_and_those_of_an_alias_too(monkeypatch):
+def test_limit_on_values_includes_those_of_aliases(monkeypatch):
     monkeypatch.setattr(yaml12, "MAX_VALUES", 6)
     assert read_yaml("[1, 2, 3, 4, 5]").data == [1, 2, 3, 4, 5]
     assert refused(read_yaml, "[1, 2, 3, 4, 5, 6]") == ("more than 6 values.", 1, 17)
     assert read_yaml("- &a [1]\n- *a\n").data == [[1], [1]]
-    said = "its aliases make more than 6 values."
-    assert refused(read_yaml, "- &a [1, 2]\n- *a\n") == (said, 2, 3)
+    found_message = "its aliases make more than 6 values."
+    assert refused(read_yaml, "- &a [1, 2]\n- *a\n") == (found_message, 2, 3)
 
 
 @pytest.mark.parametrize(
     "text",
     ["~", "null", "true", "5", "0o17", "0x1F", "1e-4", ".inf", "-.INF", ".NaN", "", "yes", "a: b"],
 )
-def test_text_that_yaml_would_take_for_something_else_stays_text(text):
+def test_text_that_looks_like_another_type_stays_text(text):
     assert read_yaml(dump_yaml({"a": text})).data == {"a": text}
 
 
-def test_what_stands_twice_is_written_twice():
+def test_shared_value_is_written_without_aliases():
     shared = [1, 2]
     assert dump_yaml({"b": shared, "a": shared}) == "b:\n- 1\n- 2\na:\n- 1\n- 2\n"
     assert dump_yaml({"a": "größer"}) == "a: größer\n"

@@ -1,4 +1,4 @@
-"""What an attempt says has its consequences for the run: once, and only while it counts."""
+"""Events of an attempt change its run: once, and only while the attempt is the newest."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lehr_testing.stores import (
     begin,
     crashed_copy,
     fresh_store,
+    ingest,
     line,
     metrics,
     new_attempt,
     next_attempt,
     run_spec,
-    say,
 )
 
 
@@ -41,10 +41,10 @@ def removed(step: int, attempt: int = 1) -> bytes:
     return line("checkpoint_removed", 200.0, step=step, path=path)
 
 
-def test_started_makes_the_run_running_once(store: Store) -> None:
+def test_started_event_sets_the_run_running_once(store: Store) -> None:
     attempt = new_attempt(store)
     assert store.event_applier.apply(attempt.id) == []
-    say(store, attempt.id, line("started", device="cpu"))
+    ingest(store, attempt.id, line("started", device="cpu"))
     assert store.event_applier.apply(attempt.id) == [AppliedEvents("running")]
     assert store.event_applier.apply(attempt.id) == []
     run = store.runs.get(attempt.run_id)
@@ -53,22 +53,22 @@ def test_started_makes_the_run_running_once(store: Store) -> None:
     assert (row.new, row.cause, row.actor) == ("running", "started", "trainer")
 
 
-def test_a_torn_event_has_no_consequence_yet(store: Store) -> None:
+def test_incomplete_event_has_no_effect(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, line("started")[:-1])
+    ingest(store, attempt.id, line("started")[:-1])
     assert store.event_applier.apply(attempt.id) == []
     assert store.runs.get(attempt.run_id).state == "starting"
-    say(store, attempt.id, b"\n")
+    ingest(store, attempt.id, b"\n")
     assert store.event_applier.apply(attempt.id) == [AppliedEvents("running")]
 
 
-def test_checkpoints_come_and_go(store: Store) -> None:
+def test_checkpoint_events_add_and_remove_rows(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, line("started"), checkpoint(5, val_loss=3.5), checkpoint(10))
+    ingest(store, attempt.id, line("started"), checkpoint(5, val_loss=3.5), checkpoint(10))
     store.event_applier.apply(attempt.id)
     found = store.checkpoints.of_run(attempt.run_id)
     assert [(row.step, row.val_loss, row.attempt) for row in found] == [(5, 3.5, 1), (10, None, 1)]
-    say(store, attempt.id, removed(5), removed(5))
+    ingest(store, attempt.id, removed(5), removed(5))
     assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint_removed", 5)]
     assert [row.step for row in store.checkpoints.of_run(attempt.run_id)] == [10]
     assert [row.removed_at for row in store.checkpoints.of_run(attempt.run_id, removed=True)] == [
@@ -79,18 +79,18 @@ def test_checkpoints_come_and_go(store: Store) -> None:
 
 def test_a_later_attempt_may_remove_an_earlier_ones_checkpoint(store: Store) -> None:
     first = new_attempt(store)
-    say(store, first.id, checkpoint(5))
+    ingest(store, first.id, checkpoint(5))
     store.event_applier.apply(first.id)
     second = next_attempt(store, first.run_id)
-    say(store, second.id, checkpoint(10, attempt=2), removed(5, attempt=1))
+    ingest(store, second.id, checkpoint(10, attempt=2), removed(5, attempt=1))
     store.event_applier.apply(second.id)
     assert [(row.attempt, row.step) for row in store.checkpoints.of_run(first.run_id)] == [(2, 10)]
 
 
-def test_finished_is_kept_in_the_attempts_row(store: Store) -> None:
+def test_finished_event_is_stored_in_the_attempt(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, line("started"), metrics(7, train_loss=2.0))
-    say(store, attempt.id, line("finished", 9.0, step=7, outcome="failed", cause="nan_loss"))
+    ingest(store, attempt.id, line("started"), metrics(7, train_loss=2.0))
+    ingest(store, attempt.id, line("finished", 9.0, step=7, outcome="failed", cause="nan_loss"))
     store.event_applier.apply(attempt.id)
     row = store.attempts.get(attempt.id)
     assert row.finished is not None
@@ -98,23 +98,23 @@ def test_finished_is_kept_in_the_attempts_row(store: Store) -> None:
     assert (row.last_step, store.runs.get(attempt.run_id).state) == (7, "running")
 
 
-def test_a_superseded_attempt_is_history_and_acts_no_more(store: Store) -> None:
+def test_events_of_a_superseded_attempt_are_stored_without_effect(store: Store) -> None:
     first = new_attempt(store)
     run_id = first.run_id
     second = next_attempt(store, run_id)
-    say(store, first.id, line("started"), metrics(3, train_loss=1.0), checkpoint(3))
+    ingest(store, first.id, line("started"), metrics(3, train_loss=1.0), checkpoint(3))
     assert store.event_applier.apply(first.id) == []
     assert (store.runs.get(run_id).state, store.checkpoints.of_run(run_id)) == ("starting", [])
     assert store.attempts.get(first.id).last_step == 3
     assert [record.kind for _, record in store.events.records(run_id)] == ["started", "checkpoint"]
-    say(store, second.id, line("started"), checkpoint(5, attempt=2))
+    ingest(store, second.id, line("started"), checkpoint(5, attempt=2))
     store.event_applier.apply(second.id)
-    say(store, first.id, removed(5, attempt=2))
+    ingest(store, first.id, removed(5, attempt=2))
     assert store.event_applier.apply(first.id) == []
     assert [row.step for row in store.checkpoints.of_run(run_id)] == [5]
 
 
-def test_a_lost_attempts_last_checkpoint_counts_until_another_begins(store: Store) -> None:
+def test_checkpoint_of_a_lost_attempt_counts_until_the_next_attempt(store: Store) -> None:
     attempt = new_attempt(store)
     assert store.transitions.apply(
         attempt.run_id,
@@ -124,12 +124,12 @@ def test_a_lost_attempts_last_checkpoint_counts_until_another_begins(store: Stor
         cause="node_lost",
         actor="dispatcher",
     )
-    say(store, attempt.id, line("started"), checkpoint(5))
+    ingest(store, attempt.id, line("started"), checkpoint(5))
     assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 5)]
     assert store.runs.get(attempt.run_id).state == "queued"
 
 
-def test_started_does_not_undo_a_stop(store: Store) -> None:
+def test_started_event_does_not_undo_a_stop(store: Store) -> None:
     attempt = new_attempt(store)
     store.requests.set_desired(attempt.run_id, Desired.CANCEL, actor="ada")
     assert store.transitions.apply(
@@ -140,14 +140,14 @@ def test_started_does_not_undo_a_stop(store: Store) -> None:
         cause="cancelled",
         actor="dispatcher",
     )
-    say(store, attempt.id, line("started"))
+    ingest(store, attempt.id, line("started"))
     assert store.event_applier.apply(attempt.id) == []
     assert store.runs.get(attempt.run_id).state == "stopping"
 
 
 def test_many_threads_apply_each_event_once(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, line("started"), *[checkpoint(step) for step in range(1, 21)])
+    ingest(store, attempt.id, line("started"), *[checkpoint(step) for step in range(1, 21)])
     applied: list[AppliedEvents] = []
     barrier = threading.Barrier(6)
 
@@ -166,25 +166,25 @@ def test_many_threads_apply_each_event_once(store: Store) -> None:
     ]
 
 
-def test_after_a_crash_before_the_commit_the_rest_is_applied(tmp_path: Path) -> None:
-    """The stream was stored, the process died before its consequences were."""
+def test_events_not_committed_before_a_crash_are_applied_after_it(tmp_path: Path) -> None:
+    """The stream was stored; the process died before its events were applied."""
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
-        say(store, attempt.id, line("started"))
+        ingest(store, attempt.id, line("started"))
         store.event_applier.apply(attempt.id)
-        say(store, attempt.id, checkpoint(5), checkpoint(10))
+        ingest(store, attempt.id, checkpoint(5), checkpoint(10))
         home = crashed_copy(store, tmp_path / "copy")
     with Store.open(home) as store:
         assert [one.step for one in store.event_applier.apply(attempt.id)] == [5, 10]
         assert store.event_applier.apply(attempt.id) == []
 
 
-def test_a_failing_commit_applies_nothing_and_may_be_tried_again(
+def test_failed_commit_applies_nothing_and_can_be_repeated(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, line("started"), checkpoint(5))
-    # Another process holds lehr.db for writing, longer than anybody waits.
+    ingest(store, attempt.id, line("started"), checkpoint(5))
+    # Another process holds lehr.db for writing, longer than any writer waits.
     store.db._raw.execute("PRAGMA busy_timeout=50")
     other = sqlite3.connect(store.home / "lehr.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -199,36 +199,36 @@ def test_a_failing_commit_applies_nothing_and_may_be_tried_again(
     ]
 
 
-def test_after_an_index_rebuilt_nothing_is_applied_again(tmp_path: Path) -> None:
+def test_rebuilt_index_applies_no_event_again(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
-        say(store, attempt.id, line("started"), checkpoint(5))
+        ingest(store, attempt.id, line("started"), checkpoint(5))
         store.event_applier.apply(attempt.id)
     (tmp_path / "home" / "streams.db").unlink()
     with Store.open(tmp_path / "home") as store:
         assert store.event_applier.apply(attempt.id) == []
-        say(store, attempt.id, checkpoint(10))
+        ingest(store, attempt.id, checkpoint(10))
         assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 10)]
 
 
-def test_a_replica_that_lost_bytes_waits_until_it_is_past_what_was_applied(tmp_path: Path) -> None:
+def test_truncated_replica_applies_nothing_until_it_has_new_events(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         events = [line("started"), checkpoint(5), checkpoint(10)]
-        say(store, attempt.id, *events[:2])
+        ingest(store, attempt.id, *events[:2])
         store.event_applier.apply(attempt.id)
     (tmp_path / "home" / "replica" / attempt.id / "events.jsonl").write_bytes(events[0])
     with Store.open(tmp_path / "home") as store:
         assert store.event_applier.apply(attempt.id) == []
-        say(store, attempt.id, *events[1:])
+        ingest(store, attempt.id, *events[1:])
         assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 10)]
 
 
-def test_a_move_by_an_event_is_told(store: Store) -> None:
+def test_transition_by_an_event_is_published(store: Store) -> None:
     run = store.runs.create(run_spec())
     attempt = begin(store, run.id)
-    heard: list[Change] = []
-    store.subscribe(heard.append)
-    say(store, attempt.id, line("started"))
+    published: list[Change] = []
+    store.subscribe(published.append)
+    ingest(store, attempt.id, line("started"))
     store.event_applier.apply(attempt.id)
-    assert heard == [Change("metrics", run.id, 1), Change("run", run.id)]
+    assert published == [Change("metrics", run.id, 1), Change("run", run.id)]

@@ -1,4 +1,4 @@
-"""The store's promises to other processes, kept through kill -9 and full disks."""
+"""Guarantees of the store to other processes, despite kill -9 and full disks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lehr_testing.store_writer import source
 from lehr_testing.stores import (
     begin,
     fresh_store,
+    ingest,
     metrics,
     new_attempt,
     picture,
     run_spec,
     same,
-    say,
 )
 
 WRITER = TESTING / "store_writer.py"
@@ -38,7 +38,7 @@ def writer(home: Path, attempt_id: str, name: str, chunk: int, *more: int) -> su
 
 
 @pytest.mark.parametrize(("name", "seed"), [("events.jsonl", 1), ("rank-0.log", 2)])
-def test_kill_9_in_mid_append_loses_no_acknowledged_byte(
+def test_sigkill_during_an_append_loses_no_acknowledged_byte(
     tmp_path: Path, name: str, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -50,11 +50,11 @@ def test_kill_9_in_mid_append_loses_no_acknowledged_byte(
         process = writer(home, attempt.id, name, rng.choice([100, 1_000, 70_000]))
         assert process.stdout is not None
         try:
-            # Whatever it said before the kill was on disk before it was said.
+            # Everything that it printed before the kill was on disk before.
             for _ in range(rng.randint(1, 25)):
-                said = process.stdout.readline()
-                assert said, "the writer ended by itself"
-                offset = int(said)
+                output = process.stdout.readline()
+                assert output, "the writer ended by itself"
+                offset = int(output)
                 assert offset >= acknowledged
                 acknowledged = offset
         finally:
@@ -80,14 +80,14 @@ def test_kill_9_in_mid_append_loses_no_acknowledged_byte(
         assert same(picture(store, attempt.run_id), found)
 
 
-def test_a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_there(tmp_path: Path) -> None:
-    """The kernel refuses files over a size, as it would on a full disk."""
+def test_full_disk_is_reported_and_only_stored_bytes_are_acknowledged(tmp_path: Path) -> None:
+    """The kernel rejects files over a size limit, as on a full disk."""
     home = tmp_path / "home"
     with fresh_store(home) as store:
         attempt = new_attempt(store)
     process = writer(home, attempt.id, "rank-0.log", 50_000, 600_000)
-    said, _ = process.communicate(timeout=120)
-    *offsets, last = said.splitlines()
+    output, _ = process.communicate(timeout=120)
+    *offsets, last = output.splitlines()
     assert last.startswith("StoreUnavailable: ")
     assert process.returncode == 0
     acknowledged = int(offsets[-1])
@@ -96,18 +96,18 @@ def test_a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_there(tmp_p
         size = store.streams.sizes(attempt.id)["rank-0.log"]
         assert size >= acknowledged
         assert store.streams.read(attempt.id, "rank-0.log", 0, size) == source("rank-0.log", size)
-        # With room again, it goes on from there.
+        # With free space it continues from there.
         more = source("rank-0.log", size + 1000)[size:]
         assert store.streams.append(attempt.id, "rank-0.log", size, more) == size + 1000
     assert [finding for finding in check(home) if finding.level == "error"] == []
 
 
-def test_after_a_refused_write_the_same_process_goes_on(tmp_path: Path) -> None:
-    """One stream's file cannot be written; others are not held up, and it goes on later."""
+def test_process_continues_after_a_failed_write(tmp_path: Path) -> None:
+    """The file of one stream cannot be written; others are not blocked, and it continues later."""
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         other = begin(store, store.runs.create(run_spec("b")).id)
-        say(store, attempt.id, metrics(1, train_loss=1.0))
+        ingest(store, attempt.id, metrics(1, train_loss=1.0))
         file = store.home / "replica" / attempt.id / "events.jsonl"
         # A folder in its place: even root cannot write that.
         file.rename(file.with_name("aside"))
@@ -126,14 +126,14 @@ def test_after_a_refused_write_the_same_process_goes_on(tmp_path: Path) -> None:
         assert futures[1].result(timeout=60) == len(metrics(1, train_loss=3.0))
         file.rmdir()
         file.with_name("aside").rename(file)
-        say(store, attempt.id, metrics(2, train_loss=2.0))
+        ingest(store, attempt.id, metrics(2, train_loss=2.0))
         assert store.series.read(attempt.run_id, "train/loss").y == [1.0, 2.0]
 
 
-def test_a_locked_index_is_said_and_the_append_may_be_repeated(tmp_path: Path) -> None:
+def test_locked_index_is_reported_and_the_append_can_be_repeated(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
-        say(store, attempt.id, metrics(1, train_loss=1.0))
+        ingest(store, attempt.id, metrics(1, train_loss=1.0))
         offset = store.streams.sizes(attempt.id)["events.jsonl"]
         store._index_writer.execute("PRAGMA busy_timeout=50")
         other = sqlite3.connect(store.home / "streams.db", isolation_level=None)

@@ -1,4 +1,4 @@
-"""The mirror in W&B, offline: what its files hold is what the run said, once each."""
+"""The mirror in W&B, offline: its files contain each record of the run once."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from lehr.errors import SpecError
 from lehr.specs.tracking import Tracking
 from lehr.wandb_mirror.state_files import Notes
 from lehr_testing import mirrors, seeding
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, line, say, started
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, ingest, line, started
 from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
 from lehr_testing.specs import lr_sweep
 from lehr_testing.waiting import until
@@ -23,7 +23,7 @@ OFFLINE_TRACKING = Tracking.model_validate(OFFLINE["tracking"])
 
 @pytest.fixture(scope="module")
 def mirrored_api(tmp_path_factory):
-    """A server whose mirror runs all the while: its process takes seconds to start."""
+    """A server whose mirror runs for the whole module: its process takes seconds to start."""
     home = tmp_path_factory.mktemp("home")
     with mirrored_home(home, WANDB_API_KEY=None) as api, mirroring(api):
         yield api
@@ -55,18 +55,18 @@ def files(api, run_id):
     return offline_runs(Notes(api.settings.home, run_id).folder)
 
 
-def test_history_config_summary_samples_and_checkpoints_are_the_runs_own(mirrored_api):
+def test_mirror_has_history_config_summary_samples_and_checkpoints(mirrored_api):
     api = mirrored_api
     run_id = submitted(api, tags=["mine"], project="baseline", notes="why")
     attempt = begin(api.store, run_id)
-    say(api.store, attempt, started())
-    say(api.store, attempt, line("warning", code="loss_spike", message="it rose", step=3))
+    ingest(api.store, attempt, started())
+    ingest(api.store, attempt, line("warning", code="loss_spike", message="it rose", step=3))
     begun = Notes(api.settings.home, run_id).progress
     until(begun, within_s=60, what="the mirror to begin")
-    say(api.store, attempt, steps(1, 10, odd=lambda s: "NaN" if s == 4 else "Infinity"))
-    say(api.store, attempt, line("evaluation", step=10, tokens=9, values={"val/loss": 1.25}))
-    say(api.store, attempt, line("sample", step=10, prompt="I am", text="told"))
-    say(
+    ingest(api.store, attempt, steps(1, 10, odd=lambda s: "NaN" if s == 4 else "Infinity"))
+    ingest(api.store, attempt, line("evaluation", step=10, tokens=9, values={"val/loss": 1.25}))
+    ingest(api.store, attempt, line("sample", step=10, prompt="I am", text="told"))
+    ingest(
         api.store,
         attempt,
         line(
@@ -78,15 +78,15 @@ def test_history_config_summary_samples_and_checkpoints_are_the_runs_own(mirrore
             val_loss=1.25,
         ),
     )
-    say(api.store, attempt, line("sample", step=10, prompt="You", text="are"))
-    say(api.store, attempt, finished(10))
+    ingest(api.store, attempt, line("sample", step=10, prompt="You", text="are"))
+    ingest(api.store, attempt, finished(10))
     end(api.store, run_id)
-    told = until_mirrored(api, run_id)
+    status = until_mirrored(api, run_id)
     [mirrored] = files(api, run_id)
     assert_equal_series(api, run_id, mirrored.series)
-    assert told["text"] == f"offline, {told['records']} of {told['records']} records"
-    assert told["records"] == len(api.store.streams.read(attempt, "events.jsonl").splitlines())
-    assert told["folder"] == str(mirrored.path.parent)
+    assert status["text"] == f"offline, {status['records']} of {status['records']} records"
+    assert status["records"] == len(api.store.streams.read(attempt, "events.jsonl").splitlines())
+    assert status["folder"] == str(mirrored.path.parent)
     run = mirrored.run
     assert (run.run_id, run.display_name, run.project) == (run_id, "one", "baseline")
     assert (run.notes, run.job_type, list(run.tags)) == ("why", "train", ["mine", "extra"])
@@ -114,7 +114,7 @@ def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api)
     api = mirrored_api
     run_id = submitted(api)
     first = begin(api.store, run_id)
-    say(api.store, first, started() + steps(1, 8))
+    ingest(api.store, first, started() + steps(1, 8))
     until(
         lambda: (p := Notes(api.settings.home, run_id).progress()) and p.rows == 8,
         within_s=60,
@@ -130,8 +130,8 @@ def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api)
     )
     api.store.attempts.close(first)
     second = begin(api.store, run_id, 2)
-    say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
-    say(api.store, second, steps(6, 12, other=lambda s: s * 0.5) + finished(12))
+    ingest(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
+    ingest(api.store, second, steps(6, 12, other=lambda s: s * 0.5) + finished(12))
     end(api.store, run_id)
     until_mirrored(api, run_id)
     [mirrored] = files(api, run_id)
@@ -140,23 +140,23 @@ def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api)
     assert [row["attempt"] for row in mirrored.rows] == [1] * 5 + [2] * 7
 
 
-def test_a_mirror_that_is_killed_goes_on_exactly(api):
+def test_killed_mirror_continues_without_gap_or_duplicate(api):
     run_id = submitted(api)
     attempt = begin(api.store, run_id)
-    say(api.store, attempt, started() + steps(1, 50))
-    with mirroring(api) as keeper:
+    ingest(api.store, attempt, started() + steps(1, 50))
+    with mirroring(api) as controller:
         until(
             lambda: (p := Notes(api.settings.home, run_id).progress()) and p.rows == 50,
             within_s=60,
             what="fifty rows",
         )
-        killed = keeper.pid
+        killed = controller.pid
         os.kill(killed, signal.SIGKILL)
-        say(api.store, attempt, steps(51, 90))
+        ingest(api.store, attempt, steps(51, 90))
         # Neither the run nor the API notices.
         assert api.client.get(f"/api/v1/runs/{run_id}").json()["state"] == "running"
-        until(lambda: keeper.pid not in {None, killed}, within_s=60, what="another process")
-        say(api.store, attempt, finished(90))
+        until(lambda: controller.pid not in {None, killed}, within_s=60, what="another process")
+        ingest(api.store, attempt, finished(90))
         end(api.store, run_id)
         until_mirrored(api, run_id)
     [mirrored] = files(api, run_id)
@@ -164,14 +164,14 @@ def test_a_mirror_that_is_killed_goes_on_exactly(api):
     assert_equal_series(api, run_id, mirrored.series)
 
 
-def test_what_ended_long_ago_is_mirrored_when_asked_and_grouped_by_sweep(mirrored_api):
+def test_ended_runs_are_mirrored_on_request_and_grouped_by_sweep(mirrored_api):
     api = mirrored_api
     answer = api.client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC})
     run_id = answer.json()["trials"][1]["run"]["id"]
     attempt = begin(api.store, run_id)
-    say(api.store, attempt, started() + steps(1, 4))
-    say(api.store, attempt, line("warning", code="x", message="long ago"))
-    say(api.store, attempt, finished(4, "failed", cause="nan_loss", message="NaN at 4"))
+    ingest(api.store, attempt, started() + steps(1, 4))
+    ingest(api.store, attempt, line("warning", code="x", message="long ago"))
+    ingest(api.store, attempt, finished(4, "failed", cause="nan_loss", message="NaN at 4"))
     end(api.store, run_id, RunState.FAILED, "NaN at 4")
     assert api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"] is None
     request = {"mode": "offline", "project": "elsewhere"}
@@ -189,7 +189,7 @@ def test_what_ended_long_ago_is_mirrored_when_asked_and_grouped_by_sweep(mirrore
     assert_equal_series(api, run_id, mirrored.series)
 
 
-def test_several_runs_at_once_and_a_long_one(mirrored_api):
+def test_several_runs_and_a_long_one_are_mirrored_at_once(mirrored_api):
     api = mirrored_api
     spec = seeding.run_spec("long", steps=700)
     run = api.store.runs.create(spec.model_copy(update={"tracking": OFFLINE_TRACKING}))
@@ -199,7 +199,7 @@ def test_several_runs_at_once_and_a_long_one(mirrored_api):
     others = [submitted(api, name=f"n{n}") for n in range(3)]
     for other in others:
         begun = begin(api.store, other)
-        say(api.store, begun, started() + steps(1, 5) + finished(5))
+        ingest(api.store, begun, started() + steps(1, 5) + finished(5))
         end(api.store, other)
     for run_id in [run.id, *others]:
         until_mirrored(api, run_id)
@@ -208,9 +208,7 @@ def test_several_runs_at_once_and_a_long_one(mirrored_api):
         assert_equal_series(api, run_id, mirrored.series)
 
 
-def test_a_server_without_the_package_or_a_key_says_so_before_anything_is_recorded(
-    api, monkeypatch, tmp_path
-):
+def test_missing_package_or_key_is_reported_before_anything_is_recorded(api, monkeypatch, tmp_path):
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     online = {**RUN_SPEC, "tracking": {"wandb": {}}}
     answer = api.client.post("/api/v1/runs", json={"spec": online}).json()
@@ -229,31 +227,31 @@ def test_a_server_without_the_package_or_a_key_says_so_before_anything_is_record
     assert len(api.store.runs.page().items) == 1
 
 
-def test_a_mirror_that_fails_shows_why_and_the_run_goes_on(api, monkeypatch):
+def test_failing_mirror_shows_the_reason_and_the_run_continues(api, monkeypatch):
     # A W&B server that is not there: the port is closed.
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("WANDB_INIT_TIMEOUT", "5")
     run_id = submitted(api, tracking={"wandb": {"mode": "online"}})
     attempt = begin(api.store, run_id)
-    say(api.store, attempt, started() + steps(1, 3))
+    ingest(api.store, attempt, started() + steps(1, 3))
     with mirroring(api):
-        told = until(
+        status = until(
             lambda: (
                 (w := api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]) and w["error"] and w
             ),
             within_s=120,
             what="an error",
         )
-        # What the training says is taken as before, while the mirror fails.
+        # Records of the training are accepted while the mirror fails.
         assert api.store.runs.get(run_id).state == "running"
-        say(api.store, attempt, steps(4, 6) + finished(6))
+        ingest(api.store, attempt, steps(4, 6) + finished(6))
         exit_ = {"exit": {"code": 0}, "sizes": api.store.streams.sizes(attempt), "node_rank": 0}
         assert api.dispatcher.on_exit(attempt, exit_)["closed"]
         shown = api.client.get(f"/api/v1/runs/{run_id}/series", params={"name": "train/loss"})
         assert shown.json()[0]["step"] == [1, 2, 3, 4, 5, 6]
-    assert told["state"] == "failed"
-    assert told["error"] in told["text"]
+    assert status["state"] == "failed"
+    assert status["error"] in status["text"]
     assert "0" * 40 not in api.client.get(f"/api/v1/runs/{run_id}").text
     assert api.store.runs.get(run_id).state == "completed"
 
@@ -262,7 +260,7 @@ def test_deleting_a_run_deletes_its_offline_files(mirrored_api):
     api = mirrored_api
     run_id = submitted(api)
     attempt = begin(api.store, run_id)
-    say(api.store, attempt, started() + steps(1, 2) + finished(2))
+    ingest(api.store, attempt, started() + steps(1, 2) + finished(2))
     end(api.store, run_id)
     until_mirrored(api, run_id)
     assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
@@ -272,7 +270,7 @@ def test_deleting_a_run_deletes_its_offline_files(mirrored_api):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_real_training_is_mirrored_by_the_server_that_runs_it(server, corpus):
+def test_server_mirrors_a_real_training(server, corpus):
     client = server.client()
     spec = lr_sweep(corpus, "mirrored", [1e-3, 2e-3])
     spec["run"] |= OFFLINE
@@ -303,17 +301,17 @@ def test_the_key_does_not_reach_a_trainer(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "status"),
     [
         ({"tracking": {"wandb": {"api_key": "hush"}}}, "tracking.wandb: api_key"),
         ({"tracking": {"wandb": {"entity": "a1" * 20}}}, "looks like a W&B key"),
         ({"env": {"WANDB_API_KEY": "hush"}}, "env: WANDB_API_KEY"),
     ],
 )
-def test_a_key_in_a_spec_is_refused_and_not_repeated(change, told):
+def test_key_in_a_spec_is_rejected_and_not_repeated(change, status):
     from lehr.specs import parse_spec
 
-    with pytest.raises(SpecError, match=told) as caught:
+    with pytest.raises(SpecError, match=status) as caught:
         parse_spec({**RUN_SPEC, **change})
     assert "hush" not in str(caught.value)
     assert "a1a1" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The mirror against a W&B server: wandb's own client and core speak, a server of ours listens.
+"""The mirror and a W&B server: the client and core of wandb are real, the server is a fake.
 
 Only W&B's server is a stand-in: the internet is not there.
 """
@@ -14,7 +14,7 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.wandb_mirror.state_files import Notes
 from lehr_testing import mirrors
-from lehr_testing.api import begin, end, finished, line, metrics, say, started
+from lehr_testing.api import begin, end, finished, ingest, line, metrics, started
 from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
 from lehr_testing.waiting import until
 from lehr_testing.wandb_server import KEY, WandbServer
@@ -49,7 +49,7 @@ def api(environment, tmp_path):
 
 @pytest.fixture(scope="module")
 def mirrored_api(environment, tmp_path_factory):
-    """A server whose mirror runs all the while: its process takes seconds to start."""
+    """A server whose mirror runs for the whole module: its process takes seconds to start."""
     home = tmp_path_factory.mktemp("home")
     with mirrored_home(home, **environment) as api, mirroring(api):
         yield api
@@ -67,20 +67,20 @@ def rows_sent(server, run_id, count):
     return until(look, within_s=120, what=f"{count} rows at W&B")
 
 
-def test_a_mirror_that_is_killed_and_started_again_sends_each_row_once(api, wandb_server):
+def test_restarted_mirror_sends_each_row_once(api, wandb_server):
     run_id = submitted(api, tags=["mine"])
     attempt = begin(api.store, run_id)
-    say(api.store, attempt, started() + metrics(1, 20, odd="NaN"))
-    with mirroring(api) as keeper:
+    ingest(api.store, attempt, started() + metrics(1, 20, odd="NaN"))
+    with mirroring(api) as controller:
         rows_sent(wandb_server, run_id, 20)
-        killed = keeper.pid
+        killed = controller.pid
         os.kill(killed, signal.SIGKILL)
-        say(api.store, attempt, metrics(21, 40, odd="Infinity"))
+        ingest(api.store, attempt, metrics(21, 40, odd="Infinity"))
         rows_sent(wandb_server, run_id, 40)
-        assert keeper.pid != killed
+        assert controller.pid != killed
     # The server stops and starts: a third W&B session of the same run.
-    say(api.store, attempt, metrics(41, 50, odd=1.0))
-    say(
+    ingest(api.store, attempt, metrics(41, 50, odd=1.0))
+    ingest(
         api.store,
         attempt,
         line(
@@ -91,14 +91,14 @@ def test_a_mirror_that_is_killed_and_started_again_sends_each_row_once(api, wand
             digest="d" * 64,
         ),
     )
-    say(api.store, attempt, line("sample", step=50, prompt="I", text="am") + finished(50))
+    ingest(api.store, attempt, line("sample", step=50, prompt="I", text="am") + finished(50))
     end(api.store, run_id)
     with mirroring(api):
-        told = until_mirrored(api, run_id)
+        status = until_mirrored(api, run_id)
     remote = wandb_server.runs[run_id]
     assert_equal_series(api, run_id, remote.series)
     assert [row["_step"] for row in remote.rows] == list(range(50))
-    assert told["url"] == f"{wandb_server.url}/me/p/runs/{run_id}"
+    assert status["url"] == f"{wandb_server.url}/me/p/runs/{run_id}"
     assert remote.exit_code == 0
     assert remote.summary["train/loss"] == 0.2
     assert remote.summary["lehr/state"] == "completed"
@@ -111,11 +111,11 @@ def test_a_mirror_that_is_killed_and_started_again_sends_each_row_once(api, wand
     assert not [path for path in stored if KEY in path.read_text(errors="replace")]
 
 
-def test_steps_that_are_trained_again_stand_beside_the_first_by_attempt(mirrored_api, wandb_server):
+def test_repeated_steps_are_separate_series_by_attempt(mirrored_api, wandb_server):
     api = mirrored_api
     run_id = submitted(api)
     first = begin(api.store, run_id)
-    say(api.store, first, started() + metrics(1, 8))
+    ingest(api.store, first, started() + metrics(1, 8))
     rows_sent(wandb_server, run_id, 8)
     assert api.store.transitions.apply(
         run_id,
@@ -127,8 +127,8 @@ def test_steps_that_are_trained_again_stand_beside_the_first_by_attempt(mirrored
     )
     api.store.attempts.close(first)
     second = begin(api.store, run_id, 2)
-    say(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
-    say(api.store, second, metrics(6, 12, **{"train/loss": 0.5}) + finished(12))
+    ingest(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
+    ingest(api.store, second, metrics(6, 12, **{"train/loss": 0.5}) + finished(12))
     end(api.store, run_id)
     until_mirrored(api, run_id)
     remote = wandb_server.runs[run_id]
@@ -139,14 +139,14 @@ def test_steps_that_are_trained_again_stand_beside_the_first_by_attempt(mirrored
     assert remote.summary["train/loss"] == 0.5
 
 
-def test_an_outage_of_wandb_only_delays(mirrored_api, wandb_server):
+def test_outage_of_wandb_only_delays_the_mirror(mirrored_api, wandb_server):
     api = mirrored_api
     run_id = submitted(api)
     attempt = begin(api.store, run_id)
-    say(api.store, attempt, started() + metrics(1, 5))
+    ingest(api.store, attempt, started() + metrics(1, 5))
     rows_sent(wandb_server, run_id, 5)
     wandb_server.down = True
-    say(api.store, attempt, metrics(6, 9) + finished(9))
+    ingest(api.store, attempt, metrics(6, 9) + finished(9))
     end(api.store, run_id)
     until(lambda: wandb_server.refused, within_s=120, what="a request that W&B refuses")
     assert api.client.get(f"/api/v1/runs/{run_id}").json()["state"] == "completed"
@@ -155,11 +155,11 @@ def test_an_outage_of_wandb_only_delays(mirrored_api, wandb_server):
     assert_equal_series(api, run_id, wandb_server.runs[run_id].series)
 
 
-def test_offline_files_are_what_wandb_sync_reads(mirrored_api, wandb_server):
+def test_wandb_sync_reads_the_offline_files(mirrored_api, wandb_server):
     api = mirrored_api
     run_id = submitted(api, tracking={"wandb": {"mode": "offline", "project": "p"}})
     attempt = begin(api.store, run_id)
-    say(api.store, attempt, started() + metrics(1, 30, odd="-Infinity") + finished(30))
+    ingest(api.store, attempt, started() + metrics(1, 30, odd="-Infinity") + finished(30))
     end(api.store, run_id)
     folder = until_mirrored(api, run_id)["folder"]
     wandb = Path(sys.executable).with_name("wandb")

@@ -230,7 +230,7 @@ def _as_torch_file(value: object, folder: Path) -> bytes:
     return (folder / "planted.pt").read_bytes()
 
 
-def test_the_planted_pickle_would_run_if_it_were_unpickled(tmp_path: Path) -> None:
+def test_planted_pickle_runs_if_it_is_unpickled(tmp_path: Path) -> None:
     mark = tmp_path / "it ran"
     pickle.loads(pickle.dumps(Planted(mark)))
     assert mark.exists()
@@ -291,7 +291,7 @@ def kept_steps(policy: CheckpointConfig, every: list[Held]) -> list[int]:
     return [one.step for one in every if one not in gone]
 
 
-def test_the_last_the_best_and_every_mth_are_kept() -> None:
+def test_retention_keeps_the_last_the_best_and_every_mth() -> None:
     every = held((10, 3.0), (20, 2.0), (30, 2.5), (40, None), (50, 2.2), (60, 2.6))
     assert kept_steps(CheckpointConfig(keep_last=2, keep_best=False), every) == [50, 60]
     assert kept_steps(CheckpointConfig(keep_last=2), every) == [20, 50, 60]
@@ -329,7 +329,7 @@ def test_a_replaced_attempt_prunes_nothing(tmp_path: Path) -> None:
     assert len(layout.checkpoints(first)) == 3
 
 
-def test_resuming_uses_the_newest_that_verifies_and_lists_skipped_ones(
+def test_resume_uses_the_newest_valid_checkpoint_and_lists_skipped_ones(
     tmp_path: Path,
 ) -> None:
     first, second, third = (attempt(tmp_path, n) for n in (1, 2, 3))

@@ -50,7 +50,7 @@ class Run:
         config = TrainConfig.model_validate({**values, "optimizer": optimizer or {"lr": 1e-3}})
         self.attempt = layout.attempt_dir(folder, 1)
         self.attempt.mkdir(parents=True)
-        self.said: list[str] = []
+        self.logged: list[str] = []
         data: Any = SimpleNamespace(digest="d", validation_digest="v")
         none: Any = None
         context = RunContext(
@@ -60,7 +60,7 @@ class Run:
             events=EventStream(self.attempt / layout.EVENTS),
             signals=none,
             timeline=none,
-            log=self.said.append,
+            log=self.logged.append,
         )
         self.model = build_model(config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, config.optimizer)
@@ -197,7 +197,7 @@ def test_a_second_save_waits_for_the_first(
     assert (after["waited_s"], after["blocked_s"]) == (7, 7)
 
 
-def test_the_final_save_waits_for_both(tmp_path: Path, gate: Gate) -> None:
+def test_final_save_waits_for_earlier_saves(tmp_path: Path, gate: Gate) -> None:
     run = Run(tmp_path)
     run.step()
     run.save()
@@ -235,7 +235,7 @@ def test_error_is_raised_once_after_the_next_step_and_earlier_checkpoints_stay(
     run.save()
     with pytest.raises(DiskFull, match="step-00000002"):
         _boundaries(run.checkpointer.poll, run.checkpointer.wait)
-    assert not run.checkpointer.poll(), "it has been told"
+    assert not run.checkpointer.poll(), "the error was already raised"
     run.checkpointer.wait()
     verify(run.folder(1))
     assert [record["step"] for record in run.records()] == [1]
@@ -269,7 +269,7 @@ def test_failing_run_lets_the_save_finish_and_reports_its_end(
     run.save()
     monkeypatch.setattr(saving, "WAIT_WHEN_FAILING_S", 0.05)
     run.checkpointer.end()
-    assert "not done within 0.05 s" in run.said[-1]
+    assert "not done within 0.05 s" in run.logged[-1]
     gate.opened.set()
     monkeypatch.setattr(saving, "WAIT_WHEN_FAILING_S", TIMEOUT_S)
     run.checkpointer.end()
@@ -278,7 +278,7 @@ def test_failing_run_lets_the_save_finish_and_reports_its_end(
     run.step()
     run.save()
     run.checkpointer.end()
-    assert run.said[-1] == "warning: the save in progress failed: full"
+    assert run.logged[-1] == "warning: the save in progress failed: full"
 
 
 def test_ranks_agree_that_a_save_failed() -> None:

@@ -130,10 +130,10 @@ def test_the_standard_library_is_real_text_in_a_fixed_order():
     assert everything(StdlibCorpus(), skip=5) == texts[5:]
 
 
-# --- what is wrong is said ---------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------
 
 
-def test_a_missing_path_names_itself_and_the_nearest(tmp_path):
+def test_missing_path_is_named_with_the_nearest_one(tmp_path):
     write_jsonl(tmp_path / "train.jsonl", TEXTS)
     with pytest.raises(BadData, match=r"trian.jsonl does not exist; did you mean .*train.jsonl\?"):
         check_corpus(files("jsonl", tmp_path / "trian.jsonl"))
@@ -143,7 +143,7 @@ def test_a_missing_path_names_itself_and_the_nearest(tmp_path):
         check_corpus(files("jsonl", tmp_path / "*.nothing"))
 
 
-def test_a_folder_without_such_files_is_refused(tmp_path):
+def test_folder_without_matching_files_is_rejected(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(BadData, match="holds no parquet file"):
         check_corpus(files("parquet", tmp_path))

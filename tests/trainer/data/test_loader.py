@@ -224,7 +224,7 @@ def test_a_micro_batch_keeps_its_tokens_through_a_change_of_length(prepared):
         ),
     ],
 )
-def test_stages_that_cannot_work_are_refused(stages, says):
+def test_invalid_stages_are_rejected(stages, says):
     with pytest.raises(ValueError, match=says):
         BatchConfig(sequences=12, sequence_length=16, stages=stages)
 
@@ -273,7 +273,7 @@ def test_a_token_outside_the_vocabulary_names_its_shard(tmp_path, workers):
     assert str(shard) in str(caught.value)
 
 
-def test_memory_and_disk_hold_the_same_tokens(prepared):
+def test_memory_and_disk_have_the_same_tokens(prepared):
     mapped = TrainTokens.open(prepared, "memmap", 16)
     loaded = TrainTokens.open(prepared, "preload", 16)
     assert len(mapped.shards) == len(loaded.shards) > 3
@@ -282,7 +282,7 @@ def test_memory_and_disk_hold_the_same_tokens(prepared):
     assert not mapped.shards[0].flags.writeable
 
 
-def test_auto_preloads_what_all_ranks_can_hold_in_half_of_the_free_memory(monkeypatch):
+def test_auto_preloads_if_all_ranks_fit_in_half_of_the_free_memory(monkeypatch):
     monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: 1000)
     assert choose_loading("auto", 500) == "preload"
     assert choose_loading("auto", 501) == "memmap"

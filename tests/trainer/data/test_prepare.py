@@ -71,12 +71,12 @@ def test_the_shards_do_not_depend_on_the_number_of_cores(tmp_path, monkeypatch, 
 
 def test_prepared_data_is_not_prepared_again(tmp_path):
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
-    told = []
+    notices = []
     for _ in range(2):
         prepare_dataset(
-            data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: told.append(a)
+            data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: notices.append(a)
         )
-    assert sum("prepared" in message for _, message, _ in told) == 1
+    assert sum("prepared" in message for _, message, _ in notices) == 1
     prepare_dataset(data, ValidationConfig(share=0.1, tokens=100), 512, tmp_path / "r", silent)
     assert len(list((tmp_path / "r").glob("*/manifest.json"))) == 1
 
@@ -139,16 +139,16 @@ def test_max_tokens_is_exact(tmp_path, limit):
 def test_progress_is_reported_with_speed_and_share(tmp_path, monkeypatch):
     monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
     data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(200)))
-    told = []
+    notices = []
     prepare_dataset(
-        data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: told.append(a)
+        data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: notices.append(a)
     )
-    shares = [done for _, _, done in told]
+    shares = [done for _, _, done in notices]
     assert shares == sorted(shares)
     assert 0 < shares[0] < 0.5
     assert shares[-1] == 1.0
-    assert "tokens/s" in told[0][1]
-    assert {phase for phase, _, _ in told} == {"data"}
+    assert "tokens/s" in notices[0][1]
+    assert {phase for phase, _, _ in notices} == {"data"}
 
 
 def test_interrupted_preparation_resumes_where_it_stopped(tmp_path, monkeypatch):
@@ -201,11 +201,11 @@ def test_data_after_the_last_finished_shard_is_written_again(tmp_path, monkeypat
 
     def stop_often(phase, message, done):
         if "tokenized" in message:
-            told.append(message)
-            if len(told) % after == 0:
+            notices.append(message)
+            if len(notices) % after == 0:
                 raise Stopped
 
-    told = []
+    notices = []
     for _ in range(50):
         try:
             prepared = prepare_dataset(
@@ -214,7 +214,7 @@ def test_data_after_the_last_finished_shard_is_written_again(tmp_path, monkeypat
             break
         except Stopped:
             continue
-    assert len(told) > after
+    assert len(notices) > after
     assert prepared.digest == whole.digest
     assert prepared.validation_digest == whole.validation_digest
 
@@ -296,7 +296,7 @@ def test_a_broken_manifest_is_named(tmp_path, raw):
         prepare_texts(tmp_path, documents(100))
 
 
-def test_a_shard_that_claims_tokens_outside_the_vocabulary_is_refused(tmp_path):
+def test_shard_with_tokens_outside_the_vocabulary_is_rejected(tmp_path):
     prepared = prepare_texts(tmp_path, documents(100))
     path = prepared.directory / "manifest.json"
     values = json.loads(path.read_text())
@@ -320,7 +320,7 @@ def test_prepared_data_is_refused_to_a_model_with_a_smaller_vocabulary(tmp_path)
         (["only one"], "no document fell into|every document of the corpus was held out"),
     ],
 )
-def test_a_corpus_that_is_too_small_says_what_to_do(tmp_path, texts, says):
+def test_too_small_corpus_is_an_error_with_a_remedy(tmp_path, texts, says):
     with pytest.raises(BadData, match=says):
         prepare_texts(tmp_path, texts)
     assert not list((tmp_path / "root").glob("*.partial"))

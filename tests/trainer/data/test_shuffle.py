@@ -86,7 +86,7 @@ GOLDEN_LARGE = [1194737, 708329, 797971]
     count=st.integers(1, 6000),
     seed=seeds,
 )
-def test_stream_is_the_epochs_end_to_end(blocks, first, count, seed):
+def test_stream_is_the_concatenation_of_the_epochs(blocks, first, count, seed):
     stream = SampleOrder(seed, blocks)
     found = stream.blocks(first, first + count - 1)
     assert found.size == count

@@ -75,7 +75,7 @@ def test_tekken_gives_the_same_tokens_on_few_cores_and_on_many(tekken):
 
 
 @pytest.mark.parametrize("unit", [" ", "a\n", "\u3000", "word "])
-def test_tekken_takes_texts_of_any_length(tekken, unit):
+def test_tekken_encodes_texts_of_any_length(tekken, unit):
     sample = unit * (1_200_000 // len(unit))
     tokens = tekken.encode(sample).tolist()
     assert tekken.decode(tokens) == sample
@@ -92,7 +92,7 @@ def test_tokenizers_json_round_trips_text_and_has_an_end_token(json_path):
     assert tokenizer.encode_all(["a", SAMPLE])[1].tolist() == tokens.tolist()
 
 
-def test_a_folder_with_a_tokenizer_config_says_which_token_ends_a_document(json_path):
+def test_tokenizer_config_determines_the_end_token(json_path):
     config = json_path.with_name("tokenizer_config.json")
     config.write_text(json.dumps({"eos_token": {"content": "a"}}))
     tokenizer = load_tokenizer(str(json_path.parent))

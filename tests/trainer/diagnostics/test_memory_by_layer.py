@@ -79,7 +79,7 @@ def test_the_loss_counts_as_outside() -> None:
     assert outside.kept_bytes >= 4 * (3 * 64 * 128 + 512 * 128)
 
 
-def test_the_table_reads_as_text() -> None:
+def test_table_is_printed_as_text() -> None:
     lines = list(table_of(llama(), "math").lines())
     assert lines[0].split() == ["module", "kind", "kept", "MB", "attention"]
     assert any(line.startswith("layers.0.self_attn ") and line.endswith("math") for line in lines)
@@ -95,7 +95,7 @@ def test_hooks_are_gone_afterwards() -> None:
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
 
 
-def test_a_runs_config_has_its_table_from_the_command_line(tmp_path: Path, capsys) -> None:
+def test_command_line_prints_the_table_of_a_config(tmp_path: Path, capsys) -> None:
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
     values = train_values(tmp_path / "no corpus", attention={"backend": "math"}, batch=batch)
     run = tmp_path / "run"

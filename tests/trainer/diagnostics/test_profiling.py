@@ -31,9 +31,9 @@ def train(profiler: Profiler, steps: int) -> None:
 
 
 def test_trace_names_the_phases_and_holds_only_active_steps(tmp_path: Path) -> None:
-    said: list[str] = []
+    output: list[str] = []
     folder = tmp_path / "profiles"
-    profiler = Profiler(ProfileConfig(tool="torch"), folder, rank=0, device=CPU, log=said.append)
+    profiler = Profiler(ProfileConfig(tool="torch"), folder, rank=0, device=CPU, log=output.append)
     train(profiler, 12)
     profiler.close()
     trace = json.loads(gzip.decompress((folder / "trace-rank-0.json.gz").read_bytes()))
@@ -49,7 +49,7 @@ def test_trace_names_the_phases_and_holds_only_active_steps(tmp_path: Path) -> N
     shares = [v for k, v in summary.items() if k not in {"device", "steps", "step_ms"}]
     assert sum(shares) == pytest.approx(1.0)
     assert summary["matmul"] > 0
-    assert "matrix products" in said[-1]
+    assert "matrix products" in output[-1]
 
 
 def test_a_run_shorter_than_the_profile_still_ends_cleanly(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_no_profile_writes_nothing_and_phases_are_free(tmp_path: Path) -> None:
 
 
 def test_nsys_on_a_cpu_warns_that_nothing_is_captured(tmp_path: Path) -> None:
-    said: list[str] = []
-    profiler = Profiler(ProfileConfig(tool="nsys"), tmp_path, rank=0, device=CPU, log=said.append)
+    output: list[str] = []
+    profiler = Profiler(ProfileConfig(tool="nsys"), tmp_path, rank=0, device=CPU, log=output.append)
     train(profiler, 8)
-    assert "looks at CUDA only" in said[0]
+    assert "looks at CUDA only" in output[0]
 
 
 def test_the_nsys_command_captures_the_steady_steps() -> None:
@@ -83,15 +83,15 @@ def test_the_nsys_command_captures_the_steady_steps() -> None:
 def test_run_outside_nsys_prints_the_command_for_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     folder = tmp_path / "run" / "attempt-1" / "profiles"
-    told: list[str] = []
-    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, log=told.append)
-    command = told[-1].partition("itself: ")[2]
+    lines: list[str] = []
+    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, log=lines.append)
+    command = lines[-1].partition("itself: ")[2]
     assert command == nsys_command(training_command(tmp_path / "run"), folder / "nsys")
     assert command.endswith(f"--nproc-per-node 2 -m lehr_trainer {tmp_path / 'run'}")
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
-    told.clear()
-    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, log=told.append)
-    assert not any("itself" in line for line in told)
+    lines.clear()
+    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, log=lines.append)
+    assert not any("itself" in line for line in lines)
 
 
 def span(name: str, start: float, stop: float, cat: str = "kernel") -> dict:

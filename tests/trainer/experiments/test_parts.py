@@ -23,9 +23,9 @@ def test_failing_row_has_its_error_and_stops_no_other() -> None:
         Case("not here", "training", {}, skip="no such machine"),
         Case("worse", "training", config(TINY, "cpu", loss={"name": "liger"})),
     ]
-    told: list[str] = []
+    lines: list[str] = []
     good, bad, skipped, worse = measure(
-        cases, turns=2, steps=1, together=True, log=told.append, timeout_s=300
+        cases, turns=2, steps=1, together=True, log=lines.append, timeout_s=300
     )
     assert good.error == ""
     assert len(good.seconds) == 2
@@ -35,7 +35,7 @@ def test_failing_row_has_its_error_and_stops_no_other() -> None:
     assert "needs a CUDA GPU" in worse.error
     assert skipped.error == "no such machine"
     assert bad.step_s is None
-    assert any("bad: attention.backend" in line for line in told)
+    assert any("bad: attention.backend" in line for line in lines)
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 3, 7, 8, 13, 100, 1000])
@@ -71,10 +71,10 @@ def test_targets_are_judged_by_measured_figures_only() -> None:
         "target/FP8, a": {"step": 1.0, "rate": 72e3, "reserved": 60.0},
         "target/FP8, c": {},
     }
-    said = verdicts(figures, on_cuda=True)
-    assert "bf16, c" in said[0]
-    assert "58.0 %" in said[0]
-    assert "1.20x" in said[1]
+    judged = verdicts(figures, on_cuda=True)
+    assert "bf16, c" in judged[0]
+    assert "58.0 %" in judged[0]
+    assert "1.20x" in judged[1]
     assert verdicts({}, on_cuda=True) == ["bf16: nothing measured under 75 GB yet."]
     assert "not judged" in verdicts(figures, on_cuda=False)[0]
 

@@ -57,7 +57,7 @@ def test_fp16_keeps_gradients_of_rare_words_and_confident_rows(hidden_kind: torc
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(24, 64, generator=generator).half()
     weight = (torch.randn(4096, 64, generator=generator) * 0.5).half().float().requires_grad_()
-    # Half of the rows are sure of their word, so that their own gradients are small.
+    # Half of the rows predict their token with confidence, so that their gradients are small.
     targets = torch.randint(0, 4096, (24,), generator=generator)
     targets[:12] = (hidden.float() @ weight.t()).argmax(-1)[:12]
     hidden = (hidden * torch.where(torch.arange(24) < 12, 1.5, 1.0)[:, None]).half()
@@ -113,7 +113,7 @@ def test_inside_autocast_the_loss_is_still_fp32() -> None:
     assert inside.item() == outside.item()
 
 
-def test_a_second_backward_is_refused_rather_than_wrong() -> None:
+def test_second_backward_is_rejected() -> None:
     hidden, weight, targets = operands()
     loss = cross_entropy(hidden, weight, targets)
     loss.backward(retain_graph=True)
@@ -122,7 +122,7 @@ def test_a_second_backward_is_refused_rather_than_wrong() -> None:
 
 
 class MostRows(TorchDispatchMode):
-    """Watches every operation, and records the most rows of logits in one tensor."""
+    """Watch every operation, and record the most rows of logits in one tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class MostRows(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
-            # The head's weight and its gradient have a column a word, too.
+            # The head's weight and its gradient have a column per token, too.
             if (
                 isinstance(leaf, torch.Tensor)
                 and VOCABULARY in leaf.shape

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from lehr_testing import transformer_engine_stand_in
+from lehr_testing import fake_transformer_engine
 from lehr_testing.assembled import assembled
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
@@ -26,7 +26,7 @@ DELAYED = {"compute": "fp32", "fp8": {"recipe": "te_delayed"}}
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    transformer_engine_stand_in.install(monkeypatch)
+    fake_transformer_engine.install(monkeypatch)
     return train_values(
         text_corpus(tmp_path / "texts"),
         steps=100,

@@ -44,7 +44,7 @@ def backward(model, seed: int = 0) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_its_steps_stay_close_to_those_of_adamw(library: str) -> None:
+def test_steps_stay_close_to_those_of_adamw(library: str) -> None:
     ours, theirs = llama(), llama()
     optimizer = build_eight_bit(ours, EightBitAdamWConfig(library=library, lr=1e-3))
     decayed = [p for n, p in theirs.named_parameters() if p.ndim == 2 and "embed" not in n]
@@ -123,7 +123,7 @@ def test_state_goes_through_plain_tensors_and_continues_bitwise(library: str) ->
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_the_schedule_reaches_the_step(library: str) -> None:
+def test_schedule_sets_the_rate_of_the_step(library: str) -> None:
     model = llama()
     optimizer = build_eight_bit(model, EightBitAdamWConfig(library=library, lr=1e-3))
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -156,7 +156,7 @@ def test_stable_embedding_matches_bitsandbytes() -> None:
     assert torch.equal(ours(tokens), theirs(tokens))
 
 
-def test_a_stable_embedding_keeps_the_tie_and_is_trained() -> None:
+def test_stable_embedding_stays_tied_and_is_trained() -> None:
     model = llama()
     use_stable_embedding(model, seed=0)
     assert model.head_weight is model.embed_tokens.weight

@@ -14,7 +14,7 @@ from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.optim.schedule import lr_factor
 
 
-def test_cosine_is_its_formula() -> None:
+def test_cosine_matches_its_formula() -> None:
     schedule = ScheduleConfig(warmup_steps=10, min_lr_ratio=0.1)
     assert [lr_factor(schedule, s, 110) for s in (1, 5, 10)] == [0.1, 0.5, 1.0]
     for step in (11, 35, 60, 109):
@@ -23,7 +23,7 @@ def test_cosine_is_its_formula() -> None:
     assert lr_factor(schedule, 110, 110) == pytest.approx(0.1)
 
 
-def test_wsd_warms_up_stays_and_decays() -> None:
+def test_wsd_has_warmup_plateau_and_decay() -> None:
     schedule = ScheduleConfig(name="wsd", warmup_steps=10, decay_steps=20, min_lr_ratio=0.0)
     assert {lr_factor(schedule, s, 100) for s in range(10, 81)} == {1.0}
     assert [lr_factor(schedule, s, 100) for s in (81, 90, 99, 100)] == pytest.approx(
@@ -42,7 +42,7 @@ def test_constant_stays_at_the_peak() -> None:
     st.sampled_from(["cosine", "constant", "wsd"]),
     st.integers(1, 400), st.integers(0, 50), st.integers(0, 50), st.floats(0, 1),
 )  # fmt: skip
-def test_a_factor_is_a_share_and_never_climbs_after_warmup(
+def test_factor_is_between_0_and_1_and_never_rises_after_warmup(
     name, steps, warmup, decay, least
 ) -> None:
     schedule = ScheduleConfig(

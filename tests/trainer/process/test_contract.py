@@ -109,9 +109,9 @@ def test_trainer_does_not_start_on_a_locked_gpu(
     with path.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with launch(attempt, LEHR_GPU_LOCKS=str(path)) as process:
-            code, said = finish(process, within_s=60)
+            code, output = finish(process, within_s=60)
     assert code == 1
-    assert "is locked by another process" in said
+    assert "is locked by another process" in output
     assert records(attempt) == []
 
 
@@ -126,8 +126,8 @@ def test_trainer_obeys_orders(
         temporary = attempt / "orders.tmp"
         temporary.write_text(json.dumps({"desired": desired}))
         temporary.replace(attempt / layout.ORDERS)
-        code, said = finish(process)
-    assert code == 0, said
+        code, output = finish(process)
+    assert code == 0, output
     check_end(attempt, reason, saves)
 
 
@@ -135,8 +135,8 @@ def test_sigterm_saves_and_ends_the_trainer(launch: Launch, attempt: Path) -> No
     with launch(attempt) as process:
         reached(attempt, 1)
         process.send_signal(signal.SIGTERM)
-        code, said = finish(process)
-    assert code == 0, said
+        code, output = finish(process)
+    assert code == 0, output
     check_end(attempt, "signal", ["stop"])
 
 

@@ -1,4 +1,4 @@
-"""Many processes that need one corpus: one prepares it, and another takes over if it dies."""
+"""Many processes that need one corpus: one prepares it, and another takes over if it is killed."""
 
 import json
 import os
@@ -81,15 +81,15 @@ class Preparer:
             code=PREAMBLE + textwrap.dedent(script),
         )
 
-    def said(self) -> list[dict]:
+    def messages_sent(self) -> list[dict]:
         return [json.loads(line) for line in self.path.read_text().splitlines() if line[:1] == "{"]
 
     def messages(self, words: str) -> list[str]:
-        return [one["message"] for one in self.said() if words in one.get("message", "")]
+        return [one["message"] for one in self.messages_sent() if words in one.get("message", "")]
 
     def result(self) -> dict:
         assert self.process.wait(200) == 0, self.path.read_text()
-        return self.said()[-1]
+        return self.messages_sent()[-1]
 
 
 @pytest.fixture

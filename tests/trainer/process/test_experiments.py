@@ -42,7 +42,7 @@ def table(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
         assert column["method"], column
     for row in found["rows"]:
         figures = {k for k, v in row["values"].items() if v is not None}
-        # A row has figures or says why it has none.
+        # A row has figures or a reason why it has none.
         assert figures & keys or row["note"] or row["name"] in SECTIONS.values(), row
     return found
 
@@ -109,7 +109,7 @@ def test_gpu_bench_resumes_where_it_stopped(lehr, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "output"),
     [
         (("laddr",), "there is no experiment 'laddr'. Did you mean ladder?"),
         (("ladder", "--size", "smal"), "there is no size 'smal'. Did you mean small?"),
@@ -119,11 +119,11 @@ def test_gpu_bench_resumes_where_it_stopped(lehr, tmp_path) -> None:
         (("gpu", *TINY, "--only", "fp9"), "there is no section 'fp9'. Did you mean fp8?"),
     ],
 )
-def test_unknown_name_gets_the_nearest_valid_one(args, said) -> None:
+def test_unknown_name_gets_the_nearest_valid_one(args, output) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = run("lehr_trainer", "bench", *args, environment=environment)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert output in done.stderr
     assert "Traceback" not in done.stderr
 
 

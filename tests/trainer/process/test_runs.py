@@ -242,8 +242,8 @@ def test_sigterm_saves_and_exits_cleanly(
     run = make_run(tmp_path / "run", corpus)
     harm = sabotage(at_step=3, act=TERMINATE)
     with training(run, data=data, code=harm) as process:
-        code, said = finish(process)
-    assert code == 0, said
+        code, output = finish(process)
+    assert code == 0, output
     attempt = run / "attempt-1"
     stopped_at = records(attempt, "finished")[0]["step"]
     assert stopped_at == 3, "the step in which it came is finished first"
@@ -284,16 +284,16 @@ def test_sigterm_before_the_first_step_ends_at_once(
                 what="the notice that it waits for the data",
             )
             process.send_signal(signal.SIGTERM)
-            code, said = finish(process)
+            code, output = finish(process)
     finally:
         discard_pending_save.set()
         holder.join()
-    assert code == 0, said
+    assert code == 0, output
     finished = records(run / "attempt-1", "finished")[0]
     assert (finished["outcome"], finished["cause"], finished["step"]) == ("stopped", "signal", 0)
 
 
-def test_complete_run_completes_again(tmp_path: Path, corpus: Path, data: Path) -> None:
+def test_completed_run_completes_again(tmp_path: Path, corpus: Path, data: Path) -> None:
     run = make_run(tmp_path / "run", corpus, steps=2)
     train_to_end(run, data=data)
     train_to_end(run, data=data)
@@ -308,8 +308,8 @@ def test_sigterm_to_one_of_two_ranks_saves_and_ends_both(
     run = make_run(tmp_path / "run", corpus, **UNSAVED)
     harm = sabotage(at_step=3, act=TERMINATE, ranks=(1,))
     with training(run, ranks=2, data=data, code=harm) as process:
-        code, said = finish(process)
-    assert code == 0, said
+        code, output = finish(process)
+    assert code == 0, output
     attempt = run / "attempt-1"
     assert records(attempt, "finished")[0]["outcome"] == "stopped"
     assert [r["reason"] for r in records(attempt, "checkpoint")] == ["stop"]
@@ -329,8 +329,8 @@ def test_ranks_leave_the_group_before_their_interpreters_end(
     )
     run = make_run(tmp_path / "run", corpus, steps=3)
     with training(run, ranks=2, data=data, code=tell, command_line=True) as process:
-        code, said = finish(process)
-    assert code == 0, said
+        code, output = finish(process)
+    assert code == 0, output
     for rank in (0, 1):
         *_, last = (run / "attempt-1" / f"rank-{rank}.log").read_text().splitlines()
         assert last.startswith("threads at the end:"), last
@@ -388,9 +388,9 @@ def test_orders_save_then_pause(tmp_path: Path, corpus: Path, data: Path, ranks:
         )
         assert saved[0]["reason"] == "order"
         give_orders(attempt, desired="pause", checkpoint_seq=5)
-        code, said = finish(process)
+        code, output = finish(process)
     assert code == 0
-    assert said == "" or ranks == 2, "under the platform all output goes to the rank's log"
+    assert output == "" or ranks == 2, "under the platform all output goes to the rank's log"
     assert [r["reason"] for r in records(attempt, "checkpoint")] == ["order", "stop"]
     assert records(attempt, "stopping")[0]["reason"] == "pause"
     finished = records(attempt, "finished")[0]
@@ -422,8 +422,8 @@ def test_cancel_wins_over_a_failed_save_in_progress(
         act=f"os.replace({str(stop)!r}, {str(orders)!r}); {NO_SPACE}",
     )
     with training(attempt, data=data, code=harm) as process:
-        code, said = finish(process)
-    assert code == 0, said
+        code, output = finish(process)
+    assert code == 0, output
     finished = records(attempt, "finished")[0]
     assert (finished["outcome"], finished["cause"]) == ("stopped", "cancel")
     (warning,) = records(attempt, "warning")
@@ -436,14 +436,14 @@ def test_cancel_wins_over_a_failed_save_in_progress(
 
 def fails(path: Path, data: Path) -> str:
     with training(path, data=data) as process:
-        code, said = finish(process)
+        code, output = finish(process)
     assert code == 1
-    assert "Traceback" not in said
-    return said
+    assert "Traceback" not in output
+    return output
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_loss_that_is_nan_stops_and_names_the_last_good_checkpoint(
+def test_nan_loss_stops_the_run_and_names_the_last_good_checkpoint(
     tmp_path: Path, corpus: Path, data: Path, ranks: int
 ) -> None:
     # Without clipping, and with steps this large, numbers overflow within a few steps.
@@ -457,7 +457,7 @@ def test_a_loss_that_is_nan_stops_and_names_the_last_good_checkpoint(
         grad_clip=0,
     )
     with training(run, ranks=ranks, data=data, command_line=ranks > 1) as process:
-        code, said = finish(process)
+        code, output = finish(process)
     assert code == 1
     attempt = run / "attempt-1"
     finished = records(attempt, "finished")[0]
@@ -468,7 +468,7 @@ def test_a_loss_that_is_nan_stops_and_names_the_last_good_checkpoint(
     assert records(attempt, "metrics")[-1]["values"]["train/loss"] in {"NaN", "Infinity"} or (
         records(attempt, "metrics")[-1]["values"]["train/grad_norm"] in {"NaN", "Infinity"}
     )
-    assert "optimizer.lr" in said
+    assert "optimizer.lr" in output
 
 
 def test_a_full_disk_fails_the_run_with_that_reason(
@@ -485,11 +485,11 @@ def test_a_full_disk_fails_the_run_with_that_reason(
     try:
         # One checkpoint of this model is about 0.4 MB: the third of those that are kept is too much.
         run = make_run(disk / "run", corpus, steps=40, checkpoint={"every": 3, "keep_last": 9})
-        said = fails(run, data)
+        output = fails(run, data)
         attempt = run / "attempt-1"
         finished = records(attempt, "finished")[0]
         assert (finished["outcome"], finished["cause"]) == ("failed", "disk_full")
-        assert "no space left" in said
+        assert "no space left" in output
         kept = layout.checkpoints(attempt)
         assert kept
         assert not list((attempt / layout.CHECKPOINTS).glob("*.tmp"))
@@ -507,22 +507,22 @@ def test_misspelt_field_is_named_with_the_nearest_one(
     tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     run = make_run(tmp_path / "run", corpus, optimizer={"learning_rate": 1e-3})
-    said = fails(run, data)
+    output = fails(run, data)
     finished = records(run / "attempt-1", "finished")[0]
     assert finished["cause"] == "bad_config"
-    for text in (finished["message"], said):
+    for text in (finished["message"], output):
         assert "optimizer.learning_rate is not a field" in text
         assert "lr" in text
 
 
-def test_a_folder_without_a_config_is_named(tmp_path: Path, data: Path) -> None:
-    said = fails(tmp_path / "nothing", data)
-    assert "is not a run directory: it has no config.yaml" in said
+def test_error_names_a_folder_without_a_config(tmp_path: Path, data: Path) -> None:
+    output = fails(tmp_path / "nothing", data)
+    assert "is not a run directory: it has no config.yaml" in output
 
 
 def test_an_attempt_is_not_used_twice(undisturbed: Path, data: Path) -> None:
-    said = fails(undisturbed, data)
-    assert "was already used" in said
+    output = fails(undisturbed, data)
+    assert "was already used" in output
     assert records(undisturbed, "finished")[0]["outcome"] == "completed"
 
 

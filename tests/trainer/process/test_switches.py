@@ -111,7 +111,7 @@ def trained(
 
 
 @pytest.mark.parametrize("switch", SAME)
-def test_switches_of_how_to_compute_change_no_loss(
+def test_compute_settings_do_not_change_the_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     attempt = trained(tmp_path, corpus, data, **SAME[switch])
@@ -119,7 +119,7 @@ def test_switches_of_how_to_compute_change_no_loss(
 
 
 @pytest.mark.parametrize("switch", OTHER)
-def test_switches_of_what_to_train_change_the_loss(
+def test_training_settings_change_the_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
     if switch in NEEDS and importlib.util.find_spec(NEEDS[switch]) is None:
@@ -157,7 +157,7 @@ def test_killed_run_resumes_bitwise(switch: str, tmp_path: Path, corpus: Path, d
     changes = {**RESUMED[switch], "steps": steps, "checkpoint": {"every": 5}}
     whole = trained(tmp_path, corpus, data, code=eager, **changes)
     run = make_run(tmp_path / "killed", corpus, **changes)
-    # Steps that are not taken do not count, where the host knows of them.
+    # Skipped steps do not count if the host can see them.
     at_step = 9 if switch != "skip-step" else 6
     saved = layout.checkpoint_dir(run / "attempt-1", 5)
     harm = sabotage(at_step=at_step, act=KILL, after=saved)
@@ -166,7 +166,7 @@ def test_killed_run_resumes_bitwise(switch: str, tmp_path: Path, corpus: Path, d
     assert code == -9
     train_to_end(run, data=data, code=eager)
     first, second = run / "attempt-1", run / "attempt-2"
-    assert records(second, "resumed"), "it began anew"
+    assert records(second, "resumed"), "it started over"
     assert losses(first, second) == losses(whole)
     assert not different_tensors(second, whole)
     if switch in {"bitsandbytes", "torchao"}:
@@ -194,7 +194,7 @@ def test_too_high_fp16_scale_is_lowered(tmp_path: Path, corpus: Path, data: Path
     assert losses(attempt)[30] < losses(attempt)[1]
 
 
-# --- what a run tells, and what it is looked at with -----------------------------------------
+# --- diagnostics and profiles ------------------------------------------------------------------
 
 
 def test_diagnostics_are_logged_at_their_intervals_and_change_nothing(
@@ -287,9 +287,9 @@ def test_a_static_graph_with_accumulation_is_refused(
     batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
     run = make_run(tmp_path / "run", corpus, batch=batch, parallel={"static_graph": True})
     with training(run, data=data) as process:
-        code, said = finish(process)
+        code, output = finish(process)
     assert code == 1
-    assert "parallel.static_graph cannot be combined with gradient accumulation" in said
+    assert "parallel.static_graph cannot be combined with gradient accumulation" in output
     assert records(run / "attempt-1", "finished")[0]["cause"] == "bad_config"
 
 

@@ -37,8 +37,8 @@ def test_values_that_overflow_fp16_are_counted_over_steps(alone) -> None:
         assert int(overflow_count(model)) == expected
 
 
-@pytest.mark.parametrize(("step", "told"), [(1, False), (2, True)])
-def test_overflow_count_is_logged_at_logged_steps(step: int, told: bool) -> None:
+@pytest.mark.parametrize(("step", "logged"), [(1, False), (2, True)])
+def test_overflow_count_is_logged_at_logged_steps(step: int, logged: bool) -> None:
     config = TrainConfig.model_validate(
         {
             "model": "tiny",
@@ -63,6 +63,6 @@ def test_overflow_count_is_logged_at_logged_steps(step: int, told: bool) -> None
     values = diagnostics_logger.after_update(
         step, UpdateStep(cpu), (tokens, tokens), lambda *_: torch.zeros(())
     )
-    assert ("train/compression_overflows" in values) is told
+    assert ("train/compression_overflows" in values) is logged
     count += 1
-    assert not told or int(values["train/compression_overflows"]) == 7
+    assert not logged or int(values["train/compression_overflows"]) == 7

@@ -16,13 +16,13 @@ from lehr.store.maintenance import backup, migrate
 from lehr.store.maintenance.integrity import check
 from lehr_testing.stores import (
     fresh_store,
+    ingest,
     line,
     metrics,
     new_attempt,
     picture,
     run_spec,
     same,
-    say,
 )
 
 
@@ -32,18 +32,20 @@ def store(tmp_path: Path):
         yield store
 
 
-def told(store: Store) -> str:
-    """A run with something of everything."""
+def recorded_run(store: Store) -> str:
+    """Record a run with data of every kind."""
     attempt = new_attempt(store, "told")
-    say(store, attempt.id, line("started"), *[metrics(n, train_loss=1 / n) for n in range(1, 50)])
-    say(store, attempt.id, b"some words\n", name="rank-0.log")
+    ingest(
+        store, attempt.id, line("started"), *[metrics(n, train_loss=1 / n) for n in range(1, 50)]
+    )
+    ingest(store, attempt.id, b"some words\n", name="rank-0.log")
     store.event_applier.apply(attempt.id)
     store.requests.set_desired(attempt.run_id, Desired.PAUSE, actor="ada")
     return attempt.run_id
 
 
 def test_a_backup_taken_while_running_restores_everything(store: Store, tmp_path: Path) -> None:
-    run_id = told(store)
+    run_id = recorded_run(store)
     expected, moves = picture(store, run_id), store.transitions.of_run(run_id)
     steps: list[str] = []
     found = backup.backup(
@@ -70,7 +72,7 @@ def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None
     done = threading.Event()
 
     def write(attempt_id: str) -> None:
-        say(store, attempt_id, line("started"))
+        ingest(store, attempt_id, line("started"))
         step = 0
         while not done.is_set():
             step += 1
@@ -78,7 +80,7 @@ def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None
             record = line(
                 "checkpoint", step=step, path=path, size_bytes=1, digest="d", reason="interval"
             )
-            say(store, attempt_id, metrics(step, train_loss=1.0), record)
+            ingest(store, attempt_id, metrics(step, train_loss=1.0), record)
             store.event_applier.apply(attempt_id)
 
     threads = [threading.Thread(target=write, args=(attempt.id,)) for attempt in attempts]
@@ -95,25 +97,25 @@ def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None
         backup.restore(tmp_path / f"backup-{number}", home)
         with Store.open(home) as restored:
             for attempt in attempts:
-                # Every checkpoint that the record knows was said in the stream that came with it.
-                said = {
+                # Every checkpoint in the record is also in the stream of the same backup.
+                fields = {
                     record.step
                     for _, record in restored.events.records(attempt.run_id, ["checkpoint"])
                     if record.kind == "checkpoint"
                 }
                 known = {row.step for row in restored.checkpoints.of_run(attempt.run_id)}
-                assert known <= said
+                assert known <= fields
                 restored.event_applier.apply(attempt.id)
-                assert {row.step for row in restored.checkpoints.of_run(attempt.run_id)} == said
+                assert {row.step for row in restored.checkpoints.of_run(attempt.run_id)} == fields
         assert [finding for finding in check(home) if finding.level == "error"] == []
 
 
-def test_a_sender_goes_on_from_where_the_backup_was(store: Store, tmp_path: Path) -> None:
+def test_shipper_continues_from_the_offset_of_the_backup(store: Store, tmp_path: Path) -> None:
     attempt = new_attempt(store)
     events = [metrics(step, train_loss=float(step)) for step in range(1, 6)]
-    say(store, attempt.id, *events[:2])
+    ingest(store, attempt.id, *events[:2])
     backup.backup(store.home, tmp_path / "backup")
-    say(store, attempt.id, *events[2:])
+    ingest(store, attempt.id, *events[2:])
     backup.restore(tmp_path / "backup", tmp_path / "other")
     with Store.open(tmp_path / "other") as other:
         offset = other.streams.sizes(attempt.id)["events.jsonl"]
@@ -122,10 +124,8 @@ def test_a_sender_goes_on_from_where_the_backup_was(store: Store, tmp_path: Path
         assert same(picture(other, attempt.run_id), picture(store, attempt.run_id))
 
 
-def test_a_damaged_backup_is_refused_before_anything_is_touched(
-    store: Store, tmp_path: Path
-) -> None:
-    run_id = told(store)
+def test_damaged_backup_is_rejected_before_any_change(store: Store, tmp_path: Path) -> None:
+    run_id = recorded_run(store)
     store.close()
     before = (store.home / "lehr.db").read_bytes()
     for number, damage in enumerate([b"", b"longer than before and not the same\n" * 99]):
@@ -142,8 +142,8 @@ def test_a_damaged_backup_is_refused_before_anything_is_touched(
     assert (store.home / "lehr.db").read_bytes() == before
 
 
-def test_a_restore_replaces_only_when_told_and_keeps_what_was(store: Store, tmp_path: Path) -> None:
-    run_id = told(store)
+def test_restore_needs_replace_and_keeps_the_old_files(store: Store, tmp_path: Path) -> None:
+    run_id = recorded_run(store)
     backup.backup(store.home, tmp_path / "backup")
     later = store.runs.create(run_spec("later")).id
     with pytest.raises(Conflict, match="already"):
@@ -160,10 +160,10 @@ def test_a_restore_replaces_only_when_told_and_keeps_what_was(store: Store, tmp_
             again.runs.get(later)
 
 
-def test_an_interrupted_restore_is_noticed_and_done_again(
+def test_interrupted_restore_is_detected_and_can_be_repeated(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = told(store)
+    run_id = recorded_run(store)
     backup.backup(store.home, tmp_path / "backup")
     store.close()
 
@@ -181,17 +181,17 @@ def test_an_interrupted_restore_is_noticed_and_done_again(
         assert again.runs.get(run_id).name == "told"
 
 
-def test_a_home_in_use_is_neither_restored_nor_rebuilt_elsewhere(
+def test_home_in_use_is_neither_restored_nor_rebuilt_by_another_process(
     store: Store, tmp_path: Path
 ) -> None:
-    told(store)
+    recorded_run(store)
     with pytest.raises(Exception, match="already open"):
         backup.rebuild(store.home)
 
 
-def test_a_rebuilt_index_is_counted_and_the_same(store: Store, tmp_path: Path) -> None:
-    run_id = told(store)
-    say(store, f"{run_id}-1", b"{broken\n")
+def test_rebuilt_index_has_the_same_content(store: Store, tmp_path: Path) -> None:
+    run_id = recorded_run(store)
+    ingest(store, f"{run_id}-1", b"{broken\n")
     expected = picture(store, run_id)
     store.close()
     found = backup.rebuild(store.home)
@@ -200,7 +200,7 @@ def test_a_rebuilt_index_is_counted_and_the_same(store: Store, tmp_path: Path) -
         assert same(picture(again, run_id), expected)
 
 
-def test_a_backup_needs_something_to_copy_and_a_free_place(store: Store, tmp_path: Path) -> None:
+def test_backup_needs_a_home_and_a_new_folder(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="nothing to back up"):
         backup.backup(tmp_path / "nowhere", tmp_path / "backup")
     (tmp_path / "there").mkdir()
@@ -212,8 +212,8 @@ def test_a_backup_needs_something_to_copy_and_a_free_place(store: Store, tmp_pat
 # --------------------------------------------------------------------------------- check-up
 
 
-def test_a_sound_home_has_no_findings_also_while_it_runs(store: Store) -> None:
-    told(store)
+def test_sound_home_has_no_findings_open_or_closed(store: Store) -> None:
+    recorded_run(store)
     assert check(store.home) == []
     store.close()
     assert check(store.home) == []
@@ -244,8 +244,8 @@ SELECT id, 1, 'running', 'cancelled', 'x', 'x', 0 FROM runs
         ("UPDATE transitions SET attempt=7 WHERE new='running'", "of attempt 7, but 1 was"),
     ],
 )
-def test_a_history_that_cannot_be_is_found(store: Store, damage: str, message: str) -> None:
-    run_id = told(store)
+def test_illegal_history_is_found(store: Store, damage: str, message: str) -> None:
+    run_id = recorded_run(store)
     with closing(sqlite3.connect(store.home / "lehr.db")) as connection:
         connection.execute(damage)
         connection.commit()
@@ -255,8 +255,8 @@ def test_a_history_that_cannot_be_is_found(store: Store, damage: str, message: s
 
 
 def test_lost_bytes_and_broken_files_are_found(store: Store) -> None:
-    run_id = told(store)
-    say(store, f"{run_id}-1", b"{broken\n", b'{"torn')
+    run_id = recorded_run(store)
+    ingest(store, f"{run_id}-1", b"{broken\n", b'{"torn')
     notes = check(store.home)
     assert [finding.level for finding in notes] == ["note", "note"]
     (store.home / "replica" / f"{run_id}-1" / "rank-0.log").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""`lehr db backup` beside a busy server: what it holds is whole, and all that was acknowledged."""
+"""`lehr db backup` beside a busy server: it is consistent and has all acknowledged data."""
 
 from __future__ import annotations
 
@@ -119,9 +119,7 @@ def lehr(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_backups_taken_while_four_clients_ingest_restore_clean_with_all_that_was_confirmed(
-    server, home, tmp_path
-):
+def test_backups_under_load_restore_all_acknowledged_data(server, home, tmp_path):
     client = Client(server, token=(home / "token").read_text().strip())
     attempts = [f"{run.id}-1" for run in client.runs()]
     over = threading.Event()

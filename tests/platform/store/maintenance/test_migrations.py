@@ -1,4 +1,4 @@
-"""``lehr.db`` goes forward with its rows, and refuses what it does not know."""
+"""``lehr.db`` is migrated with its rows; unknown files are rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ assert tables
 
 
 def older_file(path: Path, target: str) -> None:
-    """A database as an older version of Lehr left it, with a run in it."""
+    """Create a database of an older version of Lehr with a run in it."""
     raw = sqlite3.connect(path, isolation_level=None)
     engine = _engine(lambda: raw, "BEGIN IMMEDIATE", static=True)
     migrate.upgrade(engine, path, target)
@@ -65,7 +65,7 @@ def test_an_older_file_keeps_its_rows(tmp_path: Path, revision: str) -> None:
     )
 
 
-def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
+def test_failed_upgrade_changes_nothing(tmp_path: Path) -> None:
     older_file(tmp_path / "lehr.db", "0001")
     with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
         connection.execute(
@@ -81,7 +81,7 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert "requests" not in tables_there
 
 
-def test_the_migrations_make_the_tables_that_the_code_has(tmp_path: Path) -> None:
+def test_migrations_create_the_tables_of_the_code(tmp_path: Path) -> None:
     with fresh_store(tmp_path) as store:
         assert store.runs.page().total == 0
     engine = create_engine(f"sqlite:///{tmp_path / 'lehr.db'}")
@@ -91,14 +91,14 @@ def test_the_migrations_make_the_tables_that_the_code_has(tmp_path: Path) -> Non
     engine.dispose()
 
 
-def test_the_known_revisions_are_those_in_the_folder() -> None:
+def test_known_revisions_match_the_migration_files() -> None:
     scripts = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
     found = [script.revision for script in scripts.walk_revisions()][::-1]
     assert found == list(migrate.REVISIONS)
     assert scripts.get_current_head() == migrate.HEAD
 
 
-def test_a_file_of_a_newer_version_is_refused_untouched(tmp_path: Path) -> None:
+def test_database_of_a_newer_version_is_rejected_unchanged(tmp_path: Path) -> None:
     fresh_store(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
         connection.execute("UPDATE alembic_version SET version_num='9999'")
@@ -109,7 +109,7 @@ def test_a_file_of_a_newer_version_is_refused_untouched(tmp_path: Path) -> None:
     assert (tmp_path / "lehr.db").read_bytes() == before
 
 
-def test_a_file_that_is_not_ours_is_refused_untouched(tmp_path: Path) -> None:
+def test_foreign_database_is_rejected_unchanged(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
         connection.execute("CREATE TABLE diary (day TEXT)")
         connection.commit()
@@ -119,13 +119,13 @@ def test_a_file_that_is_not_ours_is_refused_untouched(tmp_path: Path) -> None:
     assert (tmp_path / "lehr.db").read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "lehr.db").write_bytes(b"garbage" * 1000)
     with pytest.raises(HomeUnusable, match="cannot be read as a database"):
         Store.open(tmp_path)
 
 
-def test_an_opened_file_is_durable_and_checks_its_keys(tmp_path: Path) -> None:
+def test_opened_database_is_durable_and_enforces_foreign_keys(tmp_path: Path) -> None:
     database = Database(tmp_path / "lehr.db", Changes())
     pragmas = {
         name: database._raw.execute(f"PRAGMA {name}").fetchone()[0]

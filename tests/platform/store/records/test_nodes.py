@@ -1,4 +1,4 @@
-"""Notes of nodes: the newest holds, and to readmit one always counts from now."""
+"""Notes about nodes: the newest counts, and readmission resets earlier failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(tmp_path):
 
 
 def fails(store: Store, run: str, node: str, reason: str = "gpu_busy") -> None:
-    """One attempt of a waiting run on a node, which ends by that reason; the run waits again."""
+    """Let an attempt of a queued run on a node end with that reason; the run is queued again."""
     attempt = store.transitions.begin_attempt(
         run,
         placement=[{"node": node, "gpus": [0]}],
@@ -52,7 +52,7 @@ def fails(store: Store, run: str, node: str, reason: str = "gpu_busy") -> None:
 
 
 def tick(store, *usable: str) -> None:
-    """What a tick does about these nodes."""
+    """Do what a tick does about these nodes."""
     notes = store.nodes.notes()
     out = excluded(notes)
     ends = [end for one in store.attempts.recently_ended() for end in ends_on_nodes(one)]
@@ -64,22 +64,22 @@ def tick(store, *usable: str) -> None:
     Groups(store).executor.apply(step(snapshot))
 
 
-def test_two_faults_in_a_row_are_noted_once_and_a_new_server_knows_of_them(store):
+def test_two_consecutive_faults_are_recorded_once_and_survive_a_restart(store):
     run = store.runs.create(run_spec("unlucky")).id
-    told = []
-    store.subscribe(told.append)
+    changes = []
+    store.subscribe(changes.append)
     for _ in range(2):
         fails(store, run, "n1")
     tick(store, "n1", "n2")
     why = f"it failed 2 attempts in a row: {run}-1 (gpu_busy), {run}-2 (gpu_busy)"
     assert excluded(store.nodes.notes()) == {"n1": why}
-    assert any(change.kind == "cluster" for change in told)
+    assert any(change.kind == "cluster" for change in changes)
     tick(store, "n1", "n2")
     [note] = store.nodes.notes().values()
     assert (note.kind, note.actor) == ("excluded", "dispatcher")
 
 
-def test_a_readmitted_node_is_forgiven_also_by_the_run_that_it_failed(store):
+def test_readmitted_node_may_run_the_run_that_failed_on_it(store):
     run = store.runs.create(run_spec("unlucky")).id
     for _ in range(2):
         fails(store, run, "n1")

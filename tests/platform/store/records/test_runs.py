@@ -1,4 +1,4 @@
-"""Runs and sweeps: recorded whole, found by what people type, listed page by page."""
+"""Runs and sweeps: recorded completely, found by name or id, listed in pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sweep_spec(name: str = "grid", rates: list[float] | None = None) -> SweepSpe
     )
 
 
-def test_what_was_submitted_is_what_is_read(store: Store) -> None:
+def test_stored_run_reads_back_unchanged(store: Store) -> None:
     spec = run_spec("probe", project="omk", tags=["x", "y"], priority=3)
     run = store.runs.create(spec, actor="ada", provenance={"git": {"commit": "abc"}})
     again = store.runs.get(run.id)
@@ -40,7 +40,7 @@ def test_what_was_submitted_is_what_is_read(store: Store) -> None:
     assert (again.submitted_by, again.provenance) == ("ada", {"git": {"commit": "abc"}})
 
 
-def test_a_run_is_found_by_id_name_or_the_ids_beginning(store: Store) -> None:
+def test_run_is_found_by_id_name_or_id_prefix(store: Store) -> None:
     old = store.runs.create(run_spec("probe"))
     new = store.runs.create(run_spec("probe"))
     assert store.runs.find(old.id).id == old.id
@@ -50,7 +50,7 @@ def test_a_run_is_found_by_id_name_or_the_ids_beginning(store: Store) -> None:
     assert store.runs.find(old.id[:5]).id == named.id, "a whole name comes before a part of an id"
 
 
-def test_an_ambiguous_or_unknown_name_names_others(store: Store) -> None:
+def test_ambiguous_or_unknown_name_gets_suggestions(store: Store) -> None:
     with pytest.raises(NotFound, match="There are no runs yet"):
         store.runs.find("probe")
     runs = [store.runs.create(run_spec("probe-fp8")) for _ in range(60)]
@@ -106,14 +106,14 @@ def test_filters_narrow_the_list(store: Store) -> None:
     ]
 
 
-def test_bad_pages_are_named(store: Store) -> None:
+def test_invalid_page_is_rejected_with_its_value(store: Store) -> None:
     with pytest.raises(UserError, match="limit is 0"):
         store.runs.page(limit=0)
     with pytest.raises(UserError, match="cursor is 'abc'"):
         store.runs.page(cursor="abc")
 
 
-def test_archived_runs_are_out_of_sight(store: Store) -> None:
+def test_archived_runs_are_hidden(store: Store) -> None:
     run = store.runs.create(run_spec())
     with pytest.raises(Conflict, match="only ended runs"):
         store.runs.set_archived(run.id, archived=True)
@@ -157,36 +157,36 @@ def test_a_sweep_that_fails_midway_leaves_nothing(store: Store) -> None:
     assert (store.sweeps.page().total, store.runs.page().total) == (0, 0)
 
 
-def test_a_move_in_a_sweep_is_told_for_run_and_sweep(store: Store) -> None:
+def test_transition_of_a_trial_is_published_for_run_and_sweep(store: Store) -> None:
     spec = sweep_spec()
     sweep = store.sweeps.create(spec, expand(spec))
     run = store.sweeps.runs(sweep.id)[0]
-    heard: list[Change] = []
-    store.subscribe(heard.append)
+    published: list[Change] = []
+    store.subscribe(published.append)
     store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
-    assert heard == [Change("run", run.id), Change("sweep", sweep.id)]
+    assert published == [Change("run", run.id), Change("sweep", sweep.id)]
 
 
 # ----------------------------------------------------------------------------- transactions
 
 
-def test_a_transaction_records_all_or_nothing_and_tells_once(store: Store) -> None:
-    heard: list[Change] = []
-    store.subscribe(heard.append)
+def test_transaction_is_atomic_and_publishes_once(store: Store) -> None:
+    published: list[Change] = []
+    store.subscribe(published.append)
     with store.transaction():
         run = store.runs.create(run_spec())
         assert store.runs.get(run.id).id == run.id
-        assert heard == []
+        assert published == []
         store.idempotency.remember("key", "sha", 201, {"id": run.id})
-    assert heard == [Change("run", run.id)]
+    assert published == [Change("run", run.id)]
     with pytest.raises(ZeroDivisionError), store.transaction():  # noqa: PT012 - a block that fails
         store.runs.create(run_spec("gone"))
         raise ZeroDivisionError
     assert store.runs.page().total == 1
-    assert len(heard) == 1
+    assert len(published) == 1
 
 
-def test_what_is_returned_is_a_copy(store: Store) -> None:
+def test_returned_rows_are_copies(store: Store) -> None:
     run = store.runs.create(run_spec())
     store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
     assert run.state == "queued"
@@ -196,7 +196,7 @@ def test_what_is_returned_is_a_copy(store: Store) -> None:
     assert inside.spec["name"] == "inside"
 
 
-def test_an_idempotency_key_is_answered_as_the_first_time(store: Store) -> None:
+def test_idempotency_key_returns_the_first_answer(store: Store) -> None:
     assert store.idempotency.answer("key", "sha") is None
     store.idempotency.remember("key", "sha", 201, {"id": "abc"})
     answer = store.idempotency.answer("key", "sha")
@@ -208,7 +208,7 @@ def test_an_idempotency_key_is_answered_as_the_first_time(store: Store) -> None:
         store.idempotency.remember("key", "sha", 201, {})
 
 
-def test_two_clients_with_one_key_make_one_run(store: Store) -> None:
+def test_concurrent_clients_with_one_key_create_one_run(store: Store) -> None:
     barrier = threading.Barrier(8)
     answers: list[str] = []
 
@@ -245,7 +245,7 @@ def test_readers_do_not_wait_for_a_writer(store: Store) -> None:
     assert store.runs.get(run.id).state == "starting"
 
 
-def test_attempts_take_only_their_own_facts(store: Store) -> None:
+def test_attempt_update_rejects_unknown_columns(store: Store) -> None:
     attempt = new_attempt(store)
     row = store.attempts.update(attempt.id, dispatched_at=5.0, exit={"code": 0})
     assert (row.dispatched_at, row.exit) == (5.0, {"code": 0})

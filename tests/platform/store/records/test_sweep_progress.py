@@ -1,4 +1,4 @@
-"""Sweeps that go on: trials made, given up and run again by the record and its keeper."""
+"""Progress of sweeps: trials are created, pruned and retried by the store and its controller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.specs import SweepSpec, expand, load_spec
 from lehr_testing.groups import Groups
-from lehr_testing.stores import begin, fresh_store, line, metrics, run_spec, say
+from lehr_testing.stores import begin, fresh_store, ingest, line, metrics, run_spec
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 
@@ -20,10 +20,10 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def keeper(store):
-    keeper = Groups(store)
-    store.subscribe(keeper.changed)
-    return keeper
+def controller(store):
+    controller = Groups(store)
+    store.subscribe(controller.changed)
+    return controller
 
 
 def made(store, **fields):
@@ -43,7 +43,7 @@ def made(store, **fields):
 
 def start(store, run_id):
     attempt = begin(store, run_id)
-    say(store, attempt.id, line("started", attempt=attempt.number, device="cpu", total_steps=10))
+    ingest(store, attempt.id, line("started", attempt=attempt.number, device="cpu", total_steps=10))
     store.event_applier.apply(attempt.id)
     assert store.runs.get(run_id).state == "running"
     return attempt
@@ -76,22 +76,22 @@ def fail_three(store, sweep):
         end(store, run.id, RunState.FAILED)
 
 
-def test_a_sweep_whose_trials_fail_alike_does_not_burn_its_grid(store, keeper):
+def test_sweep_is_stopped_if_its_trials_fail_with_the_same_cause(store, controller):
     sweep = made(store)
     fail_three(store, sweep)
-    keeper.tick()
+    controller.tick()
     assert states(store, sweep) == ["failed"] * 3 + ["cancelled"] * 2
     why = "all 3 trials that ended failed in the same way: exception: boom"
     assert store.sweeps.get(sweep.id).stopped == why
     assert runs(store, sweep)[4].reason == f"its sweep was stopped: {why}"
-    keeper.tick()
+    controller.tick()
     assert store.sweeps.get(sweep.id).stopped == why
 
 
-def test_retry_runs_exactly_the_trials_that_failed_or_never_ran(store, keeper):
+def test_retry_runs_exactly_the_trials_that_failed_or_never_ran(store, controller):
     sweep = made(store)
     fail_three(store, sweep)
-    keeper.tick()
+    controller.tick()
     before = [run.id for run in runs(store, sweep)]
     again = store.sweep_progress.retry_trials(sweep.id, actor="user")
     after = runs(store, sweep)
@@ -101,11 +101,11 @@ def test_retry_runs_exactly_the_trials_that_failed_or_never_ran(store, keeper):
     assert not {run.id for run in after[3:]} & set(before)
     assert again == [run.id for run in after]
     assert store.sweeps.get(sweep.id).stopped is None
-    keeper.tick()
+    controller.tick()
     assert states(store, sweep) == ["queued"] * 5
 
 
-def test_retry_leaves_what_did_not_fail_alone(store):
+def test_retry_does_not_touch_trials_that_did_not_fail(store):
     sweep = made(store)
     first, second, third, *_ = runs(store, sweep)
     start(store, first.id)
@@ -119,7 +119,7 @@ def test_retry_leaves_what_did_not_fail_alone(store):
         store.sweep_progress.retry_trials(sweep.id, actor="user")
 
 
-def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, keeper):
+def test_tpe_creates_all_its_trials_also_after_a_restart(store, controller):
     sweep = made(store, method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
     assert len(store.sweeps.trials(sweep.id)) == 10
 
@@ -127,31 +127,33 @@ def test_tpe_goes_on_until_its_trials_are_made_also_in_another_process(store, ke
         for run in runs(store, sweep):
             if run.state == "queued":
                 attempt = start(store, run.id)
-                say(store, attempt.id, metrics(10, train_loss=run.spec["train"]["optimizer"]["lr"]))
+                ingest(
+                    store, attempt.id, metrics(10, train_loss=run.spec["train"]["optimizer"]["lr"])
+                )
                 end(store, run.id, RunState.COMPLETED, "completed", None)
 
-    keeper.tick()
+    controller.tick()
     assert len(store.sweeps.trials(sweep.id)) == 10
     finish_all()
-    keeper.tick()
+    controller.tick()
     assert len(store.sweeps.trials(sweep.id)) == 11
-    keeper.tick()
+    controller.tick()
     assert len(store.sweeps.trials(sweep.id)) == 11
     finish_all()
-    another = Groups(store)  # A restarted server: nothing told it of any change.
+    another = Groups(store)  # A restarted server: it received no notice of a change.
     another.tick()
     assert len(store.sweeps.trials(sweep.id)) == 11
     another.enqueue_all()
     another.tick()
     assert len(store.sweeps.trials(sweep.id)) == 12
     finish_all()
-    keeper.tick()
+    controller.tick()
     names = [run.name for run in runs(store, sweep)]
     assert names == [f"s-{n}" for n in range(1, 13)]
     assert runs(store, sweep)[11].submitted_by == "sweep"
 
 
-def test_trials_are_added_once_to_a_sweep_as_it_was_seen(store):
+def test_trials_are_added_once_for_a_known_number_of_trials(store):
     sweep = made(store)
     trials = [({"train.seed": 9}, run_spec("s-6"))]
     assert store.sweep_progress.add_trials(sweep.id, trials, known=5, actor="sweep")
@@ -162,19 +164,19 @@ def test_trials_are_added_once_to_a_sweep_as_it_was_seen(store):
     assert states(store, sweep) == ["cancelled"] * 6
 
 
-def test_a_pruner_gives_up_what_runs_and_only_that_attempt(store, keeper):
+def test_pruner_prunes_only_the_running_attempt(store, controller):
     sweep = made(store, pruning={"name": "asha", "min_steps": 2, "reduction": 2})
     *good, bad = runs(store, sweep)
     for at, run in enumerate(good):
         attempt = start(store, run.id)
-        say(store, attempt.id, metrics(2, train_loss=1.0 + at / 10), metrics(4, train_loss=1.0))
+        ingest(store, attempt.id, metrics(2, train_loss=1.0 + at / 10), metrics(4, train_loss=1.0))
         end(store, run.id, RunState.COMPLETED, "completed", None)
-    keeper.tick()
+    controller.tick()
     attempt = start(store, bad.id)
-    keeper.tick()
+    controller.tick()
     assert store.runs.get(bad.id).desired == "run"
-    say(store, attempt.id, metrics(2, train_loss=9.0))
-    keeper.tick()
+    ingest(store, attempt.id, metrics(2, train_loss=9.0))
+    controller.tick()
     assert store.runs.get(bad.id).desired == "prune"
     request = store.requests.of_run(bad.id)[-1]
     assert (request.actor, request.attempt) == ("sweep", 1)
@@ -185,29 +187,29 @@ def test_a_pruner_gives_up_what_runs_and_only_that_attempt(store, keeper):
     assert len(store.requests.of_run(bad.id)) == 1
 
 
-def test_a_sweep_that_cannot_be_looked_at_does_not_hold_the_others(store, keeper, caplog):
+def test_unreadable_sweep_does_not_block_the_others(store, controller, caplog):
     broken, sweep = made(store), made(store)
     with store.db.write() as session:
         row = store.sweeps.get(broken.id)
         row.spec = {**row.spec, "method": "of a newer version"}
         session.add(row)
     fail_three(store, sweep)
-    keeper.tick()
+    controller.tick()
     assert store.sweeps.get(sweep.id).stopped is not None
     assert f"sweep {broken.id}: reading it failed" in caplog.text
 
 
 @pytest.mark.parametrize(("metric", "stops"), [("val/loss", True), ("train/loss", False)])
-def test_a_search_over_trials_of_different_held_out_sets_stops(store, keeper, metric, stops):
+def test_a_search_over_trials_of_different_held_out_sets_stops(store, controller, metric, stops):
     space = {"train.optimizer.lr": LR}
     sweep = made(store, method="tpe", parameters=space, trials=12, metric={"name": metric})
     for run in runs(store, sweep):
         attempt = start(store, run.id)
         values, digest = {metric: 2.0}, f"{run.number % 2}" * 64
-        said = line("evaluation", step=10, tokens=1, values=values, validation_digest=digest)
-        say(store, attempt.id, said)
+        record = line("evaluation", step=10, tokens=1, values=values, validation_digest=digest)
+        ingest(store, attempt.id, record)
         end(store, run.id, RunState.COMPLETED, "completed", None)
-    keeper.tick()
+    controller.tick()
     why = store.sweeps.get(sweep.id).stopped
     assert ("different held-out sets" in (why or "")) == stops
     assert len(store.sweeps.trials(sweep.id)) == (10 if stops else 11)

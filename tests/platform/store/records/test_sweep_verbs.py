@@ -1,4 +1,4 @@
-"""Sweeps put away, run again, extended twice by one key; what is refused before it is recorded."""
+"""Actions on sweeps: archive, retry, extend with a repeated key, rejections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError
 from lehr.specs import load_spec
-from lehr_testing.api import SWEEP_SPEC, api_client, begin, end, line, say, started
+from lehr_testing.api import SWEEP_SPEC, api_client, begin, end, ingest, line, started
 from lehr_trainer.contract import layout
 
 
@@ -31,14 +31,14 @@ def ended(api_, trials, state: RunState = RunState.COMPLETED) -> None:
         run_id = trial["run"]["id"]
         attempt = begin(api_.store, run_id)
         record = {"path": "attempt-1/checkpoints/step-00000005", "size_bytes": 10, "digest": "d"}
-        say(api_.store, attempt, started() + line("checkpoint", step=5, **record))
+        ingest(api_.store, attempt, started() + line("checkpoint", step=5, **record))
         folder = api_.settings.home / "runs" / run_id / record["path"]
         folder.mkdir(parents=True)
         (folder / layout.MANIFEST).write_bytes(b"0123456789")
         end(api_.store, run_id, state)
 
 
-def test_a_sweep_is_put_away_with_its_runs_and_comes_back(api):
+def test_sweep_is_archived_and_unarchived_with_its_runs(api):
     api_, client = api
     sweep = launched(client)
     path = f"/api/v1/sweeps/{sweep['id']}"
@@ -54,21 +54,21 @@ def test_a_sweep_is_put_away_with_its_runs_and_comes_back(api):
     assert client.get("/api/v1/runs").json()["total"] == 3
 
 
-def test_deleting_a_sweep_says_first_what_it_frees_and_keeps_the_record(api):
+def test_sweep_deletion_reports_freed_bytes_first_and_keeps_the_record(api):
     api_, client = api
     sweep = launched(client)
     path = f"/api/v1/sweeps/{sweep['id']}"
     assert client.delete(path).status_code == 409
     assert "refused for now" in client.get(f"{path}/deletion").json()["notes"][0]
     ended(api_, sweep["trials"])
-    weighed = client.get(f"{path}/deletion").json()
+    preview = client.get(f"{path}/deletion").json()
     streams = sum(
         sum(api_.store.streams.sizes(f"{trial['run']['id']}-1").values())
         for trial in sweep["trials"]
     )
-    assert weighed["bytes"] == streams + 3 * 10
-    assert (weighed["runs"], weighed["checkpoints"], weighed["deleted"]) == (3, 3, False)
-    assert client.delete(path).json() == {**weighed, "deleted": True}
+    assert preview["bytes"] == streams + 3 * 10
+    assert (preview["runs"], preview["checkpoints"], preview["deleted"]) == (3, 3, False)
+    assert client.delete(path).json() == {**preview, "deleted": True}
     assert client.get(path).json()["archived"]
     assert len(client.get(path).json()["trials"]) == 3
     assert not [p for p in (api_.settings.home / "runs").rglob("*") if p.is_file()]
@@ -76,7 +76,7 @@ def test_deleting_a_sweep_says_first_what_it_frees_and_keeps_the_record(api):
     assert client.get(f"{path}/deletion").json()["bytes"] == 0
 
 
-def test_nothing_of_a_sweep_is_deleted_while_a_fork_waits_for_a_part_of_it(api):
+def test_sweep_is_not_deleted_while_a_pending_fork_needs_a_checkpoint(api):
     api_, client = api
     sweep = launched(client)
     ended(api_, sweep["trials"])
@@ -102,7 +102,7 @@ def test_a_failed_trial_whose_run_was_deleted_gets_a_new_run(api):
     assert {trial["run"]["state"] for trial in again["trials"]} == {"queued"}
 
 
-def test_one_key_extends_and_retries_once(api):
+def test_repeated_key_extends_and_retries_once(api):
     api_, client = api
     sweep = launched(client)
     path = f"/api/v1/sweeps/{sweep['id']}"
@@ -135,14 +135,14 @@ def test_one_key_extends_and_retries_once(api):
         ("token_per_s", "tokens_per_s"),
     ],
 )
-def test_a_metric_that_no_run_logs_is_met_with_the_one_that_was_meant(name, near):
+def test_unknown_metric_gets_a_suggestion(name, near):
     with pytest.raises(SpecError) as caught:
         load_spec({**SWEEP_SPEC, "metric": {"name": name}})
     assert f"metric.name is {name}, which no run logs." in str(caught.value)
     assert f"Did you mean {near}?" in str(caught.value)
 
 
-def test_a_refused_sweep_says_that_nothing_was_recorded(tmp_path):
+def test_error_of_a_rejected_sweep_states_that_nothing_was_recorded(tmp_path):
     from lehr.cli.sweep import sweep
 
     path = tmp_path / "sweep.json"
@@ -153,17 +153,17 @@ def test_a_refused_sweep_says_that_nothing_was_recorded(tmp_path):
     assert "Did you mean val/loss?" in str(caught.value)
 
 
-def test_metrics_of_parts_may_rank_a_sweep():
+def test_metric_of_a_model_part_can_rank_a_sweep():
     load_spec({**SWEEP_SPEC, "metric": {"name": "params/first_layer/update_ratio"}})
 
 
-def test_the_metrics_that_a_sweep_may_have_are_those_that_the_trainer_logs():
+def test_valid_sweep_metrics_are_those_that_the_trainer_logs():
     import re
 
     from lehr.specs.comparability import METRICS
 
     folder = Path(layout.__file__).parent.parent
-    said = set()
+    logged_names = set()
     for name in (
         "metrics_logger",
         "runtime/environment",
@@ -171,12 +171,12 @@ def test_the_metrics_that_a_sweep_may_have_are_those_that_the_trainer_logs():
         "diagnostics/diagnostics_logger",
     ):
         text = (folder / f"{name}.py").read_text()
-        said |= set(re.findall(r'"((?:train|val|memory)/[a-z0-9_]+)"', text))
-    assert said
-    assert said <= set(METRICS)
+        logged_names |= set(re.findall(r'"((?:train|val|memory)/[a-z0-9_]+)"', text))
+    assert logged_names
+    assert logged_names <= set(METRICS)
 
 
-def test_trials_train_on_equally_many_tokens_unless_that_is_meant():
+def test_trials_with_different_tokens_are_rejected_unless_budget_is_any():
     batches = {"train.batch.sequences": {"values": [4, 8]}}
     with pytest.raises(SpecError) as caught:
         load_spec({**SWEEP_SPEC, "parameters": batches})
@@ -191,7 +191,7 @@ def test_trials_train_on_equally_many_tokens_unless_that_is_meant():
     load_spec({**SWEEP_SPEC, "parameters": {}, "method": "list", "points": trials})
 
 
-def test_trials_of_unlike_batches_are_compared_at_equal_tokens(api):
+def test_trials_with_different_batches_are_compared_at_equal_tokens(api):
     api_, client = api
     trials = [
         {"train.batch.sequences": 4, "train.steps": 100},
@@ -203,7 +203,7 @@ def test_trials_of_unlike_batches_are_compared_at_equal_tokens(api):
         for share in (0.5, 1.0):
             step = round(steps * share)
             values = {"val/loss": 4.0 - share - (0.1 if steps == 50 else 0.0)}
-            say(api_.store, attempt, line("evaluation", step=step, tokens=1, values=values))
+            ingest(api_.store, attempt, line("evaluation", step=step, tokens=1, values=values))
     found = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert found["compared_at_step"] is None
     assert found["compared_at_tokens"] == 100 * 4 * 64

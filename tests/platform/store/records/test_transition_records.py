@@ -1,4 +1,4 @@
-"""What a transition or request leaves behind: columns, rows, changes for subscribers, commits."""
+"""Effects of a transition or request: columns, rows, changes for subscribers, commits."""
 
 from __future__ import annotations
 
@@ -197,13 +197,15 @@ def test_a_pruned_run_may_still_be_cancelled_but_not_paused(store: Store) -> Non
     assert store.requests.set_desired(run_id, Desired.CANCEL, actor="ada").desired == "cancel"
 
 
-def test_a_later_call_of_a_transaction_sees_what_an_earlier_one_wrote(store: Store) -> None:
+def test_call_in_a_transaction_sees_earlier_writes(store: Store) -> None:
     run = store.runs.create(run_spec())
     with store.transaction():
         store.requests.set_desired(run.id, Desired.PAUSE, actor="ada")
         held = store.requests.set_desired(run.id, Desired.RUN, actor="ada")
         begin(store, run.id)
-        assert (held.state, held.attempt) == ("starting", 1), "a row that somebody holds follows"
+        assert (held.state, held.attempt) == ("starting", 1), (
+            "a row that the caller holds is updated"
+        )
         store.requests.order_checkpoint(run.id)
         assert store.transitions.apply(
             run.id,
@@ -241,7 +243,7 @@ def test_only_pending_reasons_are_written_without_a_flush(store: Store) -> None:
     assert levels() == []
 
 
-def test_fault_tests_can_stop_each_write_by_its_name(
+def test_each_write_has_a_kill_point_of_its_name(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = store.runs.create(run_spec())

@@ -1,4 +1,4 @@
-"""Moves of runs: only those that exist, each fenced, each with its row."""
+"""Transitions of runs: only legal ones, each fenced, each with its row."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def queue_again(store: Store, run_id: str, old: RunState, attempt: int = 1) -> b
     )
 
 
-def test_a_run_begins_in_the_queue_with_its_row(store: Store) -> None:
+def test_new_run_is_queued_with_its_transition_recorded(store: Store) -> None:
     run = store.runs.create(run_spec(), actor="ada")
     (row,) = store.transitions.of_run(run.id)
     assert (run.state, row.old, row.new, row.actor) == ("queued", None, "queued", "ada")
 
 
-def test_a_move_that_does_not_exist_cannot_be_recorded(store: Store) -> None:
+def test_illegal_transition_is_rejected(store: Store) -> None:
     run = store.runs.create(run_spec())
     wrong = [
         (old, new)
@@ -62,7 +62,7 @@ def test_a_move_that_does_not_exist_cannot_be_recorded(store: Store) -> None:
     assert store.runs.get(run.id).state == "queued"
 
 
-def test_who_is_late_moves_nothing(store: Store) -> None:
+def test_stale_caller_cannot_change_the_state(store: Store) -> None:
     attempt = new_attempt(store)
     run_id = attempt.run_id
     assert queue_again(store, run_id, RunState.STARTING)
@@ -77,7 +77,7 @@ def test_who_is_late_moves_nothing(store: Store) -> None:
     ]
 
 
-def test_begin_attempt_makes_move_and_attempt_together(store: Store) -> None:
+def test_begin_attempt_records_transition_and_attempt_together(store: Store) -> None:
     run = store.runs.create(run_spec())
     attempt = begin(store, run.id, resume_from="attempt-1/checkpoints/step-00000005")
     after = store.runs.get(run.id)
@@ -91,7 +91,7 @@ def test_begin_attempt_makes_move_and_attempt_together(store: Store) -> None:
     assert len(store.attempts.of_run(run.id)) == 1
 
 
-def test_a_run_that_is_to_be_cancelled_is_not_started(store: Store) -> None:
+def test_run_with_desired_cancel_is_not_started(store: Store) -> None:
     run = store.runs.create(run_spec())
     store.requests.set_desired(run.id, Desired.CANCEL, actor="ada")
     assert (
@@ -100,7 +100,7 @@ def test_a_run_that_is_to_be_cancelled_is_not_started(store: Store) -> None:
     )
 
 
-def test_of_many_dispatchers_one_starts_a_run(store: Store) -> None:
+def test_only_one_of_many_dispatchers_starts_a_run(store: Store) -> None:
     run = store.runs.create(run_spec())
     barrier = threading.Barrier(8)
     won: list[object] = []
@@ -120,7 +120,7 @@ def test_of_many_dispatchers_one_starts_a_run(store: Store) -> None:
     assert len(store.attempts.of_run(run.id)) == 1
 
 
-def test_a_move_sets_reason_and_other_columns_with_it(store: Store) -> None:
+def test_transition_sets_reason_and_other_columns(store: Store) -> None:
     attempt = new_attempt(store)
     assert store.transitions.apply(
         attempt.run_id,
@@ -150,7 +150,7 @@ def test_a_move_sets_reason_and_other_columns_with_it(store: Store) -> None:
         )
 
 
-def test_times_are_kept_by_the_moves(tmp_path: Path) -> None:
+def test_transitions_set_the_times_of_a_run(tmp_path: Path) -> None:
     now = [100.0]
     with fresh_store(tmp_path / "home", clock=lambda: now[0]) as store:
         run = store.runs.create(run_spec())
@@ -193,7 +193,7 @@ def test_a_request_is_recorded_once_and_a_cancel_is_final(store: Store) -> None:
     assert len(store.transitions.of_run(run.id)) == 1
 
 
-def test_a_run_that_ended_takes_no_wishes(store: Store) -> None:
+def test_ended_run_rejects_requests(store: Store) -> None:
     run = store.runs.create(run_spec())
     assert store.transitions.apply(
         run.id,
@@ -211,19 +211,19 @@ def test_a_run_that_ended_takes_no_wishes(store: Store) -> None:
         store.requests.set_desired("nosuchid", Desired.PAUSE, actor="ada")
 
 
-def test_checkpoint_orders_count_up(store: Store) -> None:
+def test_checkpoint_orders_are_numbered(store: Store) -> None:
     attempt = new_attempt(store)
     assert store.requests.order_checkpoint(attempt.run_id).checkpoint_seq == 1
     assert store.requests.order_checkpoint(attempt.run_id).checkpoint_seq == 2
 
 
-def test_pending_reasons_are_told_only_when_they_change(store: Store) -> None:
+def test_pending_reason_is_published_only_if_it_changed(store: Store) -> None:
     waiting, started = store.runs.create(run_spec()), new_attempt(store)
-    heard: list[Change] = []
-    store.subscribe(heard.append)
+    published: list[Change] = []
+    store.subscribe(published.append)
     for _ in range(2):
         store.runs.set_pending_reasons({waiting.id: "needs 1 GPU", started.run_id: "nothing"})
-    assert heard == [Change("run", waiting.id)]
+    assert published == [Change("run", waiting.id)]
     assert store.runs.get(waiting.id).pending_reason == "needs 1 GPU"
     assert store.runs.get(started.run_id).pending_reason is None
 
@@ -244,7 +244,7 @@ def test_heartbeats_of_many_attempts_are_recorded_together(store: Store) -> None
 
 
 class Histories(RuleBasedStateMachine):
-    """Random actors with right and wrong ideas of a run's state, against a plain model of it."""
+    """Random actors with right and wrong assumptions about a run's state, compared with a simple model."""
 
     store: Store
 
@@ -273,7 +273,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def move_on(self, data: st.DataObject) -> None:
-        """A right move, so that histories get long."""
+        """A legal transition, so that histories get long."""
         choices = [RunState(new) for new in sorted(MOVES[self.state.value] - {"starting"})]
         if choices:
             self.move(self.state, data.draw(st.sampled_from(choices)), 0)
@@ -313,7 +313,7 @@ class Histories(RuleBasedStateMachine):
         )
 
 
-def test_any_history_is_legal_fenced_and_recorded() -> None:
+def test_random_histories_are_legal_fenced_and_recorded() -> None:
     with memory_folder() as folder, fresh_store(folder / "home") as store:
         Histories.store = store
         run_state_machine_as_test(
@@ -328,7 +328,7 @@ def test_any_history_is_legal_fenced_and_recorded() -> None:
         assert check(store.home) == []
 
 
-def test_a_writer_whose_turn_does_not_come_says_so_and_has_recorded_nothing(tmp_path, monkeypatch):
+def test_writer_that_times_out_fails_and_records_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("lehr.store.database.TURN_TIMEOUT_S", 0.05)
     with Store.open(tmp_path) as store:
         run = store.runs.create(run_spec("one"))

@@ -1,4 +1,4 @@
-"""What is acknowledged survives a power cut: the disk has it before the index, and that before the answer.
+"""Acknowledged data survives a power cut: flushed to disk before the index, and both before the answer.
 
 A killed process proves nothing here, since the page cache outlives it. So the calls are recorded
 in their order.
@@ -18,7 +18,7 @@ from lehr_testing.stores import fresh_store, metrics, new_attempt, run_spec
 
 
 class Recorder:
-    """The calls that put bytes on the disk, in their order, by path relative to the home."""
+    """Record the calls that write to disk, in their order, by path relative to the home."""
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.home = home
@@ -41,11 +41,11 @@ class Recorder:
     def follow(self, store: Store) -> None:
         """Also the commits of the index."""
         store._index_writer.set_trace_callback(
-            lambda said: self.calls.append(("commit", "")) if said == "COMMIT" else None
+            lambda statement: self.calls.append(("commit", "")) if statement == "COMMIT" else None
         )
 
     def at(self, what: str, path: str = "") -> int:
-        """Where this call stands; the last one, if there are several."""
+        """Return the position of this call; the last one, if there are several."""
         return max(place for place, call in enumerate(self.calls) if call == (what, path))
 
 
@@ -64,7 +64,7 @@ def append(store: Store, recorder: Recorder, attempt: str, name: str, data: byte
     answer.result()
 
 
-def test_a_new_streams_bytes_and_names_are_flushed_before_the_commit_and_that_before_the_answer(
+def test_new_stream_is_flushed_before_the_commit_and_the_answer(
     recorded,
 ) -> None:
     store, recorder = recorded
@@ -83,7 +83,7 @@ def test_a_new_streams_bytes_and_names_are_flushed_before_the_commit_and_that_be
     assert recorder.at("mkdir", f"replica/{attempt}") < recorder.at("fsync", "replica")
 
 
-def test_bytes_that_are_added_are_flushed_before_the_commit(recorded) -> None:
+def test_appended_bytes_are_flushed_before_the_commit(recorded) -> None:
     store, recorder = recorded
     attempt = new_attempt(store).id
     append(store, recorder, attempt, "rank-0.log", b"one\n")
@@ -98,7 +98,7 @@ def test_bytes_that_are_added_are_flushed_before_the_commit(recorded) -> None:
     ]
 
 
-def test_of_a_group_every_file_is_flushed_before_any_answer(recorded) -> None:
+def test_group_of_appends_is_flushed_before_any_answer(recorded) -> None:
     store, recorder = recorded
     attempts = [new_attempt(store, name).id for name in "abc"]
     hold, held = threading.Event(), threading.Event()
@@ -127,7 +127,7 @@ def test_of_a_group_every_file_is_flushed_before_any_answer(recorded) -> None:
         assert flushed < recorder.at("commit")
 
 
-def test_a_flush_that_fails_is_no_answer(recorded, monkeypatch) -> None:
+def test_failed_flush_fails_the_append(recorded, monkeypatch) -> None:
     from lehr.errors import StoreUnavailable
 
     store, recorder = recorded
@@ -145,7 +145,7 @@ def test_a_flush_that_fails_is_no_answer(recorded, monkeypatch) -> None:
     assert store.streams.sizes(attempt) == {"rank-0.log": 4}
 
 
-def test_a_gap_is_flushed_with_its_folder(recorded) -> None:
+def test_gap_record_is_flushed_with_its_folder(recorded) -> None:
     store, recorder = recorded
     attempt = new_attempt(store).id
     append(store, recorder, attempt, "rank-0.log", b"one\n")
@@ -158,13 +158,13 @@ def test_a_gap_is_flushed_with_its_folder(recorded) -> None:
 FULL, NORMAL = 2, 1
 
 
-def test_commits_are_flushed_but_for_those_that_a_power_cut_may_take(recorded) -> None:
+def test_all_commits_are_flushed_except_those_that_may_be_lost(recorded) -> None:
     """SQLite flushes its log at each commit while ``synchronous`` is FULL, and not with NORMAL."""
     store, _ = recorded
     levels: list[int] = []
 
-    def note(said: str) -> None:
-        if said == "COMMIT":
+    def note(statement: str) -> None:
+        if statement == "COMMIT":
             levels.append(raw.execute("PRAGMA synchronous").fetchone()[0])
 
     raw = store.db._raw

@@ -1,10 +1,10 @@
-"""Which held-out set a run was last evaluated on, by what its attempts recorded."""
+"""The held-out set of a run's last evaluation, from the records of its attempts."""
 
 from __future__ import annotations
 
 import pytest
 
-from lehr_testing.stores import fresh_store, line, metrics, new_attempt, next_attempt, say
+from lehr_testing.stores import fresh_store, ingest, line, metrics, new_attempt, next_attempt
 
 
 @pytest.fixture
@@ -18,28 +18,28 @@ def evaluated(step, digest=None):
     return line("evaluation", step=step, tokens=step, values=values, validation_digest=digest)
 
 
-def test_a_run_without_records_has_no_known_set(store):
+def test_run_without_records_has_no_held_out_set(store):
     attempt = new_attempt(store)
     assert store.events.held_out([attempt.run_id, "nobody"]) == {
         attempt.run_id: None,
         "nobody": None,
     }
-    say(store, attempt.id, line("started", attempt=1), metrics(1, train_loss=1.0), evaluated(1))
+    ingest(store, attempt.id, line("started", attempt=1), metrics(1, train_loss=1.0), evaluated(1))
     assert store.events.held_out([attempt.run_id]) == {attempt.run_id: None}
 
 
-def test_the_start_tells_it_before_the_first_evaluation(store):
+def test_held_out_set_is_known_from_the_started_record(store):
     attempt = new_attempt(store)
-    say(store, attempt.id, line("started", attempt=1, validation_digest="a1"))
+    ingest(store, attempt.id, line("started", attempt=1, validation_digest="a1"))
     assert store.events.held_out([attempt.run_id]) == {attempt.run_id: "a1"}
 
 
-def test_the_newest_record_of_the_newest_attempt_counts(store):
+def test_held_out_set_is_that_of_the_newest_record(store):
     first = new_attempt(store)
-    say(store, first.id, line("started", attempt=1, validation_digest="a1"), evaluated(5, "a1"))
+    ingest(store, first.id, line("started", attempt=1, validation_digest="a1"), evaluated(5, "a1"))
     second = next_attempt(store, first.run_id)
-    say(store, second.id, line("started", attempt=2, validation_digest="b2"), evaluated(5, "b2"))
-    say(store, second.id, line("checkpoint", step=5, path="p", size_bytes=1, digest="d"))
+    ingest(store, second.id, line("started", attempt=2, validation_digest="b2"), evaluated(5, "b2"))
+    ingest(store, second.id, line("checkpoint", step=5, path="p", size_bytes=1, digest="d"))
     # Late bytes of the older attempt.
-    say(store, first.id, evaluated(6, "a1"))
+    ingest(store, first.id, evaluated(6, "a1"))
     assert store.events.held_out([first.run_id]) == {first.run_id: "b2"}

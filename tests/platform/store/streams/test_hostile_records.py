@@ -1,4 +1,4 @@
-"""Records that no trainer writes stop neither their stream, nor others, nor the server's start."""
+"""Hostile records block neither their stream, nor others, nor the start of the server."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lehr_testing import hostile
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     fresh_store,
+    ingest,
     line,
     memory_folder,
     metrics,
     new_attempt,
     picture,
     same,
-    say,
 )
 
 HEALTHY = b"".join(metrics(step, train_loss=5.0 / step) for step in range(1, 6))
@@ -33,18 +33,18 @@ def with_neighbour(home: Path) -> tuple[Store, str, str]:
     """A store with a healthy run that has logged, and an attempt of another run; their ids."""
     store = fresh_store(home)
     healthy = new_attempt(store, "healthy")
-    say(store, healthy.id, line("started"), HEALTHY)
+    ingest(store, healthy.id, line("started"), HEALTHY)
     return store, healthy.run_id, new_attempt(store, "odd").id
 
 
 def stays_usable(home: Path, healthy: str, odd: str) -> None:
-    """The home opens, its check finds no error, its index can be made again, and all is as it was."""
+    """Check that the home opens without findings, and that a rebuilt index has the same content."""
     with Store.open(home) as store:
         assert store.series.read(healthy, "train/loss").y == [5.0 / step for step in range(1, 6)]
         before = picture(store, healthy), store.streams.of_attempt(odd)
         store.event_applier.apply(odd)
         more = metrics(1_000, other_metric=1.0)
-        say(store, odd, more)
+        ingest(store, odd, more)
         assert store.series.read(odd.rpartition("-")[0], "other/metric").y == [1.0]
         before = (*before[:1], store.streams.of_attempt(odd))
     assert [found for found in integrity.check(home) if found.level == "error"] == []
@@ -56,12 +56,12 @@ def stays_usable(home: Path, healthy: str, odd: str) -> None:
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)
-def test_no_field_of_any_record_stops_the_store(tmp_path: Path, kind: str) -> None:
+def test_hostile_field_of_a_record_never_stops_the_store(tmp_path: Path, kind: str) -> None:
     store, healthy, odd = with_neighbour(tmp_path / "home")
     with store:
         for what, text in hostile.lines(kind):
             before = store.streams.sizes(odd).get("events.jsonl", 0)
-            assert say(store, odd, text) == before + len(text), what
+            assert ingest(store, odd, text) == before + len(text), what
         store.event_applier.apply(odd)
         store.events.records(odd.rpartition("-")[0])
         store.series.metrics(odd.rpartition("-")[0])
@@ -89,12 +89,12 @@ def _records(draw: st.DrawFn) -> bytes:
 
 @given(st.lists(_records(), min_size=1, max_size=20), st.integers(1, 5))
 @settings(max_examples=examples(20), deadline=None)
-def test_no_mixture_of_records_stops_the_store(lines: list[bytes], pieces: int) -> None:
+def test_hostile_mixture_of_records_never_stops_the_store(lines: list[bytes], pieces: int) -> None:
     with memory_folder() as folder:
         store, healthy, odd = with_neighbour(folder / "home")
         with store:
             for first in range(0, len(lines), pieces):
-                say(store, odd, *lines[first : first + pieces])
+                ingest(store, odd, *lines[first : first + pieces])
         stays_usable(folder / "home", healthy, odd)
 
 
@@ -102,19 +102,19 @@ def test_a_checkpoint_of_an_attempt_with_5000_digits_has_no_parent(tmp_path: Pat
     store, healthy, odd = with_neighbour(tmp_path / "home")
     path = f"attempt-{'9' * 5000}/checkpoints/step-00000007"
     with store:
-        say(store, odd, line("resumed", step=7, checkpoint=path))
-        say(store, odd, line("checkpoint_removed", step=7, path=path))
+        ingest(store, odd, line("resumed", step=7, checkpoint=path))
+        ingest(store, odd, line("checkpoint_removed", step=7, path=path))
         assert store.event_applier.apply(odd) == []
     stays_usable(tmp_path / "home", healthy, odd)
 
 
 class _Odd(Exception):
-    """What nobody expected."""
+    """An unexpected error."""
 
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An indexer that raises at each record of the kind ``odd``, as a fault of its own would."""
+    """Make the indexer raise at each record of the kind ``odd``, like a bug."""
     record = Indexer._record
 
     def refuse(self, stream, parsed):
@@ -125,27 +125,27 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Indexer, "_record", refuse)
 
 
-def test_a_line_at_which_the_index_fails_is_malformed_and_the_others_count(
+def test_line_that_cannot_be_indexed_is_malformed_and_the_others_count(
     tmp_path: Path, refusing: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, healthy, odd = with_neighbour(tmp_path / "home")
     with store, caplog.at_level(logging.ERROR):
-        say(store, odd, metrics(1, train_loss=3.0), line("odd"), metrics(2, train_loss=2.0))
+        ingest(store, odd, metrics(1, train_loss=3.0), line("odd"), metrics(2, train_loss=2.0))
         assert store.series.read(odd.rpartition("-")[0], "train/loss").y == [3.0, 2.0]
         assert [stream.malformed for stream in store.streams.of_attempt(odd)] == [1]
         assert [record.kind for _, record in store.events.records(odd.rpartition("-")[0])] == []
-        [told] = [one for one in caplog.records if "cannot be indexed" in one.message]
-        assert odd in told.message
+        [log_record] = [one for one in caplog.records if "cannot be indexed" in one.message]
+        assert odd in log_record.message
     stays_usable(tmp_path / "home", healthy, odd)
 
 
-def test_a_stream_that_cannot_be_indexed_at_start_is_skipped_and_the_others_go_on(
+def test_stream_that_cannot_be_indexed_at_start_is_skipped_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "home"
     store, healthy, odd = with_neighbour(home)
     with store:
-        say(store, odd, metrics(1, train_loss=3.0))
+        ingest(store, odd, metrics(1, train_loss=3.0))
     advance = Indexer.advance
 
     def fail(self, stream, data, stored):
@@ -165,7 +165,7 @@ def test_a_stream_that_cannot_be_indexed_at_start_is_skipped_and_the_others_go_o
             assert (gap.name, gap.offset, gap.expected) == ("events.jsonl", 0, size)
             assert "_Odd" in gap.cause
             assert f"{odd}/events.jsonl cannot be indexed" in caplog.text
-            # Its sender goes on where it was.
+            # Its sender continues from its offset.
             assert store.streams.sizes(odd) == {"events.jsonl": size}
         with Store.open(home):
             pass
@@ -199,12 +199,12 @@ def test_a_stream_that_cannot_be_read_at_start_is_skipped(
             ]
 
 
-def test_a_record_that_an_older_version_took_has_no_consequence(tmp_path: Path) -> None:
-    """Its index may still hold it, and the server must go on."""
+def test_invalid_record_accepted_by_an_older_version_has_no_effect(tmp_path: Path) -> None:
+    """The index may still contain it, and the server must continue."""
     store, _, odd = with_neighbour(tmp_path / "home")
     with store:
         path = "attempt-1/checkpoints/step-00000001"
-        say(store, odd, line("checkpoint", step=1, path=path, size_bytes=1, digest="d"))
+        ingest(store, odd, line("checkpoint", step=1, path=path, size_bytes=1, digest="d"))
         store._index_writer.execute(
             "UPDATE records SET body=replace(body, '\"step\": 1', '\"step\": 9223372036854775808')"
         )
@@ -215,5 +215,5 @@ def test_a_record_that_an_older_version_took_has_no_consequence(tmp_path: Path) 
             .encode()
         )
         assert store.event_applier.apply(odd) == []
-        say(store, odd, line("started"))
+        ingest(store, odd, line("started"))
         assert [one.kind for one in store.event_applier.apply(odd)] == ["running"]

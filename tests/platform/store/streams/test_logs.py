@@ -1,4 +1,4 @@
-"""Logs: any range, the last lines and a search, in whole characters."""
+"""Logs: any range, the last lines and a search, in complete characters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lehr.errors import NotFound, UserError
 from lehr.store import Store
 from lehr.store.streams import log_text as logs
-from lehr_testing.stores import fresh_store, new_attempt, next_attempt, say
+from lehr_testing.stores import fresh_store, ingest, new_attempt, next_attempt
 
 TEXT = st.text(st.sampled_from("aß€😀\n\r x"), max_size=200)
 
@@ -28,7 +28,7 @@ def store(tmp_path: Path):
 
 @given(text=TEXT, limit=st.integers(4, 60))
 @settings(deadline=None)
-def test_chunks_of_any_size_join_to_the_text(text: str, limit: int) -> None:
+def test_chunks_of_any_size_join_to_the_full_text(text: str, limit: int) -> None:
     data = text.encode()
     parts, offset = [], 0
     while offset < len(data):
@@ -43,7 +43,7 @@ def test_chunks_of_any_size_join_to_the_text(text: str, limit: int) -> None:
 
 @given(text=TEXT, offset=st.integers(0, 60))
 @settings(deadline=None)
-def test_a_range_that_begins_within_a_character_begins_after_it(text: str, offset: int) -> None:
+def test_range_that_starts_within_a_character_starts_after_it(text: str, offset: int) -> None:
     data = text.encode()
     begin_at, part, _ = logs.text_of(data[offset:], offset, whole=True)
     assert data[begin_at:].decode() == part
@@ -63,14 +63,14 @@ def test_the_tail_is_the_last_lines(text: str, lines: int) -> None:
     assert data[start:] == b"".join(expected[len(expected) - min(lines, len(expected)) :])
 
 
-def test_the_tail_of_one_endless_line_is_bounded() -> None:
+def test_tail_of_a_very_long_line_is_limited() -> None:
     data = b"x" * (3 << 20)
     assert len(data) - logs.tail_start(reader(data), len(data), 5) == logs.TAIL_BYTES
 
 
 @given(text=TEXT, wanted=st.text(st.sampled_from("aß x"), min_size=1, max_size=2))
 @settings(deadline=None)
-def test_search_finds_the_lines_that_hold_it(text: str, wanted: str) -> None:
+def test_search_finds_matching_lines(text: str, wanted: str) -> None:
     data = text.encode()
     expected = [line.rstrip("\r") for line in text.split("\n") if wanted.encode() in line.encode()]
     found = logs.search(reader(data), len(data), wanted, offset=0, limit=1000)
@@ -80,7 +80,7 @@ def test_search_finds_the_lines_that_hold_it(text: str, wanted: str) -> None:
     assert logs.search(reader(data), len(data), wanted, offset=0, limit=1) == found[:1]
 
 
-def test_search_goes_over_the_seams_of_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_matches_across_chunk_boundaries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_SEARCH_STRIDE", 7)
     text = "one two\nthree NEEDLE four\nfive\nneedle\n" + "z" * 100 + "needle"
     data = text.encode()
@@ -94,16 +94,16 @@ def test_a_growing_log_is_followed_without_cutting_a_character(store: Store) -> 
     data = "grüße 😀\n".encode()
     shown, offset = "", 0
     for byte in data:
-        say(store, attempt.id, bytes([byte]), name="rank-0.log")
+        ingest(store, attempt.id, bytes([byte]), name="rank-0.log")
         chunk = store.logs.read(attempt.id, "rank-0.log", offset)
         assert not chunk.ended
         shown, offset = shown + chunk.text, chunk.next_offset
     assert (shown, offset) == (data.decode(), len(data))
 
 
-def test_a_closed_attempts_torn_character_is_shown_as_such(store: Store) -> None:
+def test_incomplete_character_of_a_closed_attempt_is_shown_replaced(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, "ab€".encode()[:-1], name="rank-0.log")
+    ingest(store, attempt.id, "ab€".encode()[:-1], name="rank-0.log")
     assert store.logs.read(attempt.id, "rank-0.log").text == "ab"
     store.attempts.close(attempt.id)
     chunk = store.logs.read(attempt.id, "rank-0.log")
@@ -112,7 +112,7 @@ def test_a_closed_attempts_torn_character_is_shown_as_such(store: Store) -> None
 
 def test_tail_and_search_of_a_stored_log(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, b"".join(b"line %d\n" % n for n in range(1000)), name="rank-0.log")
+    ingest(store, attempt.id, b"".join(b"line %d\n" % n for n in range(1000)), name="rank-0.log")
     assert store.logs.tail(attempt.id, "rank-0.log", 2).text == "line 998\nline 999\n"
     assert store.logs.tail(attempt.id, "rank-0.log", 0).text == ""
     found = store.logs.search(attempt.id, "rank-0.log", "LINE 99")
@@ -124,9 +124,9 @@ def test_tail_and_search_of_a_stored_log(store: Store) -> None:
 def test_logs_are_listed_by_attempt_and_rank(store: Store) -> None:
     first = new_attempt(store)
     for name in ("rank-10.log", "launcher.log", "rank-2.log", "events.jsonl"):
-        say(store, first.id, b"x\n", name=name)
+        ingest(store, first.id, b"x\n", name=name)
     second = next_attempt(store, first.run_id)
-    say(store, second.id, b"x\n", name="rank-0.log")
+    ingest(store, second.id, b"x\n", name="rank-0.log")
     assert [(log.attempt, log.name) for log in store.logs.of_run(first.run_id)] == [
         (2, "rank-0.log"),
         (1, "rank-2.log"),
@@ -135,18 +135,18 @@ def test_logs_are_listed_by_attempt_and_rank(store: Store) -> None:
     ]
 
 
-def test_an_unknown_stream_names_a_near_one(store: Store) -> None:
+def test_unknown_stream_gets_a_suggestion(store: Store) -> None:
     attempt = new_attempt(store)
     with pytest.raises(NotFound, match="none yet"):
         store.logs.read(attempt.id, "rank-0.log")
-    say(store, attempt.id, b"x\n", name="rank-0.log")
+    ingest(store, attempt.id, b"x\n", name="rank-0.log")
     with pytest.raises(NotFound, match=r"Did you mean rank-0\.log"):
         store.logs.read(attempt.id, "rank-o.log")
 
 
-def test_bad_ranges_are_named(store: Store) -> None:
+def test_invalid_ranges_are_named(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, b"x\n", name="rank-0.log")
+    ingest(store, attempt.id, b"x\n", name="rank-0.log")
     with pytest.raises(UserError, match="offset -1"):
         store.logs.read(attempt.id, "rank-0.log", -1)
     with pytest.raises(UserError, match="limit 0"):
@@ -161,10 +161,10 @@ def test_bad_ranges_are_named(store: Store) -> None:
 
 def test_two_attempts_of_one_run_have_their_own_logs(store: Store) -> None:
     first = new_attempt(store)
-    say(store, first.id, b"first\n", name="rank-0.log")
+    ingest(store, first.id, b"first\n", name="rank-0.log")
     second = next_attempt(store, first.run_id)
     with pytest.raises(NotFound):
         store.logs.read(second.id, "rank-0.log")
-    say(store, second.id, b"second\n", name="rank-0.log")
+    ingest(store, second.id, b"second\n", name="rank-0.log")
     assert store.logs.read(first.id, "rank-0.log").text == "first\n"
     assert store.logs.read(second.id, "rank-0.log").text == "second\n"

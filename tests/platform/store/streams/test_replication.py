@@ -1,4 +1,4 @@
-"""Streams by offset: every byte once, whatever the sender repeats, whenever anything dies."""
+"""Streams by offset: every byte is stored once, despite repeated sends and crashes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from lehr_testing.stores import (
     begin,
     crashed_copy,
     fresh_store,
+    ingest,
     line,
     memory_folder,
     metrics,
@@ -27,7 +28,6 @@ from lehr_testing.stores import (
     picture,
     run_spec,
     same,
-    say,
 )
 from lehr_trainer.contract.records import Evaluation, Started
 
@@ -48,7 +48,7 @@ def replica(store: Store, attempt_id: str, name: str = "events.jsonl") -> bytes:
     return (store.home / "replica" / attempt_id / name).read_bytes()
 
 
-def test_bytes_come_back_as_they_were_sent(store: Store) -> None:
+def test_stored_bytes_are_read_back_unchanged(store: Store) -> None:
     attempt = new_attempt(store)
     assert store.streams.append(attempt.id, "rank-0.log", 0, b"\xff\x00abc") == 5
     assert store.streams.append(attempt.id, "rank-0.log", 5, b"def") == 8
@@ -60,23 +60,23 @@ def test_bytes_come_back_as_they_were_sent(store: Store) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 3, 7, 100])
-def test_another_offset_is_answered_with_the_right_one(store: Store, offset: int) -> None:
+def test_wrong_offset_is_rejected_with_the_expected_one(store: Store, offset: int) -> None:
     attempt = new_attempt(store)
     store.streams.append(attempt.id, "rank-0.log", 0, b"12345")
-    with pytest.raises(OffsetMismatch) as told:
+    with pytest.raises(OffsetMismatch) as mismatch:
         store.streams.append(attempt.id, "rank-0.log", offset, b"12345")
-    assert told.value.expected == 5
+    assert mismatch.value.expected == 5
     assert replica(store, attempt.id, "rank-0.log") == b"12345"
 
 
-def test_a_torn_line_waits_for_its_other_part(store: Store) -> None:
+def test_incomplete_line_is_indexed_when_it_is_complete(store: Store) -> None:
     attempt = new_attempt(store)
     whole = metrics(1, train_loss=5.0) + metrics(2, train_loss=4.0)
-    say(store, attempt.id, whole[:-10])
+    ingest(store, attempt.id, whole[:-10])
     assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
-    say(store, attempt.id, whole[-10:-1])
+    ingest(store, attempt.id, whole[-10:-1])
     assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
-    say(store, attempt.id, whole[-1:])
+    ingest(store, attempt.id, whole[-1:])
     assert store.series.read(attempt.run_id, "train/loss").y == [5.0, 4.0]
 
 
@@ -105,7 +105,7 @@ MALFORMED = [
 @pytest.mark.parametrize("bad", MALFORMED, ids=range(len(MALFORMED)))
 def test_a_malformed_line_is_stored_counted_and_skipped(store: Store, bad: bytes) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, metrics(1, train_loss=5.0), bad, metrics(2, train_loss=4.0))
+    ingest(store, attempt.id, metrics(1, train_loss=5.0), bad, metrics(2, train_loss=4.0))
     assert store.series.read(attempt.run_id, "train/loss").y == [5.0, 4.0]
     (stream,) = store.streams.of_attempt(attempt.id)
     assert stream.malformed == 1
@@ -113,48 +113,46 @@ def test_a_malformed_line_is_stored_counted_and_skipped(store: Store, bad: bytes
     assert store.events.records(attempt.run_id) == []
 
 
-def test_the_good_values_of_a_damaged_record_count(store: Store) -> None:
+def test_valid_values_of_a_damaged_record_count(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, metrics(1, train_loss=5.0, train_lr=None), metrics(2, train_loss=4))
+    ingest(store, attempt.id, metrics(1, train_loss=5.0, train_lr=None), metrics(2, train_loss=4))
     assert store.series.read(attempt.run_id, "train/loss").y == [5.0, 4.0]
     assert [info.name for info in store.series.metrics(attempt.run_id)] == ["train/loss"]
     assert store.streams.of_attempt(attempt.id)[0].malformed == 1
 
 
-def test_a_line_without_end_is_skipped_unread(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overlong_line_is_skipped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexer, "MAX_LINE", 1000)
     attempt = new_attempt(store)
     for _ in range(5):
-        say(store, attempt.id, b"x" * 300)
-    say(store, attempt.id, b"\n" + metrics(1, train_loss=5.0))
+        ingest(store, attempt.id, b"x" * 300)
+    ingest(store, attempt.id, b"\n" + metrics(1, train_loss=5.0))
     assert store.streams.of_attempt(attempt.id)[0].malformed == 1
     assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
 
 
-def test_kinds_of_a_newer_trainer_are_kept_and_skipped(store: Store) -> None:
+def test_record_kinds_of_a_newer_trainer_are_stored_and_skipped(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, line("hologram", 1.0, shape="cat"), line("started", 2.0, news="yes"))
+    ingest(store, attempt.id, line("hologram", 1.0, shape="cat"), line("started", 2.0, news="yes"))
     assert [type(record) for _, record in store.events.records(attempt.run_id)] == [Started]
     assert store.streams.of_attempt(attempt.id)[0].malformed == 0
 
 
-def test_records_come_by_attempt_and_order_and_may_be_skipped(store: Store) -> None:
+def test_records_are_ordered_by_attempt_and_can_be_filtered(store: Store) -> None:
     first = new_attempt(store)
-    say(store, first.id, line("started", 1.0), line("notice", 2.0, phase="data", message="m"))
+    ingest(store, first.id, line("started", 1.0), line("notice", 2.0, phase="data", message="m"))
     second = next_attempt(store, first.run_id)
-    say(store, second.id, line("started", 9.0))
-    say(store, first.id, line("stopping", 3.0, step=3, reason="signal"))
+    ingest(store, second.id, line("started", 9.0))
+    ingest(store, first.id, line("stopping", 3.0, step=3, reason="signal"))
     kinds = [(attempt, record.kind) for attempt, record in store.events.records(first.run_id)]
     assert kinds == [(1, "started"), (1, "notice"), (1, "stopping"), (2, "started")]
     some = store.events.records(first.run_id, ["started", "stopping"], after={1: 1})
     assert [(attempt, record.kind) for attempt, record in some] == [(1, "stopping"), (2, "started")]
 
 
-def test_an_evaluation_is_both_a_record_and_points(store: Store) -> None:
+def test_evaluation_is_stored_as_record_and_as_points(store: Store) -> None:
     attempt = new_attempt(store)
-    say(
+    ingest(
         store,
         attempt.id,
         metrics(10, time=1.0, train_loss=5.0),
@@ -170,7 +168,7 @@ def test_an_evaluation_is_both_a_record_and_points(store: Store) -> None:
     "name",
     ["../events.jsonl", "a/b.log", "..", ".hidden", "", "a\0b", "x" * 101, "a..b", "ä.log", "a b"],
 )
-def test_a_name_that_leads_elsewhere_is_refused(store: Store, name: str) -> None:
+def test_stream_name_with_a_path_is_rejected(store: Store, name: str) -> None:
     attempt = new_attempt(store)
     with pytest.raises(UserError, match="not a stream's name"):
         store.streams.append(attempt.id, name, 0, b"x")
@@ -196,46 +194,46 @@ def test_a_replica_file_that_is_a_link_is_not_followed(store: Store, tmp_path: P
     assert (tmp_path / "secret").read_bytes() == b"secret"
 
 
-def test_a_log_past_its_cap_is_confirmed_but_not_kept(tmp_path: Path) -> None:
+def test_log_over_its_limit_is_acknowledged_but_not_stored(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home", log_cap_bytes=10) as store:
         attempt = new_attempt(store)
-        assert say(store, attempt.id, b"12345678", name="rank-0.log") == 8
-        assert say(store, attempt.id, b"90abc", name="rank-0.log") == 13
-        assert say(store, attempt.id, b"more", name="rank-0.log") == 17
+        assert ingest(store, attempt.id, b"12345678", name="rank-0.log") == 8
+        assert ingest(store, attempt.id, b"90abc", name="rank-0.log") == 13
+        assert ingest(store, attempt.id, b"more", name="rank-0.log") == 17
         assert replica(store, attempt.id, "rank-0.log") == b"1234567890"
         (log,) = store.logs.of_run(attempt.run_id)
         assert (log.size_bytes, log.cut) == (10, True)
         assert "cut after 10 bytes" in store.logs.read(attempt.id, "rank-0.log").text
         # Events are never cut.
         events = b"".join(metrics(step, train_loss=1.0) for step in range(1, 20))
-        say(store, attempt.id, events)
+        ingest(store, attempt.id, events)
         assert replica(store, attempt.id) == events
         home = crashed_copy(store, tmp_path / "copy")
     with Store.open(home, log_cap_bytes=10) as again:
         assert again.streams.sizes(attempt.id)["rank-0.log"] == 17
 
 
-def test_subscribers_hear_after_the_bytes_can_be_read(store: Store) -> None:
+def test_subscribers_are_notified_after_the_bytes_are_readable(store: Store) -> None:
     attempt = new_attempt(store)
-    heard: list[tuple[Change, object]] = []
+    published: list[tuple[Change, object]] = []
 
     def listen(change: Change) -> None:
         if change.kind == "metrics":
-            heard.append((change, store.series.read(change.id, "train/loss").y))
+            published.append((change, store.series.read(change.id, "train/loss").y))
         elif change.kind == "log":
-            heard.append((change, store.streams.read(f"{change.id}-1", change.name or "")))
+            published.append((change, store.streams.read(f"{change.id}-1", change.name or "")))
 
     def broken(_: Change) -> None:
         raise ValueError("a listener's own fault")
 
     store.subscribe(broken)
     stop = store.subscribe(listen)
-    say(store, attempt.id, metrics(1, train_loss=2.5))
-    say(store, attempt.id, b"hello", name="rank-0.log")
+    ingest(store, attempt.id, metrics(1, train_loss=2.5))
+    ingest(store, attempt.id, b"hello", name="rank-0.log")
     stop()
-    say(store, attempt.id, metrics(2, train_loss=2.0))
+    ingest(store, attempt.id, metrics(2, train_loss=2.0))
     run_id = attempt.run_id
-    assert heard == [
+    assert published == [
         (Change("metrics", run_id, 1), [2.5]),
         (Change("log", run_id, 1, "rank-0.log", 5), b"hello"),
     ]
@@ -286,8 +284,8 @@ def test_two_senders_of_one_stream_store_each_byte_once(store: Store) -> None:
                 offset = store.streams.append(
                     attempt.id, "events.jsonl", offset, source[offset : offset + 777]
                 )
-            except OffsetMismatch as told:
-                offset = told.expected
+            except OffsetMismatch as mismatch:
+                offset = mismatch.expected
 
     threads = [threading.Thread(target=ship) for _ in range(4)]
     for thread in threads:
@@ -332,13 +330,13 @@ def stories(draw: st.DrawFn) -> bytes:
 
 @given(story=stories(), data=st.data())
 @SLOW
-def test_the_index_is_the_file_whatever_the_cuts_retries_and_crashes(
+def test_index_matches_the_file_after_any_cuts_retries_and_crashes(
     story: bytes, data: st.DataObject
 ) -> None:
     with memory_folder() as folder:
         with fresh_store(folder / "whole") as store:
             run_id = new_attempt(store).run_id
-            say(store, f"{run_id}-1", story)
+            ingest(store, f"{run_id}-1", story)
             expected = picture(store, run_id)
             shutil.copytree(store.home, folder / "home", ignore=shutil.ignore_patterns("lehr.lock"))
         shutil.rmtree(folder / "home" / "replica" / f"{run_id}-1")
@@ -353,9 +351,9 @@ def test_the_index_is_the_file_whatever_the_cuts_retries_and_crashes(
             elif what == "again":
                 late = data.draw(st.integers(0, offset))
                 if late != offset:
-                    with pytest.raises(OffsetMismatch) as told:
+                    with pytest.raises(OffsetMismatch) as mismatch:
                         store.streams.append(f"{run_id}-1", "events.jsonl", late, chunk)
-                    assert told.value.expected == offset
+                    assert mismatch.value.expected == offset
             else:
                 lives += 1
                 home = crashed_copy(store, folder / f"life-{lives}")
@@ -375,14 +373,14 @@ def test_the_index_is_the_file_whatever_the_cuts_retries_and_crashes(
 
 @given(story=stories())
 @SLOW
-def test_an_index_made_again_is_the_same(story: bytes) -> None:
+def test_rebuilt_index_is_the_same(story: bytes) -> None:
     with memory_folder() as folder:
         with fresh_store(folder / "home") as store:
             first = new_attempt(store)
-            say(store, first.id, line("started"), story)
+            ingest(store, first.id, line("started"), story)
             second = next_attempt(store, first.run_id)
-            say(store, second.id, line("resumed", step=3, checkpoint="attempt-1/x"), story)
-            say(store, second.id, b"torn and no more", name="rank-0.log")
+            ingest(store, second.id, line("resumed", step=3, checkpoint="attempt-1/x"), story)
+            ingest(store, second.id, b"torn and no more", name="rank-0.log")
             expected = picture(store, first.run_id)
             home = crashed_copy(store, folder / "copy")
         index.remove(home / "streams.db")
@@ -390,10 +388,10 @@ def test_an_index_made_again_is_the_same(story: bytes) -> None:
             assert same(picture(store, first.run_id), expected)
 
 
-def test_an_index_of_another_version_is_made_again(tmp_path: Path) -> None:
+def test_index_of_another_version_is_rebuilt(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
-        say(store, attempt.id, metrics(1, train_loss=5.0))
+        ingest(store, attempt.id, metrics(1, train_loss=5.0))
     connection = index.open_writer(tmp_path / "home" / "streams.db")
     connection.execute("DELETE FROM metrics")
     connection.execute(f"PRAGMA user_version={index.VERSION + 1}")
@@ -402,21 +400,21 @@ def test_an_index_of_another_version_is_made_again(tmp_path: Path) -> None:
         assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
 
 
-def test_an_index_that_is_no_database_is_made_again(tmp_path: Path) -> None:
+def test_index_that_is_not_a_database_is_rebuilt(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
-        say(store, attempt.id, metrics(1, train_loss=5.0))
+        ingest(store, attempt.id, metrics(1, train_loss=5.0))
     (tmp_path / "home" / "streams.db").write_bytes(b"garbage " * 1000)
     with Store.open(tmp_path / "home") as store:
         assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
 
 
-def test_a_file_that_lost_bytes_is_indexed_again_and_the_gap_noted(tmp_path: Path) -> None:
+def test_truncated_file_is_indexed_again_and_the_gap_recorded(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         lines = [metrics(step, train_loss=float(step)) for step in (1, 2, 3)]
-        say(store, attempt.id, *lines)
-        say(store, attempt.id, b"some words", name="rank-0.log")
+        ingest(store, attempt.id, *lines)
+        ingest(store, attempt.id, b"some words", name="rank-0.log")
         home = crashed_copy(store, tmp_path / "copy")
     file = home / "replica" / attempt.id / "events.jsonl"
     file.write_bytes(b"".join(lines)[:-5])
@@ -428,27 +426,27 @@ def test_a_file_that_lost_bytes_is_indexed_again_and_the_gap_noted(tmp_path: Pat
             ("rank-0.log", 0, 10),
         ]
         # A sender that is still there sends the rest again.
-        say(store, attempt.id, b"".join(lines)[-5:])
+        ingest(store, attempt.id, b"".join(lines)[-5:])
         assert store.series.read(attempt.run_id, "train/loss").y == [1.0, 2.0, 3.0]
 
 
-def test_nuls_that_a_power_cut_left_are_no_bytes_of_the_stream(tmp_path: Path) -> None:
+def test_nul_bytes_after_a_power_cut_are_dropped(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
-        say(store, attempt.id, metrics(1, train_loss=5.0))
+        ingest(store, attempt.id, metrics(1, train_loss=5.0))
         home = crashed_copy(store, tmp_path / "copy")
     more = metrics(2, train_loss=4.0)
     with (home / "replica" / attempt.id / "events.jsonl").open("ab") as stream:
         stream.write(more[:9] + b"\0" * 5000)
     with Store.open(home) as store:
-        assert say(store, attempt.id, more[9:]) == len(metrics(1, train_loss=5.0) + more)
+        assert ingest(store, attempt.id, more[9:]) == len(metrics(1, train_loss=5.0) + more)
         assert store.series.read(attempt.run_id, "train/loss").y == [5.0, 4.0]
         assert store.streams.of_attempt(attempt.id)[0].malformed == 0
 
 
-def test_a_senders_file_that_became_shorter_is_noted(store: Store) -> None:
+def test_truncation_of_a_senders_file_is_recorded(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, metrics(1, train_loss=5.0))
+    ingest(store, attempt.id, metrics(1, train_loss=5.0))
     store.streams.record_gap(attempt.id, "events.jsonl", 3)
     (gap,) = store.streams.gaps(attempt.id)
     assert (gap.name, gap.offset, gap.expected) == (
@@ -470,9 +468,9 @@ def test_rows_and_blocks_read_the_same(
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         for begin_at in range(0, len(lines), at_once):
-            say(store, attempt.id, *lines[begin_at : begin_at + at_once])
+            ingest(store, attempt.id, *lines[begin_at : begin_at + at_once])
         # A stray step, into what is sealed by now.
-        say(store, attempt.id, metrics(5, train_loss=-1.0))
+        ingest(store, attempt.id, metrics(5, train_loss=-1.0))
         before = store.series.read(attempt.run_id, "train/loss", exact=True)
         store._appender.call(lambda indexer: indexer.seal_all()).result()
         after = store.series.read(attempt.run_id, "train/loss", exact=True)
@@ -508,13 +506,13 @@ def test_the_index_survives_reading_while_it_is_written(store: Store) -> None:
     thread = threading.Thread(target=read)
     thread.start()
     for step in range(1, 150):
-        say(store, attempt.id, metrics(step, train_loss=1.0))
+        ingest(store, attempt.id, metrics(step, train_loss=1.0))
     done.set()
     thread.join()
     assert wrong == []
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_closed_store_raises_a_clear_error(tmp_path: Path) -> None:
     store = fresh_store(tmp_path / "home")
     attempt = new_attempt(store)
     store.close()
@@ -523,8 +521,8 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
         store._appender.append(attempt.id, "events.jsonl", 0, b"x")
 
 
-def test_records_are_json_again(store: Store) -> None:
+def test_records_can_be_converted_to_json(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, line("sample", 1.0, step=3, prompt="The meaning", text="ü\n42"))
+    ingest(store, attempt.id, line("sample", 1.0, step=3, prompt="The meaning", text="ü\n42"))
     (found,) = store.events.records(attempt.run_id, ["sample"])
     assert json.loads(found.record.model_dump_json())["text"] == "ü\n42"

@@ -1,4 +1,4 @@
-"""Series: what is drawn is what was said, against references written the plain way."""
+"""Series: the result is compared with simple reference implementations."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,
     fresh_store,
+    ingest,
     line,
     memory_folder,
     metrics,
     new_attempt,
     next_attempt,
     run_spec,
-    say,
 )
 
 QUICK = settings(max_examples=examples(200), deadline=None)
@@ -38,7 +38,7 @@ def store(tmp_path: Path):
 
 
 def losses(*steps: int, of: int = 0) -> list[bytes]:
-    """The loss of attempt ``of`` at these steps, telling which attempt it is."""
+    """Return losses at these steps, whose values identify the attempt ``of``."""
     return [metrics(step, time=1000.0 * of + step, train_loss=of + step / 1000) for step in steps]
 
 
@@ -51,7 +51,7 @@ def drawn(store: Store, run_id: str, **options: object) -> dict[int, float]:
 
 
 def averaged(values: list[float], weight: float) -> list[float]:
-    """As TensorBoard and W&B write it."""
+    """Smooth as TensorBoard and W&B do."""
     last, count, smoothed = 0.0, 0, []
     for value in values:
         if not math.isfinite(value):
@@ -86,7 +86,7 @@ def test_smoothing_a_constant_changes_nothing() -> None:
 def bucketed(
     x: list[float], y: list[float], points: int
 ) -> tuple[list[int], list[float], list[float]]:
-    """Each point put into its bucket, one by one."""
+    """Put each point into its bucket, one by one."""
     edges = np.linspace(x[0], x[-1], points + 1).tolist()
     buckets: dict[int, list[int]] = {}
     for place, value in enumerate(x):
@@ -124,10 +124,10 @@ def test_buckets_hold_last_lowest_and_highest(data: list[tuple[float, float]], p
     assert len(last) <= points
 
 
-def test_a_reduced_series_keeps_every_extreme(store: Store) -> None:
+def test_downsampled_series_keeps_every_extreme(store: Store) -> None:
     attempt = new_attempt(store)
     values = {step: math.sin(step / 40) for step in range(1, 3001)} | {1234: 99.0, 2222: -99.0}
-    say(store, attempt.id, *[metrics(step, train_loss=value) for step, value in values.items()])
+    ingest(store, attempt.id, *[metrics(step, train_loss=value) for step, value in values.items()])
     series = store.series.read(attempt.run_id, "train/loss", points=50)
     assert (series.exact, series.total_points, len(series.x)) == (False, 3000, 50)
     assert series.low is not None
@@ -137,9 +137,9 @@ def test_a_reduced_series_keeps_every_extreme(store: Store) -> None:
     assert series.y == [values[step] for step in series.step]
 
 
-def test_zooming_reduces_the_range_anew(store: Store) -> None:
+def test_zoom_downsamples_the_range_again(store: Store) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, *losses(*range(1, 3001)))
+    ingest(store, attempt.id, *losses(*range(1, 3001)))
     zoomed = store.series.read(attempt.run_id, "train/loss", points=50, first=1000, last=1040)
     assert zoomed.exact
     assert zoomed.step == list(range(1000, 1041))
@@ -149,10 +149,12 @@ def test_zooming_reduces_the_range_anew(store: Store) -> None:
     assert (none.total_points, none.x) == (0, [])
 
 
-def test_smoothing_comes_before_range_and_buckets(store: Store) -> None:
+def test_smoothing_is_applied_before_range_and_buckets(store: Store) -> None:
     attempt = new_attempt(store)
     values = [float(step % 17) for step in range(1, 2001)]
-    say(store, attempt.id, *[metrics(step, train_loss=values[step - 1]) for step in range(1, 2001)])
+    ingest(
+        store, attempt.id, *[metrics(step, train_loss=values[step - 1]) for step in range(1, 2001)]
+    )
     expected = averaged(values, 0.9)
     series = store.series.read(attempt.run_id, "train/loss", points=40, smoothing=0.9, first=500)
     for place, step in enumerate(series.step):
@@ -166,7 +168,7 @@ def test_nan_and_infinity_are_stored_and_shown(store: Store) -> None:
     attempt = new_attempt(store)
     values: list[object] = [5.0] * 1000
     values[300], values[600], values[999] = "NaN", "Infinity", "-Infinity"
-    say(store, attempt.id, *[metrics(n + 1, train_loss=value) for n, value in enumerate(values)])
+    ingest(store, attempt.id, *[metrics(n + 1, train_loss=value) for n, value in enumerate(values)])
     exact = store.series.read(attempt.run_id, "train/loss", exact=True)
     assert math.isnan(exact.y[300])
     assert (exact.y[600], exact.y[999]) == (math.inf, -math.inf)
@@ -176,7 +178,7 @@ def test_nan_and_infinity_are_stored_and_shown(store: Store) -> None:
     assert max(drawn.high) == math.inf
     assert drawn.y[-1] == -math.inf
     assert store.series.latest([attempt.run_id])[attempt.run_id]["train/loss"].value == -math.inf
-    say(store, attempt.id, metrics(1001, train_loss="NaN"))
+    ingest(store, attempt.id, metrics(1001, train_loss="NaN"))
     assert math.isnan(store.series.latest([attempt.run_id])[attempt.run_id]["train/loss"].value)
     assert '"NaN"' in series_view(exact).model_dump_json()
 
@@ -186,7 +188,7 @@ def test_nan_and_infinity_are_stored_and_shown(store: Store) -> None:
 
 def test_the_axes_are_steps_tokens_and_seconds_since_the_first_point(store: Store) -> None:
     attempt = new_attempt(store)
-    say(
+    ingest(
         store,
         attempt.id,
         metrics(1, time=50.0, tokens=10, train_loss=3.0),
@@ -201,10 +203,10 @@ def test_the_axes_are_steps_tokens_and_seconds_since_the_first_point(store: Stor
     assert store.series.read(run_id, "val/loss", x_axis="tokens", first=50).step == [9]
 
 
-def test_a_clock_that_goes_back_leaves_the_axis_ascending(store: Store) -> None:
+def test_time_axis_ascends_although_the_clock_goes_back(store: Store) -> None:
     attempt = new_attempt(store)
     times = [10.0, 11.0, 5.0, 6.0, 12.0]
-    say(
+    ingest(
         store,
         attempt.id,
         *[metrics(n, time=at, train_loss=float(n)) for n, at in enumerate(times, start=1)],
@@ -214,9 +216,9 @@ def test_a_clock_that_goes_back_leaves_the_axis_ascending(store: Store) -> None:
     assert series.step == [3, 4, 1, 2, 5]
 
 
-def test_points_without_tokens_are_not_drawn_over_tokens(store: Store) -> None:
+def test_points_without_tokens_are_omitted_from_the_token_axis(store: Store) -> None:
     attempt = new_attempt(store)
-    say(
+    ingest(
         store,
         attempt.id,
         line("metrics", 1.0, step=1, values={"train/loss": 3.0}),
@@ -229,16 +231,18 @@ def test_points_without_tokens_are_not_drawn_over_tokens(store: Store) -> None:
 # ------------------------------------------------------------------------------- supersession
 
 
-def test_a_resumed_attempt_supersedes_what_came_past_its_step(store: Store) -> None:
+def test_resumed_attempt_supersedes_points_after_its_step(store: Store) -> None:
     first = new_attempt(store)
     run_id = first.run_id
-    say(store, first.id, line("started"), *losses(*range(1, 9)))
+    ingest(store, first.id, line("started"), *losses(*range(1, 9)))
     second = next_attempt(store, run_id)
-    say(store, second.id, line("started"))
+    ingest(store, second.id, line("started"))
     assert list(drawn(store, run_id)) == list(range(1, 9)), "it has nothing to show yet"
-    say(store, second.id, line("resumed", step=5, checkpoint="attempt-1/checkpoints/step-00000005"))
+    ingest(
+        store, second.id, line("resumed", step=5, checkpoint="attempt-1/checkpoints/step-00000005")
+    )
     assert list(drawn(store, run_id)) == list(range(1, 6))
-    say(store, second.id, *losses(6, 7, of=1))
+    ingest(store, second.id, *losses(6, 7, of=1))
     assert drawn(store, run_id) == {step: step / 1000 for step in range(1, 6)} | {
         6: 1.006,
         7: 1.007,
@@ -249,11 +253,11 @@ def test_a_resumed_attempt_supersedes_what_came_past_its_step(store: Store) -> N
     assert series.x == [0.0, 1.0, 2.0, 3.0, 4.0, 1005.0, 1006.0]
 
 
-def test_an_attempt_that_starts_over_supersedes_everything(store: Store) -> None:
+def test_attempt_that_starts_over_supersedes_everything(store: Store) -> None:
     first = new_attempt(store)
-    say(store, first.id, line("started"), *losses(1, 2, 3))
+    ingest(store, first.id, line("started"), *losses(1, 2, 3))
     second = next_attempt(store, first.run_id)
-    say(store, second.id, line("started"), *losses(1, of=1))
+    ingest(store, second.id, line("started"), *losses(1, of=1))
     assert drawn(store, first.run_id) == {1: 1.001}
     assert store.series.latest([first.run_id])[first.run_id]["train/loss"].step == 1
     (info,) = store.series.metrics(first.run_id)
@@ -261,13 +265,13 @@ def test_an_attempt_that_starts_over_supersedes_everything(store: Store) -> None
     assert store.series.trend([first.run_id]) == {first.run_id: [1.001]}
 
 
-def test_an_attempt_that_died_before_a_step_supersedes_nothing(store: Store) -> None:
+def test_attempt_without_a_step_supersedes_nothing(store: Store) -> None:
     first = new_attempt(store)
-    say(store, first.id, line("started"), *losses(*range(1, 9)))
+    ingest(store, first.id, line("started"), *losses(*range(1, 9)))
     second = next_attempt(store, first.run_id)
-    say(store, second.id, line("started"), line("notice", phase="data", message="no"))
+    ingest(store, second.id, line("started"), line("notice", phase="data", message="no"))
     third = next_attempt(store, first.run_id)
-    say(
+    ingest(
         store,
         third.id,
         line("started"),
@@ -277,14 +281,14 @@ def test_an_attempt_that_died_before_a_step_supersedes_nothing(store: Store) -> 
     assert list(drawn(store, first.run_id)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_curve_follows_the_checkpoints_that_were_taken(store: Store) -> None:
-    """Attempt 2 began anew by mistake; attempt 3 went back to attempt 1's checkpoint."""
+def test_curve_follows_the_checkpoints_that_were_resumed(store: Store) -> None:
+    """Attempt 2 started over by mistake; attempt 3 resumed from a checkpoint of attempt 1."""
     first = new_attempt(store)
-    say(store, first.id, line("started"), *losses(*range(1, 9)))
+    ingest(store, first.id, line("started"), *losses(*range(1, 9)))
     second = next_attempt(store, first.run_id)
-    say(store, second.id, line("started"), *losses(1, 2, of=1))
+    ingest(store, second.id, line("started"), *losses(1, 2, of=1))
     third = next_attempt(store, first.run_id)
-    say(
+    ingest(
         store,
         third.id,
         line("resumed", step=5, checkpoint="attempt-1/checkpoints/step-00000005"),
@@ -293,10 +297,10 @@ def test_the_curve_follows_the_checkpoints_that_were_taken(store: Store) -> None
     assert drawn(store, first.run_id) == {step: step / 1000 for step in range(1, 6)} | {6: 2.006}
 
 
-def test_the_newest_value_is_that_of_the_curve(store: Store) -> None:
+def test_latest_value_is_the_last_of_the_curve(store: Store) -> None:
     """Evaluated at 4 and 8, resumed from 6: the newest evaluation that counts is the one at 4."""
     first = new_attempt(store)
-    say(
+    ingest(
         store,
         first.id,
         *losses(*range(1, 9)),
@@ -304,7 +308,7 @@ def test_the_newest_value_is_that_of_the_curve(store: Store) -> None:
         line("evaluation", step=8, tokens=0, values={"val/loss": 1.0}),
     )
     second = next_attempt(store, first.run_id)
-    say(store, second.id, line("resumed", step=6, checkpoint="attempt-1/x"), *losses(7, of=1))
+    ingest(store, second.id, line("resumed", step=6, checkpoint="attempt-1/x"), *losses(7, of=1))
     latest = store.series.latest([first.run_id])[first.run_id]
     assert (latest["val/loss"].step, latest["val/loss"].value) == (4, 2.0)
     assert latest["train/loss"].step == 7
@@ -313,16 +317,16 @@ def test_the_newest_value_is_that_of_the_curve(store: Store) -> None:
 
 def test_late_bytes_of_an_older_attempt_do_not_count(store: Store) -> None:
     first = new_attempt(store)
-    say(store, first.id, *losses(1, 2, 3, 4))
+    ingest(store, first.id, *losses(1, 2, 3, 4))
     second = next_attempt(store, first.run_id)
-    say(store, second.id, line("resumed", step=2, checkpoint="attempt-1/x"), *losses(3, of=1))
-    say(store, first.id, *losses(5, 6, 7))
+    ingest(store, second.id, line("resumed", step=2, checkpoint="attempt-1/x"), *losses(3, of=1))
+    ingest(store, first.id, *losses(5, 6, 7))
     assert drawn(store, first.run_id) == {1: 0.001, 2: 0.002, 3: 1.003}
 
 
 @st.composite
 def launches(draw: st.DrawFn) -> list[tuple[int | None, list[int]]]:
-    """Attempts: where each resumed (None: from the start) and the steps it then made."""
+    """Attempts: the step from which each resumed (None: the start) and its own steps."""
     found: list[tuple[int | None, list[int]]] = []
     reached = 0
     for _ in range(draw(st.integers(1, 5))):
@@ -335,7 +339,7 @@ def launches(draw: st.DrawFn) -> list[tuple[int | None, list[int]]]:
 
 
 def expected_curve(attempts: list[tuple[int | None, list[int]]]) -> dict[int, tuple[int, int]]:
-    """Step to the attempt that made it: each attempt that shows something cuts what was there."""
+    """Map each step to its attempt: an attempt with points supersedes later points of earlier ones."""
     curve: dict[int, tuple[int, int]] = {}
     for number, (at, steps) in enumerate(attempts, start=1):
         if at is None and not steps:
@@ -347,7 +351,7 @@ def expected_curve(attempts: list[tuple[int | None, list[int]]]) -> dict[int, tu
 
 @given(attempts=launches())
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_sequence_of_resumes_draws_one_curve(
+def test_any_sequence_of_resumes_gives_one_curve(
     shared: Store, attempts: list[tuple[int | None, list[int]]]
 ) -> None:
     run_id = shared.runs.create(run_spec()).id
@@ -356,7 +360,7 @@ def test_any_sequence_of_resumes_draws_one_curve(
         lines = [line("started")]
         if at is not None:
             lines.append(line("resumed", step=at, checkpoint=""))
-        say(shared, attempt.id, *lines, *losses(*steps, of=number))
+        ingest(shared, attempt.id, *lines, *losses(*steps, of=number))
     curve = expected_curve(attempts)
     if not any(steps for _, steps in attempts):
         assert shared.series.metrics(run_id) == []
@@ -368,11 +372,11 @@ def test_any_sequence_of_resumes_draws_one_curve(
         assert shared.series.metrics(run_id)[0].points == len(curve)
     else:
         assert latest == {}
-    said = {(number, step) for number, (_, steps) in enumerate(attempts, 1) for step in steps}
+    recorded = {(number, step) for number, (_, steps) in enumerate(attempts, 1) for step in steps}
     series = shared.series.read(run_id, "train/loss", exact=True, with_superseded=True)
     shown = set(curve.values())
     old = {(round(y), step) for part in series.superseded for step, y in zip(part.step, part.y)}  # noqa: B905
-    assert shown | old == said
+    assert shown | old == recorded
 
 
 @pytest.fixture(scope="module")
@@ -381,7 +385,7 @@ def shared():
         yield store
 
 
-def test_the_line_of_attempts_is_bounded_by_every_later_one() -> None:
+def test_each_attempt_ends_where_a_later_one_resumed() -> None:
     known = [
         AttemptStart(1, 0, None),
         AttemptStart(2, 50, 1),
@@ -396,25 +400,25 @@ def test_the_line_of_attempts_is_bounded_by_every_later_one() -> None:
 # ------------------------------------------------------------------------------------- lists
 
 
-def test_a_trend_is_a_few_values_of_each_run(store: Store) -> None:
+def test_trend_has_a_few_values_of_each_run(store: Store) -> None:
     long, short = new_attempt(store, "long"), new_attempt(store, "short")
     quiet = store.runs.create(run_spec("quiet"))
-    say(store, long.id, *losses(*range(1, 1001)))
-    say(store, short.id, *losses(1, 2))
+    ingest(store, long.id, *losses(*range(1, 1001)))
+    ingest(store, short.id, *losses(1, 2))
     trend = store.series.trend([long.run_id, short.run_id, quiet.id])
     assert len(trend[long.run_id]) == 24
     assert trend[long.run_id][-1] == 1.0
     assert trend[short.run_id] == [0.001, 0.002]
     assert trend[quiet.id] == []
-    say(store, short.id, *losses(3))
+    ingest(store, short.id, *losses(3))
     assert store.series.trend([short.run_id]) == {short.run_id: [0.001, 0.002, 0.003]}
 
 
-def test_an_unknown_metric_names_a_near_one(store: Store) -> None:
+def test_unknown_metric_gets_a_suggestion(store: Store) -> None:
     attempt = new_attempt(store)
     with pytest.raises(NotFound, match="has not logged any metric yet"):
         store.series.read(attempt.run_id, "train/loss")
-    say(store, attempt.id, *losses(1))
+    ingest(store, attempt.id, *losses(1))
     with pytest.raises(NotFound, match="Did you mean train/loss"):
         store.series.read(attempt.run_id, "train/los")
 
@@ -431,8 +435,8 @@ def test_an_unknown_metric_names_a_near_one(store: Store) -> None:
         ({"first": math.nan}, "first is not a number"),
     ],
 )
-def test_bad_options_are_named(store: Store, options: dict[str, object], message: str) -> None:
+def test_invalid_options_are_named(store: Store, options: dict[str, object], message: str) -> None:
     attempt = new_attempt(store)
-    say(store, attempt.id, *losses(1))
+    ingest(store, attempt.id, *losses(1))
     with pytest.raises(UserError, match=message):
         store.series.read(attempt.run_id, "train/loss", **options)  # type: ignore[arg-type]

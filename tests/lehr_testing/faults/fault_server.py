@@ -1,4 +1,4 @@
-"""A fake server under fire: asked until it answers, started again when it was killed, judged."""
+"""A server for fault tests: calls are repeated until it answers, and it is restarted when killed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ T = TypeVar("T")
 _ENDS = {"completed", "failed", "cancelled", "pruned"}
 
 
-class Ordeal(FakeServer):
-    """Keeps account of what was acknowledged; ``verdict`` holds the record to it."""
+class FaultServer(FakeServer):
+    """Record what was acknowledged; ``verdict`` compares the store with it."""
 
     def __init__(self, home: Path, *, gpus: int, corpus: Path) -> None:
         super().__init__(home, gpus=gpus, corpus=corpus)
@@ -37,7 +37,7 @@ class Ordeal(FakeServer):
         """The number of the first run that ``verdict`` looks at."""
 
     def begin(self) -> None:
-        """Judge from now on only what is submitted from now on."""
+        """Judge only runs submitted after this call."""
         self.acknowledged.clear()
         self.judged_from = next_number(self.home)
 
@@ -60,7 +60,7 @@ class Ordeal(FakeServer):
     def fired(self) -> bool:
         return self.fired_file.exists()
 
-    # ----------------------------------------------------------------- going on nevertheless
+    # ---------------------------------------------------------------------- recovering
 
     def revive(self) -> None:
         """Start the server if it is dead; a point may kill it while it starts."""
@@ -74,8 +74,8 @@ class Ordeal(FakeServer):
                 return
         self.up()
 
-    def firmly(self, act: Callable[[Client], T]) -> T:
-        """What ``act`` returns, asked again for as long as the server dies of it."""
+    def with_retries(self, act: Callable[[Client], T]) -> T:
+        """Return the result of ``act``, repeated as long as the server dies during it."""
         deadline = time.monotonic() + 120
         while True:
             self.revive()
@@ -87,25 +87,25 @@ class Ordeal(FakeServer):
                 time.sleep(0.1)
 
     def submit(self, spec: dict[str, Any]) -> Run:
-        run = self.firmly(lambda client: client.submit(spec, idempotency_key=spec["name"]))
+        run = self.with_retries(lambda client: client.submit(spec, idempotency_key=spec["name"]))
         self.acknowledged.append(Ack("submit", run.id))
         return run
 
     def sweep(self, spec: dict[str, Any]) -> Any:
-        sweep = self.firmly(lambda client: client.sweep(spec, idempotency_key=spec["name"]))
+        sweep = self.with_retries(lambda client: client.sweep(spec, idempotency_key=spec["name"]))
         self.acknowledged += [Ack("submit", trial.run.id) for trial in sweep.trials]
         return sweep
 
     def verb(self, run: Run, verb: str) -> None:
         """``cancel``, ``pause`` or ``resume``; a run that has ended meanwhile is left."""
         try:
-            self.firmly(lambda client: getattr(client.run(run.id), verb)())
+            self.with_retries(lambda client: getattr(client.run(run.id), verb)())
         except Conflict:
             return
         self.acknowledged.append(Ack("run" if verb == "resume" else verb, run.id))
 
     def state(self, run: Run) -> str:
-        return self.firmly(lambda client: str(client.run(run.id).state))
+        return self.with_retries(lambda client: str(client.run(run.id).state))
 
     def reaches(self, run: Run, *states: str, within_s: float = 120) -> str:
         return until(
@@ -132,7 +132,7 @@ class Ordeal(FakeServer):
         return [*check(history), *filter(None, [self.violations()])]
 
     def verdict(self, *, within_s: float = 60) -> None:
-        """Raise with what is broken; what was killed may take a moment to be cleared away."""
+        """Raise with all breaches; leftovers of a kill may take a moment to be removed."""
         deadline = time.monotonic() + within_s
         while found := self.breaches():
             if time.monotonic() > deadline:
@@ -141,11 +141,11 @@ class Ordeal(FakeServer):
 
     def _steps(self, run_id: str) -> list[int]:
         def read(client: Client) -> list[int]:
-            with contextlib.suppress(NotFound):  # It never got so far as to say anything.
+            with contextlib.suppress(NotFound):  # It was killed before it recorded anything.
                 return [int(step) for step in client.run(run_id).history("train/loss")["step"]]
             return []
 
-        return self.firmly(read)
+        return self.with_retries(read)
 
     def signal(self, pid: int, number: int = signal.SIGKILL) -> bool:
         with contextlib.suppress(ProcessLookupError):
@@ -154,8 +154,8 @@ class Ordeal(FakeServer):
         return False
 
 
-def ordeal(folder: Path, *, gpus: int) -> Iterator[Ordeal]:
-    for server in fake_server(folder, gpus=gpus, kind=Ordeal):
+def fault_server(folder: Path, *, gpus: int) -> Iterator[FaultServer]:
+    for server in fake_server(folder, gpus=gpus, kind=FaultServer):
         try:
             yield server
         finally:

@@ -1,4 +1,4 @@
-"""What Transformer Engine's delayed scaling keeps and when, on a CPU, without its arithmetic.
+"""A fake of Transformer Engine's delayed scaling on a CPU: its state without its arithmetic.
 
 As in its ``TransformerEngineBaseModule``: histories come to be in the first forward pass within
 ``fp8_autocast``, take the largest value of each pass, and scale the next ones; ``get_extra_state``
