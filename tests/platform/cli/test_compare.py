@@ -54,7 +54,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def lehr(server, tmp_path):
-    def call(*args: str) -> cli.Said:
+    def call(*args: str) -> cli.CommandResult:
         return cli.call("--server", server, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
 
     return call

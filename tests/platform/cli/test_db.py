@@ -19,7 +19,7 @@ from lehr_testing.stores import fresh_store, ingest, line, metrics, new_attempt
 LEHR = str(Path(sys.executable).parent / "lehr")
 
 
-def lehr(home: Path, *args: str) -> cli.Said:
+def lehr(home: Path, *args: str) -> cli.CommandResult:
     return cli.call("db", *args, cwd=home.parent, LEHR_HOME=str(home))
 
 

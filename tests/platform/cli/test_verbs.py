@@ -35,7 +35,7 @@ def api(tmp_path):
 
 @pytest.fixture
 def lehr(api, tmp_path):
-    def call(*args: str) -> cli.Said:
+    def call(*args: str) -> cli.CommandResult:
         return cli.call("--server", api[1], *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
 
     return call
