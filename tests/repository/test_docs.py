@@ -89,13 +89,19 @@ def used(kept, *, asked):
     return {name for one in text for name in re.findall(r"#/components/schemas/(\w+)", one)}
 
 
+def without_field(api, name, field):
+    """Return the description without this field; it shares the rest with the original."""
+    schemas = api["components"]["schemas"]
+    properties = {key: v for key, v in schemas[name]["properties"].items() if key != field}
+    fewer = {**schemas, name: {**schemas[name], "properties": properties}}
+    return {**api, "components": {**api["components"], "schemas": fewer}}
+
+
 def test_removed_field_of_a_body_or_answer_is_breaking(breaking, kept):
     tried = 0
     for name in used(kept, asked=True) | used(kept, asked=False):
         for field in kept["components"]["schemas"][name].get("properties", {}):
-            fewer = copy.deepcopy(kept)
-            del fewer["components"]["schemas"][name]["properties"][field]
-            found = breaking.changes(kept, fewer)
+            found = breaking.changes(kept, without_field(kept, name, field))
             assert any(change.endswith(f".{field} is gone") for change in found), (name, field)
             tried += 1
     assert tried > 80
