@@ -307,6 +307,7 @@ where there is something to try: [errors.md](errors.md).
 **Pages.** Lists of runs and sweeps answer `{items, next_cursor, total}`. Pass `next_cursor` as
 `cursor` for the next page; it is `null` on the last. `limit` says how many a page has. A cursor
 marks a place between two items: later submissions neither shift nor repeat items of a page.
+`GET /sweeps/{ref}` pages `trials` in the same way; its other fields are of the whole sweep.
 
 ```console
 $ curl -H "Authorization: Bearer $LEHR_TOKEN" "$LEHR_SERVER/api/v1/runs?limit=2"
@@ -323,8 +324,9 @@ $ curl -i -H "Authorization: Bearer $LEHR_TOKEN" -H 'If-None-Match: "..."' \\
 
 **Idempotency keys.** What creates something (`POST /runs`, `/sweeps`, `/runs/{ref}/fork`) takes an
 `Idempotency-Key` of the caller's choice. The same key with the same request is recorded once: sent
-again, it gets the first answer, with `Idempotency-Replayed: true`. The same key with another
-request is `409`. A request that failed is not remembered, and may be sent again under its key.
+again, it gets what the first one made, as it is now, with `Idempotency-Replayed: true`. The same
+key with another request is `409`. A request that failed is not remembered, and may be sent again
+under its key.
 
 ```console
 $ curl -X POST -H "Authorization: Bearer $LEHR_TOKEN" -H "Idempotency-Key: $(uuidgen)" \\

@@ -41,8 +41,10 @@ def sweep_html(sweep: SweepDetail, url: str) -> str:
     names = ["trial", *sweep.parameters, sweep.metric, "trend", "tok/s", "MFU", "state"]
     head = _heads(*names)
     body = "".join(_trial_row(trial, sweep.parameters) for trial in sweep.trials)
+    left_out = sum(sweep.counts.values()) - len(sweep.trials)
+    more = [f"{left_out:,} more trials are not shown here."] if left_out > 0 else []
     notes = "".join(
-        f"<li>{escape(note)}</li>" for note in sweep.notes if note != sweep.held_out_note
+        f"<li>{escape(note)}</li>" for note in [*more, *sweep.notes] if note != sweep.held_out_note
     )
     return (
         f"{_title(sweep.name, url, counts)}{_first(sweep.held_out_note)}"

@@ -8,6 +8,7 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr_testing.api import SWEEP_SPEC, api_client, begin, evaluation, ingest
+from lehr_testing.statements import transactions, written_statements
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 
@@ -165,3 +166,18 @@ def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
     assert "Learning rates to try next: 1.0e-1, 1.0e0, 1.0e1." in notes
     [noise] = [note for note in notes if note.startswith("The noise between seeds is 0.014")]
     assert noise.endswith("within twice that, these are equal: 1.0e-4, 1.0e-3, 1.0e-2.")
+
+
+@pytest.mark.parametrize("method", ["random", "tpe"])
+def test_a_sweep_is_launched_and_cancelled_in_one_transaction_each(api, method):
+    api_, client = api
+    with written_statements(api_.store) as launched:
+        body = {"spec": spec(method=method, trials=20, parameters={"train.optimizer.lr": LR})}
+        key = {"Idempotency-Key": "k"}
+        sweep = client.post("/api/v1/sweeps", json=body, headers=key).json()
+    with written_statements(api_.store) as cancelled:
+        found = act(client, sweep, "cancel")
+    assert (transactions(launched), transactions(cancelled)) == (1, 1)
+    assert set(found["counts"]) == {"cancelled"}
+    assert (found["state"], found["trials_remaining"]) == ("finished", 0)
+    assert found["stopped"] == ("cancelled" if method == "tpe" else None)

@@ -7,6 +7,7 @@ import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.
 import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
+import { joined } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
 import { trial, fc, run } from "./support.js";
 
 /** @param {...any} runs */
@@ -61,6 +62,13 @@ test("trials come by rank, then those that may yet have one, then the rest", () 
   const trials = [trial(1, state("failed")), trial(2), trial(3, { rank: 2 }), trial(4, state("pruned")), trial(5, { rank: 1 }), trial(6, { rank: 2 }), trial(7, { ...state("failed"), rank: 3 })];
   assert.deepEqual(inOrder(trials).map((one) => one.number), [5, 3, 6, 7, 2, 1, 4]);
   assert.deepEqual(trials.map((one) => one.number), [1, 2, 3, 4, 5, 6, 7]);
+});
+
+test("pages of a sweep are one list, with the best trial of a page that was not read", () => {
+  const page = (/** @type {number[]} */ numbers, /** @type {string} */ state) => /** @type {any} */ ({ state, trials: numbers.map((number) => trial(number)), best_trials: [trial(9), trial(2)] });
+  const whole = joined([page([1, 2], "waiting"), page([3, 4], "running")]);
+  assert.deepEqual(whole.trials.map((one) => one.number), [1, 2, 3, 4, 9]);
+  assert.equal(whole.state, "running");
 });
 
 test("a spec is flat by dotted path, lists and empty objects whole", () => {

@@ -25,4 +25,4 @@ def figure(
     ] = None,
 ) -> SweepFigure:
     """Return the sweep's metric against a parameter, with the fit."""
-    return sweep_figure(services.presenter.sweeps.detail(sweep), parameter)
+    return sweep_figure(services.presenter.sweeps.outline(sweep), parameter)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from lehr.control.lifecycle import RunState
+from lehr.presenters.sweeps import PAGE
 from lehr.schemas.base import Page
 from lehr.schemas.sweeps import SweepDetail, SweepView
 from lehr.services.cancel import cancel_sweep
 from lehr.services.extend import extend_sweep
 from lehr.services.retry import retry_sweep
 from lehr.services.submit import launch_sweep
-from lehr_api.deps import FoundSweep, IdempotencyHeader, ListQueryDep, ServicesDep
+from lehr_api.deps import (
+    Cursor,
+    FoundSweep,
+    IdempotencyHeader,
+    Limit,
+    ListQueryDep,
+    ServicesDep,
+)
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
@@ -50,9 +59,21 @@ def list_sweeps(services: ServicesDep, query: ListQueryDep) -> Page[SweepView]:
 
 
 @router.get("/{ref}", responses=problem_responses(404))
-def show(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
-    """Return its trials, ranked at equal step, and notes on the result."""
-    return services.presenter.sweeps.detail(sweep)
+def show(
+    sweep: FoundSweep,
+    services: ServicesDep,
+    state: Annotated[
+        list[RunState] | None,
+        Query(description="Only trials whose run is in any of these; may be repeated."),
+    ] = None,
+    limit: Limit = PAGE,
+    cursor: Cursor = None,
+) -> SweepDetail:
+    """Return its result with notes, and its trials, ranked at equal step, one page at a time.
+
+    Counts, best trials and all other fields are of the whole sweep, on each page.
+    """
+    return services.presenter.sweeps.detail(sweep, limit=limit, cursor=cursor, states=state)
 
 
 class Extension(BaseModel):

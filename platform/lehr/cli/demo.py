@@ -147,7 +147,7 @@ def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
 def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
     from lehr.examples import LR_GRID
 
-    best = next((trial.run.name for trial in sweep.detail.trials if trial.best), sweep.name)
+    best = next((trial.run.name for trial in sweep.trials if trial.best), sweep.name)
     grid = LR_GRID_IN_TREE if Path(LR_GRID_IN_TREE).exists() else str(LR_GRID)
     lehr = own_name()
     commands = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def sweep_frame(
     gpus = gpu_map(seen.cluster, {trial.run.id: str(trial.number) for trial in view.trials})
     alerts = _alerts([trial.run for trial in view.trials])
     room = max(height - _OVER_AND_UNDER - len(gpus) - len(alerts), _LEAST_TRIALS)
-    shown, left_out = fitting(view.trials, room)
+    shown, left_out = fitting(view, room)
     parts = [headline(view), f"  {_sweep_bar(view, now)}"]
     if view.held_out == "different":
         text = f"no best trial: {escaped(view.metric)} was measured on different held-out sets"
@@ -142,20 +143,20 @@ def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:
     return lines
 
 
-def fitting(trials: Sequence[TrialView], room: int) -> tuple[list[TrialView], str]:
-    """Select the trials that fit, in the sweep's order, and describe what was left out."""
-    if len(trials) <= room:
-        return list(trials), ""
-    kept = sorted(trials, key=_worth)[: max(room - 1, 1)]
-    numbers = {trial.number for trial in kept}
-    counts: dict[str, int] = {}
-    for trial in trials:
-        if trial.number not in numbers:
-            counts[trial.run.state] = counts.get(trial.run.state, 0) + 1
-    listed = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return [
-        trial for trial in trials if trial.number in numbers
-    ], f"and {listed}: lehr show lists all"
+def fitting(view: SweepDetail, room: int) -> tuple[list[TrialView], str]:
+    """Select the trials that fit, in the sweep's order, and describe what was left out.
+
+    A view of a long sweep has only a part of its trials; the best are always there.
+    """
+    trials = {trial.number: trial for trial in [*view.trials, *view.best_trials]}
+    if sum(view.counts.values()) <= room:
+        return [trials[number] for number in sorted(trials)], ""
+    kept = sorted(trials.values(), key=_worth)[: max(room - 1, 1)]
+    shown = Counter(trial.run.state for trial in kept)
+    left_out = {state: count - shown[state] for state, count in view.counts.items()}
+    listed = ", ".join(f"{count} {state}" for state, count in left_out.items() if count > 0)
+    ordered = sorted(kept, key=lambda trial: trial.number)
+    return ordered, f"and {listed}: lehr show lists all"
 
 
 def _worth(trial: TrialView) -> tuple[int, int, int]:
@@ -173,21 +174,15 @@ def _launched(view: RunView, now: float) -> str | None:
 
 
 def _sweep_bar(view: SweepDetail, now: float) -> str:
-    done = sum(
-        run.total_steps if run.ended_at is not None else run.step or 0
-        for run in (trial.run for trial in view.trials)
-    )
-    whole = sum(trial.run.total_steps for trial in view.trials)
-    if view.trials and view.trials_remaining:
-        whole += view.trials_remaining * whole // len(view.trials)
-    share = done / whole if whole else 0.0
-    begun = [trial.run.started_at for trial in view.trials if trial.run.started_at is not None]
+    whole, there = view.steps_total, sum(view.counts.values())
+    if there and view.trials_remaining:
+        whole += view.trials_remaining * whole // there
+    share = view.steps_done / whole if whole else 0.0
     text = f"{bar(share)} {share * 100:3.0f} %"
-    if begun:
-        ends = [trial.run.ended_at for trial in view.trials if trial.run.ended_at is not None]
-        ended = view.state == "finished" and bool(ends)
-        until = max(ends) if ended else now
-        text += f"   {_clock(until - min(begun), ended=ended)}"
+    if view.started_at is not None:
+        ended_at = view.ended_at if view.state == "finished" else None
+        until = now if ended_at is None else ended_at
+        text += f"   {_clock(until - view.started_at, ended=ended_at is not None)}"
     eta = sweep_eta(view)
     return text if eta is None else f"{text}   done {_until(eta, now, only_clock=True)}"
 

@@ -9,6 +9,7 @@ import typer
 from lehr.cli.connect import Ref, connect, find, find_any
 from lehr.cli.output import JsonOption, console, notes, print_json, to_jsonable
 from lehr.cli.rollout_table import headline as rollout_headline
+from lehr.control.lifecycle import RunState
 from lehr.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,14 +39,15 @@ def cancel(
             console().print(rollout_headline(found.detail))
         return
     if isinstance(found, Sweep):
-        open_runs = [trial.run for trial in found.trials if trial.run.ended_at is None]
-        if not yes and not as_json and len(open_runs) > 1:
-            confirm(f"Cancel {len(open_runs)} runs of sweep {found.name}?")
+        counts = found.view.counts.items()
+        open_runs = sum(count for state, count in counts if not RunState(state).ended)
+        if not yes and not as_json and open_runs > 1:
+            confirm(f"Cancel {open_runs} runs of sweep {found.name}?")
         found.cancel()
         if as_json:
             print_json({"sweep": to_jsonable(found.detail)})
         else:
-            console().print(f"{found.name}: {len(open_runs)} runs are being cancelled.")
+            console().print(f"{found.name}: {open_runs} runs are being cancelled.")
         return
     _report(found.cancel(), as_json)
 

@@ -65,7 +65,8 @@ def sweep(
         print_json({"sweep": to_jsonable(launched.detail)})
     else:
         out = console()
-        out.print(f"[bold]{launched.name}[/]  {launched.id}  {len(launched.trials)} runs queued")
+        queued = sum(launched.view.counts.values())
+        out.print(f"[bold]{launched.name}[/]  {launched.id}  {queued} runs queued")
         out.print(f"  {launched.url}", style="dim")
         if not watch:
             name = launched.name

@@ -141,8 +141,8 @@ def headline(sweep: SweepDetail) -> str:
     text = f"[bold]{sweep.name}[/]   {' · '.join(parts)}"
     totals = {trial.run.total_steps for trial in sweep.trials}
     if len(totals) == 1 and sweep.state != "finished":
-        steps = [trial.run.step or 0 for trial in sweep.trials]
-        text += f"   step {sum(steps) // max(len(steps), 1):,}/{totals.pop():,}"
+        there = max(sum(counts.values()), 1)
+        text += f"   step {sweep.steps_made // there:,}/{totals.pop():,}"
     eta = sweep_eta(sweep)
     if eta is not None:
         text += f"   ETA {formats.duration(eta)}"
@@ -161,7 +161,7 @@ def sweep_eta(sweep: SweepDetail) -> float | None:
     if not known:
         return None
     longest = max(run.eta_s or 0.0 for run in known)
-    waiting = sum(trial.run.state == "queued" for trial in sweep.trials)
+    waiting = sweep.counts.get("queued", 0)
     if not waiting:
         return longest
     whole = [_whole_s(run) for run in known]

@@ -264,14 +264,13 @@ class SweepLines:
             if state not in {"queued", self._states.get(trial.run.id)}:
                 _note(f"{trial.run.name}: {state}")
             self._states[trial.run.id] = state
-        steps = sum(trial.run.step or 0 for trial in view.trials)
-        whole = sum(trial.run.total_steps for trial in view.trials)
-        tenth = 10 * steps // max(whole, 1)
+        whole = max(view.steps_total, 1)
+        tenth = 10 * view.steps_made // whole
         if tenth > self._tenth and view.state != "finished":
             best = "" if view.best_value is None else f", best {formats.loss(view.best_value)}"
             eta = sweep_eta(view)
             left = "" if eta is None else f", ETA {formats.duration(eta)}"
-            _note(f"{view.name}: {steps / max(whole, 1) * 100:.0f} % of all steps{best}{left}")
+            _note(f"{view.name}: {view.steps_made / whole * 100:.0f} % of all steps{best}{left}")
         self._tenth = max(tenth, self._tenth)
 
 

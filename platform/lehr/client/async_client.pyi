@@ -326,7 +326,7 @@ class AsyncSweep(AsyncProxy):
         ...
 
     async def detail(self) -> SweepDetail:
-        """Return the view with its trials, spec and notes."""
+        """Return the view with all of its trials, spec and notes."""
         ...
 
     async def trials(self) -> list[TrialView]:
@@ -419,7 +419,8 @@ class AsyncSweep(AsyncProxy):
 
         Args:
             timeout_s: give up after this time.
-            progress: called with each new view. Without it, a notebook shows a live table, a
+            progress: called with each new view. Of a sweep of more than 1,000 trials, a view has
+                the trials that train or failed. Without it, a notebook shows a live table, a
                 terminal a bar on stderr.
 
         Raises:

@@ -195,7 +195,7 @@ class Client:
 
     def find_sweep(self, ref: str) -> Sweep:
         """Return a sweep by id, unique prefix of an id, or name (the newest of that name)."""
-        answer = self.transport.get(f"/sweeps/{quote(ref, safe='')}")
+        answer = self.transport.get(f"/sweeps/{quote(ref, safe='')}", {"limit": _PAGE})
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
     # --- rollouts --------------------------------------------------------------------------

@@ -88,9 +88,7 @@ def _rich() -> Progress:
 
 def _steps(sweep: SweepDetail) -> tuple[float, float]:
     """Return steps over all its runs; an ended run counts as complete."""
-    runs = [trial.run for trial in sweep.trials]
-    done = sum(run.total_steps if run.ended_at is not None else run.step or 0 for run in runs)
-    return done, sum(run.total_steps for run in runs)
+    return sweep.steps_done, sweep.steps_total
 
 
 def _gates(rollout: RolloutDetail) -> tuple[float, float]:

@@ -21,8 +21,17 @@ if TYPE_CHECKING:
     from lehr.client.transport import Transport
 
 
+PAGE = 1000
+"""Trials of one answer: the most that the server gives."""
+WATCHED = ("starting", "running", "stopping", "failed")
+"""States of the runs that a view of a longer sweep has while it is waited for."""
+
+
 class Sweep:
-    """A sweep as last read; ``refresh()`` reads it again."""
+    """A sweep as last read; ``refresh()`` reads it again.
+
+    Only the first trials are read at once. The others are read when they are used.
+    """
 
     def __init__(self, transport: Transport, view: SweepView) -> None:
         self._transport = transport
@@ -51,10 +60,17 @@ class Sweep:
 
     @property
     def detail(self) -> SweepDetail:
-        """Return the view with its trials, spec and notes."""
-        if not isinstance(self.view, SweepDetail):
-            self.refresh()
-        assert isinstance(self.view, SweepDetail)
+        """Return the view with all of its trials, spec and notes."""
+        view = self._whole
+        if view.next_cursor is None:
+            return view
+        trials = list(view.trials)
+        cursor: str | None = view.next_cursor
+        while cursor is not None:
+            page = self._read(cursor=cursor)
+            trials += page.trials
+            cursor = page.next_cursor
+        self.view = view.model_copy(update={"trials": trials, "next_cursor": None})
         return self.view
 
     @property
@@ -65,7 +81,7 @@ class Sweep:
     @property
     def notes(self) -> list[str]:
         """Return notes on the result: the best is at the edge of the grid, ..."""
-        return self.detail.notes
+        return self._whole.notes
 
     def results(self) -> list[TrialView]:
         """Return the trials, best first; those without a rank come last, in the sweep's order."""
@@ -84,12 +100,13 @@ class Sweep:
             Conflict: its trials were evaluated on different held-out sets, so they have no ranking.
             NotFound: no run has a finite value yet.
         """
-        if self.detail.held_out == "different":
+        view = self._whole
+        if view.held_out == "different":
             raise Conflict(
-                f"sweep {self.name} has no best run. {self.detail.held_out_note}",
+                f"sweep {self.name} has no best run. {view.held_out_note}",
                 hint="Every trial's value and held-out set: frame()",
             )
-        for trial in self.trials:
+        for trial in view.best_trials:
             if trial.best:
                 return Run(self._transport, trial.run)
         raise NotFound(
@@ -98,8 +115,22 @@ class Sweep:
         )
 
     def refresh(self) -> Self:
-        self.view = SweepDetail.model_validate_json(self._transport.get(f"/sweeps/{self.id}"))
+        self.view = self._read()
         return self
+
+    @property
+    def _whole(self) -> SweepDetail:
+        """Return the view of the whole sweep, with the trials that were read."""
+        if not isinstance(self.view, SweepDetail):
+            self.refresh()
+        assert isinstance(self.view, SweepDetail)
+        return self.view
+
+    def _read(
+        self, *, cursor: str | None = None, states: Sequence[str] | None = None
+    ) -> SweepDetail:
+        params = {"limit": PAGE, "cursor": cursor, "state": states}
+        return SweepDetail.model_validate_json(self._transport.get(f"/sweeps/{self.id}", params))
 
     def cancel(self) -> Self:
         """Stop all its runs, without saving."""
@@ -180,7 +211,8 @@ class Sweep:
 
         Args:
             timeout_s: give up after this time.
-            progress: called with each new view. Without it, a notebook shows a live table, a
+            progress: called with each new view. Of a sweep of more than 1,000 trials, a view has
+                the trials that train or failed. Without it, a notebook shows a live table, a
                 terminal a bar on stderr.
 
         Raises:
@@ -188,8 +220,9 @@ class Sweep:
         """
         waiting = Wait(f"sweep {self.name} ({self.id})", timeout_s, self._transport.sleep)
         shown = nullcontext(progress) if progress else sweep_progress(self.name, self.url)
-        until_ended(self, waiting, shown, lambda: self.detail)
-        return self
+        watched = _Watched(self, self._read)
+        until_ended(watched, waiting, shown, lambda: watched.view)
+        return self.refresh() if watched.partly else self
 
     def frame(self) -> pd.DataFrame:
         """Return a pandas frame: one row per trial."""
@@ -221,4 +254,35 @@ class Sweep:
     def _repr_html_(self) -> str:
         from lehr.notebook import sweep_html
 
-        return sweep_html(self.detail, self.url)
+        return sweep_html(self._whole, self.url)
+
+
+class _Watched:
+    """A sweep that is read again and again: of a long one, only the trials that matter now."""
+
+    def __init__(self, sweep: Sweep, read: Callable[..., SweepDetail]) -> None:
+        self._sweep = sweep
+        self._read = read
+        self._view: SweepDetail | None = None
+        self.partly = False
+        """Whether the views leave out trials."""
+
+    @property
+    def view(self) -> SweepDetail:
+        assert self._view is not None
+        return self._view
+
+    @property
+    def state(self) -> str:
+        return self.view.state
+
+    @property
+    def ended(self) -> bool:
+        return self.view.state == "finished"
+
+    def refresh(self) -> Self:
+        self.partly = sum(self._sweep.view.counts.values()) > PAGE
+        self._view = self._read(states=WATCHED if self.partly else None)
+        if not self.partly:
+            self._sweep.view = self._view
+        return self

@@ -97,7 +97,7 @@ class RunPresenter:
         return RunDetail(
             **fields,
             spec=run.spec,
-            provenance=run.provenance,
+            provenance=self._store.runs.provenance(run),
             attempts=[
                 attempt_view(attempt, sizes[attempt.number], self._heartbeat_at(attempt.id))
                 for attempt in attempts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,7 +71,9 @@ def points(
     sign = 1 if goal == "minimize" else -1
     means = sorted(sign * point.mean for point in found if point.mean is not None)
     return [
-        point if point.mean is None else replace(point, rank=1 + means.index(sign * point.mean))
+        point
+        if point.mean is None
+        else replace(point, rank=1 + bisect_left(means, sign * point.mean))
         for point in found
     ]
 

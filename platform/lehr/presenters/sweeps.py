@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,19 +14,26 @@ from lehr.control.lifecycle import RunState
 from lehr.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
 from lehr.presenters.seeds import noise as between_seeds
 from lehr.presenters.seeds import notes as seed_notes
+from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import PointView, SweepDetail, SweepView, TrialView
 from lehr.specs.sweep import SweepSpec
 
 if TYPE_CHECKING:
     from lehr.presenters.runs import RunPresenter
     from lehr.store import Store
-    from lehr.store.tables import RunRow, SweepRow, Trial
+    from lehr.store.records.sweeps import TrialOutline
+    from lehr.store.tables import SweepRow
+
+
+PAGE = 100
+"""How many trials an answer has, unless another number is requested."""
+BEST = 10
+"""How many of the best trials each answer has."""
 
 
 @dataclass(frozen=True)
 class _Judged:
-    trials: list[Trial]
-    runs: dict[str, RunRow]
+    trials: list[TrialOutline]
     standings: list[TrialStatus]
     """Trials whose batches differ are compared at equal tokens."""
     verdict: SweepVerdict
@@ -50,14 +57,58 @@ class SweepPresenter:
         """Return the views in the same order."""
         return [SweepView(**_fields(sweep, self._judge(sweep))) for sweep in sweeps]
 
-    def detail(self, sweep: SweepRow) -> SweepDetail:
+    def detail(
+        self,
+        sweep: SweepRow,
+        *,
+        limit: int = PAGE,
+        cursor: str | None = None,
+        states: Collection[str] | None = None,
+    ) -> SweepDetail:
+        """Return the sweep with a page of its trials.
+
+        Args:
+            sweep: the sweep.
+            limit: the number of trials of a page.
+            cursor: ``next_cursor`` of the page before.
+            states: only trials whose run is in one of these states.
+        """
         judged = self._judge(sweep)
+        found = judged.trials
+        if states is not None:
+            found = [trial for trial in found if trial.state in states]
+        left = [trial for trial in found if trial.number > int(cursor or 0)]
+        page = left[:limit]
+        ranks = judged.verdict.ranks
+        ranked = [trial for trial in judged.trials if trial.run_id in ranks]
+        best = sorted(ranked, key=lambda trial: ranks[trial.run_id])[:BEST]
+        shown = dict.fromkeys(trial.run_id for trial in [*page, *best])
+        rows = self._store.runs.by_ids(shown)
+        views = {view.id: view for view in self._runs.views(rows)}
+        return self._whole(sweep, judged, outlined=False).model_copy(
+            update={
+                "trials": _trial_views(judged, views, page),
+                "next_cursor": str(page[-1].number) if len(left) > limit else None,
+                "trials_total": len(found),
+                "best_trials": _trial_views(judged, views, best),
+                **self._progress_of(judged.trials),
+            }
+        )
+
+    def outline(self, sweep: SweepRow) -> SweepDetail:
+        """Return the sweep with all of its trials; of their runs, only what figures show."""
+        return self._whole(sweep, self._judge(sweep), outlined=True)
+
+    def _whole(self, sweep: SweepRow, judged: _Judged, *, outlined: bool) -> SweepDetail:
         metric = sweep.spec["metric"]["name"]
-        views = self._runs.views([judged.runs[trial.run_id] for trial in judged.trials])
         verdict = judged.verdict
         noise = between_seeds(verdict.points)
+        fields = _fields(sweep, judged)
+        # Before the end, trials are compared early in their training: too early for a fit.
+        fitted = fields["state"] == "finished" and fields["parameters"]
+        outlines = _outline_views(judged) if outlined or fitted else []
         detail = SweepDetail(
-            **_fields(sweep, judged),
+            **fields,
             points=[
                 PointView(
                     parameters=dict(point.parameters),
@@ -71,20 +122,7 @@ class SweepPresenter:
             noise=noise.deviation if noise else None,
             noise_band=noise.band if noise else None,
             spec=sweep.spec,
-            trials=[
-                TrialView(
-                    number=trial.number,
-                    parameters=trial.parameters,
-                    run=view,
-                    value=status.value,
-                    step=judged.steps.get(trial.run_id),
-                    compared_value=verdict.values.get(trial.run_id),
-                    rank=verdict.ranks.get(trial.run_id),
-                    best=trial.run_id == verdict.best,
-                    held_out=judged.held_out.get(trial.run_id),
-                )
-                for trial, view, status in zip(judged.trials, views, judged.standings, strict=True)
-            ],
+            trials=outlines,
             notes=[
                 *([judged.held_out_note] if judged.held_out_note else []),
                 *_progress(sweep, judged),
@@ -98,23 +136,49 @@ class SweepPresenter:
                 *seed_notes(verdict.points, noise, metric),
             ],
         )
-        # Before the end, trials are compared early in their training: too early for a fit.
-        if detail.state != "finished" or not detail.parameters:
-            return detail
-        fit = sweep_fit(detail, parameter_choice(detail))
+        fit = sweep_fit(detail, parameter_choice(detail)) if fitted else None
         return (
             detail
             if fit is None
             else detail.model_copy(update={"notes": [*detail.notes, *fit.notes()]})
         )
 
+    def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
+        # Before the newest attempt's first step, a run is at the last step of the one before.
+        before = [trial.run_id for trial in trials if trial.attempt and trial.last_step is None]
+        latest = self._runs.latest(before)
+        steps = [
+            trial.last_step
+            if trial.last_step is not None
+            else max((value.step for value in latest.get(trial.run_id, {}).values()), default=0)
+            for trial in trials
+        ]
+        return {
+            "steps_made": sum(steps),
+            "steps_done": sum(
+                step if trial.ended_at is None else trial.total_steps
+                for trial, step in zip(trials, steps, strict=True)
+            ),
+            "steps_total": sum(trial.total_steps for trial in trials),
+            "started_at": min(
+                (trial.started_at for trial in trials if trial.started_at is not None),
+                default=None,
+            ),
+            "ended_at": max(
+                (trial.ended_at for trial in trials if trial.ended_at is not None), default=None
+            ),
+        }
+
+    def trials_remaining(self, sweep: SweepRow) -> int:
+        """Return how many points TPE has yet to choose."""
+        return _trials_remaining(sweep, self._store.sweeps.trial_count(sweep.id))
+
     def _judge(self, sweep: SweepRow) -> _Judged:
-        trials = self._store.sweeps.trials(sweep.id)
-        runs = {run.id: run for run in self._store.sweeps.runs(sweep.id)}
+        trials = self._store.sweeps.outlines(sweep.id)
         metric = sweep.spec["metric"]["name"]
         latest = self._store.series.latest([trial.run_id for trial in trials], [metric])
-        rates = {run_id: _tokens_per_step(run) for run_id, run in runs.items()}
-        alike = len({rates[trial.run_id] for trial in trials}) <= 1
+        rates = {trial.run_id: trial.tokens_per_step for trial in trials}
+        alike = len(set(rates.values())) <= 1
         standings, steps = [], {}
         for trial in trials:
             newest = latest.get(trial.run_id, {}).get(metric)
@@ -124,7 +188,7 @@ class SweepPresenter:
                 TrialStatus(
                     run_id=trial.run_id,
                     parameters=trial.parameters,
-                    state=runs[trial.run_id].state,
+                    state=trial.state,
                     value=newest.value if newest else None,
                     step=newest.step * (1 if alike else rates[trial.run_id]) if newest else None,
                 )
@@ -146,13 +210,13 @@ class SweepPresenter:
             names = {trial.run_id: f"trial {trial.number}" for trial in trials}
             note = verdict.held_out.note(metric, names, "trials")
         rate = rates[trials[0].run_id] if trials and alike else None
-        return _Judged(trials, runs, standings, verdict, steps, rate, held_out or {}, note)
+        return _Judged(trials, standings, verdict, steps, rate, held_out or {}, note)
 
 
 def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
     best = next((one for one in judged.standings if one.run_id == judged.verdict.best), None)
     counts = Counter(status.state for status in judged.standings)
-    trials_remaining = _trials_remaining(sweep, judged)
+    trials_remaining = _trials_remaining(sweep, len(judged.trials))
     return {
         "id": sweep.id,
         "name": sweep.name,
@@ -198,22 +262,55 @@ def _in_tokens(judged: _Judged) -> int | None:
     return None if step is None else step * (judged.tokens_per_step or 1)
 
 
-def _tokens_per_step(run: RunRow) -> int:
-    batch = run.spec["train"]["batch"]
-    return int(batch["sequences"] * batch["sequence_length"])
+def _trial_views(
+    judged: _Judged, runs: Mapping[str, RunView], trials: Iterable[TrialOutline]
+) -> list[TrialView]:
+    verdict = judged.verdict
+    values = {status.run_id: status.value for status in judged.standings}
+    return [
+        TrialView(
+            number=trial.number,
+            parameters=trial.parameters,
+            run=runs[trial.run_id],
+            value=values[trial.run_id],
+            step=judged.steps.get(trial.run_id),
+            compared_value=verdict.values.get(trial.run_id),
+            rank=verdict.ranks.get(trial.run_id),
+            best=trial.run_id == verdict.best,
+            held_out=judged.held_out.get(trial.run_id),
+        )
+        for trial in trials
+    ]
 
 
-def _trials_remaining(sweep: SweepRow, judged: _Judged) -> int:
+def _outline_views(judged: _Judged) -> list[TrialView]:
+    runs = {
+        trial.run_id: RunView(
+            id=trial.run_id,
+            name=trial.name,
+            project=trial.project,
+            state=trial.state,
+            cause=trial.cause,
+            total_steps=trial.total_steps,
+            tokens_per_step=trial.tokens_per_step,
+            created_at=trial.created_at,
+        )
+        for trial in judged.trials
+    }
+    return _trial_views(judged, runs, judged.trials)
+
+
+def _trials_remaining(sweep: SweepRow, there: int) -> int:
     if sweep.spec["method"] != "tpe" or sweep.stopped is not None:
         return 0
-    return decisions.trials_remaining(SweepSpec.model_validate(sweep.spec), len(judged.trials))
+    return decisions.trials_remaining(SweepSpec.model_validate(sweep.spec), there)
 
 
 def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
     """Return the progress of the sweep, if its trials do not show all of it."""
     if sweep.stopped is not None:
         return [f"Stopped: {sweep.stopped}"]
-    trials_remaining = _trials_remaining(sweep, judged)
+    trials_remaining = _trials_remaining(sweep, len(judged.trials))
     if trials_remaining:
         return [f"TPE has yet to choose {trials_remaining} of {sweep.spec['trials']} points."]
     return []
@@ -227,11 +324,10 @@ def _state(
     return "waiting" if set(counts) <= {RunState.QUEUED, RunState.PAUSED} else "running"
 
 
-def _tried(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+def _tried(trials: Sequence[TrialOutline]) -> dict[str, list[Any]]:
+    """Return the value of each trial, by parameter."""
     tried: dict[str, list[Any]] = {}
     for trial in trials:
         for path, value in trial.parameters.items():
-            values = tried.setdefault(path, [])
-            if value not in values:
-                values.append(value)
+            tried.setdefault(path, []).append(value)
     return tried

@@ -81,6 +81,23 @@ class PointView(View):
 class SweepDetail(SweepView):
     spec: dict[str, Any]
     trials: list[TrialView]
+    """A page of its trials, in the sweep's order."""
+    next_cursor: str | None = None
+    """Pass as ``cursor`` for the next page of trials; null on the last."""
+    trials_total: int = 0
+    """Number of trials on all pages."""
+    best_trials: list[TrialView] = []
+    """The best ten by rank, on whatever page they are; empty before any has a rank."""
+    steps_made: int = 0
+    """Steps of all its runs so far."""
+    steps_done: int = 0
+    """The same, where each ended run counts as complete."""
+    steps_total: int = 0
+    """Steps that all its runs were submitted for."""
+    started_at: float | None = None
+    """When its first run started."""
+    ended_at: float | None = None
+    """When its last run so far ended."""
     points: list[PointView] = []
     """Set where points run with several seeds: points are ranked by their means, and each trial
     has its point's rank.

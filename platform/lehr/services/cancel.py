@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr.control.lifecycle import Desired, RunState
+from lehr.control.lifecycle import Desired
 
 if TYPE_CHECKING:
     from lehr.schemas.rollouts import RolloutDetail
@@ -24,13 +24,9 @@ def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
     """Stop all of the sweep's runs that have not ended, and start no further trial."""
     store = context.store
     with store.transaction():
-        if context.presenter.sweeps.detail(sweep).trials_remaining:
+        if context.presenter.sweeps.trials_remaining(store.sweeps.get(sweep.id)):
             store.sweep_progress.stop(sweep.id, "cancelled", actor="user", waiting_too=False)
-        for run in store.sweeps.runs(sweep.id):
-            if not RunState(run.state).ended:
-                store.requests.set_desired(
-                    run.id, Desired.CANCEL, actor="user", message="sweep cancelled"
-                )
+        store.sweep_progress.cancel(sweep.id, actor="user")
     context.dispatcher.wake()
     return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 

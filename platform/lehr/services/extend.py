@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lehr.errors import Conflict
+from lehr.errors import InternalError
 from lehr.services import checks
-from lehr.services.once import Operation, nothing_to_check
+from lehr.services.once import Operation, Record
 from lehr.specs import SweepSpec
 from lehr.specs.search import point_key
 from lehr.specs.sweep_expand import trials_at
 from lehr.specs.sweep_extend import extended
+from lehr.store.records.trial_rows import TrialRows
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
+    from lehr.store import Store
     from lehr.store.tables import SweepRow
 
 
@@ -38,22 +41,53 @@ def extend_sweep(
     """
     store = context.store
 
-    def record() -> SweepDetail:
-        before = SweepSpec.model_validate(store.sweeps.get(sweep.id).spec)
+    def draft() -> _Draft:
+        before = store.sweeps.get(sweep.id).spec
         known = [trial.parameters for trial in store.sweeps.trials(sweep.id)]
-        spec = extended(before, parameters=parameters, points=points, trials=trials)
+        spec = extended(
+            SweepSpec.model_validate(before), parameters=parameters, points=points, trials=trials
+        )
         added = _added(spec, known)
         checks.check_sweep(context, added)
-        if not store.sweep_progress.add_trials(
-            sweep.id, added, known=len(known), actor="user", spec=spec
-        ):
-            raise Conflict(
-                f"{sweep.name} ({sweep.id}) has been extended meanwhile.", hint="Try again."
-            )
-        return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
+        return _Draft(before, len(known), spec, TrialRows(added))
 
-    request = {"parameters": parameters, "points": points, "trials": trials}
-    return Operation(f"extension of {sweep.id}", request, check=nothing_to_check, record=record)
+    def prepare() -> Record:
+        drafted = draft()
+
+        def record() -> str:
+            # If the sweep changed meanwhile, it is drafted again, now where nothing can change it.
+            if not drafted.add(store, sweep.id) and not draft().add(store, sweep.id):
+                raise InternalError(f"{sweep.name} ({sweep.id}) could not be extended")
+            return sweep.id
+
+        return record
+
+    return Operation(
+        f"extension of {sweep.id}",
+        {"parameters": parameters, "points": points, "trials": trials},
+        prepare,
+        lambda sweep_id: context.presenter.sweeps.detail(store.sweeps.get(sweep_id)),
+    )
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """An extension, made for a sweep as it was."""
+
+    before: dict[str, Any]
+    """The sweep's spec."""
+    known: int
+    """The number of its trials."""
+    spec: SweepSpec
+    rows: TrialRows
+
+    def add(self, store: Store, sweep_id: str) -> bool:
+        """Record it; return False if the sweep has changed."""
+        if store.sweeps.get(sweep_id).spec != self.before:
+            return False
+        return store.sweep_progress.add_trials(
+            sweep_id, self.rows, known=self.known, actor="user", spec=self.spec
+        )
 
 
 def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> checks.Trials:

@@ -9,7 +9,7 @@ from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
 from lehr.errors import Conflict
 from lehr.services import checks
-from lehr.services.once import Operation
+from lehr.services.once import Operation, Record
 from lehr.store.records.checkpoints import THERE
 
 if TYPE_CHECKING:
@@ -58,26 +58,31 @@ def fork_run(
         "changes": changes,
     }
 
-    def check() -> None:
+    def prepare() -> Record:
         if point.copy_state != THERE:
             _refuse_missing(context, run, locations)
         checks.check_run(context, spec)
+        return record
 
-    def record() -> RunDetail:
-        with store.transaction():
-            # Checked again inside the transaction, where no deletion can interfere.
-            forks.choose(run.name, store.checkpoints.of_run(run.id), point.step)
-            made = store.runs.create(
-                spec,
-                actor="user",
-                provenance={**provenance, "fork": origin},
-                resume_from=str(locations.folder),
-                forked_from=run.id,
-            )
-        return context.presenter.runs.detail(made)
+    def record() -> str:
+        # Checked again inside the transaction, where no deletion can interfere.
+        forks.choose(run.name, store.checkpoints.of_run(run.id), point.step)
+        made = store.runs.create(
+            spec,
+            actor="user",
+            provenance={**provenance, "fork": origin},
+            resume_from=str(locations.folder),
+            forked_from=run.id,
+        )
+        return made.id
 
     request = {"step": step, "changes": changes, "provenance": provenance}
-    return Operation(f"fork of {run.id}", request, check=check, record=record)
+    return Operation(
+        f"fork of {run.id}",
+        request,
+        prepare,
+        lambda run_id: context.presenter.runs.detail(store.runs.get(run_id)),
+    )
 
 
 def _refuse_missing(context: Context, run: RunRow, locations: CheckpointLocations) -> None:

@@ -1,9 +1,9 @@
 """``once``: a request that arrives twice is recorded once.
 
-The sender names its request with a key. The same key with the same request gets the first answer
-again; a second request that arrives while the first is processed waits for it. The same key with
-another request is refused. A request that failed is not remembered: nothing was recorded, and it
-may be sent again.
+The sender names its request with a key. The same key with the same request records nothing more:
+the answer is what the first one made, as it is now. A second request that arrives while the first
+is recorded waits for it. The same key with another request is refused. A request that failed is not
+remembered: nothing was recorded, and it may be sent again.
 """
 
 from __future__ import annotations
@@ -22,40 +22,43 @@ if TYPE_CHECKING:
 
 V = TypeVar("V", bound=BaseModel)
 
+Record = Callable[[], str]
+"""Records a change within a transaction, and returns the id of what it made or changed."""
+
 
 @dataclass(frozen=True)
 class Operation(Generic[V]):
-    """A change to record, in two steps: check, then record."""
+    """A change to record, in three steps: prepare, record, view.
+
+    Only ``record`` runs in the transaction, while no other thread can write. So all that takes long
+    belongs into the other two.
+    """
 
     name: str
     """The operation and its subject; equal with ``request``, it means the same operation."""
     request: dict[str, Any]
     """The request as it was sent, in plain JSON values."""
-    check: Callable[[], None]
-    """Raise if it cannot be recorded. It only reads."""
-    record: Callable[[], V]
-    """Record it, and return the result."""
-
-    def run(self) -> V:
-        self.check()
-        return self.record()
+    prepare: Callable[[], Record]
+    """Raise if it cannot be recorded; else return what records it. It only reads."""
+    view: Callable[[str], V]
+    """Return the result, given the id that was recorded. It only reads."""
 
 
 @dataclass(frozen=True)
-class RecordedAnswer:
+class Answer:
     body: dict[str, Any]
     status: int
     replayed: bool = False
-    """Whether this is the stored answer to an earlier request of the same key."""
+    """Whether an earlier request of the same key recorded it."""
 
 
-def once(store: Store, key: str | None, operation: Operation[V], *, status: int) -> RecordedAnswer:
-    """Carry out ``operation``, or return its first answer.
+def once(store: Store, key: str | None, operation: Operation[V], *, status: int) -> Answer:
+    """Carry out ``operation``, unless it was carried out before; return its result as it is now.
 
     An operation that was recorded before is not checked again, whatever has changed since.
 
     Args:
-        store: where answers are remembered.
+        store: where keys are remembered.
         key: the sender's name for the request; None: always carry it out.
         operation: what to record.
         status: the HTTP status to store with the answer.
@@ -64,24 +67,24 @@ def once(store: Store, key: str | None, operation: Operation[V], *, status: int)
         Conflict: the key was used for another request.
     """
     if key is None:
-        return RecordedAnswer(_plain(operation.run()), status)
+        record = operation.prepare()
+        with store.transaction():
+            made = record()
+        return Answer(_plain(operation.view(made)), status)
     digest = _digest(operation)
     before = store.idempotency.answer(key, digest)
     if before is None:
-        operation.check()
+        record = operation.prepare()
         # Looked up again inside: another thread may have recorded it meanwhile. The key and the
         # change are committed together, so that a crash cannot separate them.
         with store.transaction():
             before = store.idempotency.answer(key, digest)
             if before is None:
-                body = _plain(operation.record())
-                store.idempotency.remember(key, digest, status, body)
-                return RecordedAnswer(body, status)
-    return RecordedAnswer(before.body, before.status, replayed=True)
-
-
-def nothing_to_check() -> None:
-    """Check nothing: for an operation whose rules hold only inside its transaction."""
+                made = record()
+                store.idempotency.remember(key, digest, status, made)
+    if before is None:
+        return Answer(_plain(operation.view(made)), status)
+    return Answer(_plain(operation.view(before.made)), before.status, replayed=True)
 
 
 def _plain(view: BaseModel) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from lehr.control.lifecycle import RunState
 from lehr.control.retries import RETRY_RESET
 from lehr.errors import Conflict
 from lehr.services.delete import refuse_deleted
-from lehr.services.once import Operation, nothing_to_check
+from lehr.services.once import Operation
 
 if TYPE_CHECKING:
     from lehr.schemas.runs import RunDetail
@@ -48,8 +48,13 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
     A failed trial whose run was deleted gets a new run.
     """
 
-    def record() -> SweepDetail:
+    def record() -> str:
         context.store.sweep_progress.retry_trials(sweep.id, actor="user")
-        return context.presenter.sweeps.detail(context.store.sweeps.get(sweep.id))
+        return sweep.id
 
-    return Operation(f"retry of {sweep.id}", {}, check=nothing_to_check, record=record)
+    return Operation(
+        f"retry of {sweep.id}",
+        {},
+        lambda: record,
+        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
+    )

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.errors import UserError
 from lehr.services import checks
-from lehr.services.once import Operation
-from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec, expand, load_spec, stages
+from lehr.services.once import Operation, Record
+from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec, load_spec, stages
+from lehr.specs.sweep_expand import trials_at
+from lehr.store.records.trial_rows import TrialRows
 
 if TYPE_CHECKING:
     from lehr.schemas.rollouts import RolloutDetail
@@ -31,15 +33,15 @@ def submit_run(
     if not isinstance(loaded, RunSpec):
         raise _of_another_kind(loaded)
 
-    def record() -> RunDetail:
-        run = context.store.runs.create(loaded, actor="user", provenance=provenance)
-        return context.presenter.runs.detail(run)
+    def prepare() -> Record:
+        checks.check_run(context, loaded)
+        return lambda: context.store.runs.create(loaded, actor="user", provenance=provenance).id
 
     return Operation(
         "runs",
         _request(spec, overrides, provenance),
-        check=lambda: checks.check_run(context, loaded),
-        record=record,
+        prepare,
+        lambda run_id: context.presenter.runs.detail(context.store.runs.get(run_id)),
     )
 
 
@@ -54,17 +56,20 @@ def launch_sweep(
     loaded = _read(spec, overrides)
     if not isinstance(loaded, SweepSpec):
         raise _of_another_kind(loaded)
-    trials = expand(loaded)
 
-    def record() -> SweepDetail:
-        sweep = context.store.sweeps.create(loaded, trials, actor="user", provenance=provenance)
-        return context.presenter.sweeps.detail(sweep)
+    def prepare() -> Record:
+        # Reading the spec has checked each point already.
+        trials = trials_at(loaded, list(loaded.all_points()))
+        checks.check_sweep(context, trials)
+        rows = TrialRows(trials)
+        sweeps = context.store.sweeps
+        return lambda: sweeps.create(loaded, rows, actor="user", provenance=provenance).id
 
     return Operation(
         "sweeps",
         _request(spec, overrides, provenance),
-        check=lambda: checks.check_sweep(context, trials),
-        record=record,
+        prepare,
+        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
     )
 
 
@@ -81,17 +86,19 @@ def launch_rollout(
         raise _of_another_kind(loaded)
     planned = stages(loaded)
 
-    def record() -> RolloutDetail:
-        rollout = context.store.rollouts.create(
-            loaded, [stage.name for stage in planned], provenance=provenance
-        )
-        return context.presenter.rollouts.detail(rollout)
+    def prepare() -> Record:
+        checks.check_rollout(context, planned)
+        names = [stage.name for stage in planned]
+        rollouts = context.store.rollouts
+        return lambda: rollouts.create(loaded, names, provenance=provenance).id
 
     return Operation(
         "rollouts",
         _request(spec, overrides, provenance),
-        check=lambda: checks.check_rollout(context, planned),
-        record=record,
+        prepare,
+        lambda rollout_id: context.presenter.rollouts.detail(
+            context.store.rollouts.get(rollout_id)
+        ),
     )
 
 

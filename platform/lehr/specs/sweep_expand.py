@@ -130,8 +130,10 @@ def _trials(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) 
     base = sweep.run.model_dump(mode="json", exclude_unset=True)
     base["project"] = sweep.project
     base["tags"] = list(dict.fromkeys([*sweep.tags, *sweep.run.tags]))
+    # Several times faster than deepcopy, and a sweep may have 10,000 trials.
+    text = json.dumps(base)
     for number, parameters in enumerate(points, start=first):
-        data = copy.deepcopy(base)
+        data = json.loads(text)
         # `train.model` comes before `train.model.num_hidden_layers`, which changes a part of it.
         for path in sorted(parameters, key=lambda path: path.count(".")):
             set_path(data, path, copy.deepcopy(parameters[path]))

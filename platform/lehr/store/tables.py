@@ -45,8 +45,8 @@ class RunRow(SQLModel, table=True):
     preemptions: int = 0
     """How much of each of the three retry budgets is used."""
     submitted_by: str = "user"
-    provenance: dict[str, Any] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
-    """Git commit and diff, versions, host, command, at submission."""
+    provenance_sha256: str | None = Field(default=None, foreign_key="provenance.sha256", index=True)
+    """Where its provenance is stored; None if none was given."""
     forked_from: str | None = Field(default=None, index=True)
     resume_from: str | None = None
     """The checkpoint folder that a fork starts from; absolute."""
@@ -57,6 +57,19 @@ class RunRow(SQLModel, table=True):
     started_at: float | None = None
     """When it first became running."""
     ended_at: float | None = None
+
+
+class ProvenanceRow(SQLModel, table=True):
+    """What runs were submitted from: git commit and diff, versions, host, command.
+
+    The trials of a sweep share one row. A trigger removes it with the last run that uses it.
+    """
+
+    __tablename__ = "provenance"
+
+    sha256: str = Field(primary_key=True)
+    """The digest of ``data``; see ``lehr.store.records.provenance``."""
+    data: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
 
 
 class Attempt(SQLModel, table=True):
@@ -265,14 +278,15 @@ class CheckpointRow(SQLModel, table=True):
 
 
 class IdempotencyRow(SQLModel, table=True):
-    """The answer to the request of a key, so that a repeated request gets it again."""
+    """What the request of a key made, so that a repeated request gets it again."""
 
     __tablename__ = "idempotency_keys"
 
     key: str = Field(primary_key=True)
     request_sha256: str
     status: int
-    body: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    made: str
+    """The id of what the request made or changed."""
     created_at: float
 
 

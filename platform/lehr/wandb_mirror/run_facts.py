@@ -42,7 +42,7 @@ def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> Run
         tags=run.tags,
         notes=run.spec.get("notes") or "",
         state=run.state,
-        config=_config(run, sweep),
+        config=_config(run, sweep, store.runs.provenance(run)),
         attempts=attempts,
         # Read after the sizes, so it is never older than the streams up to those sizes.
         spans={span.attempt: span.limit for span in store.series.spans(run_id)},
@@ -53,9 +53,9 @@ def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> Run
     return feed.model_copy(update={"closing": _closing(store, home, run, detail)})
 
 
-def _config(run: RunRow, sweep: str | None) -> dict[str, Any]:
+def _config(run: RunRow, sweep: str | None, provenance: dict[str, Any]) -> dict[str, Any]:
     """Return the training's config and its project. Without ``env``, which may contain secrets."""
-    git = run.provenance.get("git") or {}
+    git = provenance.get("git") or {}
     lehr = {
         "run": run.id,
         "sweep": sweep,

@@ -18,6 +18,7 @@ from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing import goldens
+from lehr_testing.sweep_views import progress_fields
 
 NOW = 1_760_000_000.0
 TREND = [11.9, 9.0, 8.0, 7.1, 6.4, 6.0, 5.7, 5.5, 5.4, 5.3, 5.25, 5.2]
@@ -81,7 +82,7 @@ def make_sweep(*runs: RunView, **more) -> SweepDetail:
         created_at=NOW,
         spec={},
         trials=trials,
-        **more,
+        **{**progress_fields(runs), **more},
     )
 
 
@@ -212,9 +213,32 @@ def test_a_sweep_of_many_trials_fits_the_terminal_and_counts_the_rest():
     text = drawn(sweep_frame(view, LiveState(CLUSTER, heard_at=NOW), height=24, now=NOW))
     assert len(text.splitlines()) <= 24
     assert "queued: lehr show lists all" in text
-    shown, left_out = fitting(view.trials, 11)
+    shown, left_out = fitting(view, 11)
     assert [trial.number for trial in shown] == [1, 2, *range(31, 39)]
     assert left_out == "and 28 completed, 62 queued: lehr show lists all"
+
+
+def test_page_of_a_long_sweep_is_drawn_with_totals_of_the_whole_sweep():
+    runs = [make_run(n) for n in range(1, 5)]
+    part = make_sweep(*runs).model_copy(
+        update={
+            "counts": {"running": 4, "completed": 1996, "queued": 3000},
+            "best_trials": make_sweep(make_run(1, "completed", step=1000)).trials,
+            "trials": make_sweep(*runs).trials[1:],
+            "steps_made": 2_001_000,
+            "steps_done": 2_001_000,
+            "steps_total": 5_000_000,
+        }
+    )
+    shown, left_out = fitting(part, 11)
+    assert [(trial.number, trial.run.state) for trial in shown] == [
+        (1, "completed"),
+        *((n, "running") for n in (2, 3, 4)),
+    ]
+    assert left_out == "and 1 running, 1995 completed, 3000 queued: lehr show lists all"
+    text = drawn(sweep_frame(part, LiveState(CLUSTER, heard_at=NOW), now=NOW))
+    assert "done 1996 · waiting 3000   step 400/1,000" in text
+    assert " 40 %" in text
 
 
 def test_gpus_are_marked_as_own_foreign_free_or_lost():

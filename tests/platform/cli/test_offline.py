@@ -20,7 +20,9 @@ LEHR = Path(sys.executable).parent / "lehr"
 def lehr(tmp_path):
     """Run `lehr` in this process, in a home without a server."""
 
-    def call(*args: str, stdin: str | None = None, server: str = "http://127.0.0.1:9") -> cli.CommandResult:
+    def call(
+        *args: str, stdin: str | None = None, server: str = "http://127.0.0.1:9"
+    ) -> cli.CommandResult:
         return cli.call(
             *args,
             cwd=ROOT,

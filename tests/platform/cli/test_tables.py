@@ -8,6 +8,7 @@ from rich.console import Console
 from lehr.cli.sweep_table import headline, sweep_eta, trials_table
 from lehr.schemas.runs import GpuRef, Latest, RunView
 from lehr.schemas.sweeps import SweepDetail, TrialView
+from lehr_testing.sweep_views import progress_fields
 
 NOW = 1_000_000.0
 
@@ -59,6 +60,7 @@ def sweep(*trials: TrialView) -> SweepDetail:
         created_at=NOW,
         spec={},
         trials=list(trials),
+        **progress_fields([one.run for one in trials]),
     )
 
 

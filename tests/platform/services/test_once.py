@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from lehr.errors import Conflict, UserError
 from lehr.schemas.runs import RunDetail
 from lehr.services.context import Context
-from lehr.services.once import Operation, once
+from lehr.services.once import Operation, Record, once
 from lehr.services.submit import submit_run
 from lehr_testing.api import RUN_SPEC
 
@@ -21,11 +24,12 @@ def names(context: Context) -> list[str]:
 
 
 def failing(operation: Operation, error: Exception, *, at: str) -> Operation:
-    def fail() -> RunDetail:
+    def fail(*_: object) -> str:
         raise error
 
-    steps = {"check": operation.check, "record": operation.record, at: fail}
-    return Operation(operation.name, operation.request, **steps)
+    prepare = {"prepare": fail, "record": lambda: fail, "view": operation.prepare}[at]
+    view = fail if at == "view" else operation.view
+    return Operation(operation.name, operation.request, prepare, view)
 
 
 def test_repeated_key_returns_the_first_answer_and_no_key_records_again(context):
@@ -44,7 +48,7 @@ def test_key_of_another_request_is_rejected(context):
     with pytest.raises(Conflict, match="another request"):
         once(context.store, "k", submission(context, name="two"), status=201)
     same_request = submission(context)
-    other_name = Operation("forks", same_request.request, same_request.check, same_request.record)
+    other_name = dataclasses.replace(same_request, name="forks")
     with pytest.raises(Conflict, match="another request"):
         once(context.store, "k", other_name, status=201)
     assert names(context) == ["one"]
@@ -52,13 +56,13 @@ def test_key_of_another_request_is_rejected(context):
 
 def test_repeated_request_is_not_validated_again(context):
     first = once(context.store, "k", submission(context), status=201)
-    refused = failing(submission(context), UserError("refused"), at="check")
+    refused = failing(submission(context), UserError("refused"), at="prepare")
     assert once(context.store, "k", refused, status=201).body == first.body
     with pytest.raises(UserError, match="refused"):
         once(context.store, "new", refused, status=201)
 
 
-@pytest.mark.parametrize("at", ["check", "record"])
+@pytest.mark.parametrize("at", ["prepare", "record"])
 def test_failed_request_can_be_repeated_with_its_key(context, at):
     with pytest.raises(UserError, match="not now"):
         once(
@@ -75,10 +79,46 @@ def test_failed_request_can_be_repeated_with_its_key(context, at):
 def test_concurrent_request_with_the_same_key_gets_the_recorded_answer(context):
     first = submission(context)
 
-    def check() -> None:
-        first.check()
+    def prepare() -> Record:
+        record = first.prepare()
         once(context.store, "k", submission(context), status=201)
+        return record
 
-    late = Operation(first.name, first.request, check, first.record)
+    late = dataclasses.replace(first, prepare=prepare)
     assert once(context.store, "k", late, status=201).replayed
     assert names(context) == ["one"]
+
+
+def test_an_answer_that_could_not_be_made_is_given_to_the_next_request_of_its_key(context):
+    with pytest.raises(UserError, match="not now"):
+        once(
+            context.store,
+            "k",
+            failing(submission(context), UserError("not now"), at="view"),
+            status=201,
+        )
+    again = once(context.store, "k", submission(context), status=201)
+    assert again.replayed
+    assert again.body["name"] == "one"
+    assert names(context) == ["one"]
+
+
+def test_the_answer_is_made_outside_of_the_transaction(context):
+    first = submission(context)
+
+    def view(run_id: str) -> RunDetail:
+        # A reader of its own sees only what is committed.
+        with ThreadPoolExecutor() as pool:
+            assert pool.submit(names, context).result() == ["one"]
+        return first.view(run_id)
+
+    looked = dataclasses.replace(first, view=view)
+    assert not once(context.store, "k", looked, status=201).replayed
+    assert once(context.store, "k", looked, status=201).replayed
+
+
+def test_a_replay_shows_what_was_made_as_it_is_now(context):
+    first = once(context.store, "k", submission(context), status=201)
+    context.store.runs.set_tags(first.body["id"], ["later"])
+    again = once(context.store, "k", submission(context), status=201)
+    assert again.body == {**first.body, "tags": ["later"]}

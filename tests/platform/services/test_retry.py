@@ -8,10 +8,15 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.control.retries import SPENT
 from lehr.errors import Conflict
 from lehr.services.context import Context
+from lehr.services.once import Operation, once
 from lehr.services.retry import retry_run, retry_sweep
 from lehr.services.submit import launch_sweep, submit_run
 from lehr.store.tables import RunRow
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end
+
+
+def recorded(context: Context, operation: Operation) -> str:
+    return once(context.store, None, operation, status=201).body["id"]
 
 
 def failed(context: Context, run_id: str) -> RunRow:
@@ -38,7 +43,7 @@ def spent(run: RunRow) -> list[int]:
 
 
 def test_retry_restores_all_budgets_of_a_run(context):
-    run_id = submit_run(context, RUN_SPEC, {}, {}).run().id
+    run_id = recorded(context, submit_run(context, RUN_SPEC, {}, {}))
     run = failed(context, run_id)
     assert spent(run) == [2, 2, 2]
     assert retry_run(context, run).state == "queued"
@@ -48,16 +53,16 @@ def test_retry_restores_all_budgets_of_a_run(context):
 
 
 def test_retry_restores_all_budgets_of_a_trial(context):
-    sweep_id = launch_sweep(context, SWEEP_SPEC, {}, {}).run().id
+    sweep_id = recorded(context, launch_sweep(context, SWEEP_SPEC, {}, {}))
     run_id = context.store.sweeps.runs(sweep_id)[0].id
     failed(context, run_id)
-    retry_sweep(context, context.store.sweeps.get(sweep_id)).run()
+    recorded(context, retry_sweep(context, context.store.sweeps.get(sweep_id)))
     after = context.store.runs.get(run_id)
     assert (after.state, after.desired, spent(after)) == ("queued", Desired.RUN, [0, 0, 0])
 
 
 def test_retry_requires_a_failed_run(context):
-    run = context.store.runs.get(submit_run(context, RUN_SPEC, {}, {}).run().id)
+    run = context.store.runs.get(recorded(context, submit_run(context, RUN_SPEC, {}, {})))
     with pytest.raises(Conflict, match="is queued; only a failed run can be retried"):
         retry_run(context, run)
     assert context.dispatcher.woken == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from lehr.control.lifecycle import RunState, can_transition
 from lehr.errors import HomeUnusable, NotFound
 from lehr.store.ids import attempt_id
 from lehr.store.maintenance import migrate
+from lehr.store.records.provenance import provenance_digest
 from lehr.store.streams import index
 from lehr.store.streams.replica import Replica
 
@@ -43,7 +45,7 @@ def check(home: Path) -> list[Finding]:
     except HomeUnusable as error:
         found = [Finding("error", "lehr.db", error.message)]
     if not found:
-        found += [*_record(path), *_rollouts(path)]
+        found += [*_record(path), *_provenance(path), *_rollouts(path)]
     streams = home / "streams.db"
     version = index.version(streams)
     if version is None:
@@ -93,11 +95,27 @@ def _record(path: Path) -> Iterator[Finding]:
             yield Finding("error", where, f"is at attempt {attempt}, but has {attempts[run]}")
 
 
+def _provenance(path: Path) -> Iterator[Finding]:
+    """Check that each provenance is what its digest names, and that a run uses it."""
+    with closing(_open(path)) as connection:
+        if not _has_table(connection, "provenance"):  # An older version: each run has its own.
+            return
+        rows = connection.execute(
+            "SELECT sha256, data, EXISTS (SELECT 1 FROM runs WHERE provenance_sha256 = sha256)"
+            " FROM provenance"
+        )
+        for key, data, used in rows:
+            where = f"provenance {key[:12]}"
+            if provenance_digest(json.loads(data)) != key:
+                yield Finding("error", where, "does not match its digest")
+            if not used:
+                yield Finding("note", where, "is of no run")
+
+
 def _rollouts(path: Path) -> Iterator[Finding]:
     """Check that no stage started before all earlier ones passed."""
     with closing(_open(path)) as connection:
-        known = "SELECT 1 FROM sqlite_master WHERE type='table' AND name='rollout_stages'"
-        if connection.execute(known).fetchone() is None:  # An older version, without rollouts.
+        if not _has_table(connection, "rollout_stages"):  # An older version, without rollouts.
             return
         stages = connection.execute(
             "SELECT rollout_id, name, outcome, started_at FROM rollout_stages"
@@ -151,6 +169,11 @@ def _index(path: Path, root: Path) -> Iterator[Finding]:
             yield Finding("note", where, f"cut: {stored:,} of {size:,} bytes were kept")
         elif indexed < stored:
             yield Finding("note", where, f"its last line is torn, at byte {indexed:,}")
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    known = "SELECT 1 FROM sqlite_master WHERE type='table' AND name=?"
+    return connection.execute(known, (name,)).fetchone() is not None
 
 
 def _open(path: Path) -> sqlite3.Connection:

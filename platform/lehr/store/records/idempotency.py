@@ -1,9 +1,8 @@
-"""Idempotency keys: a repeated request gets the answer of the first one."""
+"""Idempotency keys: a repeated request records nothing more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lehr.errors import Conflict
 from lehr.store.database import Clock, Database
@@ -12,10 +11,11 @@ from lehr.store.tables import IdempotencyRow
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """The answer that a request got the first time."""
+    """What a request recorded the first time."""
 
     status: int
-    body: dict[str, Any]
+    made: str
+    """The id of what it made or changed."""
 
 
 class IdempotencyKeys:
@@ -26,7 +26,7 @@ class IdempotencyKeys:
         self._clock = clock
 
     def answer(self, key: str, request_sha256: str) -> StoredAnswer | None:
-        """Return the answer that this request got before; None if it is new.
+        """Return what this request recorded before; None if it is new.
 
         Call it, act and call ``remember`` inside one ``transaction()``: then two requests with
         one key cannot both act.
@@ -43,16 +43,16 @@ class IdempotencyKeys:
                     f"The idempotency key {key!r} was used for another request.",
                     hint="Use a new key for a new request.",
                 )
-            return StoredAnswer(row.status, row.body)
+            return StoredAnswer(row.status, row.made)
 
-    def remember(self, key: str, request_sha256: str, status: int, body: dict[str, Any]) -> None:
+    def remember(self, key: str, request_sha256: str, status: int, made: str) -> None:
         with self._db.write() as session:
             session.add(
                 IdempotencyRow(
                     key=key,
                     request_sha256=request_sha256,
                     status=status,
-                    body=body,
+                    made=made,
                     created_at=self._clock(),
                 )
             )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from sqlalchemy import ColumnElement, insert, update
 from sqlmodel import Session, col, select
 
-from lehr.control.lifecycle import Desired, RunState
+from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.errors import Conflict
 from lehr.store.database import Clock, Database
-from lehr.store.records.run_rows import announce_run, get_run
-from lehr.store.records.transitions import fenced_update
+from lehr.store.records.run_rows import announce_run, announce_runs, get_run
+from lehr.store.records.transitions import fenced_update, transition_runs
 from lehr.store.tables import RunRequest, RunRow
+
+WITHOUT_ATTEMPT = (RunState.QUEUED, RunState.PAUSED)
+"""The states in which a run ends without a process to stop."""
 
 
 class Requests:
@@ -82,6 +86,58 @@ class Requests:
                 select(RunRequest).where(RunRequest.run_id == run_id).order_by(col(RunRequest.id))
             )
             return list(rows.all())
+
+
+def cancel_runs(
+    session: Session,
+    db: Database,
+    where: ColumnElement[bool],
+    *,
+    message: str,
+    actor: str,
+    at: float,
+) -> None:
+    """Request the end of every run of ``where`` that has not ended, if that is not requested yet.
+
+    Queued and paused runs have no attempt to stop: they are cancelled at once. The number of
+    statements does not depend on the number of runs.
+    """
+    living = col(RunRow.state).not_in([state.value for state in ENDED])
+    asked = session.execute(
+        update(RunRow)
+        .where(where, living, col(RunRow.desired) != Desired.CANCEL.value)
+        .values(desired=Desired.CANCEL.value)
+        .returning(col(RunRow.id), col(RunRow.attempt), col(RunRow.sweep_id)),
+        execution_options={"synchronize_session": "fetch"},
+    ).all()
+    if asked:
+        session.connection().execute(
+            insert(RunRequest),
+            [
+                {
+                    "run_id": run_id,
+                    "attempt": attempt,
+                    "kind": Desired.CANCEL.value,
+                    "message": message,
+                    "actor": actor,
+                    "at": at,
+                }
+                for run_id, attempt, _ in asked
+            ],
+        )
+        announce_runs(db, [(run_id, sweep_id) for run_id, _, sweep_id in asked])
+    for state in WITHOUT_ATTEMPT:
+        transition_runs(
+            session,
+            db,
+            where,
+            old=state,
+            new=RunState.CANCELLED,
+            cause=Desired.CANCEL.value,
+            message=message,
+            actor=actor,
+            at=at,
+        )
 
 
 def add_request(

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from sqlalchemy import func
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from lehr.control.lifecycle import ENDED, Desired
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.groups import get_group
-from lehr.store.records.requests import add_request
+from lehr.store.records.requests import cancel_runs
 from lehr.store.records.rollouts import stage_rows
 from lehr.store.records.run_rows import announce_run, insert_run
 from lehr.store.tables import (
@@ -164,36 +163,19 @@ class RolloutProgress:
             if now is not None:
                 now.outcome, now.reason, now.ended_at = outcome, reason, at
                 session.add(now)
-            for run in _live(session, rollout):
-                if run.desired in {Desired.CANCEL.value, Desired.PRUNE.value}:
-                    continue
-                run.desired = Desired.CANCEL.value
-                session.add(run)
-                message = f"its rollout {outcome}: {reason}"
-                add_request(
-                    session,
-                    run,
-                    Desired.CANCEL.value,
-                    message if outcome == FAILED else "rollout cancelled",
-                    actor,
-                    at,
-                )
-                announce_run(self._db, run)
+            its_runs = select(RolloutRun.run_id).where(RolloutRun.rollout_id == rollout.id)
+            message = f"its rollout {outcome}: {reason}"
+            cancel_runs(
+                session,
+                self._db,
+                col(RunRow.id).in_(its_runs),
+                message=message if outcome == FAILED else "rollout cancelled",
+                actor=actor,
+                at=at,
+            )
             self._db.changed(Change("rollout", rollout_id))
             return True
 
 
 def _current(stages: Sequence[RolloutStage]) -> RolloutStage | None:
     return next((one for one in stages if one.outcome is None), None)
-
-
-def _live(session: Session, rollout: RolloutRow) -> list[RunRow]:
-    rows = session.exec(
-        select(RunRow)
-        .join(RolloutRun, col(RolloutRun.run_id) == col(RunRow.id))
-        .where(
-            RolloutRun.rollout_id == rollout.id,
-            col(RunRow.state).not_in([state.value for state in ENDED]),
-        )
-    )
-    return list(rows.all())

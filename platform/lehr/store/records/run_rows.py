@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlmodel import Session, col, select
@@ -13,6 +13,7 @@ from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
 from lehr.store.ids import new_id
+from lehr.store.records.provenance import keep_provenance
 from lehr.store.tables import CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow, Transition
 
 DELETE = "delete"
@@ -24,6 +25,13 @@ def announce_run(db: Database, run: RunRow) -> None:
     db.changed(Change("run", run.id))
     if run.sweep_id is not None:
         db.changed(Change("sweep", run.sweep_id))
+
+
+def announce_runs(db: Database, runs: Sequence[tuple[str, str | None]]) -> None:
+    """Announce the same of many runs, each with the id of its sweep."""
+    db.changed(*(Change("run", run_id) for run_id, _ in runs))
+    sweeps = dict.fromkeys(sweep_id for _, sweep_id in runs if sweep_id is not None)
+    db.changed(*(Change("sweep", sweep_id) for sweep_id in sweeps))
 
 
 def insert_run(
@@ -47,7 +55,7 @@ def insert_run(
         priority=spec.priority,
         state=RunState.QUEUED.value,
         submitted_by=actor,
-        provenance=dict(provenance or {}),
+        provenance_sha256=keep_provenance(session, provenance),
         forked_from=forked_from,
         resume_from=resume_from,
         created_at=at,

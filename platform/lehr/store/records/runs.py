@@ -14,6 +14,7 @@ from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.lists import RowPage, fetch_page, filters
+from lehr.store.records.provenance import provenance_of
 from lehr.store.records.refs import find
 from lehr.store.records.requests import add_request
 from lehr.store.records.run_rows import (
@@ -65,6 +66,11 @@ class Runs:
         """Return the run with this whole id."""
         with self._db.read() as session:
             return get_run(session, run_id)
+
+    def provenance(self, run: RunRow) -> dict[str, Any]:
+        """Return the provenance that the run was submitted with."""
+        with self._db.read() as session:
+            return provenance_of(session, run)
 
     def by_ids(self, run_ids: Collection[str]) -> list[RunRow]:
         """Return the runs of these ids that exist, newest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import func
@@ -17,8 +17,11 @@ from lehr.specs.sweep import SweepSpec
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.groups import get_group
+from lehr.store.records.provenance import provenance_of
+from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
 from lehr.store.records.run_rows import announce_run, insert_run, is_deleted
-from lehr.store.records.transitions import transition_run
+from lehr.store.records.transitions import transition_run, transition_runs
+from lehr.store.records.trial_rows import TrialRows, TrialSpec
 from lehr.store.tables import RunRow, SweepRow, Trial
 
 SWEEP_STOPPED = "sweep_stopped"
@@ -74,17 +77,19 @@ class SweepProgress:
     def add_trials(
         self,
         sweep_id: str,
-        trials: Sequence[tuple[dict[str, Any], RunSpec]],
+        trials: Sequence[TrialSpec] | TrialRows,
         *,
         known: int,
         actor: str,
-        provenance: Mapping[str, Any] | None = None,
         spec: SweepSpec | None = None,
     ) -> bool:
         """Add trials with the next numbers; False if the sweep does not have ``known`` trials.
 
+        Their runs have the provenance of the sweep's first run.
+
         ``spec``: the sweep's new spec, when a user extended it; that reopens the sweep.
         """
+        rows = TrialRows.of(trials)
         at = self._clock()
         with self._db.write(what="add_trials") as session:
             sweep = get_group(session, SweepRow, sweep_id)
@@ -96,26 +101,16 @@ class SweepProgress:
             if spec is not None:
                 sweep.spec = spec.model_dump(mode="json")
                 _reopen(session, sweep, at)
-            if provenance is None:
-                provenance = session.exec(
-                    select(RunRow.provenance)
-                    .where(RunRow.sweep_id == sweep_id)
-                    .order_by(col(RunRow.number))
-                ).first()
-            for number, (parameters, run_spec) in enumerate(trials, start=known + 1):
-                run = insert_run(
-                    session,
-                    run_spec,
-                    at=at,
-                    actor=actor,
-                    provenance=provenance,
-                    sweep_id=sweep_id,
-                )
-                session.add(
-                    Trial(sweep_id=sweep_id, number=number, parameters=parameters, run_id=run.id)
-                )
-                announce_run(self._db, run)
-            session.flush()
+            first_run = select(RunRow.provenance_sha256).where(RunRow.sweep_id == sweep_id)
+            rows.insert(
+                session,
+                self._db,
+                sweep_id,
+                first=known + 1,
+                at=at,
+                actor=actor,
+                provenance_sha256=session.exec(first_run.order_by(col(RunRow.number))).first(),
+            )
             self._db.changed(Change("sweep", sweep_id))
             return True
 
@@ -132,18 +127,13 @@ class SweepProgress:
                 return False
             sweep.stopped = why
             session.add(sweep)
-            states = [RunState.QUEUED.value, RunState.PAUSED.value] if waiting_too else []
-            waiting = session.exec(
-                select(RunRow).where(RunRow.sweep_id == sweep_id, col(RunRow.state).in_(states))
-            ).all()
-            for run in waiting:
-                transition_run(
+            for state in WITHOUT_ATTEMPT if waiting_too else ():
+                transition_runs(
                     session,
                     self._db,
-                    run.id,
-                    old=RunState(run.state),
+                    col(RunRow.sweep_id) == sweep_id,
+                    old=state,
                     new=RunState.CANCELLED,
-                    attempt=run.attempt,
                     cause=SWEEP_STOPPED,
                     message=f"its sweep was stopped: {why}",
                     actor=actor,
@@ -151,6 +141,18 @@ class SweepProgress:
                 )
             self._db.changed(Change("sweep", sweep_id))
             return True
+
+    def cancel(self, sweep_id: str, *, actor: str) -> None:
+        """Cancel all of the sweep's runs that have not ended; it may still add trials."""
+        with self._db.write() as session:
+            cancel_runs(
+                session,
+                self._db,
+                col(RunRow.sweep_id) == sweep_id,
+                message="sweep cancelled",
+                actor=actor,
+                at=self._clock(),
+            )
 
     def retry_trials(self, sweep_id: str, *, actor: str) -> list[str]:
         """Retry exactly the failed trials, and those that never ran because the sweep was stopped.
@@ -207,7 +209,7 @@ class SweepProgress:
             RunSpec.model_validate(run.spec),
             at=at,
             actor=actor,
-            provenance=run.provenance,
+            provenance=provenance_of(session, run),
             sweep_id=run.sweep_id,
         )
         trial.run_id = new.id

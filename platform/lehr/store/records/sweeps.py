@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import func
+from sqlalchemy import select as sql_select
 from sqlmodel import col, select
 
 from lehr.control.lifecycle import ENDED
-from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr.store.changes import Change
 from lehr.store.records.groups import Groups
-from lehr.store.records.run_rows import insert_run, unused_id
-from lehr.store.tables import RunRow, SweepRow, Trial
+from lehr.store.records.provenance import keep_provenance
+from lehr.store.records.run_rows import unused_id
+from lehr.store.records.trial_rows import TrialRows, TrialSpec
+from lehr.store.tables import Attempt, RunRow, SweepRow, Trial
+
+
+class TrialOutline(NamedTuple):
+    """A trial and the parts of its run that rank it, without the run's spec."""
+
+    number: int
+    parameters: dict[str, Any]
+    run_id: str
+    name: str
+    project: str
+    state: str
+    cause: str | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    attempt: int
+    last_step: int | None
+    """Of the newest attempt."""
+    total_steps: int
+    sequences: int
+    sequence_length: int
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.sequences * self.sequence_length
 
 
 class Sweeps(Groups[SweepRow]):
@@ -25,38 +52,34 @@ class Sweeps(Groups[SweepRow]):
     def create(
         self,
         spec: SweepSpec,
-        trials: Sequence[tuple[dict[str, Any], RunSpec]],
+        trials: Sequence[TrialSpec] | TrialRows,
         *,
         actor: str = "user",
         provenance: Mapping[str, Any] | None = None,
     ) -> SweepRow:
         """Record the sweep, its trials and their runs: all of them, or nothing."""
+        rows = TrialRows.of(trials)
+        plain = spec.model_dump(mode="json")
         at = self._clock()
         with self._db.write() as session:
             sweep = SweepRow(
                 id=unused_id(session, SweepRow),
                 name=spec.name,
                 project=spec.project,
-                spec=spec.model_dump(mode="json"),
+                spec=plain,
                 tags=list(spec.tags),
                 created_at=at,
             )
             session.add(sweep)
-            session.flush()
-            for number, (parameters, run_spec) in enumerate(trials, start=1):
-                run = insert_run(
-                    session,
-                    run_spec,
-                    at=at,
-                    actor=actor,
-                    provenance=provenance,
-                    sweep_id=sweep.id,
-                )
-                session.add(
-                    Trial(sweep_id=sweep.id, number=number, parameters=parameters, run_id=run.id)
-                )
-                self._db.changed(Change("run", run.id))
-            session.flush()
+            rows.insert(
+                session,
+                self._db,
+                sweep.id,
+                first=1,
+                at=at,
+                actor=actor,
+                provenance_sha256=keep_provenance(session, provenance),
+            )
             self._db.changed(Change("sweep", sweep.id))
             return sweep
 
@@ -82,6 +105,42 @@ class Sweeps(Groups[SweepRow]):
                 select(Trial).where(Trial.sweep_id == sweep_id).order_by(col(Trial.number))
             )
             return list(rows.all())
+
+    def outlines(self, sweep_id: str) -> list[TrialOutline]:
+        """Return an outline of each trial, in the sweep's order."""
+        newest = (col(Attempt.run_id) == col(RunRow.id)) & (
+            col(Attempt.number) == col(RunRow.attempt)
+        )
+        with self._db.read() as session:
+            rows = session.execute(
+                sql_select(
+                    col(Trial.number),
+                    col(Trial.parameters),
+                    col(RunRow.id),
+                    col(RunRow.name),
+                    col(RunRow.project),
+                    col(RunRow.state),
+                    col(RunRow.cause),
+                    col(RunRow.created_at),
+                    col(RunRow.started_at),
+                    col(RunRow.ended_at),
+                    col(RunRow.attempt),
+                    col(Attempt.last_step),
+                    func.json_extract(RunRow.spec, "$.train.steps"),
+                    func.json_extract(RunRow.spec, "$.train.batch.sequences"),
+                    func.json_extract(RunRow.spec, "$.train.batch.sequence_length"),
+                )
+                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
+                .join(Attempt, newest, isouter=True)
+                .where(col(Trial.sweep_id) == sweep_id)
+                .order_by(col(Trial.number))
+            )
+            return [TrialOutline(*row) for row in rows.all()]
+
+    def trial_count(self, sweep_id: str) -> int:
+        with self._db.read() as session:
+            count = select(func.count()).select_from(Trial).where(Trial.sweep_id == sweep_id)
+            return session.exec(count).one()
 
     def trials_of_runs(self, run_ids: Sequence[str]) -> dict[str, Trial]:
         """Map run ids to the trials that the runs belong to."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import ColumnElement, insert, update
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import Desired, RunState, can_transition
 from lehr.errors import InternalError
 from lehr.store.database import Clock, Database
 from lehr.store.ids import attempt_id
-from lehr.store.records.run_rows import announce_run, get_run
+from lehr.store.records.run_rows import announce_run, announce_runs, get_run
 from lehr.store.tables import Attempt, RunRow, Transition
 
 _NOT_SET_BY_TRANSITIONS = frozenset({"number", "id", "state", "attempt", "spec", "sweep_id"})
@@ -160,6 +160,52 @@ def fenced_update(
     return run
 
 
+def transition_runs(
+    session: Session,
+    db: Database,
+    where: ColumnElement[bool],
+    *,
+    old: RunState,
+    new: RunState,
+    cause: str,
+    message: str | None,
+    actor: str,
+    at: float,
+) -> list[str]:
+    """Apply one transition to every run of ``where`` that is ``old``; return the runs' ids.
+
+    One statement selects and changes them, so that each is fenced by its state.
+    """
+    _refuse_impossible("runs", old, new)
+    changed = session.execute(
+        update(RunRow)
+        .where(where, col(RunRow.state) == old.value)
+        .values(**_columns_of(new, cause, message, at))
+        .returning(col(RunRow.id), col(RunRow.attempt), col(RunRow.sweep_id)),
+        execution_options={"synchronize_session": "fetch"},
+    ).all()
+    if not changed:
+        return []
+    session.connection().execute(
+        insert(Transition),
+        [
+            {
+                "run_id": run_id,
+                "attempt": attempt,
+                "old": old.value,
+                "new": new.value,
+                "cause": cause,
+                "message": message,
+                "actor": actor,
+                "at": at,
+            }
+            for run_id, attempt, _ in changed
+        ],
+    )
+    announce_runs(db, [(run_id, sweep_id) for run_id, _, sweep_id in changed])
+    return [run_id for run_id, _, _ in changed]
+
+
 def transition_run(
     session: Session,
     db: Database,
@@ -175,25 +221,12 @@ def transition_run(
     changes: Mapping[str, Any] | None = None,
 ) -> bool:
     """Apply one transition within a transaction; see ``Transitions.apply``."""
-    if not can_transition(old, new):
-        raise InternalError(f"run {run_id}: there is no transition from {old} to {new}")
-    if (old, new) == (RunState.QUEUED, RunState.STARTING):
-        raise InternalError(f"run {run_id}: only begin_attempt makes a run starting")
+    _refuse_impossible(f"run {run_id}", old, new)
     given = dict(changes or {})
     wrong = given.keys() - _SETTABLE
     if wrong:
         raise InternalError(f"run {run_id}: a transition cannot set {', '.join(sorted(wrong))}")
-    values: dict[str, Any] = {
-        "state": new.value,
-        "cause": cause,
-        "reason": message,
-        "pending_reason": None,
-    }
-    if new is RunState.QUEUED:
-        values |= {"queued_at": at, "ended_at": None}
-    if new.ended:
-        values["ended_at"] = at
-    values |= given
+    values = _columns_of(new, cause, message, at) | given
     run = fenced_update(session, run_id, state=old, attempt=attempt, values=values)
     if run is None:
         return False
@@ -215,3 +248,24 @@ def transition_run(
     session.flush()
     announce_run(db, run)
     return True
+
+
+def _refuse_impossible(which: str, old: RunState, new: RunState) -> None:
+    if not can_transition(old, new):
+        raise InternalError(f"{which}: there is no transition from {old} to {new}")
+    if (old, new) == (RunState.QUEUED, RunState.STARTING):
+        raise InternalError(f"{which}: only begin_attempt makes a run starting")
+
+
+def _columns_of(new: RunState, cause: str, message: str | None, at: float) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "state": new.value,
+        "cause": cause,
+        "reason": message,
+        "pending_reason": None,
+    }
+    if new is RunState.QUEUED:
+        values |= {"queued_at": at, "ended_at": None}
+    if new.ended:
+        values["ended_at"] = at
+    return values

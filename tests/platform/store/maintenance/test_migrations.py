@@ -32,19 +32,27 @@ def older_file(path: Path, target: str) -> None:
     engine = _engine(lambda: raw, "BEGIN IMMEDIATE", static=True)
     migrate.upgrade(engine, path, target)
     spec = json.dumps(run_spec("old").model_dump(mode="json"))
-    raw.execute(
-        "INSERT INTO runs (id, name, project, spec, tags, priority, state, desired, attempt,"
-        " checkpoint_seq, user_failures, infrastructure_failures, preemptions, submitted_by,"
-        " provenance, archived, created_at, queued_at)"
-        " VALUES ('oldrun22', 'old', 'default', ?, '[]', 0, 'queued', 'run', 0, 0, 0, 0, 0,"
-        " 'ada', '{}', 0, 1.5, 1.5)",
-        (spec,),
-    )
+    add_run(raw, "oldrun22", spec, provenance=None if target >= "0008" else {})
     raw.execute(
         "INSERT INTO transitions (run_id, attempt, old, new, cause, actor, at)"
         " VALUES ('oldrun22', 0, NULL, 'queued', 'submitted', 'ada', 1.5)"
     )
     engine.dispose()
+
+
+def add_run(
+    raw: sqlite3.Connection, run_id: str, spec: str, provenance: dict[str, object] | None
+) -> None:
+    """A run's row; with ``provenance`` as revisions before 0008 have it."""
+    column, value = ("", "") if provenance is None else (" provenance,", " :provenance,")
+    raw.execute(
+        "INSERT INTO runs (id, name, project, spec, tags, priority, state, desired, attempt,"
+        " checkpoint_seq, user_failures, infrastructure_failures, preemptions, submitted_by,"
+        f"{column} archived, created_at, queued_at)"
+        " VALUES (:id, 'old', 'default', :spec, '[]', 0, 'queued', 'run', 0, 0, 0, 0, 0,"
+        f" 'ada',{value} 0, 1.5, 1.5)",
+        {"id": run_id, "spec": spec, "provenance": json.dumps(provenance)},
+    )
 
 
 @pytest.mark.parametrize("revision", migrate.REVISIONS)
@@ -196,3 +204,49 @@ def test_a_stored_synthetic_exit_report_stays_one(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         found = store.attempts.get("oldrun22-1").exit
     assert found == {"code": None, "log_tail": text, "synthetic": True, "node": "n2"}
+
+
+def test_provenance_of_older_runs_is_stored_once_for_those_that_share_it(tmp_path: Path) -> None:
+    older_file(tmp_path / "lehr.db", "0007")
+    spec = json.dumps(run_spec("old").model_dump(mode="json"))
+    shared = {"git": {"commit": "abc", "diff": "+\ud800 \u20ac\n"}, "n": [10**30, None]}
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        for number in range(450):
+            add_run(connection, f"shared{number}", spec, shared)
+        add_run(connection, "turned", spec, dict(reversed(shared.items())))
+        add_run(connection, "alone", spec, {"host": "n1"})
+        connection.commit()
+    with Store.open(tmp_path) as store:
+        found = {
+            run_id: store.runs.provenance(store.runs.get(run_id))
+            for run_id in ("oldrun22", "shared0", "shared449", "turned", "alone")
+        }
+        new = store.runs.create(run_spec("new"), provenance={"host": "n1"})
+    assert found == {
+        "oldrun22": {},
+        **dict.fromkeys(("shared0", "shared449", "turned"), shared),
+        "alone": {"host": "n1"},
+    }
+    assert new.provenance_sha256 is not None
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM provenance").fetchone() == (2,)
+        without = "SELECT id FROM runs WHERE provenance_sha256 IS NULL"
+        assert connection.execute(without).fetchall() == [("oldrun22",)]
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(runs)")}
+    assert "provenance" not in columns
+    assert [one for one in check(tmp_path) if not one.where.startswith("run ")] == []
+
+
+def test_keys_of_older_requests_keep_what_they_made(tmp_path: Path) -> None:
+    older_file(tmp_path / "lehr.db", "0007")
+    with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:
+        connection.execute(
+            "INSERT INTO idempotency_keys (key, request_sha256, status, body, created_at)"
+            " VALUES ('k', 'sha', 201, ?, 2.5)",
+            (json.dumps({"id": "oldrun22", "name": "old", "spec": {"id": "not this one"}}),),
+        )
+        connection.commit()
+    with Store.open(tmp_path) as store:
+        found = store.idempotency.answer("k", "sha")
+        assert found is not None
+        assert (found.status, found.made) == (201, "oldrun22")

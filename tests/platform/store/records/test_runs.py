@@ -37,7 +37,8 @@ def test_stored_run_reads_back_unchanged(store: Store) -> None:
     again = store.runs.get(run.id)
     assert type(spec).model_validate(again.spec) == spec
     assert (again.project, again.tags, again.priority) == ("omk", ["x", "y"], 3)
-    assert (again.submitted_by, again.provenance) == ("ada", {"git": {"commit": "abc"}})
+    assert again.submitted_by == "ada"
+    assert store.runs.provenance(again) == {"git": {"commit": "abc"}}
 
 
 def test_run_is_found_by_id_name_or_id_prefix(store: Store) -> None:
@@ -141,7 +142,8 @@ def test_a_sweep_is_recorded_with_all_its_trials(store: Store) -> None:
     runs = store.sweeps.runs(sweep.id)
     assert [run.id for run in runs] == [trial.run_id for trial in trials]
     assert [run.name for run in runs] == ["grid-1", "grid-2", "grid-3"]
-    assert all(run.sweep_id == sweep.id and run.provenance == {"host": "n1"} for run in runs)
+    assert all(run.sweep_id == sweep.id for run in runs)
+    assert all(store.runs.provenance(run) == {"host": "n1"} for run in runs)
     assert store.sweeps.find("grid").id == sweep.id
     assert store.sweeps.page(tag="lr").items[0].id == sweep.id
     assert store.runs.page(sweep_id=sweep.id).total == 3
@@ -177,7 +179,7 @@ def test_transaction_is_atomic_and_publishes_once(store: Store) -> None:
         run = store.runs.create(run_spec())
         assert store.runs.get(run.id).id == run.id
         assert published == []
-        store.idempotency.remember("key", "sha", 201, {"id": run.id})
+        store.idempotency.remember("key", "sha", 201, run.id)
     assert published == [Change("run", run.id)]
     with pytest.raises(ZeroDivisionError), store.transaction():  # noqa: PT012 - a block that fails
         store.runs.create(run_spec("gone"))
@@ -198,14 +200,14 @@ def test_returned_rows_are_copies(store: Store) -> None:
 
 def test_idempotency_key_returns_the_first_answer(store: Store) -> None:
     assert store.idempotency.answer("key", "sha") is None
-    store.idempotency.remember("key", "sha", 201, {"id": "abc"})
+    store.idempotency.remember("key", "sha", 201, "abc")
     answer = store.idempotency.answer("key", "sha")
     assert answer is not None
-    assert (answer.status, answer.body) == (201, {"id": "abc"})
+    assert (answer.status, answer.made) == (201, "abc")
     with pytest.raises(Conflict, match="another request"):
         store.idempotency.answer("key", "other")
     with pytest.raises(InternalError):
-        store.idempotency.remember("key", "sha", 201, {})
+        store.idempotency.remember("key", "sha", 201, "other")
 
 
 def test_concurrent_clients_with_one_key_create_one_run(store: Store) -> None:
@@ -218,10 +220,10 @@ def test_concurrent_clients_with_one_key_create_one_run(store: Store) -> None:
             known = store.idempotency.answer("key", "sha")
             if known is None:
                 run = store.runs.create(run_spec())
-                store.idempotency.remember("key", "sha", 201, {"id": run.id})
+                store.idempotency.remember("key", "sha", 201, run.id)
                 answers.append(run.id)
             else:
-                answers.append(known.body["id"])
+                answers.append(known.made)
 
     threads = [threading.Thread(target=submit) for _ in range(8)]
     for thread in threads:

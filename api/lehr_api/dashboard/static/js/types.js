@@ -92,7 +92,8 @@
  * @property {string | null} stopped
  * @property {number} created_at
  *
- * @typedef {SweepView & {spec: Record<string, any>, trials: TrialView[], notes: string[]}} SweepDetail
+ * @typedef {SweepView & {spec: Record<string, any>, trials: TrialView[], next_cursor: string | null,
+ *   trials_total: number, best_trials: TrialView[], notes: string[]}} SweepDetail
  *
  * @typedef {object} RunResultView
  * @property {string} run_id

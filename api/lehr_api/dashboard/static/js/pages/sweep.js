@@ -13,8 +13,9 @@ import { stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
 import { shareOf } from "../sweep/axis.js";
-import { trialsTable } from "../sweep/trials.js";
+import { PAGE, readSweep } from "../sweep/pages.js";
 import { drawParallel } from "../sweep/parallel.js";
+import { trialsTable } from "../sweep/trials.js";
 import { read, write } from "../urlstate.js";
 
 /**
@@ -34,6 +35,9 @@ const legend = h("ul.legend");
 const parallel = h("div");
 const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel);
 const trials = h("div");
+const more = h("div.bar");
+/** How many trials are shown, at most. */
+let shown = PAGE;
 /** @type {SweepDetail | null} */
 let sweep = null;
 /** @type {{parameter: string, verdict: string, notes: string[], figure: any} | null} */
@@ -57,6 +61,7 @@ fill(
   parallelSection,
   h("h2", {}, "Trials"),
   trials,
+  more,
 );
 const board = new Board(charts, [], view, {
   onZoom: (range) => {
@@ -167,6 +172,12 @@ function drawTrials() {
     const run = runs.get(id);
     return run ? /** @type {any} */ (swatch(run)) : null;
   }));
+  const left = sweep.trials_total - sweep.trials.length;
+  more.hidden = left <= 0;
+  fill(more, h("button", { type: "button", onclick: () => {
+    shown += PAGE;
+    load();
+  } }, `Show ${Math.min(PAGE, left)} more`), h("span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`));
   parallelSection.hidden = sweep.parameters.length < 2;
   if (!parallelSection.hidden) drawParallel(parallel, sweep);
 }
@@ -204,7 +215,7 @@ async function load() {
   try {
     const path = `/sweeps/${encodeURIComponent(ref)}`;
     const asked = parameter;
-    const found = await Promise.all([get(path), get(`${path}/figure`, { parameter: asked })]);
+    const found = await Promise.all([readSweep(path, shown), get(`${path}/figure`, { parameter: asked })]);
     // The user has chosen another parameter in the meantime: discard this figure.
     if (parameter !== asked) {
       reload();

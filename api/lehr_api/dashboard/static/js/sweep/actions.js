@@ -8,12 +8,19 @@ import { ENDED } from "../status.js";
 
 /** @typedef {import("../types.js").SweepDetail} SweepDetail */
 
+/**
+ * How many of its runs have not ended.
+ *
+ * @param {SweepDetail} sweep
+ */
+const living = (sweep) => Object.entries(sweep.counts).reduce((sum, [state, n]) => sum + (ENDED.has(state) ? 0 : n), 0);
+
 /** @param {SweepDetail} sweep */
 async function cancel(sweep) {
-  const live = sweep.trials.filter((trial) => !ENDED.has(trial.run.state)).length;
+  const live = living(sweep);
   const yes = await confirmed({
     title: `Cancel ${sweep.name}?`,
-    body: h("p", {}, `${live} of its ${sweep.trials.length} runs have not ended; they are stopped without saving.`),
+    body: h("p", {}, `${live} of its ${sweep.trials_total} runs have not ended; they are stopped without saving.`),
     yes: "Cancel the sweep",
     danger: true,
   });
@@ -66,8 +73,8 @@ function extend(sweep) {
 
 /** @param {SweepDetail} sweep */
 export function sweepActions(sweep) {
-  const live = sweep.trials.some((trial) => !ENDED.has(trial.run.state));
-  const failed = sweep.trials.some((trial) => trial.run.state === "failed");
+  const live = living(sweep) > 0;
+  const failed = (sweep.counts.failed ?? 0) > 0;
   const compared = sweep.trials.slice(0, 20).map((trial) => trial.run.id);
   return h(
     "div.actions",

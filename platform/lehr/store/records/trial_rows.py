@@ -1,0 +1,142 @@
+"""New trials and their runs as rows, made before the transaction that inserts them.
+
+A sweep may have thousands of trials, and nobody else can write during their transaction. So specs
+are dumped and ids are drawn before it, and each table gets one statement for all rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, TableClause, column, insert, table
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session, SQLModel
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.specs.run import RunSpec
+from lehr.store.changes import Change
+from lehr.store.database import Database
+from lehr.store.ids import new_id
+from lehr.store.tables import RunRow, Transition, Trial
+
+TrialSpec = tuple[dict[str, Any], RunSpec]
+"""The values of a point, and the spec of its run."""
+
+
+class TrialRows:
+    """Rows of trials in the sweep's order."""
+
+    def __init__(self, trials: Sequence[TrialSpec]) -> None:
+        self._parameters = [_dumped(parameters) for parameters, _ in trials]
+        self._runs = [
+            {
+                "id": run_id,
+                "name": spec.name,
+                "project": spec.project,
+                "spec": _dumped(spec.model_dump(mode="json")),
+                "tags": _dumped(spec.tags),
+                "priority": spec.priority,
+            }
+            for run_id, (_, spec) in zip(_unlike_ids(len(trials)), trials, strict=True)
+        ]
+
+    @classmethod
+    def of(cls, trials: Sequence[TrialSpec] | TrialRows) -> TrialRows:
+        """Return the rows of these trials; rows that are made already stay as they are."""
+        return trials if isinstance(trials, cls) else cls(trials)  # type: ignore[arg-type]
+
+    def insert(
+        self,
+        session: Session,
+        db: Database,
+        sweep_id: str,
+        *,
+        first: int,
+        at: float,
+        actor: str,
+        provenance_sha256: str | None,
+    ) -> list[str]:
+        """Insert the trials, numbered from ``first``, and queue their runs. Return the run ids."""
+        if not self._runs:
+            return []
+        common = {
+            "sweep_id": sweep_id,
+            "state": RunState.QUEUED.value,
+            "desired": Desired.RUN.value,
+            "submitted_by": actor,
+            "provenance_sha256": provenance_sha256,
+            "created_at": at,
+            "queued_at": at,
+            **_ZEROS,
+        }
+        session.flush()
+        connection = session.connection()
+        ids = self._insert_runs(connection, common)
+        submitted = {
+            "attempt": 0,
+            "old": None,
+            "new": RunState.QUEUED.value,
+            "cause": "submitted",
+            "actor": actor,
+            "at": at,
+        }
+        connection.execute(
+            insert(_untyped(Transition, *submitted, "run_id")),
+            [{**submitted, "run_id": run_id} for run_id in ids],
+        )
+        connection.execute(
+            insert(_untyped(Trial, "sweep_id", "number", "parameters", "run_id")),
+            [
+                {"sweep_id": sweep_id, "number": number, "parameters": values, "run_id": run_id}
+                for number, (values, run_id) in enumerate(
+                    zip(self._parameters, ids, strict=True), start=first
+                )
+            ],
+        )
+        db.changed(*(Change("run", run_id) for run_id in ids), Change("sweep", sweep_id))
+        return ids
+
+    def _insert_runs(self, connection: Connection, common: dict[str, Any]) -> list[str]:
+        into = insert(_untyped(RunRow, *self._runs[0], *common))
+        while True:
+            try:
+                with connection.begin_nested():
+                    connection.execute(into, [{**run, **common} for run in self._runs])
+            except IntegrityError as error:
+                if "runs.id" not in str(error.orig):
+                    raise
+                # An id is in use: 1 draw in 6 x 10^11 for each run that exists.
+                for run, run_id in zip(self._runs, _unlike_ids(len(self._runs)), strict=True):
+                    run["id"] = run_id
+            else:
+                return [str(run["id"]) for run in self._runs]
+
+
+_ZEROS = {
+    "attempt": 0,
+    "checkpoint_seq": 0,
+    "user_failures": 0,
+    "infrastructure_failures": 0,
+    "preemptions": 0,
+    "archived": False,
+}
+
+
+def _untyped(model: type[SQLModel], *names: str) -> TableClause:
+    """Return the table for values that are already as SQLite stores them, JSON as text."""
+    unknown = set(names) - set(model.model_fields)
+    assert not unknown, unknown
+    return table(str(model.__tablename__), *(column(name) for name in names))
+
+
+def _unlike_ids(count: int) -> list[str]:
+    drawn: dict[str, None] = {}
+    while len(drawn) < count:
+        drawn[new_id()] = None
+    return list(drawn)
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

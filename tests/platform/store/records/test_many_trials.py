@@ -1,0 +1,269 @@
+"""Sweeps of many trials: recorded and cancelled in few statements, their provenance stored once."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.errors import InternalError
+from lehr.specs import expand
+from lehr.specs.sweep import SweepSpec
+from lehr.store import Change, Store
+from lehr.store.maintenance.integrity import check
+from lehr.store.records import trial_rows
+from lehr.store.records.provenance import provenance_digest
+from lehr.store.tables import SweepRow
+from lehr_testing.statements import read_statements, transactions, written_statements
+from lehr_testing.stores import begin, fresh_store, memory_folder, run_spec
+
+FEW, MANY = 3, 60
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with fresh_store(tmp_path / "home") as store:
+        yield store
+
+
+def sweep_spec(trials: int) -> SweepSpec:
+    train = run_spec("t").model_dump(mode="json", exclude_unset=True)["train"]
+    return SweepSpec.model_validate(
+        {
+            "name": f"of-{trials}",
+            "parameters": {"train.seed": {"values": list(range(trials))}},
+            "run": {"train": train},
+        }
+    )
+
+
+def created(store: Store, trials: int, **given: object) -> SweepRow:
+    spec = sweep_spec(trials)
+    return store.sweeps.create(spec, expand(spec), **given)  # type: ignore[arg-type]
+
+
+def extended(store: Store, sweep: SweepRow, trials: int) -> None:
+    known = len(store.sweeps.trials(sweep.id))
+    spec = sweep_spec(known + trials)
+    added = expand(spec)[known:]
+    assert store.sweep_progress.add_trials(sweep.id, added, known=known, actor="user", spec=spec)
+
+
+def statements_of(store: Store, act: object, *given: object) -> list[str]:
+    with written_statements(store) as found:
+        act(*given)  # type: ignore[operator]
+    assert transactions(found) == 1
+    return found
+
+
+def rows(store: Store, query: str) -> list[tuple]:  # type: ignore[type-arg]
+    with closing(sqlite3.connect(store.home / "lehr.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+# ------------------------------------------------------------------------------------- recorded
+
+
+def test_statements_do_not_grow_with_the_trials_of_a_sweep(store: Store) -> None:
+    few = statements_of(store, created, store, FEW)
+    many = statements_of(store, created, store, MANY)
+    assert len(many) == len(few) <= 12
+    sweep = store.sweeps.find(f"of-{MANY}")
+    few = statements_of(store, extended, store, store.sweeps.find(f"of-{FEW}"), FEW)
+    many = statements_of(store, extended, store, sweep, MANY)
+    assert len(many) == len(few) <= 12
+    assert [one.number for one in store.sweeps.trials(sweep.id)] == list(range(1, 2 * MANY + 1))
+    runs = store.sweeps.runs(sweep.id)
+    assert [run.id for run in runs] == [one.run_id for one in store.sweeps.trials(sweep.id)]
+    assert [run.spec["train"]["seed"] for run in runs] == list(range(2 * MANY))
+
+
+def test_runs_of_a_sweep_are_recorded_as_single_ones_are(store: Store) -> None:
+    spec = sweep_spec(1)
+    [(parameters, run)] = expand(spec)
+    sweep = store.sweeps.create(spec, [(parameters, run)], actor="ada", provenance={"host": "n1"})
+    single = store.runs.create(run, actor="ada", provenance={"host": "n1"}, sweep_id=sweep.id)
+    [of_sweep, _] = store.sweeps.runs(sweep.id)
+    own = {"id", "number", "created_at", "queued_at"}
+    assert of_sweep.model_dump(exclude=own) == single.model_dump(exclude=own)
+    of_runs = [store.transitions.of_run(one.id)[0] for one in (of_sweep, single)]
+    first, second = (one.model_dump(exclude={"id", "run_id", "at"}) for one in of_runs)
+    assert first == second
+    assert check(store.home) == []
+
+
+def test_an_id_in_use_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = store.runs.create(run_spec())
+    drawn = iter(["new1aaaa", "new1aaaa", there.id, "new2aaaa", "new3aaaa"])
+    others = (f"other{number:03}" for number in itertools.count())
+    monkeypatch.setattr(trial_rows, "new_id", lambda: next(drawn, None) or next(others))
+    sweep = created(store, FEW)
+    runs = store.sweeps.runs(sweep.id)
+    assert len({run.id for run in runs} - {there.id}) == FEW
+    assert [one.run_id for one in store.sweeps.trials(sweep.id)] == [run.id for run in runs]
+    assert store.runs.page().total == FEW + 1
+    assert check(store.home) == []
+
+
+def test_another_refused_row_is_an_error(store: Store) -> None:
+    rows = trial_rows.TrialRows(expand(sweep_spec(FEW)))
+    with pytest.raises(InternalError, match="FOREIGN KEY"), store.db.write() as session:
+        rows.insert(
+            session, store.db, "nosweep2", first=1, at=1.0, actor="ada", provenance_sha256=None
+        )
+    assert store.runs.page().total == 0
+
+
+def test_subscribers_get_each_run_and_the_sweep_once(store: Store) -> None:
+    heard: list[Change] = []
+    store.subscribe(heard.append)
+    sweep = created(store, FEW)
+    runs = [Change("run", run.id) for run in store.sweeps.runs(sweep.id)]
+    assert heard == [*runs, Change("sweep", sweep.id)]
+    heard.clear()
+    begin(store, runs[1].id)
+    heard.clear()
+    store.sweep_progress.cancel(sweep.id, actor="user")
+    assert sorted(heard, key=str) == sorted([*runs, Change("sweep", sweep.id)], key=str)
+
+
+# ----------------------------------------------------------------------------------- provenance
+
+
+def test_provenance_is_stored_once_for_all_runs_that_share_it(store: Store) -> None:
+    provenance = {"git": {"diff": "+" * 10_000}}
+    sweep = created(store, FEW, provenance=provenance)
+    extended(store, sweep, FEW)
+    store.runs.create(run_spec(), provenance={**provenance, "n": 1})
+    store.runs.create(run_spec(), provenance={"n": 1, **provenance})
+    store.runs.create(run_spec(), provenance={})
+    store.runs.create(run_spec(), provenance={"host": "n1"})
+    assert sorted(rows(store, "SELECT sha256 FROM provenance")) == sorted(
+        (provenance_digest(one),) for one in (provenance, {**provenance, "n": 1}, {"host": "n1"})
+    )
+    runs = store.sweeps.runs(sweep.id)
+    assert [store.runs.provenance(run) for run in runs] == [provenance] * 2 * FEW
+
+
+def test_lists_of_runs_do_not_load_provenance(store: Store) -> None:
+    created(store, FEW, provenance={"git": {"diff": "+"}})
+    with read_statements(store) as found:
+        [run, *_] = store.runs.page().items
+        store.runs.by_state({RunState.QUEUED})
+        store.sweeps.runs(str(run.sweep_id))
+    assert found
+    assert not [one for one in found if "FROM provenance" in one]
+    with read_statements(store) as found:
+        store.runs.provenance(run)
+    assert [one for one in found if "FROM provenance" in one]
+
+
+def test_provenance_is_removed_with_the_last_run_that_uses_it(store: Store) -> None:
+    first, second = (store.runs.create(run_spec(), provenance={"host": "n1"}) for _ in "ab")
+    left = []
+    with closing(sqlite3.connect(store.home / "lehr.db")) as connection:
+        for run in (first, second):
+            connection.execute("DELETE FROM transitions WHERE run_id = ?", (run.id,))
+            connection.execute("DELETE FROM runs WHERE id = ?", (run.id,))
+            connection.commit()
+            left.append(rows(store, "SELECT count(*) FROM provenance")[0][0])
+    assert left == [1, 0]
+
+
+def test_changed_and_unused_provenance_is_found_by_the_check(store: Store) -> None:
+    run = store.runs.create(run_spec(), provenance={"host": "n1"})
+    key = str(run.provenance_sha256)
+    with closing(sqlite3.connect(store.home / "lehr.db")) as connection:
+        connection.execute('UPDATE provenance SET data = \'{"host":"n2"}\'')
+        connection.execute(
+            "INSERT INTO provenance (sha256, data) VALUES (?, '{}')", (provenance_digest({}),)
+        )
+        connection.commit()
+    found = {(one.level, one.where, one.message) for one in check(store.home)}
+    assert found == {
+        ("error", f"provenance {key[:12]}", "does not match its digest"),
+        ("note", f"provenance {provenance_digest({})[:12]}", "is of no run"),
+    }
+
+
+# ------------------------------------------------------------------------------------ cancelled
+
+
+def test_statements_do_not_grow_with_the_trials_that_are_cancelled(store: Store) -> None:
+    few, many = (created(store, trials) for trials in (FEW, MANY))
+    first = statements_of(store, lambda: store.sweep_progress.cancel(few.id, actor="user"))
+    second = statements_of(store, lambda: store.sweep_progress.cancel(many.id, actor="user"))
+    assert len(first) == len(second) <= 10
+    assert {run.state for run in store.sweeps.runs(many.id)} == {"cancelled"}
+    again = statements_of(store, lambda: store.sweep_progress.cancel(many.id, actor="user"))
+    assert not [one for one in again if one.startswith("INSERT")]
+    other = created(store, MANY)
+    stopped = statements_of(store, lambda: store.sweep_progress.stop(other.id, "x", actor="sweep"))
+    assert len(stopped) <= 12
+    assert {run.cause for run in store.sweeps.runs(other.id)} == {"sweep_stopped"}
+
+
+@settings(max_examples=20, deadline=None)
+@given(states=st.lists(st.sampled_from(RunState), min_size=1, max_size=6))
+def test_cancelling_ends_what_waits_asks_what_lives_and_leaves_what_has_ended(
+    states: list[RunState],
+) -> None:
+    with memory_folder() as folder, fresh_store(folder / "home") as store:
+        sweep = created(store, len(states))
+        beside = store.runs.create(run_spec())
+        ids = [run.id for run in store.sweeps.runs(sweep.id)]
+        for run_id, state in zip(ids, states, strict=True):
+            bring_to(store, run_id, state)
+        before = {run_id: len(store.transitions.of_run(run_id)) for run_id in ids}
+        store.sweep_progress.cancel(sweep.id, actor="user")
+        store.sweep_progress.cancel(sweep.id, actor="user")
+        for run_id, state in zip(ids, states, strict=True):
+            run = store.runs.get(run_id)
+            new = store.transitions.of_run(run_id)[before[run_id] :]
+            asked = [one for one in store.requests.of_run(run_id) if one.kind == "cancel"]
+            if state.ended:
+                assert (run.state, new, asked) == (state.value, [], [])
+                continue
+            assert run.desired == Desired.CANCEL.value
+            assert [one.message for one in asked] == ["sweep cancelled"]
+            if state in {RunState.QUEUED, RunState.PAUSED}:
+                [made] = new
+                assert (made.old, made.new, made.attempt) == (state.value, run.state, run.attempt)
+                assert (made.cause, made.message) == ("cancel", "sweep cancelled")
+                assert (run.state, run.cause) == ("cancelled", "cancel")
+                assert run.ended_at == made.at
+            else:
+                assert (run.state, new) == (state.value, [])
+        assert store.runs.get(beside.id).desired == Desired.RUN.value
+        assert check(store.home) == []
+
+
+def bring_to(store: Store, run_id: str, state: RunState) -> None:
+    path = {
+        RunState.QUEUED: [],
+        RunState.PAUSED: [RunState.PAUSED],
+        RunState.CANCELLED: [RunState.CANCELLED],
+        RunState.STARTING: [RunState.STARTING],
+        RunState.RUNNING: [RunState.STARTING, RunState.RUNNING],
+        RunState.STOPPING: [RunState.STARTING, RunState.STOPPING],
+        RunState.COMPLETED: [RunState.STARTING, RunState.RUNNING, RunState.COMPLETED],
+        RunState.FAILED: [RunState.STARTING, RunState.FAILED],
+        RunState.PRUNED: [RunState.STARTING, RunState.STOPPING, RunState.PRUNED],
+    }[state]
+    for new in path:
+        run = store.runs.get(run_id)
+        if new is RunState.STARTING:
+            begin(store, run_id)
+            continue
+        old = RunState(run.state)
+        made = store.transitions.apply(
+            run_id, old=old, new=new, attempt=run.attempt, cause="test", actor="test"
+        )
+        assert made
