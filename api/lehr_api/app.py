@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from fastapi import FastAPI
 
 from lehr import __version__
 from lehr.errors import NotFound
+from lehr.lru import Lru
 from lehr.schemas.base import Problem
 from lehr_api import dashboard, problems, prometheus, routes
 from lehr_api.auth import API
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from lehr_api.settings import Settings
 
 Opener = Callable[["Settings"], AbstractAsyncContextManager[Services]]
-_ATTEMPTS_KNOWN = 10_000
+_ATTEMPTS_KNOWN = 4_096
+"""More than send at the same time on a large cluster; 200 bytes each."""
 
 
 def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
@@ -70,7 +71,7 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
 
 def _attempt_tokens(app: FastAPI) -> Callable[[str], Any]:
     """Return the digest of an attempt's token. Digests never change, so they are cached."""
-    known: OrderedDict[str, str] = OrderedDict()
+    known: Lru[str, str] = Lru(_ATTEMPTS_KNOWN)
 
     async def token_sha256(attempt_id: str) -> str | None:
         found = known.get(attempt_id)
@@ -81,9 +82,7 @@ def _attempt_tokens(app: FastAPI) -> Callable[[str], Any]:
             attempt = await to_thread.run_sync(services.store.attempts.get, attempt_id)
         except NotFound:
             return None
-        known[attempt_id] = attempt.token_sha256
-        if len(known) > _ATTEMPTS_KNOWN:
-            known.popitem(last=False)
+        known.put(attempt_id, attempt.token_sha256)
         return attempt.token_sha256
 
     return token_sha256
@@ -122,7 +121,8 @@ finite are the strings "NaN", "Infinity" and "-Infinity".
 
 Every error is `application/problem+json` (RFC 9457) with a machine-readable `code`, and a `hint`
 where there is something to try. Lists come in pages: pass `next_cursor` as `cursor`. Answers
-to GET carry an ETag. Submissions accept an `Idempotency-Key`, so that repeating them is safe.
+to GET carry an ETag. Submissions accept an `Idempotency-Key`, so that repeating them within
+seven days is safe.
 """
 _TOKEN = "The token in Lehr's home. A browser has a cookie instead; see /login."  # noqa: S105
 _ATTEMPT_TOKEN = "The attempt's own token, which its worker received at the start."  # noqa: S105

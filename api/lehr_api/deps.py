@@ -67,7 +67,8 @@ IdempotencyHeader = Annotated[
     Header(
         alias="Idempotency-Key",
         description="Names this submission: sent again with the same key and body, it records "
-        "nothing more and gets what the first one made, as it is now.",
+        "nothing more and gets what the first one made, as it is now. A key is remembered for "
+        "seven days.",
         min_length=1,
         max_length=200,
         examples=["0b6f6f0e6c3f4f0c9f6b7d1f4e6a2c11"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from lehr_api.stream import Hub
 if TYPE_CHECKING:
     from lehr.control.liveness import Liveness
     from lehr.store import Store
+    from lehr.store.tables import Attempt
     from lehr_api.settings import Settings
 
 
@@ -41,8 +42,11 @@ class ApiDispatcher(context.Dispatching, Protocol):
     def heartbeat_at(self, attempt_id: str) -> float | None:
         """Return when the attempt's last heartbeat came; None if none has since the start."""
 
-    def liveness(self) -> dict[str, Liveness]:
-        """Return the liveness by run id, for runs that have a living attempt."""
+    def liveness(self, attempts: Iterable[Attempt] | None = None) -> dict[str, Liveness]:
+        """Return the liveness by run id, for runs that have a living attempt.
+
+        ``attempts``: only of these; by default of all open ones.
+        """
 
 
 @dataclass

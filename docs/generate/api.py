@@ -326,7 +326,7 @@ $ curl -i -H "Authorization: Bearer $LEHR_TOKEN" -H 'If-None-Match: "..."' \\
 `Idempotency-Key` of the caller's choice. The same key with the same request is recorded once: sent
 again, it gets what the first one made, as it is now, with `Idempotency-Replayed: true`. The same
 key with another request is `409`. A request that failed is not remembered, and may be sent again
-under its key.
+under its key. A key is remembered for seven days; after that the same request is recorded again.
 
 ```console
 $ curl -X POST -H "Authorization: Bearer $LEHR_TOKEN" -H "Idempotency-Key: $(uuidgen)" \\

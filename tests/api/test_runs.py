@@ -7,7 +7,7 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
-from lehr.presenters.runs import RunPresenter, no_mirror
+from lehr.presenters.runs import RunPresenter, no_liveness, no_mirror
 from lehr.schemas.runs import RunView
 from lehr_testing.api import (
     RUN_SPEC,
@@ -354,7 +354,7 @@ def test_each_field_of_a_run_has_its_value(api):
     """A forgotten field would have its default."""
     api_, client = api
     run = api_.store.runs.get(submit(client)["id"])
-    [fields] = RunPresenter(api_.store, dict, no_mirror)._fields([run])
+    [fields] = RunPresenter(api_.store, no_liveness, no_mirror)._fields([run])
     assert fields.keys() == RunView.model_fields.keys()
 
 

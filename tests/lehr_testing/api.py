@@ -94,7 +94,7 @@ class FakeDispatcher:
     def heartbeat_at(self, attempt_id: str) -> float | None:
         return self.handlers._heartbeats.last_at(attempt_id)
 
-    def liveness(self) -> dict[str, Any]:
+    def liveness(self, attempts: Any = None) -> dict[str, Any]:
         return self.silent
 
     def queue(self) -> list[QueueEntry]:

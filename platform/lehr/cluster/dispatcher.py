@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from lehr.errors import NotFound, nearest
 from lehr.node import gpu_inventory
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
+from lehr.store.tables import Attempt
 
 log = logging.getLogger(__name__)
 
@@ -226,11 +227,14 @@ class Dispatcher:
         """Return when the attempt's last heartbeat came; None if none has since the start."""
         return self.heartbeats.last_at(attempt_id)
 
-    def liveness(self) -> dict[str, Liveness]:
-        """Return the liveness by run id, for runs that have a living attempt."""
+    def liveness(self, attempts: Iterable[Attempt] | None = None) -> dict[str, Liveness]:
+        """Return the liveness by run id, for runs that have a living attempt.
+
+        ``attempts``: only of these; by default of all open ones.
+        """
         return {
             attempt.run_id: self.heartbeats.liveness(attempt.id, self._thresholds)
-            for attempt in self.store.attempts.list_open()
+            for attempt in (self.store.attempts.list_open() if attempts is None else attempts)
             if attempt.exited_at is None and attempt.dispatched_at is not None
         }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from lehr.analysis.held_out import is_measured
@@ -11,6 +10,7 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.control.search import TrialReport
 from lehr.control.sweeps import OpenSweep, TrialState, needs_reports
 from lehr.errors import NotFound
+from lehr.lru import Lru
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
 from lehr.store.records.sweep_progress import TrialProgress
@@ -18,6 +18,10 @@ from lehr.store.records.sweep_progress import TrialProgress
 _KEPT = 10_000
 """Number of trials whose reports are cached while they do not change."""
 _KNOWN_RUNS = 20_000
+_NONE = ""
+"""The pruned sweep of a run that belongs to none."""
+_Reports = tuple[tuple[int, int], tuple[TrialReport, ...]]
+"""The attempt and the newest step that were read, and the reports."""
 
 
 class SweepLoader:
@@ -28,8 +32,9 @@ class SweepLoader:
         self._guard = threading.Lock()
         self._dirty: set[str] = set()
         self._measured_runs: set[str] = set()
-        self._sweep_of: OrderedDict[str, str | None] = OrderedDict()
-        self._reports: OrderedDict[tuple[str, int, int], tuple[TrialReport, ...]] = OrderedDict()
+        self._sweep_of: Lru[str, str] = Lru(_KNOWN_RUNS)
+        self._reports: Lru[tuple[str, str], _Reports] = Lru(_KEPT)
+        """By run and metric."""
 
     def enqueue_all(self) -> None:
         """Enqueue all open sweeps when a server starts."""
@@ -78,14 +83,13 @@ class SweepLoader:
 
     def _pruned_sweep(self, run_id: str) -> str | None:
         """Return the run's sweep if new metrics of the run may prune it or other trials."""
-        if run_id not in self._sweep_of:
+        known = self._sweep_of.get(run_id)
+        if known is None:
             run = self._store.runs.get(run_id)
             sweep = self._store.sweeps.get(run.sweep_id) if run.sweep_id is not None else None
-            pruned = sweep is not None and sweep.spec.get("pruning") is not None
-            self._sweep_of[run_id] = run.sweep_id if pruned else None
-            if len(self._sweep_of) > _KNOWN_RUNS:
-                self._sweep_of.popitem(last=False)
-        return self._sweep_of[run_id]
+            known = sweep.id if sweep is not None and sweep.spec.get("pruning") else _NONE
+            self._sweep_of.put(run_id, known)
+        return known or None
 
     def _read_reports(
         self, spec: SweepSpec, progress: Sequence[TrialProgress]
@@ -98,12 +102,12 @@ class SweepLoader:
             if newest is None:
                 found.append(())
                 continue
-            key = (one.run_id, one.attempt, newest.step)
-            if key not in self._reports:
-                self._reports[key] = self._report(one, name)
-                while len(self._reports) > _KEPT:
-                    self._reports.popitem(last=False)
-            found.append(self._reports[key])
+            version = (one.attempt, newest.step)
+            known = self._reports.get((one.run_id, name))
+            if known is None or known[0] != version:
+                known = (version, self._report(one, name))
+                self._reports.put((one.run_id, name), known)
+            found.append(known[1])
         return found
 
     def _report(self, one: TrialProgress, name: str) -> tuple[TrialReport, ...]:

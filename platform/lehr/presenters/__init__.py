@@ -16,6 +16,7 @@ from lehr.presenters.runs import (
     MirrorViews,
     RunPresenter,
     no_heartbeat,
+    no_liveness,
     no_mirror,
 )
 from lehr.presenters.sweeps import SweepPresenter
@@ -33,7 +34,7 @@ class Presenter:
         self,
         store: Store,
         *,
-        liveness: LivenessByRun = dict,
+        liveness: LivenessByRun = no_liveness,
         heartbeat_at: HeartbeatTimes = no_heartbeat,
         mirror_view: MirrorViews = no_mirror,
     ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from lehr.analysis.diagnosis import JUDGED, Alert, Curve, diagnose
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
+from lehr.lru import Lru
 from lehr_trainer.configs.train import ScheduleConfig
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ _POINTS = 2_000
 _AGAIN_AFTER = 0.01
 """Share of a run's steps after which it is diagnosed again."""
 _REMEMBERED = 20_000
+"""Lists do not show the alerts of an ended run beyond these until it is diagnosed again. Most have
+none, and take some 200 bytes.
+"""
 
 
 class Alerts:
@@ -26,7 +29,7 @@ class Alerts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: OrderedDict[tuple[str, int], tuple[int, tuple[Alert, ...]]] = OrderedDict()
+        self._known: Lru[tuple[str, int], tuple[int, tuple[Alert, ...]]] = Lru(_REMEMBERED)
 
     def of(self, run: RunRow, step: int | None, *, look: bool) -> tuple[Alert, ...]:
         """Return the alerts of ``run``, whose newest step is ``step``.
@@ -35,16 +38,14 @@ class Alerts:
         curves of a thousand ended runs would take seconds.
         """
         key = (run.id, run.attempt)
-        seen, alerts = self._known.get(key, (-1, ()))
+        seen, alerts = self._known.get(key) or (-1, ())
         if step is None or not look:
             return alerts
         ended = RunState(run.state).ended
         due = step if ended else seen + max(1, int(run.spec["train"]["steps"] * _AGAIN_AFTER))
         if seen < 0 or (step >= due and step != seen):
             alerts = tuple(self._diagnose(run))
-            self._known[key] = (step, alerts)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            self._known.put(key, (step, alerts))
         return alerts
 
     def _diagnose(self, run: RunRow) -> list[Alert]:

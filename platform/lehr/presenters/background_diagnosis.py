@@ -23,6 +23,8 @@ NEWEST = 300
 """Number of runs that had ended before the start to diagnose."""
 SHARE = 0.2
 """Maximum share of one thread's time."""
+GATHER_S = 0.5
+"""Changes are gathered for so long, so that one query finds the runs among them that have ended."""
 
 
 class BackgroundDiagnosis:
@@ -35,7 +37,7 @@ class BackgroundDiagnosis:
         self._store = store
         self._runs = runs
         self._due: dict[str, None] = {}
-        """Runs to diagnose, each once, in the order in which they changed."""
+        """Runs that changed, each once, in the order in which they changed."""
         self._changed = threading.Condition()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._go, name="rounds", daemon=True)
@@ -66,29 +68,35 @@ class BackgroundDiagnosis:
             self._due.setdefault(run_id)
             self._changed.notify()
 
-    def _next(self) -> str | None:
-        """Wait for a run to diagnose; return None at the end."""
+    def _go(self) -> None:
+        while self._wait():
+            with self._changed:
+                changed, self._due = list(self._due), {}
+            for run_id in self._ended(changed):
+                began = time.monotonic()
+                # A run may be deleted meanwhile.
+                with contextlib.suppress(LehrError):
+                    self._look(run_id)
+                took = time.monotonic() - began
+                if self._stopped.wait(took / SHARE - took):
+                    return
+
+    def _wait(self) -> bool:
+        """Wait for changes; return False at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._due or self._stopped.is_set())
-            if self._stopped.is_set():
-                return None
-            run_id = next(iter(self._due))
-            del self._due[run_id]
-            return run_id
+        return not self._stopped.wait(GATHER_S)
 
-    def _go(self) -> None:
-        while (run_id := self._next()) is not None:
-            began = time.monotonic()
-            # A run may be deleted meanwhile.
-            with contextlib.suppress(LehrError):
-                self._look(run_id)
-            took = time.monotonic() - began
-            self._stopped.wait(took / SHARE - took)
+    def _ended(self, changed: list[str]) -> list[str]:
+        """Return the runs to diagnose. A live one changes with each step: its row is not read."""
+        try:
+            return self._store.runs.ended_among(changed)
+        except LehrError:
+            _log.exception("the runs to diagnose could not be read")
+            return []
 
     def _look(self, run_id: str) -> None:
         run = self._store.runs.get(run_id)
-        if not RunState(run.state).ended or not run.attempt:
-            return
         try:
             news = self._runs.diagnose(run)
         except Exception:  # noqa: BLE001 - logged; one run's curves must not end the rounds

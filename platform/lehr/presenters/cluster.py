@@ -65,11 +65,8 @@ def cluster_view(
             for share in placement_of(attempt):
                 for index in share.gpus:
                     holders[share.node, index] = attempt
-    names: dict[str, str] = {}
+    names = store.runs.names({attempt.run_id for attempt in holders.values()})
     out = excluded(store.nodes.notes())
-    for attempt in holders.values():
-        if attempt.run_id not in names:
-            names[attempt.run_id] = store.runs.get(attempt.run_id).name
     nodes = []
     for member in sorted(cluster.members().values(), key=lambda member: member.name):
         gpus = []

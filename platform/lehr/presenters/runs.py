@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
+from lehr.lru import Lru
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.streams import latest_values
@@ -39,12 +39,20 @@ CORE_METRICS = (
 )
 """Metrics that a list of runs shows; ``/metrics`` has all."""
 TREND_POINTS = 24
-_REMEMBERED = 20_000
-LivenessByRun = Callable[[], Mapping[str, Liveness]]
+_SUMMARIES_KEPT = 5_000
+"""Several times what the longest page of runs shows. The rest is read again."""
+LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
+"""By run id: the liveness of those of these attempts that live."""
 HeartbeatTimes = Callable[[str], float | None]
 """By an attempt's id: when its last heartbeat came."""
 MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
 """By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
+
+
+def no_liveness(attempts: Collection[Attempt]) -> dict[str, Liveness]:
+    """Return nothing: the ``LivenessByRun`` of a store that nothing sends heartbeats to."""
+    del attempts
+    return {}
 
 
 def no_heartbeat(attempt_id: str) -> None:
@@ -83,7 +91,7 @@ class RunPresenter:
         self._heartbeat_at = heartbeat_at
         self._liveness = liveness
         self._mirror_view = mirror_view
-        self._summaries: OrderedDict[tuple[str, int], TrainerSummary] = OrderedDict()
+        self._summaries: Lru[tuple[str, int], TrainerSummary] = Lru(_SUMMARIES_KEPT)
         self._alerts = Alerts(store)
 
     def views(self, runs: Sequence[RunRow]) -> list[RunView]:
@@ -127,7 +135,8 @@ class RunPresenter:
         attempts = store.attempts.newest(tried)
         latest = store.series.latest(tried, CORE_METRICS)
         trends = store.series.trend(tried, "train/loss", TREND_POINTS)
-        liveness = self._liveness() if live else {}
+        newest = [attempts[run_id] for run_id in live if run_id in attempts]
+        liveness = self._liveness(newest) if newest else {}
         step_times = store.series.trend(live, "step_time_s", TREND_POINTS)
         trials = store.sweeps.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
         rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
@@ -168,9 +177,7 @@ class RunPresenter:
             ]
         )
         if RunState(run.state).ended:
-            self._summaries[key] = summary
-            if len(self._summaries) > _REMEMBERED:
-                self._summaries.popitem(last=False)
+            self._summaries.put(key, summary)
         return summary
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def estimate_run_deletion(context: Context, run: RunRow) -> Deletion:
     """Return what deleting the run would free; deletes nothing."""
-    return _estimate_run(context, run, deleted=run.id in context.store.runs.deleted_ids())
+    return _estimate_run(context, run, deleted=context.store.runs.is_deleted(run.id))
 
 
 def delete_run(context: Context, run: RunRow) -> Deletion:
@@ -82,7 +82,7 @@ def delete_sweep(context: Context, sweep: SweepRow) -> SweepDeletion:
 
 def refuse_deleted(context: Context, run: RunRow) -> None:
     """Raise Conflict for a run that was deleted."""
-    if run.id in context.store.runs.deleted_ids():
+    if context.store.runs.is_deleted(run.id):
         raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is kept.")
 
 

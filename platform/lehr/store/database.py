@@ -24,6 +24,7 @@ from lehr import killpoints
 from lehr.errors import InternalError, StoreUnavailable
 from lehr.store.changes import Change, Changes
 from lehr.store.maintenance import migrate
+from lehr.store.wal import WAL_LIMIT, Wal
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
@@ -37,13 +38,14 @@ _log = logging.getLogger("lehr.store")
 
 
 class Database:
-    def __init__(self, path: Path, changes: Changes) -> None:
+    def __init__(self, path: Path, changes: Changes, *, wal_limit_bytes: int = WAL_LIMIT) -> None:
         self.path = path
         self._changes = changes
         self._lock = threading.RLock()
         self._local = threading.local()
         migrate.revision(path)  # Refuses a foreign or newer file before anything is touched.
         self._raw = self._connect_writer()
+        self._wal = Wal(self._raw, path, limit_bytes=wal_limit_bytes)
         self._writer = _engine(lambda: self._raw, "BEGIN IMMEDIATE", static=True)
         try:
             migrate.upgrade(self._writer, path)
@@ -98,6 +100,7 @@ class Database:
             except DatabaseError as error:
                 _log.error("lehr.db could not be written: %s", error.orig)
                 raise StoreUnavailable(f"lehr.db could not be written: {error.orig}.") from error
+            self._wal.keep_small()
         self._changes.publish(changes)
 
     @contextmanager
@@ -172,7 +175,13 @@ def _engine(connect: Any, begin: str, *, static: bool) -> Engine:
     options: dict[str, Any] = (
         {"poolclass": StaticPool}
         if static
-        else {"poolclass": QueuePool, "pool_size": 16, "max_overflow": 64}
+        # The last one used is the next one taken, so that few connections fill a page cache.
+        else {
+            "poolclass": QueuePool,
+            "pool_size": 16,
+            "max_overflow": 64,
+            "pool_use_lifo": True,
+        }
     )
     engine = create_engine(
         "sqlite://",

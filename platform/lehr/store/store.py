@@ -37,6 +37,7 @@ from lehr.store.streams.reindex import open_index
 from lehr.store.streams.replica import Replica
 from lehr.store.streams.replication import Streams
 from lehr.store.streams.series import SeriesReader
+from lehr.store.wal import WAL_LIMIT, Wal
 
 RESTORING = ".restoring"
 """A folder in the home while a backup is put in place; see ``lehr.store.maintenance.backup``."""
@@ -74,6 +75,7 @@ class Store:
         *,
         clock: Clock = time.time,
         log_cap_bytes: int = LOG_CAP,
+        wal_limit_bytes: int = WAL_LIMIT,
     ) -> None:
         self.home = homes.ensure_home(Path(home)).resolve()
         self.clock = clock
@@ -88,7 +90,9 @@ class Store:
                     f"{self.home}: a restore was interrupted.", hint="Repeat it: lehr db restore."
                 )
             self._changes = Changes()
-            self.db = Database(self.home / "lehr.db", self._changes)
+            self.db = Database(
+                self.home / "lehr.db", self._changes, wal_limit_bytes=wal_limit_bytes
+            )
             undo.callback(self.db.close)
             self._replica = Replica(homes.replica_dir(self.home))
             path = self.home / "streams.db"
@@ -98,11 +102,15 @@ class Store:
             self.index = Readers(path)
             undo.callback(self.index.close)
             self._appender = Appender(
-                indexer, self._replica, log_cap_bytes=log_cap_bytes, on_idle=self.db.optimize
+                indexer,
+                self._replica,
+                wal=Wal(self._index_writer, path, limit_bytes=wal_limit_bytes),
+                log_cap_bytes=log_cap_bytes,
+                on_rest=self._maintain,
             )
             undo.callback(self._appender.close)
             self._compose(log_cap_bytes)
-            self.streams.close_deleted(self.runs.deleted_ids())
+            self.streams.finish_deletions(self.runs.deleted_ids())
             self._undo = undo.pop_all()
         self._closed = False
         _log.info(
@@ -131,6 +139,11 @@ class Store:
         self.series = SeriesReader(index)
         self.event_applier = EventApplier(db, index, clock)
 
+    def _maintain(self) -> None:
+        """Refresh statistics, and remove what is kept for a time only. Called every ten minutes."""
+        self.db.optimize()
+        self.idempotency.expire()
+
     @classmethod
     def open(
         cls,
@@ -138,6 +151,7 @@ class Store:
         *,
         clock: Clock = time.time,
         log_cap_bytes: int = LOG_CAP,
+        wal_limit_bytes: int = WAL_LIMIT,
     ) -> Self:
         """Open the store of a home folder; create the folder and its files if they are missing.
 
@@ -145,7 +159,7 @@ class Store:
             HomeUnusable: another process holds it, a newer Lehr wrote it, or it is on a network
                 file system.
         """
-        return cls(home, clock=clock, log_cap_bytes=log_cap_bytes)
+        return cls(home, clock=clock, log_cap_bytes=log_cap_bytes, wal_limit_bytes=wal_limit_bytes)
 
     def close(self) -> None:
         """Finish pending appends, close the files and release the home. May be called twice."""

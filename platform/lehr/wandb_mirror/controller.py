@@ -69,6 +69,7 @@ class MirrorController:
         self._guard = threading.Lock()
         self._changed: set[str] = set()
         self._judged: set[str] = set()
+        """Runs that have not ended and whose spec was looked at."""
         self._requested: set[str] = set()
         """Runs whose mirror is not complete."""
         self._child: subprocess.Popen[str] | None = None
@@ -139,11 +140,16 @@ class MirrorController:
                 self._requested.discard(run_id)
 
     def _judge(self, run_id: str) -> None:
-        """Return whether a changed run needs a mirror."""
+        """Record whether a changed run needs a mirror."""
         notes = Notes(self._home, run_id)
         try:
             run = self._store.runs.get(run_id)
         except NotFound:
+            return
+        if run.archived and self._store.runs.is_deleted(run_id):
+            self._requested.discard(run_id)
+            self._judged.discard(run_id)
+            notes.forget()
             return
         request = notes.request()
         if request is None and run_id not in self._judged:
@@ -151,13 +157,13 @@ class MirrorController:
             if settings is not None and settings.mode != "off":
                 request = MirrorRequest(settings=settings, at=run.created_at)
                 notes.write(request)
-        self._judged.add(run_id)
+        if RunState(run.state).ended:
+            self._judged.discard(run_id)  # It hardly changes any more.
+        else:
+            self._judged.add(run_id)
         if request is None:
             return
-        if run.archived and run_id in self._store.runs.deleted_ids():
-            self._requested.discard(run_id)
-            notes.forget()
-        elif request.settings.mode != "off" and not self._is_done(run):
+        if request.settings.mode != "off" and not self._is_done(run):
             self._requested.add(run_id)
         else:
             self._requested.discard(run_id)

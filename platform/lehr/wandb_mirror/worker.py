@@ -62,11 +62,13 @@ class MirrorWorker:
         now = time.monotonic()
         for feed in feeds:
             run_id = feed.run_id
-            if (
-                run_id in self._threads
-                or self._done.get(run_id) is feed
-                or now < self._not_before.get(run_id, 0.0)
-                or not any(attempt.size for attempt in feed.attempts)
+            if run_id in self._threads:
+                continue
+            if self._done.get(run_id) is feed:
+                self._drop(feed)
+                continue
+            if now < self._not_before.get(run_id, 0.0) or not any(
+                attempt.size for attempt in feed.attempts
             ):
                 continue
             if len(self._threads) >= _AT_ONCE:
@@ -76,12 +78,19 @@ class MirrorWorker:
             self._threads[run_id] = thread
             thread.start()
 
+    def _drop(self, feed: RunFeed) -> None:
+        """Forget a feed that was mirrored to its end; the server sends another if it changes."""
+        with self._guard:
+            if self._feeds[feed.run_id] is feed:
+                del self._feeds[feed.run_id], self._done[feed.run_id]
+
     def _mirror(self, run_id: str) -> None:
         try:
             from lehr.wandb_mirror.session import MirrorSession
 
             MirrorSession(self._home, run_id, lambda: self._newest(run_id), self._stop).keep()
             self._failures.pop(run_id, None)
+            self._not_before.pop(run_id, None)
         except Exception as error:  # noqa: BLE001 - whatever W&B raises, other runs continue
             traceback.print_exc()
             self._failures[run_id] = failures = self._failures.get(run_id, 0) + 1

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from lehr.control.lifecycle import RunState
+from lehr.errors import StoreUnavailable
 from lehr.presenters.background_diagnosis import BackgroundDiagnosis
 from lehr.store import Change
 from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, metrics, started
@@ -67,6 +68,43 @@ def test_many_changes_of_a_run_cause_one_diagnosis(scene):
     until(lambda: other in looks.seen and not rounds._due, within_s=20, what="the rest")
     assert looks.seen.count(busy) <= 2
     assert looks.seen.count(other) == 1
+
+
+def test_rows_of_live_runs_are_not_read(scene, monkeypatch):
+    api, client, looks, rounds = scene
+    looks.let.set()
+    live = [client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"] for _ in range(3)]
+    for run in live[1:]:
+        ingest(api.store, begin(api.store, run), started() + metrics(1, 3))
+    read: list[str] = []
+    real = api.store.runs.get
+    monkeypatch.setattr(api.store.runs, "get", lambda run_id: read.append(run_id) or real(run_id))
+    rounds.start()
+    for run in live:
+        api.store.notify(Change("run", run))
+    last = ended(api, client)
+    until(lambda: last in looks.seen and not rounds._due, within_s=20, what="the look at the last")
+    assert set(looks.seen) == {last}
+    assert not set(read).intersection(live)
+
+
+def test_unreadable_store_does_not_end_the_diagnoses(scene, monkeypatch):
+    api, client, looks, rounds = scene
+    looks.let.set()
+    failed = threading.Event()
+
+    def fail(run_ids):
+        monkeypatch.undo()
+        failed.set()
+        raise StoreUnavailable("no")
+
+    monkeypatch.setattr(api.store.runs, "ended_among", fail)
+    rounds.start()
+    first = ended(api, client)
+    assert failed.wait(20)
+    second = ended(api, client)
+    until(lambda: second in looks.seen, within_s=20, what="the look at the second")
+    assert first != second
 
 
 def test_stop_does_not_wait_for_pending_diagnoses(scene):

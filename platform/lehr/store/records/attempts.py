@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from lehr.errors import InternalError, NotFound
 from lehr.store.database import Clock, Database
-from lehr.store.records.run_rows import announce_run, get_run
+from lehr.store.records.run_rows import announce_run, get_run, is_deleted
 from lehr.store.tables import Attempt, RunRow
 
 _FIXED = frozenset({"id", "run_id", "number", "token_sha256", "created_at", "events_applied"})
@@ -27,6 +27,15 @@ class Attempts:
     def get(self, attempt_id: str) -> Attempt:
         with self._db.read() as session:
             return get_attempt(session, attempt_id)
+
+    def of_deleted_run(self, attempt_id: str) -> bool:
+        """Return whether the attempt's run was deleted.
+
+        Raises:
+            NotFound: there is no such attempt.
+        """
+        with self._db.read() as session:
+            return is_deleted(session, get_attempt(session, attempt_id).run_id)
 
     def of_run(self, run_id: str) -> list[Attempt]:
         """Return the run's attempts, oldest first."""

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlalchemy import text
+
 from lehr.errors import Conflict
 from lehr.store.database import Clock, Database
 from lehr.store.tables import IdempotencyRow
+
+KEPT_S = 7 * 24 * 3600.0
+"""A key is remembered at least this long. The API's documentation promises it."""
+_BATCH = 20
+"""Keys removed in one transaction: an answer may have megabytes, and others wait for the lock."""
+_BATCHES = 250
+# Keys are recorded in order of time, so the first rows are the oldest: no index is needed.
+_EXPIRE = text(
+    "DELETE FROM idempotency_keys WHERE created_at < :before"
+    " AND rowid IN (SELECT rowid FROM idempotency_keys ORDER BY rowid LIMIT :batch)"
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,27 @@ class IdempotencyKeys:
                     hint="Use a new key for a new request.",
                 )
             return StoredAnswer(row.status, row.made)
+
+    def expire(self) -> int:
+        """Remove keys that are older than ``KEPT_S``; return how many.
+
+        Removes at most some thousand in small transactions. The rest is left to the next call.
+        """
+        removed = 0
+        for _ in range(_BATCHES):
+            batch = self._expire_batch()
+            removed += batch
+            if batch < _BATCH:
+                break
+        return removed
+
+    def _expire_batch(self) -> int:
+        # After a power cut the same keys are removed again: not worth a flush to disk.
+        with self._db.write(durable=False) as session:
+            removed = session.connection().execute(
+                _EXPIRE, {"batch": _BATCH, "before": self._clock() - KEPT_S}
+            )
+            return int(removed.rowcount)
 
     def remember(self, key: str, request_sha256: str, status: int, made: str) -> None:
         with self._db.write() as session:

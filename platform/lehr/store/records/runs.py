@@ -28,6 +28,9 @@ from lehr.store.records.run_rows import (
 )
 from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow
 
+_IDS_AT_ONCE = 10_000
+"""SQLite takes 32,766 values in one statement."""
+
 
 class Runs:
     """Runs as they were submitted: created, found, listed, tagged, archived, deleted."""
@@ -81,6 +84,28 @@ class Runs:
                 .order_by(col(RunRow.number).desc())
             )
             return list(rows.all())
+
+    def names(self, run_ids: Collection[str]) -> dict[str, str]:
+        """Map each of these runs that exists to its name."""
+        with self._db.read() as session:
+            rows = session.exec(select(RunRow.id, RunRow.name).where(col(RunRow.id).in_(run_ids)))
+            return dict(rows.all())
+
+    def ended_among(self, run_ids: Sequence[str]) -> list[str]:
+        """Return those of these runs that have ended and had an attempt, in the given order."""
+        ended = [state.value for state in RunState if state.ended]
+        found: set[str] = set()
+        with self._db.read() as session:
+            for begin in range(0, len(run_ids), _IDS_AT_ONCE):
+                rows = session.exec(
+                    select(RunRow.id).where(
+                        col(RunRow.id).in_(run_ids[begin : begin + _IDS_AT_ONCE]),
+                        col(RunRow.state).in_(ended),
+                        col(RunRow.attempt) > 0,
+                    )
+                )
+                found.update(rows)
+        return [run_id for run_id in run_ids if run_id in found]
 
     def find(self, ref: str) -> RunRow:
         """Find by id, name (the newest wins), or an id's beginning; NotFound names near ones."""
@@ -212,6 +237,11 @@ class Runs:
                 add_request(session, run, DELETE, message, actor, at)
             announce_run(self._db, run)
             return run
+
+    def is_deleted(self, run_id: str) -> bool:
+        """Return whether the data of the run was deleted."""
+        with self._db.read() as session:
+            return is_deleted(session, run_id)
 
     def deleted_ids(self) -> set[str]:
         """Return the ids of runs whose data was deleted."""

@@ -10,6 +10,7 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -19,13 +20,15 @@ from lehr import killpoints
 from lehr.errors import InternalError, LehrError, OffsetMismatch, StoreUnavailable, UserError
 from lehr.store.streams.indexer import Indexer
 from lehr.store.streams.replica import Replica, Writing, is_events
+from lehr.store.wal import Wal
 
 MAX_STREAMS = 2048
 """The maximum of one attempt: a log per rank, and a few more."""
 _GROUP_BYTES = 32 << 20
 _MUST_SEAL = 4096
 """From this many unsealed metrics on, they are sealed even while appends arrive."""
-_IDLE_S = 600.0
+_REST_EVERY_S = 600.0
+"""How often the databases are maintained, whether appends arrive or not."""
 
 _log = logging.getLogger("lehr.store")
 T = TypeVar("T")
@@ -54,13 +57,16 @@ class Appender:
         indexer: Indexer,
         replica: Replica,
         *,
+        wal: Wal,
         log_cap_bytes: int,
-        on_idle: Callable[[], None],
+        on_rest: Callable[[], None],
     ) -> None:
         self._indexer = indexer
+        self._wal = wal
         self._replica = replica
         self._log_cap = log_cap_bytes
-        self._on_idle = on_idle
+        self._on_rest = on_rest
+        self._rest_at = time.monotonic() + _REST_EVERY_S
         self._queue: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
         self._closed = False
@@ -104,6 +110,9 @@ class Appender:
                 self._answer(call)
             if len(self._indexer.to_seal) > _MUST_SEAL:
                 self._seal_one()
+            self._wal.keep_small()
+            if time.monotonic() >= self._rest_at:
+                self._rest()
             if ended:
                 return
 
@@ -135,7 +144,7 @@ class Appender:
                 self._seal_one()
         while True:
             try:
-                return self._queue.get(timeout=_IDLE_S)
+                return self._queue.get(timeout=max(0.0, self._rest_at - time.monotonic()))
             except queue.Empty:
                 self._rest()
 
@@ -212,12 +221,13 @@ class Appender:
             _log.exception("streams.db: a block could not be written")
 
     def _rest(self) -> None:
+        self._rest_at = time.monotonic() + _REST_EVERY_S
         try:
             self._indexer.connection.execute("PRAGMA analysis_limit=400")
             self._indexer.connection.execute("PRAGMA optimize")
-            self._on_idle()
-        except (sqlite3.Error, LehrError):
-            _log.exception("the databases' statistics could not be refreshed")
+            self._on_rest()
+        except Exception:  # noqa: BLE001 - logged; the thread must go on
+            _log.exception("the databases could not be maintained")
 
     def _roll_back(self, error: BaseException) -> None:
         _log.error("a group of appends was not recorded", exc_info=error)

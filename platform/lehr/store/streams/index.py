@@ -19,6 +19,13 @@ from lehr.errors import LehrError, StoreUnavailable
 VERSION = 2
 """The version of the tables below and of their contents. Another version means: rebuild."""
 
+# Each connection fills its cache with what it has ever read. More did not make anything faster: the
+# kernel caches the file, too, and a commit makes a reader drop all of its own.
+_WRITER_CACHE_KB = 8_192
+_DRAFT_CACHE_KB = 65_536
+"""For a rebuild, whose transactions are large."""
+_READER_CACHE_KB = 2_048
+
 TOKENS = -1
 TIME = -2
 """Internal metrics: each step's tokens and time, the other x axes."""
@@ -95,7 +102,7 @@ def open_writer(path: Path, *, durable: bool = True) -> sqlite3.Connection:
     )
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-    connection.execute("PRAGMA cache_size=-65536")
+    connection.execute(f"PRAGMA cache_size=-{_WRITER_CACHE_KB if durable else _DRAFT_CACHE_KB}")
     connection.execute("PRAGMA wal_autocheckpoint=4000")
     connection.execute("PRAGMA journal_size_limit=67108864")
     return connection
@@ -194,7 +201,7 @@ class Readers:
         except sqlite3.Error as error:
             raise StoreUnavailable(f"streams.db could not be opened: {error}.") from error
         connection.execute("PRAGMA query_only=ON")
-        connection.execute("PRAGMA cache_size=-16384")
+        connection.execute(f"PRAGMA cache_size=-{_READER_CACHE_KB}")
         return connection
 
     def _give_back(self, connection: sqlite3.Connection) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lehr.lru import Lru
 from lehr.store.ids import split_attempt_id
 from lehr.store.streams import compaction, index, points
 from lehr.store.streams.parse import Parsed, parse_lines
@@ -20,6 +21,8 @@ from lehr_trainer.contract.records import Resumed
 _log = logging.getLogger("lehr.store")
 MAX_LINE = 8 << 20
 """A line longer than this is malformed; it is skipped unread."""
+_KNOWN = 2_048
+"""Streams, runs and metrics to keep in memory. Any other is read again in some 10 us."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,9 @@ class Indexer:
     def __init__(self, connection: sqlite3.Connection, replica: Replica) -> None:
         self.connection = connection
         self._replica = replica
-        self._runs: dict[str, int] = {}
-        self._metrics: dict[str, int] = {}
-        self._streams: dict[tuple[str, str], IndexedStream] = {}
+        self._runs: Lru[str, int] = Lru(_KNOWN)
+        self._metrics: Lru[str, int] = Lru(_KNOWN)
+        self._streams: Lru[tuple[str, str], IndexedStream] = Lru(_KNOWN)
         self.to_seal: set[compaction.Key] = set(compaction.full_keys(connection))
 
     def forget(self) -> None:
@@ -93,11 +96,11 @@ class Indexer:
             (run, attempt, name),
         ).fetchone()
         stream = IndexedStream(run, attempt_id, attempt, name, *(row or ()))
-        self._streams[attempt_id, name] = stream
+        self._streams.put((attempt_id, name), stream)
         return stream
 
     def put(self, stream: IndexedStream) -> None:
-        self._streams[stream.attempt_id, stream.name] = stream
+        self._streams.put((stream.attempt_id, stream.name), stream)
         self.connection.execute(
             "INSERT OR REPLACE INTO streams VALUES (?,?,?,?,?,?,?)",
             (
@@ -298,7 +301,7 @@ class Indexer:
     def _metric(self, name: str) -> int:
         return self._number("names", "name", name, self._metrics)
 
-    def _number(self, table: str, column: str, text: str, known: dict[str, int]) -> int:
+    def _number(self, table: str, column: str, text: str, known: Lru[str, int]) -> int:
         number = known.get(text)
         if number is None:
             # The table names are constants, never input.
@@ -307,7 +310,8 @@ class Indexer:
                 f"SELECT id FROM {table} WHERE {column}=?",  # noqa: S608
                 (text,),
             ).fetchone()
-            number = known[text] = int(row[0])
+            number = int(row[0])
+            known.put(text, number)
         return number
 
 

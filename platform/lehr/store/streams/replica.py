@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,6 +78,26 @@ class Replica:
                     if is_name(entry.name) and entry.is_file(follow_symlinks=False)
                 }
             yield folder.name, dict(sorted(sizes.items()))
+
+    def runs(self) -> set[str]:
+        """Return the ids of the runs that have a folder. Lists the root once, and nothing in it."""
+        with os.scandir(self.root) as entries:
+            found = [split_attempt_id(entry.name) for entry in entries]
+        return {attempt[0] for attempt in found if attempt is not None}
+
+    def stored_bytes(self, attempt_id: str) -> int:
+        """Return the size of the attempt's files; 0 where it has no folder."""
+        try:
+            with os.scandir(self.folder(attempt_id)) as entries:
+                return sum(entry.stat().st_size for entry in entries if entry.is_file())
+        except FileNotFoundError:
+            return 0
+
+    def remove(self, attempt_id: str) -> None:
+        """Remove the attempt's folder, if there is one; ``sync_folder`` makes it durable."""
+        folder = self.folder(attempt_id)
+        if folder.exists():
+            shutil.rmtree(folder)
 
     def size(self, attempt_id: str, name: str) -> int:
         try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import threading
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from lehr.errors import Fenced, NotFound, UserError, nearest
+from lehr.lru import Lru
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
+from lehr.store.ids import run_of
 from lehr.store.records.attempts import Attempts
 from lehr.store.streams.appender import Appender
 from lehr.store.streams.index import Readers
@@ -16,6 +18,8 @@ from lehr.store.streams.replica import Gap, Replica, check_name, is_events, sync
 
 MAX_APPEND = 16 << 20
 """The maximum of one append in bytes; senders use 1 MiB."""
+_KNOWN = 4_096
+"""Attempts whose run is known to exist: more than append at the same time on a large cluster."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,15 @@ class Streams:
         self._db = db
         self._attempts = attempts
         self._clock = clock
-        self._known_attempts: set[str] = set()
-        self._deleted: set[str] = set()
+        self._guard = threading.Lock()
+        self._open: Lru[str, bool] = Lru(_KNOWN)
+        """Attempts that exist and whose run is not deleted."""
+        self._deletions = 0
 
-    def close_deleted(self, run_ids: Collection[str]) -> None:
-        """Take no more bytes for these runs, and finish a deletion that was interrupted."""
-        self._deleted.update(run_ids)
-        for run_id in run_ids:
-            if any(self._replica.root.glob(f"{run_id}-*")):
-                self.forget(run_id)
+    def finish_deletions(self, run_ids: Collection[str]) -> None:
+        """Remove what an interrupted deletion of these runs has left."""
+        for run_id in sorted(self._replica.runs().intersection(run_ids)):
+            self.forget(run_id)
 
     def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> int:
         """Store ``data`` at ``offset`` of a stream; return the offset to continue from.
@@ -73,9 +77,7 @@ class Streams:
             raise UserError(
                 f"{len(data):,} bytes in one append; at most {MAX_APPEND:,} are allowed."
             )
-        run_id = self._run_of(attempt_id)
-        if run_id in self._deleted:
-            raise Fenced(f"{run_id} was deleted; its streams are closed.")
+        run_id = self._refuse_deleted(attempt_id)
         size = self._appender.append(attempt_id, name, offset, bytes(data)).result()
         if data:
             attempt = int(attempt_id.rpartition("-")[2])
@@ -90,23 +92,23 @@ class Streams:
         ``Runs.mark_deleted`` comes first. Repeating it is harmless, and what a crash left half
         done is finished when the store opens.
         """
-        self._deleted.add(run_id)
-        folders = sorted(self._replica.root.glob(f"{run_id}-*"))
+        attempts = self._attempts.of_run(run_id)
+        with self._guard:
+            self._deletions += 1
+            for attempt in attempts:
+                self._open.drop(attempt.id)
         freed = self.stored_bytes(run_id)
         self._appender.call(lambda indexer: indexer.drop(run_id)).result()
-        for folder in folders:
-            shutil.rmtree(folder)
+        for attempt in attempts:
+            self._replica.remove(attempt.id)
         sync_folder(self._replica.root)
         return freed
 
     def stored_bytes(self, run_id: str) -> int:
         """Return the size of the run's streams in the replica."""
-        return sum(
-            path.stat().st_size
-            for folder in self._replica.root.glob(f"{run_id}-*")
-            for path in folder.iterdir()
-            if path.is_file()
-        )
+        # The attempts are in lehr.db. Searching the replica for them would read its whole folder.
+        attempts = self._attempts.of_run(run_id)
+        return sum(self._replica.stored_bytes(attempt.id) for attempt in attempts)
 
     def find(self, attempt_id: str, name: str) -> StreamInfo:
         """Find a stream that has begun; NotFound lists those that exist."""
@@ -160,7 +162,19 @@ class Streams:
 
     def _run_of(self, attempt_id: str) -> str:
         """Return the id of the run of an attempt that exists."""
-        if attempt_id not in self._known_attempts:
+        if self._open.get(attempt_id) is None:
             self._attempts.get(attempt_id)
-            self._known_attempts.add(attempt_id)
-        return attempt_id.rpartition("-")[0]
+        return run_of(attempt_id)
+
+    def _refuse_deleted(self, attempt_id: str) -> str:
+        """Return the id of the attempt's run; raise Fenced if the run was deleted."""
+        run_id = run_of(attempt_id)
+        if self._open.get(attempt_id) is not None:
+            return run_id
+        deletions = self._deletions
+        if self._attempts.of_deleted_run(attempt_id):
+            raise Fenced(f"{run_id} was deleted; its streams are closed.")
+        with self._guard:
+            if deletions == self._deletions:  # A run that was deleted meanwhile is asked for again.
+                self._open.put(attempt_id, True)
+        return run_id
