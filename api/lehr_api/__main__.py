@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import os
 import signal
@@ -98,14 +97,13 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
         forwarded_allow_ips="127.0.0.1,::1",
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
-        # Small and portable: the pure-Python loop and parser are fast enough here.
-        loop="asyncio",
-        http="h11",
+        loop="uvloop",
+        http="httptools",
         ws="none",
     )
     server = UvicornServer(config, app, settings.url, settings.home)
     try:
-        asyncio.run(server.serve(sockets=[listener]))
+        server.run(sockets=[listener])
     finally:
         home.remove_server(settings.home)
 

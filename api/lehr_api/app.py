@@ -19,6 +19,7 @@ from lehr_api.middleware import Guard
 from lehr_api.responses import body_problem_responses
 from lehr_api.routes import login
 from lehr_api.services import Services, running
+from lehr_api.worker_lane import WorkerLane
 
 if TYPE_CHECKING:
     from lehr_api.settings import Settings
@@ -63,6 +64,7 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
     app.include_router(routes.router, prefix=API)
     app.include_router(login.router)
     app.include_router(prometheus.router)
+    app.add_middleware(WorkerLane)
     app.add_middleware(Guard, settings=settings, attempt_token_sha256=_attempt_tokens(app))
     dashboard.install(app)
     _describe(app)

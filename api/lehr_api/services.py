@@ -36,6 +36,11 @@ class ApiDispatcher(context.Dispatching, Protocol):
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record a heartbeat. The answer contains the attempt's orders."""
 
+    def heartbeat_from_memory(
+        self, attempt_id: str, payload: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Do what ``on_heartbeat`` does without reading the store; None if that is impossible."""
+
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record an exit. The answer lists the bytes that are still missing."""
 

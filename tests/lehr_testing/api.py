@@ -88,6 +88,11 @@ class FakeDispatcher:
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         return self.handlers.on_heartbeat(attempt_id, payload)
 
+    def heartbeat_from_memory(
+        self, attempt_id: str, payload: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        return self.handlers.heartbeat_from_memory(attempt_id, payload)
+
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         return self.handlers.on_exit(attempt_id, payload)
 

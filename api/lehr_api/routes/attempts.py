@@ -23,11 +23,12 @@ from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
 from lehr_api.responses import described_problem, problem_responses
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
+from lehr_api.services import Services
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import Orders
 
-_STREAM = re.compile(r"events\.jsonl|launcher(-[0-9]{1,4})?\.log|rank-[0-9]{1,5}\.log")
+STREAM = re.compile(r"events\.jsonl|launcher(-[0-9]{1,4})?\.log|rank-[0-9]{1,5}\.log")
 
 
 async def speaks_our_protocol(
@@ -198,13 +199,24 @@ async def append(
     offset: Annotated[int, Query(ge=0, le=1 << 60, examples=[4096])],
 ) -> Response:
     """Append a piece of a stream, at most 1 MiB; bytes are on disk when this answers."""
-    if not _STREAM.fullmatch(name):
+    if not STREAM.fullmatch(name):
         raise UserError(
             f"{name!r} is not a stream of an attempt.",
             hint="There are events.jsonl, launcher.log and rank-<r>.log.",
         )
     services.intake.check()
-    data = await request.body()
+    return await append_piece(services, attempt_id, name, offset, await request.body())
+
+
+async def append_piece(
+    services: Services, attempt_id: str, name: str, offset: int, data: bytes
+) -> Response:
+    """Append a piece of a stream, and answer with its end, or with where it should begin.
+
+    Raises:
+        TooLarge: the piece is larger than the limit.
+        Busy: too many pieces wait.
+    """
     if len(data) > services.settings.chunk_limit:
         raise TooLarge(f"a piece is at most {services.settings.chunk_limit:,} bytes.")
     headers = {"Lehr-Protocol": str(PROTOCOL)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,7 @@ class AttemptProtocol:
         self._store = store
         self._heartbeats = heartbeats
         self._wake = wake
+        self._living: Mapping[str, RunRow] = {}
         self._exits = threading.Lock()
         """Serializes exits: two parts of a gang must not overwrite each other's record."""
 
@@ -42,6 +43,31 @@ class AttemptProtocol:
         Heartbeats stay in memory; the dispatcher writes them all at once, every few seconds.
         """
         attempt, run = self._store.attempts.with_run(attempt_id)
+        newer = run.attempt != attempt.number or not RunState(run.state).active
+        fenced = newer or attempt.exited_at is not None
+        keep = self._store.checkpoints.needed_by_forks(run.id)
+        return self._note(attempt_id, payload, orders(run, fenced=fenced, keep=keep), fenced)
+
+    def publish(self, living: Mapping[str, RunRow]) -> None:
+        """Set what ``heartbeat_from_memory`` answers from, by attempt: see ``Loader.living``."""
+        self._living = living
+
+    def heartbeat_from_memory(
+        self, attempt_id: str, payload: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Do what ``on_heartbeat`` does, with the run as of the last tick.
+
+        Return None if the attempt was not living then, or if its orders need the store. The
+        orders may be one tick old; a change of the run causes a tick at once.
+        """
+        run = self._living.get(attempt_id)
+        if run is None:
+            return None
+        return self._note(attempt_id, payload, orders(run, fenced=False), fenced=False)
+
+    def _note(
+        self, attempt_id: str, payload: dict[str, Any], given: Orders, fenced: bool
+    ) -> dict[str, Any]:
         self._heartbeats.heartbeat(
             attempt_id,
             step=payload.get("step"),
@@ -49,19 +75,14 @@ class AttemptProtocol:
             node_rank=int(payload.get("node_rank") or 0),
             at=self._store.clock(),
         )
-        newer = run.attempt != attempt.number or not RunState(run.state).active
-        fenced = newer or attempt.exited_at is not None
         answer: dict[str, Any] = {
-            "orders": orders(
-                run, fenced=fenced, keep=self._store.checkpoints.needed_by_forks(run.id)
-            ).model_dump(mode="json"),
+            "orders": given.model_dump(mode="json"),
             "fenced": fenced,
             "interval_s": HEARTBEAT_S,
         }
         killpoints.reached("server: before a heartbeat is answered")
-        stop_level = self._heartbeats.of(attempt_id).stop_level
-        if stop_level is not None:
-            answer["stop_level"], answer["stop_reason"] = stop_level[0].value, stop_level[1]
+        level, reason = self._heartbeats.of(attempt_id).stop_level or (None, None)
+        answer |= {"stop_level": level.value if level else None, "stop_reason": reason}
         if answer["orders"]["desired"] != "run":
             answer["interval_s"] = STOPPING_HEARTBEAT_S
         return answer

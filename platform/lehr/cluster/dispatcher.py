@@ -167,6 +167,12 @@ class Dispatcher:
         """Record a heartbeat. The answer contains the attempt's orders."""
         return self.handlers.on_heartbeat(attempt_id, payload)
 
+    def heartbeat_from_memory(
+        self, attempt_id: str, payload: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Do what ``on_heartbeat`` does without reading the store; None if that is impossible."""
+        return self.handlers.heartbeat_from_memory(attempt_id, payload)
+
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record the exit of an attempt. The answer lists the bytes that are still missing."""
         answer = self.handlers.on_exit(attempt_id, payload)
@@ -243,7 +249,11 @@ class Dispatcher:
     def _changed(self, change: Change) -> None:
         self._inbox.changed(change)
         self._loader.changed(change)
-        if change.kind == "run" and threading.current_thread() is not self._thread:
+        if (
+            change.kind == "run"
+            and not change.progress
+            and threading.current_thread() is not self._thread
+        ):
             self._wake.set()  # The tick itself knows whether its changes need another tick.
 
     def _on_news(self, news: dict[str, Any]) -> None:
@@ -279,6 +289,7 @@ class Dispatcher:
         """Record what arrived, decide on one snapshot, act. Return whether more may follow now."""
         self._inbox.record()
         snapshot = self._loader.load()
+        self.handlers.publish(self._loader.living())
         applied = self._executor.apply(step(snapshot))
         for subject in (*applied.changed, *applied.failed):
             self._loader.enqueue(subject)

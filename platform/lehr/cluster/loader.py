@@ -18,7 +18,7 @@ from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import excluded, readmitted
 from lehr.cluster.run_cache import RunCache
 from lehr.control.finalize import EndedAttempt
-from lehr.control.lifecycle import ACTIVE, Desired
+from lehr.control.lifecycle import ACTIVE, Desired, RunState
 from lehr.control.nodes import Ended
 from lehr.control.queue import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
@@ -28,6 +28,8 @@ from lehr.control.step import Subject
 from lehr.errors import NotFound
 from lehr.store import Change, Store
 from lehr.store.tables import Attempt, RunRow
+
+WAITING = frozenset({RunState.QUEUED, RunState.PAUSED})
 
 
 class Loader:
@@ -54,6 +56,7 @@ class Loader:
         self._groups = GroupLoader(store, runs_dir, isolation)
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
+        self._living: dict[str, RunRow] = {}
         self._attempt_ended = threading.Event()
         self._attempt_ended.set()  # A new server has checked no node yet.
 
@@ -67,6 +70,8 @@ class Loader:
 
     def changed(self, change: Change) -> None:
         """Note a change of the record. May be called from any thread; fast."""
+        if change.progress:
+            return  # No decision depends on a step; metrics are announced on their own.
         self._groups.changed(change)
         if change.kind == "run":
             self._runs.changed(change.id)
@@ -79,12 +84,25 @@ class Loader:
         """Read again what each queued run waits for: the nodes that it avoids have changed."""
         self._runs.forget_waiting()
 
+    def living(self) -> dict[str, RunRow]:
+        """Return the runs of the current attempts that have not exited, by attempt.
+
+        Without those whose checkpoints a waiting fork may need: their orders depend on more.
+        """
+        forked = {run.forked_from for run in self._runs.rows(ACTIVE | WAITING)}
+        return {attempt_id: run for attempt_id, run in self._living.items() if run.id not in forked}
+
     def load(self) -> Snapshot:
         """Return the snapshot. A part that cannot be read is left out, and counts as a fault."""
         self._runs.refresh()
         rows = self._store.attempts.list_open()
         self._heartbeats.keep_only(row.id for row in rows)
         active = {run.id: run for run in self._runs.rows(ACTIVE)}
+        self._living = {
+            row.id: active[row.run_id]
+            for row in rows
+            if row.exited_at is None and _is_current(row, active)
+        }
         members = self._members(rows)
         notes = self._store.nodes.notes()
         out = excluded(notes)

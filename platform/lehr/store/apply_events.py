@@ -11,17 +11,19 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
+from sqlalchemy import Integer, bindparam, case, func, select, update
 from sqlalchemy.exc import OperationalError
-from sqlmodel import Session
+from sqlmodel import Session, col
 
 from lehr.control.lifecycle import RunState
-from lehr.errors import StoreUnavailable
+from lehr.errors import NotFound, StoreUnavailable
 from lehr.store.database import Clock, Database
 from lehr.store.records.attempts import get_attempt
 from lehr.store.records.checkpoints import note_removed, put_checkpoint
-from lehr.store.records.run_rows import announce_run, get_run
+from lehr.store.records.run_rows import announce, get_run
 from lehr.store.records.transitions import transition_run
 from lehr.store.streams import index
 from lehr.store.streams.index import Readers
@@ -38,6 +40,8 @@ from lehr_trainer.contract.records import (
 from lehr_trainer.contract.records import Checkpoint as CheckpointRecord
 
 _log = logging.getLogger("lehr.store")
+_BATCH = 500
+"""Attempts in one query: SQLite limits the parameters of a statement."""
 _KINDS = ("started", "checkpoint", "checkpoint_removed", "finished")
 
 
@@ -50,13 +54,25 @@ class AppliedEvents:
     step: int | None = None
 
 
+class _Position(NamedTuple):
+    """How far the events of an attempt have been applied."""
+
+    attempt_id: str
+    number: int
+    applied: int
+    last_step: int | None
+    run_id: str
+    sweep_id: str | None
+
+
 @dataclass(frozen=True)
 class _News:
     """The events of an attempt in the index that have not been applied yet."""
 
+    position: _Position
     records: list[AnyRecord]
     step: int | None
-    since: int
+    """The newest step."""
     upto: int
 
 
@@ -76,7 +92,10 @@ class EventApplier:
         attempt that was superseded change only its own row.
         """
         while True:
-            news = self._unapplied(attempt_id)
+            positions = self._positions([attempt_id])
+            if not positions:
+                raise NotFound(f"There is no attempt {attempt_id!r}.")
+            news = self._news(positions[attempt_id])
             if news is None:
                 return []
             # A step alone is applied again after a power cut: not worth a flush to disk.
@@ -95,21 +114,25 @@ class EventApplier:
             StoreUnavailable: the store fails for every attempt.
         """
         failed: dict[str, Exception] = {}
+        progress: list[_News] = []
         found: dict[str, _News] = {}
-        for attempt_id in attempt_ids:
+        for attempt_id, position in self._positions(attempt_ids).items():
             try:
-                news = self._unapplied(attempt_id)
+                news = self._news(position)
             except StoreUnavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - returned to the caller
                 failed[attempt_id] = error
                 continue
-            if news is not None:
+            if news is not None and news.records:
                 found[attempt_id] = news
-        if not found:
+            elif news is not None:
+                progress.append(news)
+        if not found and not progress:
             return failed
-        durable = any(news.records for news in found.values())
-        with self._db.write(durable=durable, what="apply_events") as session:
+        with self._db.write(durable=bool(found), what="apply_events") as session:
+            if progress:
+                self._apply_progress(session, progress)
             for attempt_id, news in found.items():
                 try:
                     with session.begin_nested():
@@ -120,27 +143,72 @@ class EventApplier:
                     failed[attempt_id] = error
         return failed
 
-    def _unapplied(self, attempt_id: str) -> _News | None:
+    def _positions(self, attempt_ids: Sequence[str]) -> dict[str, _Position]:
+        """Return how far the events of these attempts are applied; without unknown attempts."""
+        found: dict[str, _Position] = {}
         with self._db.read() as session:
-            applied = get_attempt(session, attempt_id).events_applied
-        return self._news(attempt_id, applied)
+            for start in range(0, len(attempt_ids), _BATCH):
+                batch = attempt_ids[start : start + _BATCH]
+                rows = session.execute(
+                    select(
+                        col(Attempt.id),
+                        col(Attempt.number),
+                        col(Attempt.events_applied),
+                        col(Attempt.last_step),
+                        col(Attempt.run_id),
+                        col(RunRow.sweep_id),
+                    )
+                    .join(RunRow, col(RunRow.id) == col(Attempt.run_id))
+                    .where(col(Attempt.id).in_(batch))
+                )
+                found.update({row[0]: _Position(*row) for row in rows})
+        return found
+
+    def _apply_progress(self, session: Session, progress: Sequence[_News]) -> None:
+        """Record the last steps of attempts whose records cause nothing else, in one statement."""
+        newer = bindparam("step", type_=Integer) > func.coalesce(col(Attempt.last_step), -1)
+        at = self._clock()
+        session.connection().execute(
+            update(Attempt)
+            .where(
+                col(Attempt.id) == bindparam("which"),
+                col(Attempt.events_applied) == bindparam("since"),
+            )
+            .values(
+                events_applied=bindparam("upto"),
+                last_step=case((newer, bindparam("step")), else_=col(Attempt.last_step)),
+                last_step_at=case((newer, at), else_=col(Attempt.last_step_at)),
+            ),
+            [
+                {
+                    "which": news.position.attempt_id,
+                    "since": news.position.applied,
+                    "upto": news.upto,
+                    "step": news.step,
+                }
+                for news in progress
+            ],
+        )
+        for news in progress:
+            if news.step is not None and news.step > (news.position.last_step or -1):
+                announce(self._db, news.position.run_id, news.position.sweep_id, progress=True)
 
     def _apply_in(
         self, session: Session, attempt_id: str, news: _News
     ) -> list[AppliedEvents] | None:
         """Apply the news; return None if another thread applied them meanwhile."""
         attempt = get_attempt(session, attempt_id)
-        if attempt.events_applied != news.since:
+        if attempt.events_applied != news.position.applied:
             return None
         return self._apply_news(session, attempt, news)
 
-    def _news(self, attempt_id: str, applied: int) -> _News | None:
-        run_id, _, number = attempt_id.rpartition("-")
+    def _news(self, position: _Position) -> _News | None:
+        run_id, number, applied = position.run_id, position.number, position.applied
         with self._index.read() as connection:
             row = connection.execute(
                 "SELECT runs.id, indexed FROM streams JOIN runs ON runs.id = streams.run"
                 " WHERE runs.run=? AND attempt=? AND name=?",
-                (run_id, int(number), EVENTS),
+                (run_id, number, EVENTS),
             ).fetchone()
             if row is None or row[1] <= applied:
                 return None
@@ -148,14 +216,14 @@ class EventApplier:
             rows = connection.execute(
                 "SELECT kind, body FROM records WHERE run=? AND attempt=? AND offset>=?"
                 " ORDER BY offset",
-                (run, int(number), applied),
+                (run, number, applied),
             ).fetchall()
             newest = connection.execute(
                 "SELECT step FROM latest WHERE run=? AND metric=? AND attempt=?",
-                (run, index.TIME, int(number)),
+                (run, index.TIME, number),
             ).fetchone()
         records = [record for kind, body in rows if kind in _KINDS and (record := _read(body))]
-        return _News(records, newest[0] if newest else None, applied, upto)
+        return _News(position, records, newest[0] if newest else None, upto)
 
     def _apply_news(self, session: Session, attempt: Attempt, news: _News) -> list[AppliedEvents]:
         run = get_run(session, attempt.run_id)
@@ -171,7 +239,7 @@ class EventApplier:
             done += self._apply_one(session, run, attempt, record)
         session.flush()
         if done or stepped:
-            announce_run(self._db, run)
+            announce(self._db, run.id, run.sweep_id, progress=not done)
         return done
 
     def _apply_one(

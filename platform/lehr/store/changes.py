@@ -24,6 +24,8 @@ class Change:
     """For a log: name of its stream."""
     size: int | None = None
     """For a log: its bytes so far."""
+    progress: bool = False
+    """For a run or sweep: nothing but the step of an attempt has changed."""
 
 
 class Changes:

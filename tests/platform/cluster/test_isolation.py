@@ -97,7 +97,7 @@ def test_an_exit_report_that_cannot_be_processed_fails_only_its_run(bench, resta
 
 
 BREAKS = {
-    "reading its events": (EventApplier, "_unapplied", lambda _applier, attempt: attempt),
+    "reading its events": (EventApplier, "_news", lambda _applier, position: position.attempt_id),
     "reading its attempt": (loader, "open_attempt", lambda attempt, *_: attempt.id),
 }
 

@@ -22,9 +22,14 @@ DELETE = "delete"
 
 def announce_run(db: Database, run: RunRow) -> None:
     """Announce after the commit that the run changed, and with it its sweep."""
-    db.changed(Change("run", run.id))
-    if run.sweep_id is not None:
-        db.changed(Change("sweep", run.sweep_id))
+    announce(db, run.id, run.sweep_id)
+
+
+def announce(db: Database, run_id: str, sweep_id: str | None, *, progress: bool = False) -> None:
+    """Announce a change of a run by its ids. ``progress``: only the step of its attempt."""
+    db.changed(Change("run", run_id, progress=progress))
+    if sweep_id is not None:
+        db.changed(Change("sweep", sweep_id, progress=progress))
 
 
 def announce_runs(db: Database, runs: Sequence[tuple[str, str | None]]) -> None:

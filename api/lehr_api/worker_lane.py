@@ -1,0 +1,104 @@
+"""A short way for the two requests that every attempt repeats: a piece of a stream, a heartbeat.
+
+Nearly all requests of a busy server are of these two kinds, and routing and validation by FastAPI
+take most of their time. This middleware serves the ordinary ones: a valid header, a known stream,
+a heartbeat that can be answered from memory. Everything else goes on to the documented routes
+(``routes/attempts.py``), which have the same effect and the exact errors. ``Guard`` comes before,
+so each request has the attempt's token already.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import orjson
+from pydantic import ValidationError
+
+from lehr_api.auth import API
+from lehr_api.routes.attempts import STREAM, HeartbeatMessage, append_piece
+from lehr_api.routes.health import PROTOCOL
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from lehr_api.services import Services
+
+_PREFIX = f"{API}/attempts/"
+_OFFSET = re.compile(rb"offset=(0|[1-9][0-9]{0,17})")
+_PROTOCOL = (b"lehr-protocol", str(PROTOCOL).encode())
+_JSON = [(b"content-type", b"application/json"), _PROTOCOL]
+
+
+class WorkerLane:
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(_PREFIX):
+            await self.app(scope, receive, send)
+            return
+        attempt_id, _, rest = scope["path"][len(_PREFIX) :].partition("/")
+        ordinary = _PROTOCOL in scope["headers"]
+        if ordinary and scope["method"] == "PUT" and rest.startswith("streams/"):
+            await self._append(scope, receive, send, attempt_id, rest[len("streams/") :])
+        elif ordinary and scope["method"] == "POST" and rest == "heartbeat":
+            await self._heartbeat(scope, receive, send, attempt_id)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _append(
+        self, scope: Scope, receive: Receive, send: Send, attempt_id: str, name: str
+    ) -> None:
+        offset = _OFFSET.fullmatch(scope["query_string"])
+        if offset is None or not STREAM.fullmatch(name):
+            await self.app(scope, receive, send)
+            return
+        services: Services = scope["app"].state.services
+        services.intake.check()
+        body = await _body(receive)
+        if body is None:
+            return
+        answer = await append_piece(services, attempt_id, name, int(offset[1]), body)
+        await answer(scope, receive, send)
+
+    async def _heartbeat(self, scope: Scope, receive: Receive, send: Send, attempt_id: str) -> None:
+        body = await _body(receive)
+        if body is None:
+            return
+        services: Services = scope["app"].state.services
+        try:
+            report = HeartbeatMessage.model_validate_json(body)
+        except ValidationError:
+            answer = None
+        else:
+            answer = services.dispatcher.heartbeat_from_memory(attempt_id, report.model_dump())
+        if answer is None:
+            await self.app(scope, _replay(body, receive), send)
+            return
+        content = orjson.dumps(answer)
+        length = (b"content-length", str(len(content)).encode())
+        await send({"type": "http.response.start", "status": 200, "headers": [*_JSON, length]})
+        await send({"type": "http.response.body", "body": content})
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Return the whole body; None if the client has gone."""
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that begins with this body again."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return first.pop() if first else await receive()
+
+    return replayed

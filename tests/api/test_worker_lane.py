@@ -1,0 +1,146 @@
+"""The short way of workers' requests: the same answers and effects as the documented routes."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr_api import worker_lane
+from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, metrics, started
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path / "home") as pair:
+        yield pair
+
+
+class Worker:
+    """Sends requests by the short way, or with a header that only the routes accept."""
+
+    def __init__(self, api, client):
+        self.api, self.client = api, client
+        self.run_id = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+        self.attempt = begin(api.store, self.run_id)
+        self.remember()
+
+    def remember(self):
+        run = self.api.store.runs.get(self.run_id)
+        self.api.dispatcher.handlers.publish({self.attempt: run})
+
+    def send(self, method, path, *, by_route=False, **request):
+        headers = {"Authorization": f"Bearer {attempt_token(self.run_id)}"}
+        # The same version, written so that only the routes take it.
+        headers["Lehr-Protocol"] = "0001" if by_route else "1"
+        path = f"/api/v1/attempts/{self.attempt}/{path}"
+        return self.client.request(method, path, headers=headers, **request)
+
+
+@pytest.fixture
+def worker(api):
+    return Worker(*api)
+
+
+def test_piece_is_appended_by_either_way(worker):
+    first, second = started(), metrics(1, 3)
+    assert worker.send("PUT", "streams/events.jsonl?offset=0", content=first).json() == {
+        "offset": len(first)
+    }
+    at = f"streams/events.jsonl?offset={len(first)}"
+    answer = worker.send("PUT", at, content=second, by_route=True)
+    assert answer.json() == {"offset": len(first) + len(second)}
+    assert worker.api.store.streams.read(worker.attempt, "events.jsonl") == first + second
+
+
+REQUESTS = {
+    "wrong offset": ("PUT", "streams/events.jsonl?offset=7", {"content": b"{}\n"}),
+    "no offset": ("PUT", "streams/events.jsonl", {"content": b"{}\n"}),
+    "offset below zero": ("PUT", "streams/events.jsonl?offset=-1", {"content": b"{}\n"}),
+    "offset too large": ("PUT", f"streams/events.jsonl?offset={2**61}", {"content": b"{}\n"}),
+    "unknown stream": ("PUT", "streams/other.txt?offset=0", {"content": b"{}\n"}),
+    "too large": ("PUT", "streams/rank-0.log?offset=0", {"content": b"x" * (2**20 + 1)}),
+    "empty": ("PUT", "streams/rank-0.log?offset=0", {"content": b""}),
+    "heartbeat": ("POST", "heartbeat", {"json": {"step": 3, "elapsed_s": 1.5}}),
+    "heartbeat without a field": ("POST", "heartbeat", {"json": {}}),
+    "heartbeat with an invalid field": ("POST", "heartbeat", {"json": {"step": -1}}),
+    "heartbeat that is no JSON": ("POST", "heartbeat", {"content": b"{"}),
+    "heartbeat that is no object": ("POST", "heartbeat", {"json": [1]}),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_both_ways_give_the_same_answer(worker, name):
+    method, path, request = REQUESTS[name]
+    short = worker.send(method, path, **request)
+    long = worker.send(method, path, **request, by_route=True)
+    assert (short.status_code, short.json()) == (long.status_code, long.json())
+    names = ("content-type", "lehr-protocol", "cache-control", "x-content-type-options")
+    assert {n: short.headers.get(n) for n in names} == {n: long.headers.get(n) for n in names}
+
+
+@pytest.mark.parametrize("desired", [Desired.RUN, Desired.PAUSE, Desired.CANCEL])
+def test_orders_from_memory_equal_those_from_the_store(worker, desired):
+    store = worker.api.store
+    store.requests.order_checkpoint(worker.run_id)
+    if desired is not Desired.RUN:
+        store.requests.set_desired(worker.run_id, desired, actor="user")
+    worker.remember()
+    short = worker.send("POST", "heartbeat", json={"step": 1}).json()
+    assert short == worker.send("POST", "heartbeat", json={"step": 1}, by_route=True).json()
+    assert short["orders"]["desired"] == {"run": "run", "pause": "pause"}.get(desired, "stop")
+    assert short["orders"]["checkpoint_seq"] == 1
+
+
+def test_ordinary_requests_do_not_reach_a_route(api):
+    client = api[1]
+    seen = []
+
+    class Spy:
+        def __init__(self, app):
+            self.app = app
+
+        async def __call__(self, scope, receive, send):
+            seen.append(scope["path"].rpartition("/")[2])
+            await self.app(scope, receive, send)
+
+    stack, layer = client.app.middleware_stack, None
+    while not isinstance(stack, worker_lane.WorkerLane):
+        layer, stack = stack, stack.app
+    assert layer is not None
+    stack.app = Spy(stack.app)
+    worker = Worker(*api)
+    seen.clear()
+    worker.send("PUT", "streams/events.jsonl?offset=0", content=started())
+    worker.send("POST", "heartbeat", json={"step": 1})
+    assert seen == []
+    worker.send("POST", "heartbeat", json={"step": 1}, by_route=True)
+    # An attempt that the last tick did not see living is answered from the store.
+    worker.api.dispatcher.handlers.publish({})
+    worker.send("POST", "heartbeat", json={"step": 1})
+    worker.send("GET", "streams")
+    assert seen == ["heartbeat", "heartbeat", "streams"]
+
+
+def test_short_way_requires_the_attempts_token(worker):
+    worker.client.headers.clear()
+    path = f"/api/v1/attempts/{worker.attempt}/heartbeat"
+    for token in ("", "Bearer nonsense", f"Bearer {attempt_token('another')}"):
+        headers = {"Lehr-Protocol": "1", "Authorization": token}
+        assert worker.client.post(path, json={}, headers=headers).status_code == 401
+
+
+def test_ended_attempt_is_not_answered_from_memory(tmp_path):
+    """Its answer is fenced, which only the store knows until the next tick."""
+    from lehr.cluster.loader import Loader
+    from lehr_testing.dispatching import Bench
+
+    bench = Bench(tmp_path / "bench", pytest.MonkeyPatch(), gpus=2)
+    run_id, attempt = bench.running()
+    assert isinstance(bench.dispatcher._loader, Loader)
+    assert set(bench.dispatcher._loader.living()) == {attempt}
+    assert bench.dispatcher.heartbeat_from_memory(attempt, {"step": 1})["fenced"] is False
+    bench.exited(attempt, code=1)
+    bench.tick()
+    assert bench.state(run_id)[0] == RunState.FAILED
+    assert bench.dispatcher.heartbeat_from_memory(attempt, {"step": 1}) is None
+    bench.store.close()
