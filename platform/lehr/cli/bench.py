@@ -156,7 +156,7 @@ def _show(found: dict[str, Any]) -> None:
     out.print(found["title"], markup=False, style="bold")
     out.print(shown)
     for column in columns:
-        out.print(f"{column['title']}: {column['how']}", markup=False, style="dim")
+        out.print(f"{column['title']}: {column['method']}", markup=False, style="dim")
     for note in found["notes"]:
         out.print(note, markup=False)
     facts = "; ".join(f"{key} {value}" for key, value in found["machine"].items())
