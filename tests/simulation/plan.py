@@ -1,0 +1,86 @@
+"""What a seed decides before the first event: the cluster, its load, and how often what fails."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+NODE_FAULTS = (
+    *("power_off", "hang", "cut_from_server", "cut_from_ray", "cut_off"),
+    *("clock_jump", "disk_full", "agent_restart", "shim_kill", "trainer_kill", "bad_gpu"),
+)
+SERVER_FAULTS = ("server_kill", "server_restart", "bridge_restart", "server_clock_jump")
+SIZES = ((8,), (4, 4), (2, 2, 2, 2), (8,), (8, 8), (1, 1, 2, 4), (8, 8, 8), (8,) * 8)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Times are in virtual seconds, rates per virtual hour."""
+
+    nodes: tuple[int, ...] = (8,)
+    """GPUs of each node."""
+    hours: float = 4.0
+    """Time with people and faults; then everything is healed and must come to rest."""
+    load: float = 0.9
+    """GPU hours asked for, over those that the cluster has."""
+    pace: float = 1.0
+    """Length of the runs, relative to the usual one."""
+    report_s: float = 15.0
+    """Time between two reports of an agent."""
+    ship_s: float = 15.0
+    """Time between two rounds of a shipper."""
+    shared_storage: bool = True
+    """Whether run directories survive the loss of a node's disk."""
+    loss: float = 0.0
+    """Share of HTTP requests of which the request or the answer is lost."""
+    repeats: float = 0.0
+    """Share of HTTP requests that arrive a second time, later."""
+    slow: float = 0.0
+    """Share of calls to agents that take up to two minutes."""
+    people: float = 6.0
+    """Requests of people per hour, beside submissions."""
+    gangs: float = 0.2
+    sweeps: float = 0.15
+    stubborn: float = 0.1
+    failing: float = 0.2
+    faults: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        return sum(self.nodes)
+
+    @property
+    def longest_s(self) -> float:
+        """Length of the longest run that nothing disturbs."""
+        return 7200.0 * self.pace + 1800.0
+
+
+def draw(rng: random.Random, **given: Any) -> Plan:
+    """Draw a plan. ``given`` fields keep their values."""
+    quiet = rng.random() < 0.1
+    faults = {}
+    for name in NODE_FAULTS:
+        # Many plans lack a kind of fault: a fault that is always there hides others.
+        faults[name] = 0.0 if quiet or rng.random() < 0.4 else 10 ** rng.uniform(-1.5, 0.3)
+    for name in SERVER_FAULTS:
+        faults[name] = 0.0 if quiet or rng.random() < 0.3 else 10 ** rng.uniform(-1.0, 0.7)
+    plan = Plan(
+        nodes=rng.choice(SIZES),
+        hours=rng.choice([3.0, 6.0, 12.0]),
+        load=rng.uniform(0.4, 1.4),
+        pace=rng.choice([0.15, 0.5, 1.0, 1.0]),
+        report_s=rng.uniform(10.0, 20.0),
+        ship_s=rng.uniform(10.0, 20.0),
+        shared_storage=rng.random() < 0.5,
+        loss=rng.choice([0.0, 0.0, 0.01, 0.1]),
+        repeats=rng.choice([0.0, 0.01, 0.1]),
+        slow=rng.choice([0.0, 0.0, 0.02, 0.2]),
+        people=rng.choice([0.0, 4.0, 12.0]),
+        gangs=rng.choice([0.1, 0.3]),
+        sweeps=rng.choice([0.0, 0.15, 0.3]),
+        stubborn=rng.choice([0.0, 0.1, 0.4]),
+        failing=rng.choice([0.0, 0.2, 0.5]),
+        faults=faults,
+    )
+    return replace(plan, **given)

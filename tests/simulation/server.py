@@ -1,0 +1,206 @@
+"""The real server's parts, without its threads: killed between any two writes, and started again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lehr.cluster.dispatcher import Dispatcher
+from lehr.control.lifecycle import ACTIVE, RunState
+from lehr.errors import LehrError
+from lehr.store import Store
+from simulation.bridge import Bridge
+from simulation.sim_store import discard, killed_copy, open_store
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+T = TypeVar("T")
+EPOCH = 1_760_000_000.0
+GATHER_S = 0.02
+
+
+class Killed(BaseException):  # noqa: N818 - no error: no handler of the product may catch it
+    """The server's process ends here."""
+
+
+class Down(Exception):
+    """The server does not answer."""
+
+
+class Server:
+    """One server after another, on one home."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world = world
+        self.folder = folder
+        self.home = folder / "home-0"
+        self.store: Store
+        self.dispatcher: Dispatcher
+        self.bridge: Bridge
+        self.up = False
+        self.lives = 0
+        self.clock_jump_s = 0.0
+        self.kill_in: int | None = None
+        """Kill points until the server is killed; None: it is not going to be."""
+        self.inside = False
+        self._tick_due: float | None = None
+        self._last_tick = 0.0
+        self._nobody: threading.Thread = threading.Thread()
+
+    # ------------------------------------------------------------------------- life and death
+
+    def start(self) -> None:
+        self.lives += 1
+        self.inside = True
+        try:
+            self.store = open_store(self.home, self.clock)
+            self.dispatcher = Dispatcher(
+                self.store,
+                self.home,
+                ray_address="simulated",
+                server_url="http://server",
+                make_bridge=self._make_bridge,
+                clock=lambda: self.world.timeline.now,
+            )
+            self._nobody = self.dispatcher._thread
+            self.dispatcher.enqueue_all()
+        finally:
+            self.inside = False
+        self.up = True
+        self.world.note(f"server: life {self.lives}")
+        self.world.watch.watch_server()
+        self.bridge.start()
+        self._plan_tick(GATHER_S)
+        self._regularly(self.lives)
+
+    def _make_bridge(self, home: Path, **options: Any) -> Bridge:
+        self.bridge = Bridge(self.world, self.lives, **options)
+        return self.bridge
+
+    def clock(self) -> float:
+        return EPOCH + self.world.timeline.now + self.clock_jump_s
+
+    def reached(self, name: str) -> None:
+        """Pass a kill point."""
+        if not self.inside or self.kill_in is None:
+            return
+        self.kill_in -= 1
+        if self.kill_in <= 0:
+            self.kill_in = None
+            self.world.note(f"server: killed at {name}")
+            raise Killed(name)
+
+    def die(self) -> None:
+        """Leave the home as a killed process does, and start another server on it later."""
+        self.world.count("kills")
+        self._gone()
+        self.home = killed_copy(self.store, self.folder / f"home-{self.lives}")
+        self.world.after(self.world.rng.choice([0.5, 5.0, 20.0, 120.0]), "server", self.start)
+
+    def restart(self) -> None:
+        """End it in order, and start another one."""
+        if not self.up:
+            return
+        if self._enter(self.dispatcher.stop) is Down:
+            return
+        self._gone()
+        self.store.close()
+        self.world.note("server: ended in order")
+        self.world.after(self.world.rng.choice([1.0, 10.0]), "server", self.start)
+
+    def _gone(self) -> None:
+        self.up = False
+        self.kill_in = None
+        self.bridge.die()
+        self.world.disturb()
+
+    def close(self) -> None:
+        if self.up:
+            discard(self.store)
+
+    # ------------------------------------------------------------------------------- calls
+
+    def call(self, act: Callable[[], T]) -> T:
+        """Call the server. Raises Down if it does not answer, and an error that it answers with."""
+        if not self.up:
+            raise Down
+        found = self._enter(act)
+        if found is Down:
+            raise Down
+        return found  # type: ignore[return-value]
+
+    def _enter(self, act: Callable[[], T]) -> T | type[Down]:
+        assert not self.inside, "one call at a time"
+        self.inside = True
+        try:
+            found = act()
+        except Killed:
+            self.inside = False
+            self.die()
+            return Down
+        except LehrError:
+            raise
+        except Exception as error:
+            self.world.watch.fail("internal", f"a call of the server raised {error!r}", error)
+            return Down
+        finally:
+            self.inside = False
+        if self.dispatcher._wake.is_set():
+            self._plan_tick(GATHER_S)
+        return found
+
+    # ------------------------------------------------------------------------------- ticks
+
+    def _plan_tick(self, seconds: float) -> None:
+        self.dispatcher._wake.clear()
+        timeline = self.world.timeline
+        at = max(timeline.now + seconds, self._last_tick + self.world.tick_gap_s)
+        if self._tick_due is not None and timeline.now <= self._tick_due <= at:
+            return
+        self._tick_due = at
+        life = self.lives
+        self.world.after(at - timeline.now, "tick", lambda: self._tick_if(life, at))
+
+    def _tick_if(self, life: int, at: float) -> None:
+        if self.up and life == self.lives and self._tick_due == at:
+            self._tick_due = None
+            self.tick()
+
+    def tick(self) -> None:
+        self._last_tick = self.world.timeline.now
+        self.world.count("ticks")
+
+        def act() -> bool:
+            # The dispatcher does not wake itself for changes that its own thread makes.
+            self.dispatcher._thread = threading.current_thread()
+            try:
+                return self.dispatcher.tick()
+            finally:
+                self.dispatcher._thread = self._nobody
+
+        try:
+            more = self._enter(act)
+        except LehrError as error:
+            self.world.watch.fail("internal", f"a tick raised {error!r}", error)
+            return
+        if more is not Down:
+            self.world.watch.after_tick()
+            if more:
+                self._plan_tick(0.0)
+
+    def _regularly(self, life: int) -> None:
+        """Tick where something may be due: the real loop does so each second."""
+        if not self.up or life != self.lives:
+            return
+        if self.world.timeline.now - self._last_tick >= 2.0:
+            self._plan_tick(0.0)
+        self.world.after(self._pause(), "regularly", lambda: self._regularly(life))
+
+    def _pause(self) -> float:
+        states = {row.state for row in self.dispatcher._loader._runs.rows(ACTIVE)}
+        if RunState.STOPPING.value in states:
+            return 2.0
+        return 5.0 if RunState.STARTING.value in states else 15.0

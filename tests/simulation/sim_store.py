@@ -1,0 +1,96 @@
+"""The real store, single-threaded and without flushes: what survives a kill, not a power cut."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lehr import killpoints
+from lehr.store import Store, ids
+from lehr.store import store as store_module
+from lehr.store.streams import replica
+from lehr.store.streams.appender import Appender, _Append, _Call
+from lehr.store.streams.indexer import Indexer
+from lehr_testing.stores import fresh_store
+
+
+class InlineAppender(Appender):
+    """The appender in the caller's thread."""
+
+    def __init__(
+        self,
+        indexer: Indexer,
+        replica: replica.Replica,
+        *,
+        log_cap_bytes: int,
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._indexer = indexer
+        self._replica = replica
+        self._log_cap = log_cap_bytes
+        self._on_idle = on_idle
+
+    def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> Future[int]:
+        answer: Future[int] = Future()
+        self._append_group([_Append(attempt_id, name, offset, data, answer)])
+        return answer
+
+    def call(self, act: Callable[[Indexer], Any]) -> Future[Any]:
+        answer: Future[Any] = Future()
+        self._answer(_Call(act, answer))
+        return answer
+
+    def close(self) -> None:
+        while self._indexer.to_seal and not self._indexer.connection.in_transaction:
+            self._seal_one()
+
+
+@contextmanager
+def patched(rng: random.Random, reached: Callable[[str], None]) -> Iterator[None]:
+    """Draw ids from ``rng``, append inline, flush nothing, and call ``reached`` at kill points."""
+    changes: list[tuple[Any, str, Any]] = [
+        (ids, "secrets", rng),
+        (store_module, "Appender", InlineAppender),
+        (killpoints, "reached", reached),
+        (replica.Writing, "flush", lambda self: self._folders.clear()),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    for owner, name, value in changes:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def open_store(home: Path, clock: Callable[[], float]) -> Store:
+    store = Store.open(home, clock=clock) if home.exists() else fresh_store(home, clock=clock)
+    store.db._synchronous = lambda level: None  # type: ignore[method-assign]
+    store.db._raw.execute("PRAGMA synchronous=OFF")
+    store._index_writer.execute("PRAGMA synchronous=OFF")
+    return store
+
+
+def killed_copy(store: Store, home: Path) -> Path:
+    """Move the home as a killed process leaves it; ``store`` is unusable afterwards."""
+    home.mkdir(mode=0o700)
+    for path in store.home.iterdir():
+        if path.is_file() and path.name != "lehr.lock":
+            shutil.copy(path, home / path.name)
+    (store.home / "replica").rename(home / "replica")
+    discard(store)
+    return home
+
+
+def discard(store: Store) -> None:
+    """Release what the process held, without finishing its work."""
+    store._closed = True
+    store._appender.close = lambda: None  # type: ignore[method-assign]
+    store._undo.close()
+    shutil.rmtree(store.home, ignore_errors=True)

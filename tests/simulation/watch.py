@@ -1,0 +1,375 @@
+"""The invariants. Each violation names the invariant that it breaks."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lehr.control.lifecycle import ACTIVE, Desired, RunState
+from lehr.control.queue import StartRun
+from lehr.control.reconcile import AttemptPhase, Timeouts
+from lehr.errors import LehrError
+from lehr.store.tables import Attempt, RunRow
+from simulation.part import EVENTS, Part
+
+if TYPE_CHECKING:
+    from simulation.training import Training
+    from simulation.world import World
+
+INVARIANTS = (
+    *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
+    *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
+)
+CHECK_S = 60.0
+SLACK_S = 90.0
+"""For reports, ticks and shippers that come more rarely than in reality."""
+LIMITS = Timeouts()
+LEGAL = {
+    (None, "queued"),
+    *(("queued", new) for new in ("starting", "paused", "cancelled", "failed")),
+    *(("starting", new) for new in ("running", "stopping", "failed", "queued")),
+    *(("running", new) for new in ("stopping", "completed", "failed", "queued")),
+    *(("stopping", new) for new in ("paused", "cancelled", "pruned", "completed", "failed")),
+    *(("paused", new) for new in ("queued", "cancelled")),
+    ("failed", "queued"),
+}
+"""Written down here once more: the product's own table may be wrong."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    invariant: str
+    text: str
+    trace: str = ""
+
+
+class _Handler(logging.Handler):
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(logging.ERROR)
+        self.watch = watch
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self.watch.fail("internal", record.getMessage(), error)
+
+
+class Watch:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.violations: list[Violation] = []
+        self.handler = _Handler(self)
+        self.healed_at: float | None = None
+        self._begun: Counter[tuple[str, str]] = Counter()
+        self._saved: set[tuple[str, str]] = set()
+        self._completed: set[str] = set()
+        self._since: dict[Any, float] = {}
+        self._head: tuple[str, float] | None = None
+        self._started_in_tick = False
+
+    def fail(self, invariant: str, text: str, error: BaseException | None = None) -> None:
+        assert invariant in INVARIANTS
+        trace = "".join(traceback.format_exception(error)) if error is not None else ""
+        self.world.note(f"VIOLATION {invariant}: {text}")
+        self.violations.append(Violation(invariant, text, trace))
+
+    def start(self) -> None:
+        self.world.after(CHECK_S, "check", self._check)
+
+    # --------------------------------------------------------------- facts of the simulation
+
+    def begun(self, part: Part) -> None:
+        self.world.count("attempts")
+        self._begun[part.attempt_id, part.node.name] += 1
+        if self._begun[part.attempt_id, part.node.name] > 1:
+            self.fail("twice", f"{part.attempt_id} is begun twice on {part.node.name}")
+
+    def written_again(self, part: Part) -> None:
+        self.fail("twice", f"{part.attempt_id} writes its streams twice")
+
+    def trains(self, part: Part) -> None:
+        for other in part.node.parts():
+            if other is not part and other.trainer and set(other.gpus) & set(part.gpus):
+                self.fail("gpu", f"{part.attempt_id} and {other.attempt_id} train on one GPU")
+
+    def gpu_busy(self, part: Part) -> None:
+        self.world.count("gpu_busy")
+
+    def resumes(self, training: Training, path: str) -> None:
+        if (training.run_id, path) not in self._saved:
+            self.fail("checkpoint", f"{training.attempt_id} resumes from {path}: never saved")
+
+    def saved(self, training: Training, path: str) -> None:
+        self._saved.add((training.run_id, path))
+
+    def completed(self, training: Training) -> None:
+        self._completed.add(training.run_id)
+
+    def refused(self, part: Part, what: str, error: LehrError) -> None:
+        self.fail("internal", f"{what} of {part.attempt_id} is refused: {error!r}", error)
+
+    # --------------------------------------------------------------------------------- ticks
+
+    def watch_server(self) -> None:
+        """Look at the actions of each tick before they are applied."""
+        executor = self.world.server.dispatcher._executor
+        apply = executor.apply
+
+        def checked(actions: Sequence[Any]) -> Any:
+            starts = [action for action in actions if isinstance(action, StartRun)]
+            for start in starts:
+                self._check_start(start)
+            self._started_in_tick = bool(starts)
+            return apply(actions)
+
+        executor.apply = checked  # type: ignore[method-assign]
+
+    def _check_start(self, start: StartRun) -> None:
+        """No GPU is given to a run while an agent lists a living attempt on it."""
+        server = self.world.server
+        members = server.dispatcher.cluster.members()
+        for share in start.placement:
+            for attempt_id, listed in members[share.node].attempts.items():
+                if listed.state is AttemptPhase.LIVE and set(listed.gpus) & set(share.gpus):
+                    row = server.store.attempts.get(attempt_id)
+                    if row.exited_at is None or (row.exit or {}).get("stand_in"):
+                        self.fail(
+                            "gpu",
+                            f"{start.run_id} starts on a GPU of {share.node} on which its agent "
+                            f"lists {attempt_id}",
+                        )
+
+    def after_tick(self) -> None:
+        if not self._started_in_tick:
+            return
+        self._started_in_tick = False
+        store = self.world.server.store
+        active = {run.id: run for run in store.runs.by_state(ACTIVE)}
+        holders: dict[tuple[str, int], str] = {}
+        sweeps: Counter[str] = Counter()
+        for row in store.attempts.list_open():
+            if row.exited_at is not None:
+                continue
+            for share in row.placement:
+                for gpu in share["gpus"]:
+                    other = holders.setdefault((share["node"], gpu), row.id)
+                    if other != row.id:
+                        self.fail("gpu", f"{row.id} and {other} both have GPU {gpu} of a node")
+            run = active.get(row.run_id)
+            if run is not None and run.sweep_id is not None:
+                sweeps[run.sweep_id] += 1
+        for sweep_id, number in sweeps.items():
+            limit = self.world.people.sweeps.get(sweep_id)
+            if limit is not None and number > limit:
+                self.fail("sweep_limit", f"{sweep_id} runs {number} trials: its limit is {limit}")
+
+    # ------------------------------------------------------------------------- once a minute
+
+    def _check(self) -> None:
+        self.world.after(CHECK_S, "check", self._check)
+        seen: set[Any] = set()
+        if self.world.server.up and self.world.server.bridge.session:
+            rows = self.world.server.dispatcher._loader._runs._rows
+            for node in self.world.nodes:
+                for part in node.parts():
+                    if part.trainer:
+                        self._check_living(part, rows, seen)
+            self._check_head(rows)
+        for key in [key for key in self._since if key not in seen]:
+            del self._since[key]
+
+    def _overdue(self, key: Any, seen: set[Any], limit_s: float, *disturbed: float) -> bool:
+        """Return whether ``key`` has held for so long, without a fault that explains it."""
+        seen.add(key)
+        now = self.world.timeline.now
+        since = max(self._since.setdefault(key, now), self.world.disturbed_at, *disturbed)
+        slow = 600.0 if self.world.plan.slow else 0.0
+        lost = 300.0 if self.world.plan.loss else 0.0
+        return now - since > limit_s + SLACK_S + slow + lost
+
+    def _check_living(self, part: Part, rows: dict[str, RunRow], seen: set[Any]) -> None:
+        node = part.node
+        if node.in_trouble or not part.shim:
+            return
+        run = rows.get(part.training.run_id)
+        current = run is not None and run.attempt == part.training.number
+        state = RunState(run.state) if run is not None and current else None
+        name = f"{part.attempt_id} on {node.name}"
+        if state is None or not state.active:
+            if self._overdue((part, "over"), seen, LIMITS.cancel_kill_s + 30, node.disturbed_at):
+                self.fail("left_over", f"{name} still trains, and no run wants it")
+        elif state is RunState.STOPPING:
+            assert run is not None
+            ends = run.desired in {Desired.CANCEL.value, Desired.PRUNE.value}
+            limit = LIMITS.cancel_kill_s if ends else LIMITS.pause_kill_s
+            key = (part, "ends" if ends else "saves")
+            if self._overdue(key, seen, limit + 16, node.disturbed_at):
+                self.fail("requests", f"{name} was asked to stop ({run.desired}), and still trains")
+        self._check_gang(part, seen)
+
+    def _check_gang(self, part: Part, seen: set[Any]) -> None:
+        training = part.training
+        gone = [one for one in training.parts.values() if not one.trainer]
+        nodes = [one.node for one in training.parts.values()]
+        if not gone or any(node.hangs or node.disk_full for node in nodes):
+            return
+        if any(one.shim is False and one.node.on and one.exit is None for one in gone):
+            return  # Its agent is about to end it.
+        well = all(one.code == 0 for one in gone)
+        limit = LIMITS.gang_drain_s + 60 if well else LIMITS.lease_s + 100
+        disturbed = [node.disturbed_at for node in nodes]
+        if self._overdue((part, "gang", well), seen, limit, *disturbed):
+            self.fail("gang", f"{part.attempt_id} lives on {part.node.name} without its other parts")
+
+    def _check_head(self, rows: dict[str, RunRow]) -> None:
+        """The first of the queue starts once what ran before it has ended."""
+        order = self.world.server.dispatcher.queue_order()
+        waits = order[0] if order else None
+        run = rows.get(waits) if waits is not None else None
+        usable = [node for node in self.world.nodes if node.joined and not node.in_trouble]
+        members = self.world.server.dispatcher.cluster.members()
+        fits = (
+            run is not None
+            and run.desired == "run"
+            and "next in line" in (run.pending_reason or "")
+            and sum(node.gpus for node in usable) == self.world.plan.gpus
+            and all(members[node.name].usable for node in usable)
+        )
+        if not fits or waits is None:
+            self._head = None
+            return
+        now = self.world.timeline.now
+        if self._head is None or self._head[0] != waits:
+            self._head = (waits, now)
+        quiet = max(self.world.disturbed_at, *(node.disturbed_at for node in self.world.nodes))
+        if now - max(self._head[1], quiet) > 3 * self.world.plan.longest_s:
+            self.fail(
+                "starvation",
+                f"{waits} is first in the queue since {now - self._head[1]:.0f} s: "
+                f"{run.pending_reason if run else ''}",
+            )
+
+    # -------------------------------------------------------------------------------- the end
+
+    def at_rest(self) -> bool:
+        """Return whether nothing is left to do."""
+        world = self.world
+        if not world.server.up or any(node.entries for node in world.nodes if node.joined):
+            return False
+        rows = world.server.dispatcher._loader._runs._rows.values()
+        if any(row.state != "paused" or row.desired != "pause" for row in rows):
+            return False
+        now = world.timeline.now
+        if now - (self.healed_at or now) < 120 or world.server._tick_due is not None:
+            return False
+        return all(self._out_of_reach(row) for row in world.server.store.attempts.list_open())
+
+    def _out_of_reach(self, row: Attempt) -> bool:
+        """Return whether its streams may still be on a node that is gone for good."""
+        gone = {node.name for node in self.world.nodes if not node.joined}
+        return row.exited_at is not None and any(s["node"] in gone for s in row.placement)
+
+    def finally_(self) -> None:
+        """Check the whole record."""
+        store = self.world.server.store
+        runs = store.runs.by_state(set(RunState))
+        self.world.counts["trials"] = sum(run.sweep_id is not None for run in runs)
+        known = {run.id for run in runs}
+        for run_id in self.world.people.runs:
+            if run_id not in known:
+                self.fail("stuck", f"{run_id} was confirmed, and is lost")
+        for run in runs:
+            state = RunState(run.state)
+            if not state.ended and (run.state, run.desired) != ("paused", "pause"):
+                self.fail(
+                    "stuck", f"{run.id} is {run.state} ({run.desired}): {run.pending_reason}"
+                )
+            if run.cause == "internal":
+                self.fail("internal", f"{run.id} ended with {run.reason}")
+            if state is RunState.COMPLETED and run.id not in self._completed:
+                self.fail("completed", f"{run.id} is completed, and no trainer has completed it")
+            self._check_history(run)
+        for node in self.world.nodes:
+            for part in node.parts():
+                if node.joined and (part.trainer or part.shim):
+                    self.fail("left_over", f"{part.attempt_id} is still on {node.name}")
+        for row in store.attempts.list_open():
+            if not self._out_of_reach(row):
+                self.fail("left_over", f"attempt {row.id} is never closed")
+        for sweep_id in self.world.people.sweeps:
+            stopped = store.sweeps.get(sweep_id).stopped
+            if stopped is not None and "internal" in stopped:
+                self.fail("internal", f"sweep {sweep_id}: {stopped}")
+        for training in self.world.trainings.values():
+            self._check_bytes(training)
+
+    def _check_history(self, run: RunRow) -> None:
+        state: str | None = None
+        attempt = used = 0
+        allowed = sum(run.spec["retries"].values())
+        for one in self.world.server.store.transitions.of_run(run.id):
+            if one.old != state or (one.old, one.new) not in LEGAL:
+                self.fail("transitions", f"{run.id}: {one.old} to {one.new} after {state}")
+            if one.attempt != attempt + (one.new == "starting"):
+                self.fail("transitions", f"{run.id}: attempt {one.attempt} after {attempt}")
+            state, attempt = one.new, one.attempt
+            if one.new == "queued" and one.actor == "user":
+                used = 0
+            elif one.new == "queued" and one.old in {"starting", "running"}:
+                used += 1
+                if used > allowed:
+                    self.fail("budget", f"{run.id}: {used} retries, {allowed} allowed")
+        if (state, attempt) != (run.state, run.attempt):
+            self.fail("transitions", f"{run.id}: its row differs from its transitions")
+        numbers = [row.number for row in self.world.server.store.attempts.of_run(run.id)]
+        if numbers != list(range(1, run.attempt + 1)):
+            self.fail("transitions", f"{run.id} has attempts {numbers}")
+        for name, column in (
+            ("user", "user_failures"),
+            ("infrastructure", "infrastructure_failures"),
+            ("preemption", "preemptions"),
+        ):
+            if getattr(run, column) > run.spec["retries"][name]:
+                self.fail("budget", f"{run.id}: {getattr(run, column)} {column}")
+
+    def _check_bytes(self, training: Training) -> None:
+        """Streams hold what was written, once; those of delivered parts hold all of it."""
+        streams = self.world.server.store.streams
+        attempt_id = training.attempt_id
+        found = {one.name: one for one in streams.of_attempt(attempt_id)}
+        for name, content in training.written.items():
+            part = self._sender(training, name)
+            stream = found.pop(name, None)
+            size = stream.size if stream is not None else 0
+            stored = streams.read(attempt_id, name, 0, size + 1) if stream is not None else b""
+            if stored != bytes(content[:size]) or (stream is not None and stream.malformed):
+                self.fail("bytes", f"{attempt_id}/{name} differs from what was written")
+            elif part is not None and part.delivered and size != len(content):
+                self.fail("bytes", f"{attempt_id}/{name}: {size} of {len(content)} bytes")
+            elif name == EVENTS and stream is not None:
+                self._check_index(training, stored)
+        if found:
+            self.fail("bytes", f"{attempt_id} has streams that nobody wrote: {sorted(found)}")
+
+    def _sender(self, training: Training, name: str) -> Part | None:
+        rank = 0 if name in {EVENTS, "launcher.log"} else int(name.split("-")[1].split(".")[0])
+        return training.parts.get(rank)
+
+    def _check_index(self, training: Training, stored: bytes) -> None:
+        lines = stored.count(b'"kind": "metrics"')
+        with self.world.server.store.index.read() as connection:
+            others = connection.execute(
+                "SELECT count(*) FROM records JOIN runs ON runs.id = records.run"
+                " WHERE runs.run=? AND attempt=?",
+                (training.run_id, training.number),
+            ).fetchone()[0]
+        expected = stored.count(b"\n")
+        if others not in {expected, expected - lines}:
+            self.fail(
+                "bytes",
+                f"{training.attempt_id}: {others} records in the index, {expected} lines "
+                f"with {lines} of metrics",
+            )
