@@ -37,6 +37,8 @@ class Heartbeat:
     stop_level: tuple[StopLevel, str] | None = None
     in_flight: int = 0
     """Start calls without an answer yet."""
+    started_on: set[str] = field(default_factory=set)
+    """Nodes whose agent has confirmed the start."""
     failed_starts: int = 0
     start_error: str = ""
     start_node: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -135,8 +135,17 @@ class Launcher:
                 heartbeat.start_again = self._heartbeats.now() + min(
                     30.0, 2.0**heartbeat.failed_starts
                 )
-            elif heartbeat.in_flight == 0:
+            else:
+                heartbeat.started_on.add(node)
+            if heartbeat.in_flight == 0 and self._is_started(attempt_id, heartbeat.started_on):
                 self._store.attempts.update(attempt_id, dispatched_at=self._store.clock())
+
+    def _is_started(self, attempt_id: str, nodes: Collection[str]) -> bool:
+        """Return whether every node of the attempt is among these."""
+        if not nodes:
+            return False
+        placement = placement_of(self._store.attempts.get(attempt_id))
+        return all(share.node in nodes for share in placement)
 
     def stop(self, action: rc.StopAttempt) -> None:
         """Stop it through its node's agent. Heartbeats carry the same order in case Ray is down."""

@@ -210,7 +210,15 @@ def judge(
     live = tuple(name for name, state in found.items() if state is AttemptPhase.LIVE)
 
     if attempt.exited:
-        return _after_exit(attempt, live, lost, absent, timeouts)
+        # A part that has reported its exit is gone once its agent no longer lists it.
+        over = [
+            node.name
+            for node in mine
+            if node.name in attempt.ended_nodes
+            and attempt.id not in node.attempts
+            and (node.answered or (membership_known and not node.alive))
+        ]
+        return _after_exit(attempt, live, [*lost, *over], absent, timeouts)
     for name in lost:
         if attempt.silent_nodes.get(name, attempt.since_contact_s) > timeouts.lease_s:
             return _lost(attempt, live, "node_lost", f"node {name} was lost", name)
@@ -263,17 +271,17 @@ def _undispatched(
 def _after_exit(
     attempt: OpenAttempt,
     live: tuple[str, ...],
-    lost: Sequence[str],
+    gone: Sequence[str],
     absent: Sequence[str],
     timeouts: Timeouts,
 ) -> list[Action]:
     if live and attempt.since_ended_s > timeouts.exit_grace_s:
         # Another node's part, or a fenced one that came back with its node.
         return _stop(attempt, live, StopLevel.KILL, "it has ended")
-    gone = {*lost, *absent}
-    if absent and gone >= set(attempt.nodes):
+    all_gone = {*gone, *absent} >= set(attempt.nodes)
+    if absent and all_gone:
         return [CloseAttempt(attempt.id)]
-    if gone >= set(attempt.nodes) and attempt.since_ended_s > timeouts.abandon_s:
+    if all_gone and attempt.since_ended_s > timeouts.abandon_s:
         return [CloseAttempt(attempt.id)]
     return []
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.exits import merge_exit_reports
 from lehr.cluster.launcher import START_TRIES
 from lehr.control.lifecycle import RunState
@@ -18,7 +19,7 @@ from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
 from lehr_testing.buckets import make_checkpoint
 from lehr_testing.dispatching import Bench
-from lehr_testing.stores import line
+from lehr_testing.stores import begin, line, run_spec
 
 STEP = "attempt-1/checkpoints/step-00000005"
 
@@ -75,6 +76,24 @@ def test_run_that_no_node_starts_fails_when_its_retries_are_used(bench):
     row = bench.store.runs.get(run)
     assert (row.state, row.attempt, row.cause) == ("failed", 2, "launch_failed")
     assert "no retry is left" in row.reason
+
+
+@pytest.mark.parametrize("refused_first", [True, False])
+def test_gang_is_dispatched_only_when_every_node_has_confirmed(bench, refused_first):
+    placement = [{"node": "n1", "gpus": [0]}, {"node": "n2", "gpus": [0]}]
+    run = bench.store.runs.create(run_spec("gang"))
+    gang = begin(bench.store, run.id, placement=placement)
+    launcher = bench.dispatcher._launcher
+
+    def answered(*answers: tuple[str, Exception | None]) -> float | None:
+        bench.dispatcher.heartbeats.of(gang.id).in_flight = len(answers)
+        launcher._answers.extend((gang.id, node, error) for node, error in answers)
+        launcher.note_answers()
+        return bench.store.attempts.get(gang.id).dispatched_at
+
+    both = [("n1", None), ("n2", AgentRefused("full"))]
+    assert answered(*(both[::-1] if refused_first else both)) is None
+    assert answered(("n1", None), ("n2", None)) is not None
 
 
 def test_run_trains_after_its_start_is_finally_confirmed(bench):

@@ -207,6 +207,17 @@ def test_attempt_is_closed_when_no_more_data_can_arrive():
     assert decide(late, gone) == [CloseAttempt("r-1")]
 
 
+def test_lost_gang_is_closed_once_the_part_that_ended_is_delivered():
+    """One part never started; the other reported its exit, and its agent has dropped it."""
+    lost = {"exited": True, "nodes": ("n1", "n2"), "ended_nodes": frozenset({"n1"})}
+    dropped = [node(), node("n2")]
+    assert reconcile([attempt(**lost)], dropped, TIMEOUTS) == [CloseAttempt("r-1")]
+    kept = [node(r_1=AttemptPhase.ENDED), node("n2")]
+    assert reconcile([attempt(**lost)], kept, TIMEOUTS) == []
+    unknown = [node(answered=False), node("n2")]
+    assert reconcile([attempt(**lost)], unknown, TIMEOUTS) == []
+
+
 seconds = st.sampled_from([0.0, 10.0, 100.0, 1000.0, 100_000.0])
 attempts = st.builds(
     OpenAttempt,
