@@ -127,15 +127,15 @@ class Bridge:
             if name not in self._threads:
                 self._threads[name] = NodeThread(self, node)
 
-    def say(self, message: dict[str, Any]) -> None:
-        """Send a message to the server. Messages keep their order."""
+    def say(self, message: dict[str, Any], *, quiet: bool = False) -> None:
+        """Send a message to the server. Messages keep their order. ``quiet``: nothing new."""
         now = self.world.timeline.now
         self._pipe_clear_at = max(self._pipe_clear_at, now + self.world.rng.uniform(0.001, 0.1))
         session = self.session
 
         def arrive() -> None:
             if session and session == self.session:
-                self._call(lambda: self._on_message(message))
+                self._call(lambda: self._on_message(message), quiet=quiet)
 
         self.world.after(self._pipe_clear_at - now, f"news {message.get('name', '')}", arrive)
 
@@ -158,9 +158,9 @@ class Bridge:
         self.world.disturb()
         self._call(lambda: self.on_state(state, message))
 
-    def _call(self, act: Callable[[], None]) -> None:
+    def _call(self, act: Callable[[], None], *, quiet: bool = False) -> None:
         if not self.dead:
-            self.world.server_call(act)
+            self.world.server_call(act, quiet=quiet)
 
 
 class NodeThread:
@@ -177,6 +177,7 @@ class NodeThread:
         self.busy = False
         self.requests: deque[tuple[str, int, dict[str, Any]]] = deque()
         self.look_at = self.world.timeline.now
+        self.last_report: Any = None
         self._pump_soon(0.01)
 
     def ask(self, op: str, number: int, fields: dict[str, Any]) -> None:
@@ -218,7 +219,9 @@ class NodeThread:
 
     def _reported(self, result: Any, error: str | None) -> None:
         if error is None:
-            self.bridge.say({"news": "node", "name": self.node.name, **result})
+            quiet = result == self.last_report
+            self.last_report = result
+            self.bridge.say({"news": "node", "name": self.node.name, **result}, quiet=quiet)
         self._done(error)
 
     def _connect(self, then: Callable[[str | None], None]) -> None:

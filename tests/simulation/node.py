@@ -51,6 +51,14 @@ class Node:
         """Return whether the server cannot reach its agent now."""
         return not self.on or not self.ray_alive or self.ray_cuts > 0 or self.hangs > 0
 
+    @property
+    def ends_something(self) -> bool:
+        """Return whether a part has ended, or is not what it should be."""
+        return any(
+            not part.delivered and not (part.trainer and part.shim)
+            for part in self.entries.values()
+        )
+
     def clock(self) -> float:
         return self.world.server_epoch + self.world.timeline.now + self.clock_jump_s
 
@@ -78,7 +86,8 @@ class Node:
     def deliver_call(self, ray_id: str, verb: str, arguments: tuple[Any, ...], reply: Reply) -> None:
         """Bring a call to the agent, and its answer back."""
         rng, plan = self.world.rng, self.world.plan
-        late = rng.uniform(20.0, 120.0) if rng.random() < plan.slow else rng.uniform(0.005, 0.2)
+        slow = self.world.lossy and rng.random() < plan.slow
+        late = rng.uniform(20.0, 120.0) if slow else rng.uniform(0.005, 0.2)
 
         def arrive() -> None:
             if ray_id != self.ray_id or not self.ray_alive:
@@ -89,7 +98,8 @@ class Node:
                 self.agent.put(verb, arguments, back)
 
         def back(result: Any, error: str | None) -> None:
-            slow = rng.uniform(20.0, 120.0) if rng.random() < plan.slow else rng.uniform(0.005, 0.1)
+            slow = self.world.lossy and rng.random() < plan.slow
+            late = rng.uniform(20.0, 120.0) if slow else rng.uniform(0.005, 0.1)
 
             def arrive_back() -> None:
                 if ray_id == self.ray_id and self.ray_cuts:
@@ -97,7 +107,7 @@ class Node:
                 elif ray_id == self.ray_id and self.ray_alive:
                     reply(result, error)
 
-            self.world.after(slow, f"answer of {self.name}", arrive_back)
+            self.world.after(late, f"answer of {self.name}", arrive_back)
 
         self.world.after(late, f"call of {self.name}", arrive)
 

@@ -285,8 +285,8 @@ class People:
         """Stop acting; readmit every node, and let most of the paused runs go on."""
         self.active = False
         server = self.world.server
-        for name in server.call(lambda: server.store.nodes.notes()):
-            self._try(lambda name=name: self.readmit(name))
+        for node in self.world.nodes:
+            self._try(lambda name=node.name: self.readmit(name))
         for run in server.call(lambda: server.store.runs.by_state({RunState.PAUSED})):
             if self.world.rng.random() < 0.7:
                 self.resumes[run.id] += 1

@@ -11,7 +11,7 @@ NODE_FAULTS = (
     *("clock_jump", "disk_full", "agent_restart", "shim_kill", "trainer_kill", "bad_gpu"),
 )
 SERVER_FAULTS = ("server_kill", "server_restart", "bridge_restart", "server_clock_jump")
-SIZES = ((8,), (4, 4), (2, 2, 2, 2), (8,), (8, 8), (1, 1, 2, 4), (8, 8, 8), (8,) * 8)
+SIZES = ((8,), (8,), (4, 4), (2, 2, 2, 2), (8, 8), (1, 1, 2, 4), (8, 8, 8))
 
 
 @dataclass(frozen=True)

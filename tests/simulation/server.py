@@ -123,16 +123,19 @@ class Server:
 
     # ------------------------------------------------------------------------------- calls
 
-    def call(self, act: Callable[[], T]) -> T:
-        """Call the server. Raises Down if it does not answer, and an error that it answers with."""
+    def call(self, act: Callable[[], T], *, quiet: bool = False) -> T:
+        """Call the server. Raises Down if it does not answer, and an error that it answers with.
+
+        ``quiet``: nothing new comes with the call, so that no tick need follow at once.
+        """
         if not self.up:
             raise Down
-        found = self._enter(act)
+        found = self._enter(act, quiet=quiet)
         if found is Down:
             raise Down
         return found  # type: ignore[return-value]
 
-    def _enter(self, act: Callable[[], T]) -> T | type[Down]:
+    def _enter(self, act: Callable[[], T], *, quiet: bool = False) -> T | type[Down]:
         assert not self.inside, "one call at a time"
         self.inside = True
         try:
@@ -148,7 +151,7 @@ class Server:
             return Down
         finally:
             self.inside = False
-        if self.dispatcher._wake.is_set():
+        if self.dispatcher._wake.is_set() and not quiet:
             self._plan_tick(GATHER_S)
         return found
 
@@ -203,4 +206,5 @@ class Server:
         states = {row.state for row in self.dispatcher._loader._runs.rows(ACTIVE)}
         if RunState.STOPPING.value in states:
             return 2.0
-        return 5.0 if RunState.STARTING.value in states else 15.0
+        ending = any(node.ends_something for node in self.world.nodes)
+        return 5.0 if ending or RunState.STARTING.value in states else 30.0

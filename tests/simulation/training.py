@@ -59,7 +59,9 @@ class Training:
         fates = ["user_code", "crash", "killed", "nan_loss", "memory", "nccl", "early", "silent"]
         if "SIM_STALL" in self.env:
             fates += ["stall", "stall"]
-        return rng.choice(fates), rng.randrange(1 + self.steps // STEPS_A_RECORD)
+        fate, at = rng.choice(fates), rng.randrange(1 + self.steps // STEPS_A_RECORD)
+        # A stall counts only after the first step.
+        return fate, max(1, at) if fate == "stall" else at
 
     def files_of(self, part: Part) -> dict[str, bytearray]:
         """Return the streams that this part sends."""

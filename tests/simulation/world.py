@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import tempfile
@@ -92,10 +93,10 @@ class World:
             self.trainings[part.attempt_id] = Training(self, part.attempt_id, part.launch)
         return self.trainings[part.attempt_id]
 
-    def server_call(self, act: Callable[[], Any]) -> None:
+    def server_call(self, act: Callable[[], Any], *, quiet: bool = False) -> None:
         """Call the server from its bridge."""
         try:
-            self.server.call(act)
+            self.server.call(act, quiet=quiet)
         except Down:
             pass
 
@@ -177,6 +178,8 @@ def simulate(
         before = (log.handlers, log.propagate, log.level)
         log.handlers, log.propagate = [world.watch.handler], False
         log.setLevel(logging.WARNING)
+        collecting = gc.get_threshold()
+        gc.set_threshold(100_000, 20, 50)
         try:
             with patched(rng, world.server.reached), mutation():
                 try:
@@ -187,6 +190,7 @@ def simulate(
         finally:
             log.handlers, log.propagate = before[0], before[1]
             log.setLevel(before[2])
+            gc.set_threshold(*collecting)
     return Result(
         seed,
         plan,
