@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu durations coverage \
+.PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu simulate durations coverage \
 	constraints check check-js format mutants bench docs clean
 
 help:  ## What there is to make
@@ -43,6 +43,10 @@ faults: $(STAMPS)/dev  ## The tests that kill processes, nodes and networks on p
 
 gpu: $(STAMPS)/dev  ## The tests that need a GPU
 	$(TIER) gpu $(ARGS)
+
+simulate: $(STAMPS)/dev  ## The control plane in virtual time, with faults; SEEDS=n, FIRST=, HOURS=, GPUS=
+	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m simulation --seeds $(or $(SEEDS),10) \
+		--first $(or $(FIRST),1) $(if $(HOURS),--hours $(HOURS)) $(if $(GPUS),--gpus $(GPUS)) $(ARGS)
 
 durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure anew how long the tests take, which orders them
 	$(TIER) test -n 4 --dist loadgroup --write-durations $(or $(ARGS),tests)

@@ -71,7 +71,9 @@ class Faults:
         node.power_off()
         if rng.random() < 0.1 and len([n for n in self.world.nodes if n.joined]) > 1:
             node.leave()
-            self.world.after(rng.uniform(60, 1800), "new node", lambda: self.world.add_node(node.gpus))
+            self.world.after(
+                rng.uniform(60, 1800), "new node", lambda: self.world.add_node(node.gpus)
+            )
             return
         wiped = rng.random() < 0.3
         self._for_a_while("power_off", lambda: node.power_on(wiped=wiped))

@@ -41,6 +41,7 @@ class Node:
         self.disks = 1
         self.agent = Agent(self)
         self.agent_dies_in_start = False
+        self._calls_clear_at = 0.0
 
     @property
     def ray_id(self) -> str:
@@ -83,17 +84,24 @@ class Node:
 
     # ------------------------------------------------------------------------ calls by Ray
 
-    def deliver_call(self, ray_id: str, verb: str, arguments: tuple[Any, ...], reply: Reply) -> None:
+    def deliver_call(
+        self, ray_id: str, verb: str, arguments: tuple[Any, ...], reply: Reply
+    ) -> None:
         """Bring a call to the agent, and its answer back."""
         rng, plan = self.world.rng, self.world.plan
         slow = self.world.lossy and rng.random() < plan.slow
         late = rng.uniform(20.0, 120.0) if slow else rng.uniform(0.005, 0.2)
+        # Ray keeps the order of a driver's calls to an actor.
+        now = self.world.timeline.now
+        self._calls_clear_at = max(self._calls_clear_at, now + late)
+        late = self._calls_clear_at - now
 
         def arrive() -> None:
             if ray_id != self.ray_id or not self.ray_alive:
                 reply(None, "ActorDiedError: its node is gone")
             elif self.ray_cuts:
-                self.world.after(5.0, "call waits", arrive)  # TCP sends it again.
+                # TCP sends it again. The same pause for all keeps their order.
+                self.world.after(5.0, "call waits", arrive)
             else:
                 self.agent.put(verb, arguments, back)
 
@@ -161,7 +169,9 @@ class Node:
         self.disturb()
         raylets = self.raylets
         self.world.after(
-            RAY_LOSES_S, f"ray loses {self.name}", lambda: self.ray_cuts and self._lost_by_ray(raylets)
+            RAY_LOSES_S,
+            f"ray loses {self.name}",
+            lambda: self.ray_cuts and self._lost_by_ray(raylets),
         )
 
     def heal_ray(self) -> None:

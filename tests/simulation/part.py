@@ -293,7 +293,11 @@ class Part:
     def _http(self, what: str, act: Any) -> Any:
         """Send a request. It may be lost, its answer may be lost, and it may arrive once more."""
         world, rng, plan = self.world, self.world.rng, self.world.plan
-        if not self.node.on or self.node.server_cuts or (world.lossy and rng.random() < plan.loss / 2):
+        if (
+            not self.node.on
+            or self.node.server_cuts
+            or (world.lossy and rng.random() < plan.loss / 2)
+        ):
             raise Outage(what)
         server = world.server
         if world.lossy and rng.random() < plan.repeats:

@@ -158,9 +158,7 @@ class People:
         spec = parse_spec(raw)
         assert isinstance(spec, SweepSpec)
         trials_ = expand(spec)
-        sweep = self.world.server.call(
-            lambda: self.world.server.store.sweeps.create(spec, trials_)
-        )
+        sweep = self.world.server.call(lambda: self.world.server.store.sweeps.create(spec, trials_))
         self.sweeps[sweep.id] = spec.max_concurrent
         self.world.note(f"submitted sweep {sweep.id}")
         self.world.count("sweeps")
@@ -277,9 +275,7 @@ class People:
         self.world.note(f"person: retry sweep {sweep_id}")
         for run in self.world.server.call(lambda: store.sweeps.runs(sweep_id)):
             self.retries[run.id] += 1
-        self.world.server.call(
-            lambda: store.sweep_progress.retry_trials(sweep_id, actor="user")
-        )
+        self.world.server.call(lambda: store.sweep_progress.retry_trials(sweep_id, actor="user"))
 
     def settle(self) -> None:
         """Stop acting; readmit every node, and let most of the paused runs go on."""

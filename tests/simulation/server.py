@@ -22,7 +22,7 @@ EPOCH = 1_760_000_000.0
 GATHER_S = 0.02
 
 
-class Killed(BaseException):  # noqa: N818 - no error: no handler of the product may catch it
+class Killed(BaseException):
     """The server's process ends here."""
 
 

@@ -215,7 +215,9 @@ class Training:
         if self.ignores_term:
             return
         if self.whole() and self.fate != "stalled":
-            self.world.after(self.world.rng.uniform(0.2, 4.0), "term", lambda: self._stop(save=True))
+            self.world.after(
+                self.world.rng.uniform(0.2, 4.0), "term", lambda: self._stop(save=True)
+            )
         elif self.fate != "stalled":
             self.world.after(
                 self.world.rng.uniform(0.2, 4.0), "term", lambda: part.trainer_ended(signal=15)

@@ -222,7 +222,9 @@ class Watch:
         limit = LIMITS.gang_drain_s + 60 if well else LIMITS.lease_s + 100
         disturbed = [node.disturbed_at for node in nodes]
         if self._overdue((part, "gang", well), seen, limit, *disturbed):
-            self.fail("gang", f"{part.attempt_id} lives on {part.node.name} without its other parts")
+            self.fail(
+                "gang", f"{part.attempt_id} lives on {part.node.name} without its other parts"
+            )
 
     def _check_head(self, rows: dict[str, RunRow]) -> None:
         """The first of the queue starts once what ran before it has ended."""
@@ -284,9 +286,7 @@ class Watch:
         for run in runs:
             state = RunState(run.state)
             if not state.ended and (run.state, run.desired) != ("paused", "pause"):
-                self.fail(
-                    "stuck", f"{run.id} is {run.state} ({run.desired}): {run.pending_reason}"
-                )
+                self.fail("stuck", f"{run.id} is {run.state} ({run.desired}): {run.pending_reason}")
             if run.cause == "internal":
                 self.fail("internal", f"{run.id} ended with {run.reason}")
             if state is RunState.COMPLETED and run.id not in self._completed:
@@ -355,7 +355,11 @@ class Watch:
             self.fail("bytes", f"{attempt_id} has streams that nobody wrote: {sorted(found)}")
 
     def _sender(self, training: Training, name: str) -> Part | None:
-        rank = 0 if name in {EVENTS, "launcher.log"} else int(name.split("-")[1].split(".")[0])
+        rank = (
+            0
+            if name in {EVENTS, "launcher.log"}
+            else int(name.split("-")[1].split(".", maxsplit=1)[0])
+        )
         return training.parts.get(rank)
 
     def _check_index(self, training: Training, stored: bytes) -> None:

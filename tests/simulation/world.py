@@ -25,8 +25,8 @@ from simulation.timeline import Timeline
 from simulation.training import Training
 from simulation.watch import Violation, Watch
 
-REST_HOURS = 60.0
-"""Limit for the cluster to come to rest after all faults are healed."""
+REST_HOURS = 12.0
+"""Limit for the cluster to come to rest after all faults are healed, beside twice the plan's time."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Result:
         return (
             f"seed {self.seed}: {self.plan.gpus} GPUs, {self.hours:.1f} h, {self.events} events, "
             f"{c['runs']} runs, {c['sweeps']} sweeps, {c['attempts']} attempts, "
-            f"{c['kills']} kills, {self.seconds:.1f} s, {self.hours / self.seconds:.2f} h/s"
+            f"{c['kills']} kills, {self.seconds:.1f} s, {self.hours / self.seconds:.2f} h/s, "
+            f"history {self.digest[:12]}"
         )
 
 
@@ -116,7 +117,7 @@ class World:
             self._until(lambda: self.server.up)
             self.watch.healed_at = self.timeline.now
             self.people.settle()
-            limit = self.timeline.now + REST_HOURS * 3600.0
+            limit = self.timeline.now + (REST_HOURS + 2 * self.plan.hours) * 3600.0
             self._until(lambda: self.timeline.now >= limit or self.watch.at_rest())
             if not self.watch.violations:
                 self.watch.finally_()
@@ -129,15 +130,26 @@ class World:
             parts = [
                 f"{part.attempt_id}/{part.rank} on {part.gpus}"
                 + "".join(
-                    f" {name}" for name in ("shim", "trainer", "holds", "delivered")
+                    f" {name}"
+                    for name in ("shim", "trainer", "holds", "delivered")
                     if getattr(part, name)
                 )
                 + (f" exit {part.exit['reason']!r}" if part.exit else "")
                 for part in node.parts()
             ]
             flags = [
-                name for name in ("joined", "on", "ray_alive", "in_trouble", "ray_cuts",
-                                  "server_cuts", "hangs", "disk_full") if getattr(node, name)
+                name
+                for name in (
+                    "joined",
+                    "on",
+                    "ray_alive",
+                    "in_trouble",
+                    "ray_cuts",
+                    "server_cuts",
+                    "hangs",
+                    "disk_full",
+                )
+                if getattr(node, name)
             ]
             found.append(f"{node.name} {' '.join(flags)}: {parts}")
         if self.server.up:

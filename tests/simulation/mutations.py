@@ -1,0 +1,203 @@
+"""One bug planted on purpose for each invariant; the simulation has to find it.
+
+Each bug replaces one function or one constant of the product. ``given`` makes the plan of a seed
+short and rich in what the invariant is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+from lehr.cluster import exits, launcher, loader
+from lehr.control import finalize, lifecycle, outcome, queue, reconcile, requests, retries, step
+from lehr.control.lifecycle import Desired, RunState
+from lehr.store.records import transitions
+from lehr.store.streams import appender
+from simulation.plan import NODE_FAULTS, SERVER_FAULTS
+
+Bug = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    invariants: tuple[str, ...]
+    """The violations that prove it found; the first is the one it is planted for."""
+    bug: Bug
+    given: dict[str, Any] = field(default_factory=dict)
+    seeds: int = 5
+    """It is found within so many seeds."""
+
+
+def plan(*faults: str, rate: float = 3.0, **given: Any) -> dict[str, Any]:
+    """Return a short plan with these faults alone."""
+    assert set(faults) <= {*NODE_FAULTS, *SERVER_FAULTS}
+    quiet = {"slow": 0.0, "loss": 0.0, "repeats": 0.0, "stubborn": 0.0, "failing": 0.0}
+    usual = {"nodes": (4,), "hours": 1.5, "pace": 0.15, "load": 0.9, "people": 0.0, "sweeps": 0.0}
+    return {**usual, **quiet, "faults": dict.fromkeys(faults, rate), **given}
+
+
+def replaced(owner: object, name: str, value: Any) -> Bug:
+    return lambda: patch.object(owner, name, value)
+
+
+def _judge(change: Callable[..., Any]) -> Bug:
+    """Change what ``judge`` sees or returns. ``change`` takes the original first."""
+    original = reconcile.judge
+
+    def judge(*arguments: Any, **named: Any) -> Any:
+        return change(original, *arguments, **named)
+
+    return replaced(step.reconcile, "judge", judge)
+
+
+def _start_again(original: Any, attempt: Any, *rest: Any, **named: Any) -> Any:
+    found = original(attempt, *rest, **named)
+    lost = any(isinstance(one, reconcile.MarkLost) and one.cause == "shim_lost" for one in found)
+    return [reconcile.Launch(attempt.id)] if lost else found
+
+
+def _gang_ended_well(original: Any, attempt: Any, *rest: Any, **named: Any) -> Any:
+    found = original(attempt, *rest, **named)
+    return [one for one in found if getattr(one, "reason", "") != "another node's part ended"]
+
+
+def _not_stopped(original: Any, attempt: Any, *rest: Any, **named: Any) -> Any:
+    if attempt.current and attempt.desired is not Desired.RUN and attempt.dispatched:
+        return []
+    return original(attempt, *rest, **named)
+
+
+def _never_closed(original: Any, attempt: Any, *rest: Any, **named: Any) -> Any:
+    found = original(attempt, *rest, **named)
+    return [one for one in found if not isinstance(one, reconcile.CloseAttempt)]
+
+
+@contextmanager
+def _running_is_cancelled_at_once() -> Iterator[None]:
+    """A transition that the table does not have."""
+    original = requests.transition_for_request
+    table = {**lifecycle.TRANSITIONS}
+    table[RunState.RUNNING] |= {RunState.CANCELLED}
+
+    def decide(state: RunState, desired: Desired) -> RunState | None:
+        if state is RunState.RUNNING and desired is Desired.CANCEL:
+            return RunState.CANCELLED
+        return original(state, desired)
+
+    with (
+        patch.dict(lifecycle.TRANSITIONS, table),
+        patch.object(requests, "transition_for_request", decide),
+    ):
+        yield
+
+
+def _never_resumed(state: RunState, desired: Desired) -> RunState | None:
+    found = _transition_for_request(state, desired)
+    return None if found is RunState.QUEUED else found
+
+
+_transition_for_request = requests.transition_for_request
+
+
+def _append_anywhere(self: Any, writing: Any, item: Any) -> Any:
+    """Take bytes whatever their offset is."""
+    stream = self._indexer.stream(item.attempt_id, item.name)
+    return _append_one(self, writing, replace(item, offset=stream.size))
+
+
+_append_one = appender.Appender._append_one
+
+
+def _reserve_nothing(self: Any, run: Any) -> list[Any]:
+    return []
+
+
+def _exit_code_decides(**named: Any) -> outcome.Outcome:
+    if named["ended"].code == 0 and named["desired"] is Desired.RUN:
+        return outcome.Outcome(RunState.COMPLETED, "completed")
+    return _outcome(**named)
+
+
+_outcome = finalize.outcome
+
+
+def _no_limits(waiting: Any, active: Any) -> Any:
+    return sorted(waiting, key=lambda run: (-run.priority, run.number)), {}
+
+
+def _strict_exit(attempt: Any, members: Any) -> Any:
+    raise KeyError(attempt.id)
+
+
+def _checkpoint_of_the_future(run: Any, checkpoints: Any) -> str | None:
+    found = _newest_checkpoint(run, checkpoints)
+    return None if found is None else f"{found[:-3]}{int(found[-3:]) + 1:03d}"
+
+
+_newest_checkpoint = launcher.newest_checkpoint
+
+gangs = {"nodes": (2, 2), "gangs": 0.7}
+MUTATIONS: dict[str, Mutation] = {
+    "free GPUs are computed without what agents list": Mutation(
+        ("gpu",),
+        replaced(loader, "_orphans", lambda known, members: ()),
+        plan("cut_off", "cut_from_server", rate=6.0, stubborn=0.5, failing=0.3),
+        seeds=8,
+    ),
+    "an attempt that its agent has lost is started again": Mutation(
+        ("twice",), _judge(_start_again), plan("power_off", rate=6.0)
+    ),
+    "the rest of a broken gang goes on": Mutation(
+        ("gang", "stuck"), _judge(_gang_ended_well), plan("trainer_kill", rate=6.0, **gangs)
+    ),
+    "a running run is cancelled without stopping it": Mutation(
+        ("transitions", "left_over"), _running_is_cancelled_at_once, plan(people=20.0)
+    ),
+    "a paused run cannot be resumed": Mutation(
+        ("stuck",), replaced(requests, "transition_for_request", _never_resumed), plan(people=20.0)
+    ),
+    "every budget covers another try": Mutation(
+        ("budget",),
+        replaced(retries.Budgets, "covers", lambda self, budget: True),
+        plan(failing=0.6),
+    ),
+    "a training that ignores its orders is never killed": Mutation(
+        ("requests",), _judge(_not_stopped), plan(people=30.0, stubborn=1.0)
+    ),
+    "an attempt of a lost node is never closed": Mutation(
+        ("left_over",), _judge(_never_closed), plan("power_off", rate=6.0)
+    ),
+    "an append is taken at any offset": Mutation(
+        ("bytes",), replaced(appender.Appender, "_append_one", _append_anywhere), plan(repeats=0.2)
+    ),
+    "a large run reserves nothing": Mutation(
+        ("starvation",),
+        replaced(queue._Board, "reserve", _reserve_nothing),
+        plan(load=2.0, hours=1.5, pace=0.05),
+    ),
+    "exit code 0 counts as completed": Mutation(
+        ("completed",), replaced(finalize, "outcome", _exit_code_decides), plan(failing=1.0)
+    ),
+    "the limit of a sweep is ignored": Mutation(
+        ("sweep_limit",), replaced(queue, "_within_sweep_limits", _no_limits), plan(sweeps=1.0)
+    ),
+    "an exit that only an agent reports cannot be read": Mutation(
+        ("internal",),
+        replaced(exits, "merge_exit_reports", _strict_exit),
+        plan("power_off", rate=6.0, **gangs),
+    ),
+    "a run resumes from a checkpoint that does not exist": Mutation(
+        ("checkpoint",),
+        replaced(launcher, "newest_checkpoint", _checkpoint_of_the_future),
+        plan("trainer_kill", rate=6.0),
+    ),
+    "an attempt number is left out": Mutation(
+        ("transitions", "internal"),
+        replaced(transitions, "attempt_id", lambda run_id, number: f"{run_id}-{number + 1}"),
+        plan(),
+    ),
+}

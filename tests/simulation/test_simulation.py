@@ -1,0 +1,109 @@
+"""The simulation finds nothing in the product, and finds every bug that is planted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr_testing.paths import ROOT
+from simulation.mutations import MUTATIONS, plan
+from simulation.watch import INVARIANTS
+from simulation.world import Result, simulate
+
+QUICK = (
+    "a large run reserves nothing",
+    "an append is taken at any offset",
+    "free GPUs are computed without what agents list",
+    "the rest of a broken gang goes on",
+)
+"""The planted bugs that are looked for at every change."""
+SHORT = {"hours": 1.0, "pace": 0.3}
+
+
+def kept_seeds() -> list[tuple[int, float]]:
+    lines = Path(__file__).with_name("seeds.txt").read_text().splitlines()
+    found = [line.split(maxsplit=2) for line in lines if line and not line.startswith("#")]
+    return [(int(seed), float(hours)) for seed, hours, _ in found]
+
+
+def explain(result: Result) -> str:
+    found = [f"{one.invariant}: {one.text}\n{one.trace}" for one in result.violations]
+    return "\n".join([result.line(), *found, *result.tail[-40:]])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_short_seed_breaks_no_invariant(seed: int) -> None:
+    result = simulate(seed, nodes=(4, 4), **SHORT)
+    assert not result.violations, explain(result)
+    assert result.counts["attempts"] > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(500, 520))
+def test_drawn_seed_breaks_no_invariant(seed: int) -> None:
+    result = simulate(seed, hours=3.0)
+    assert not result.violations, explain(result)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("seed", "hours"), kept_seeds())
+def test_seed_that_showed_a_bug_shows_none(seed: int, hours: float) -> None:
+    result = simulate(seed, hours=hours)
+    assert not result.violations, explain(result)
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    """In other processes too, whose sets have another order."""
+
+    def digest(hash_seed: str) -> str:
+        program = (
+            "from simulation.mutations import plan\n"
+            "from simulation.world import simulate\n"
+            "faults = plan('power_off', 'hang', 'server_kill', rate=6.0)\n"
+            "print(simulate(5, **{**faults, 'hours': 0.5, 'loss': 0.1, 'repeats': 0.1}).digest)"
+        )
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "tests"),
+            "PYTHONHASHSEED": hash_seed,
+        }
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    assert digest("1") == digest("2") != ""
+
+
+def test_server_is_killed_between_writes_and_started_again() -> None:
+    result = simulate(1, **(plan("server_kill", rate=30.0) | {"hours": 0.5}))
+    assert not result.violations, explain(result)
+    assert result.counts["kills"] >= 3
+
+
+def test_every_invariant_has_a_planted_bug() -> None:
+    assert {mutation.invariants[0] for mutation in MUTATIONS.values()} == set(INVARIANTS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly)
+        for name in MUTATIONS
+    ],
+)
+def test_planted_bug_is_found(name: str) -> None:
+    mutation = MUTATIONS[name]
+    for seed in range(1, mutation.seeds + 1):
+        result = simulate(seed, mutation=mutation.bug, **mutation.given)
+        if result.violations:
+            assert result.violations[0].invariant in mutation.invariants, explain(result)
+            return
+    pytest.fail(f"{name}: not found within {mutation.seeds} seeds")
