@@ -215,7 +215,7 @@ class NodeThread:
         if self.connected:
             self._ask_agent("report", (), CALL_S, self._reported)
         else:
-            self._connect(lambda error: self._done(error))
+            self._connect(self._done)
 
     def _reported(self, result: Any, error: str | None) -> None:
         if error is None:

@@ -177,7 +177,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a large run reserves nothing": Mutation(
         ("starvation",),
         replaced(queue._Board, "reserve", _reserve_nothing),
-        plan(load=2.0, hours=1.5, pace=0.05),
+        plan(load=2.5, hours=2.0, pace=0.05),
     ),
     "exit code 0 counts as completed": Mutation(
         ("completed",), replaced(finalize, "outcome", _exit_code_decides), plan(failing=1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -318,7 +319,5 @@ class Part:
 
     def _again(self, act: Any) -> None:
         server = self.world.server
-        try:
+        with contextlib.suppress(Down, LehrError):
             server.call(lambda: act(server))
-        except (Down, LehrError):
-            pass

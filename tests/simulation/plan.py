@@ -53,7 +53,7 @@ class Plan:
     @property
     def longest_s(self) -> float:
         """Length of the longest run that nothing disturbs."""
-        return 7200.0 * self.pace + 900.0
+        return 7200.0 * self.pace + 300.0
 
 
 def draw(rng: random.Random, **given: Any) -> Plan:

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,8 @@ class World:
 
     def server_call(self, act: Callable[[], Any], *, quiet: bool = False) -> None:
         """Call the server from its bridge."""
-        try:
+        with suppress(Down):
             self.server.call(act, quiet=quiet)
-        except Down:
-            pass
 
     # ------------------------------------------------------------------------------- running
 
@@ -163,10 +161,10 @@ class World:
                     f"open {row.id} {row.placement} dispatched {row.dispatched_at} exited "
                     f"{row.exited_at} in flight {beat.in_flight} exit {row.exit}"
                 )
-            for run in self.server.dispatcher._loader._runs._rows.values():
-                found.append(
-                    f"run {run.id} {run.state} {run.desired} {run.cause} {run.pending_reason}"
-                )
+            found += [
+                f"run {run.id} {run.state} {run.desired} {run.cause} {run.pending_reason}"
+                for run in self.server.dispatcher._loader._runs._rows.values()
+            ]
         return found
 
     def _until(self, over: Callable[[], bool]) -> None:
