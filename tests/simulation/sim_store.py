@@ -16,6 +16,7 @@ from lehr.store import store as store_module
 from lehr.store.streams import replica
 from lehr.store.streams.appender import Appender, _Append, _Call
 from lehr.store.streams.indexer import Indexer
+from lehr.store.wal import Wal
 from lehr_testing.stores import fresh_store
 
 
@@ -27,13 +28,15 @@ class InlineAppender(Appender):
         indexer: Indexer,
         replica: replica.Replica,
         *,
+        wal: Wal,
         log_cap_bytes: int,
-        on_idle: Callable[[], None],
+        on_rest: Callable[[], None],
     ) -> None:
         self._indexer = indexer
+        self._wal = wal
         self._replica = replica
         self._log_cap = log_cap_bytes
-        self._on_idle = on_idle
+        self._on_rest = on_rest
 
     def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> Future[int]:
         answer: Future[int] = Future()

@@ -135,7 +135,7 @@ class Watch:
             for attempt_id, listed in members[share.node].attempts.items():
                 if listed.state is AttemptPhase.LIVE and set(listed.gpus) & set(share.gpus):
                     row = server.store.attempts.get(attempt_id)
-                    if row.exited_at is None or (row.exit or {}).get("stand_in"):
+                    if row.exited_at is None or (row.exit or {}).get("synthetic"):
                         self.fail(
                             "gpu",
                             f"{start.run_id} starts on a GPU of {share.node} on which its agent "

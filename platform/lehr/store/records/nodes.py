@@ -8,7 +8,7 @@ from sqlmodel import col, func, select
 
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
-from lehr.store.tables import NodeNote
+from lehr.store.tables import Attempt, NodeNote
 
 
 class Nodes:
@@ -41,8 +41,10 @@ class Nodes:
             ).one_or_none()
             if kind == "excluded" and newest is not None and newest.kind == kind:
                 return False
-            session.add(
-                NodeNote(node=node, kind=kind, message=message, actor=actor, at=self._clock())
-            )
+            # The machine's clock may have gone back since the last attempt ended. A node that is
+            # readmitted now must not be excluded again for failures before this.
+            last_end = session.exec(select(func.max(Attempt.exited_at))).one()
+            at = max(self._clock(), last_end or 0.0)
+            session.add(NodeNote(node=node, kind=kind, message=message, actor=actor, at=at))
         self._db.changed(Change("cluster", ""))
         return True

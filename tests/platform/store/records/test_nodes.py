@@ -99,3 +99,14 @@ def test_a_node_is_excluded_once(store):
     assert store.nodes.note("n1", "excluded", "its fans", actor="user")
     assert not store.nodes.note("n1", "excluded", "another word", actor="user")
     assert store.nodes.notes()["n1"].message == "its fans"
+
+
+def test_readmission_counts_although_the_clock_has_gone_back(store):
+    run = store.runs.create(run_spec("unlucky")).id
+    for _ in range(2):
+        fails(store, run, "n1")
+    store.clock.at -= 500.0
+    store.nodes.note("n1", "readmitted", "by hand", actor="user")
+    tick(store, "n1", "n2")
+    assert excluded(store.nodes.notes()) == {}
+    assert excluded_nodes(store, store.runs.get(run)) == frozenset()
