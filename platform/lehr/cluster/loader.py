@@ -238,6 +238,7 @@ def open_attempt(
     parts = (attempt.exit or {}).get("parts", {}) if len(nodes) > 1 else {}
     ended = any(one.state is AttemptPhase.ENDED for one in listed)
     notes = [*parts.values(), *(one.exit for one in listed if one.exit is not None)]
+    alive = heartbeats.contacted(attempt.id) or attempt.last_heartbeat_at is not None
     return OpenAttempt(
         id=attempt.id,
         nodes=tuple(nodes),
@@ -246,12 +247,9 @@ def open_attempt(
         over_time_limit=over,
         stalled=_stalled(attempt, run, heartbeats),
         # Events count as contact, too: the first heartbeat comes seconds later.
-        contacted=heartbeats.contacted(attempt.id)
-        or attempt.last_heartbeat_at is not None
-        or attempt.events_applied > 0,
-        dispatched=attempt.dispatched_at is not None
-        or heartbeats.contacted(attempt.id)
-        or attempt.last_heartbeat_at is not None,
+        contacted=alive or attempt.events_applied > 0,
+        # A heartbeat of one part of a gang does not tell that the others were started.
+        dispatched=attempt.dispatched_at is not None or (alive and len(nodes) == 1),
         in_flight=heartbeat.in_flight > 0,
         exited=attempt.exited_at is not None,
         ended_nodes=frozenset(nodes[int(rank)] for rank in parts),

@@ -12,6 +12,7 @@ import pytest
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.exits import merge_exit_reports
 from lehr.cluster.launcher import START_TRIES
+from lehr.cluster.loader import open_attempt
 from lehr.control.lifecycle import RunState
 from lehr.errors import LehrError
 from lehr.node import fetcher
@@ -94,6 +95,15 @@ def test_gang_is_dispatched_only_when_every_node_has_confirmed(bench, refused_fi
     both = [("n1", None), ("n2", AgentRefused("full"))]
     assert answered(*(both[::-1] if refused_first else both)) is None
     assert answered(("n1", None), ("n2", None)) is not None
+
+
+def test_heartbeat_of_one_part_does_not_make_a_gang_dispatched(bench):
+    run = gang(bench)
+    bench.heartbeat(f"{run}-1", step=None)
+    row = bench.store.attempts.get(f"{run}-1")
+    members = bench.dispatcher.cluster.members()
+    found = open_attempt(row, bench.store.runs.get(run), members, bench.dispatcher.heartbeats)
+    assert (found.contacted, found.dispatched) == (True, False)
 
 
 def test_run_trains_after_its_start_is_finally_confirmed(bench):
