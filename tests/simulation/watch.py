@@ -240,18 +240,24 @@ class Watch:
             and sum(node.gpus for node in usable) == self.world.plan.gpus
             and all(members[node.name].usable for node in usable)
         )
-        if not fits or waits is None:
+        if not fits or waits is None or run is None:
             self._head = None
             return
         now = self.world.timeline.now
-        if self._head is None or self._head[0] != waits:
+        # Whatever ranks before it may go on: by priority, then by submission, which also holds for
+        # the trials of an earlier sweep that start one after the other.
+        ahead = any(
+            row.state in {"starting", "running", "stopping"} and _rank(row) < _rank(run)
+            for row in rows.values()
+        )
+        if self._head is None or self._head[0] != waits or ahead:
             self._head = (waits, now)
         quiet = max(self.world.disturbed_at, *(node.disturbed_at for node in self.world.nodes))
         if now - max(self._head[1], quiet) > 3 * self.world.plan.longest_s:
             self.fail(
                 "starvation",
                 f"{waits} is first in the queue since {now - self._head[1]:.0f} s: "
-                f"{run.pending_reason if run else ''}",
+                f"{run.pending_reason}",
             )
 
     # -------------------------------------------------------------------------------- the end
@@ -377,3 +383,7 @@ class Watch:
                 f"{training.attempt_id}: {others} records in the index, {expected} lines "
                 f"with {lines} of metrics",
             )
+
+
+def _rank(run: RunRow) -> tuple[int, int]:
+    return (-run.priority, run.number or 0)

@@ -25,7 +25,7 @@ from simulation.timeline import Timeline
 from simulation.training import Training
 from simulation.watch import Violation, Watch
 
-REST_HOURS = 12.0
+REST_HOURS = 48.0
 """Limit for the cluster to come to rest after all faults are healed, beside twice the plan's time."""
 
 
