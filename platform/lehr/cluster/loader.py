@@ -18,7 +18,7 @@ from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import excluded, readmitted
 from lehr.cluster.run_cache import RunCache
 from lehr.control.finalize import EndedAttempt
-from lehr.control.lifecycle import ACTIVE, Desired, RunState
+from lehr.control.lifecycle import ACTIVE, Desired
 from lehr.control.nodes import Ended
 from lehr.control.queue import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
@@ -28,8 +28,6 @@ from lehr.control.step import Subject
 from lehr.errors import NotFound
 from lehr.store import Change, Store
 from lehr.store.tables import Attempt, RunRow
-
-WAITING = frozenset({RunState.QUEUED, RunState.PAUSED})
 
 
 class Loader:
@@ -89,8 +87,7 @@ class Loader:
 
         Without those whose checkpoints a waiting fork may need: their orders depend on more.
         """
-        forked = {run.forked_from for run in self._runs.rows(ACTIVE | WAITING)}
-        return {attempt_id: run for attempt_id, run in self._living.items() if run.id not in forked}
+        return self._living
 
     def load(self) -> Snapshot:
         """Return the snapshot. A part that cannot be read is left out, and counts as a fault."""
@@ -98,10 +95,11 @@ class Loader:
         rows = self._store.attempts.list_open()
         self._heartbeats.keep_only(row.id for row in rows)
         active = {run.id: run for run in self._runs.rows(ACTIVE)}
+        forked = self._runs.forked()
         self._living = {
             row.id: active[row.run_id]
             for row in rows
-            if row.exited_at is None and _is_current(row, active)
+            if row.exited_at is None and _is_current(row, active) and row.run_id not in forked
         }
         members = self._members(rows)
         notes = self._store.nodes.notes()

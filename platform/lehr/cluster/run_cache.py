@@ -76,6 +76,10 @@ class RunCache:
         found = [row for row in self._rows.values() if row.state in values]
         return sorted(found, key=lambda run: run.number or 0)
 
+    def forked(self) -> set[str | None]:
+        """Return the ids of the runs that a run which has not ended was forked from."""
+        return {row.forked_from for row in self._rows.values()}
+
     def open_runs(self) -> list[OpenRun]:
         """Return all runs that have not ended, in order of submission, as values."""
         found = []

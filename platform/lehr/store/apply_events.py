@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
-from sqlalchemy import Integer, bindparam, case, func, select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session, col
 
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, StoreUnavailable
 from lehr.store.database import Clock, Database
-from lehr.store.records.attempts import get_attempt
+from lehr.store.records.attempts import get_attempt, newest_step
 from lehr.store.records.checkpoints import note_removed, put_checkpoint
 from lehr.store.records.run_rows import announce, get_run
 from lehr.store.records.transitions import transition_run
@@ -166,7 +166,6 @@ class EventApplier:
 
     def _apply_progress(self, session: Session, progress: Sequence[_News]) -> None:
         """Record the last steps of attempts whose records cause nothing else, in one statement."""
-        newer = bindparam("step", type_=Integer) > func.coalesce(col(Attempt.last_step), -1)
         at = self._clock()
         session.connection().execute(
             update(Attempt)
@@ -174,17 +173,14 @@ class EventApplier:
                 col(Attempt.id) == bindparam("which"),
                 col(Attempt.events_applied) == bindparam("since"),
             )
-            .values(
-                events_applied=bindparam("upto"),
-                last_step=case((newer, bindparam("step")), else_=col(Attempt.last_step)),
-                last_step_at=case((newer, at), else_=col(Attempt.last_step_at)),
-            ),
+            .values(events_applied=bindparam("upto"), **newest_step()),
             [
                 {
                     "which": news.position.attempt_id,
                     "since": news.position.applied,
                     "upto": news.upto,
                     "step": news.step,
+                    "at": at,
                 }
                 for news in progress
             ],

@@ -107,17 +107,12 @@ class Attempts:
             {"which": attempt_id, "at": at, "step": step}
             for attempt_id, (at, step) in heartbeats.items()
         ]
-        newer = bindparam("step", type_=Integer) > func.coalesce(col(Attempt.last_step), -1)
         # Each heartbeat replaces the one before: not worth a flush to disk.
         with self._db.write(durable=False) as session:
             session.connection().execute(
                 update(Attempt)
                 .where(col(Attempt.id) == bindparam("which"))
-                .values(
-                    last_heartbeat_at=bindparam("at"),
-                    last_step=case((newer, bindparam("step")), else_=col(Attempt.last_step)),
-                    last_step_at=case((newer, bindparam("at")), else_=col(Attempt.last_step_at)),
-                ),
+                .values(last_heartbeat_at=bindparam("at"), **newest_step()),
                 rows,
             )
 
@@ -129,6 +124,18 @@ class Attempts:
             session.add(row)
             announce_run(self._db, get_run(session, row.run_id))
             return row
+
+
+def newest_step() -> dict[str, Any]:
+    """Return the columns of the last step for an update of attempts. A lower step changes nothing.
+
+    The parameters are ``step``, which may be None, and ``at``, the time that belongs to it.
+    """
+    newer = bindparam("step", type_=Integer) > func.coalesce(col(Attempt.last_step), -1)
+    return {
+        "last_step": case((newer, bindparam("step")), else_=col(Attempt.last_step)),
+        "last_step_at": case((newer, bindparam("at")), else_=col(Attempt.last_step_at)),
+    }
 
 
 def get_attempt(session: Session, attempt_id: str) -> Attempt:
