@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.control.lifecycle import Desired, RunState
+from lehr.specs import RunSpec
 from lehr_api import worker_lane
 from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, metrics, started
 
@@ -142,5 +143,19 @@ def test_ended_attempt_is_not_answered_from_memory(tmp_path):
     bench.exited(attempt, code=1)
     bench.tick()
     assert bench.state(run_id)[0] == RunState.FAILED
+    assert bench.dispatcher.heartbeat_from_memory(attempt, {"step": 1}) is None
+    bench.store.close()
+
+
+def test_run_with_a_waiting_fork_is_not_answered_from_memory(tmp_path):
+    """Its orders name the checkpoints that the fork needs, which only the store knows."""
+    from lehr_testing.dispatching import Bench
+
+    bench = Bench(tmp_path / "bench", pytest.MonkeyPatch())
+    run_id, attempt = bench.running()
+    assert bench.dispatcher.heartbeat_from_memory(attempt, {"step": 1}) is not None
+    spec = RunSpec.model_validate(bench.store.runs.get(run_id).spec)
+    bench.store.runs.create(spec, forked_from=run_id)
+    bench.tick()
     assert bench.dispatcher.heartbeat_from_memory(attempt, {"step": 1}) is None
     bench.store.close()
