@@ -45,6 +45,9 @@ class GroupLoader:
 
     def sweeps(self) -> list[OpenSweep]:
         """Return the sweeps that have changed since the last call."""
+        for run_id in self._sweeps.take_measured():
+            find = partial(self._sweeps.enqueue_pruned, run_id)
+            self._isolation.do(Subject("run", run_id), "finding its sweep", find)
         return self._load("sweep", self._sweeps.take_changed(), self._sweeps.load)
 
     def rollouts(self) -> list[OpenRollout]:

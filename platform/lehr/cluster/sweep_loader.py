@@ -58,9 +58,19 @@ class SweepLoader:
         """Return the ids of the sweeps to load now, and forget them."""
         with self._guard:
             dirty, self._dirty = self._dirty, set()
-            run_ids, self._measured_runs = self._measured_runs, set()
-        pruned = (self._pruned_sweep(run_id) for run_id in run_ids)
-        return sorted(dirty | {sweep_id for sweep_id in pruned if sweep_id is not None})
+        return sorted(dirty)
+
+    def take_measured(self) -> list[str]:
+        """Return the ids of the runs that have new metrics, and forget them."""
+        with self._guard:
+            measured, self._measured_runs = self._measured_runs, set()
+        return sorted(measured)
+
+    def enqueue_pruned(self, run_id: str) -> None:
+        """Enqueue the run's sweep if new metrics of the run may prune a trial of it."""
+        sweep_id = self._pruned_sweep(run_id)
+        if sweep_id is not None:
+            self.enqueue(sweep_id)
 
     def load(self, sweep_id: str) -> OpenSweep:
         """Return the sweep; its trials have reports only if a decision needs them."""

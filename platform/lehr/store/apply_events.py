@@ -186,7 +186,8 @@ class EventApplier:
             ],
         )
         for news in progress:
-            if news.step is not None and news.step > (news.position.last_step or -1):
+            before = news.position.last_step
+            if news.step is not None and (before is None or news.step > before):
                 announce(self._db, news.position.run_id, news.position.sweep_id, progress=True)
 
     def _apply_in(

@@ -7,6 +7,7 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.specs import SweepSpec, expand, load_spec
+from lehr.store import Change
 from lehr_testing.groups import Groups
 from lehr_testing.stores import begin, fresh_store, ingest, line, metrics, run_spec
 
@@ -213,3 +214,11 @@ def test_a_search_over_trials_of_different_held_out_sets_stops(store, controller
     why = store.sweeps.get(sweep.id).stopped
     assert ("different held-out sets" in (why or "")) == stops
     assert len(store.sweeps.trials(sweep.id)) == (10 if stops else 11)
+
+
+def test_run_whose_sweep_cannot_be_found_does_not_block_the_sweeps(store, controller):
+    sweep = made(store)
+    fail_three(store, sweep)
+    controller.changed(Change("metrics", "norun", attempt=1))
+    controller.tick()
+    assert store.sweeps.get(sweep.id).stopped is not None
