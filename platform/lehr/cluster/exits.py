@@ -1,4 +1,4 @@
-"""Read the exits of attempts: what decides on the run, and what they tell of the nodes."""
+"""Read the exits of attempts: what decides the state of the run, and which nodes failed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def ended_attempt(
 
 
 def ends_on_nodes(attempt: Attempt) -> Iterator[Ended]:
-    """Return how the attempt ended on each of its nodes that says something about the node."""
+    """Return how the attempt ended on its nodes, where the node has failed or succeeded."""
     at_fault = faulty_nodes(attempt)
     at = attempt.exited_at or 0.0
     for share in attempt.placement:

@@ -85,7 +85,7 @@ class Loader:
     def living(self) -> dict[str, RunRow]:
         """Return the runs of the current attempts that have not exited, by attempt.
 
-        Without those whose checkpoints a waiting fork may need: their orders depend on more.
+        Runs with a waiting fork are left out: their orders also depend on its checkpoint.
         """
         return self._living
 
@@ -206,7 +206,7 @@ class Loader:
         for attempt in self._store.attempts.recently_ended():
             run = Subject("run", attempt.run_id)
             read = partial(_read_ends, attempt, found)
-            self._isolation.do(run, "reading what its end tells of its nodes", read)
+            self._isolation.do(run, "reading which nodes failed it", read)
         return [end for end in found if end.node not in out]
 
     def _why_no_cluster(self, members: Mapping[str, Member]) -> str | None:
@@ -246,7 +246,7 @@ def open_attempt(
         stalled=_stalled(attempt, run, heartbeats),
         # Events count as contact, too: the first heartbeat comes seconds later.
         contacted=alive or attempt.events_applied > 0,
-        # A heartbeat of one part of a gang does not tell that the others were started.
+        # A heartbeat of one part of a gang does not prove that the others were started.
         dispatched=attempt.dispatched_at is not None or (alive and len(nodes) == 1),
         in_flight=heartbeat.in_flight > 0,
         exited=attempt.exited_at is not None,
