@@ -101,6 +101,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@torch.compiler.set_stance("force_eager")  # torchao compiles its step, for 20 s
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, TORCHAO])
 def test_dry_run_restores_all_state_bitwise(optimizer: str) -> None:
     trained, plain = Trained(optimizer), Trained(optimizer)

@@ -87,16 +87,13 @@ def close(got, want) -> None:
     ],
     ids=lambda c: c.scope,
 )
-def test_compiled_losses_match_eager_ones_and_accumulation_matches_a_large_batch(config) -> None:
+def test_compiled_accumulation_matches_an_eager_large_batch(config) -> None:
     eager = train(build(), CompileConfig(), micro_batch=4)
     model = build()
     names = list(model.state_dict())
     compile_model(model, config)
-    close(train(model, config, micro_batch=4), eager)
+    close(train(model, config, micro_batch=1), eager)
     assert list(model.state_dict()) == names
-    again = build()
-    compile_model(again, config)
-    close(train(again, config, micro_batch=1), eager)
 
 
 @pytest.mark.slow
