@@ -26,15 +26,20 @@ class World:
     """run -> (itself, where, tick at which it ends)"""
     started_at: dict[str, int] = field(default_factory=dict)
     submitted_at: dict[str, int] = field(default_factory=dict)
+    slots: dict[str, int] = field(default_factory=dict)
+    newest: int = 0
     now: int = 0
 
     def submit(self, run: Waiting) -> None:
+        self.newest = max(self.newest, run.number)
         self.waiting.append(run)
         self.submitted_at[run.run_id] = self.now
 
     def tick(self, durations: dict[str, int]) -> Plan:
         for run_id in [r for r, (_, _, end) in self.running.items() if end <= self.now]:
-            del self.running[run_id]
+            run, _, _ = self.running.pop(run_id)
+            if run.sweep_id is not None and run.max_concurrent is not None:
+                self.slots[run.sweep_id] = self.newest
         held = [
             Active(
                 run.run_id,
@@ -47,7 +52,7 @@ class World:
             )
             for run, start, end in self.running.values()
         ]
-        decided = plan(self.waiting, held, self.nodes)
+        decided = plan(self.waiting, held, self.nodes, self.slots)
         check(decided, self.waiting, held, self.nodes)
         by_id = {run.run_id: run for run in self.waiting}
         for start in decided.starts:

@@ -105,8 +105,9 @@ class Loader:
         notes = self._store.nodes.notes()
         out = excluded(notes)
         attempts, unreadable = self._attempts(rows, active, members)
+        runs = self._runs.open_runs()
         return Snapshot(
-            runs=self._runs.open_runs(),
+            runs=runs,
             attempts=attempts,
             unreadable_attempts=unreadable,
             ended=self._ended(rows, active),
@@ -115,6 +116,7 @@ class Loader:
             membership_known=self._cluster.membership_known,
             places=[member.as_node(excluded=name in out) for name, member in members.items()],
             holders=_holders(rows, active, members, self._heartbeats),
+            slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
             sweeps=self._groups.sweeps(),
             rollouts=self._groups.rollouts(),
             ends=self._ends(out),

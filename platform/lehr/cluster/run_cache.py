@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from lehr.cluster.desired import request_message
@@ -42,6 +42,7 @@ class RunCache:
         self._rows: dict[str, RunRow] = {}
         self._open: dict[str, tuple[RunRow, OpenRun]] = {}
         self._sweeps: dict[str, SweepRow] = {}
+        self._slots: dict[str, int] = {}
         self._whole_at = -WHOLE_EVERY_S
 
     def changed(self, run_id: str) -> None:
@@ -54,16 +55,19 @@ class RunCache:
         if len(dirty) > MANY or self._clock() - self._whole_at >= WHOLE_EVERY_S:
             self._whole_at = self._clock()
             self._rows = {run.id: run for run in self._store.runs.by_state(_LIVING)}
+            self._slots.clear()
         else:
             for run_id in dirty:
                 row = self._store.runs.get(run_id)
                 if RunState(row.state).ended:
                     self._rows.pop(run_id, None)
+                    self._slots.pop(row.sweep_id or "", None)
                 else:
                     self._rows[run_id] = row
         self._open = {i: pair for i, pair in self._open.items() if i in self._rows}
         live = {row.sweep_id for row in self._rows.values()}
         self._sweeps = {i: sweep for i, sweep in self._sweeps.items() if i in live}
+        self._slots = {i: slot for i, slot in self._slots.items() if i in live}
 
     def forget_waiting(self) -> None:
         """Drop cached queue entries after a change of the nodes that runs avoid."""
@@ -92,6 +96,19 @@ class RunCache:
             if self._isolation.do(Subject("run", row.id), "reading it", read):
                 found.append(self._open[row.id][1])
         return found
+
+    def slots(self, waiting: Iterable[Waiting]) -> dict[str, int]:
+        """Return ``Snapshot.slots`` of the sweeps of these runs."""
+        for run in waiting:
+            sweep_id = run.sweep_id
+            if sweep_id is None or run.max_concurrent is None or sweep_id in self._slots:
+                continue
+            read = partial(self._read_slot, sweep_id)
+            self._isolation.do(Subject("sweep", sweep_id), "reading its last end", read)
+        return dict(self._slots)
+
+    def _read_slot(self, sweep_id: str) -> None:
+        self._slots[sweep_id] = self._store.sweeps.newest_run_at_last_end(sweep_id)
 
     def _read(self, row: RunRow) -> None:
         state, desired = RunState(row.state), Desired(row.desired)

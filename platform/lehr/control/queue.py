@@ -14,7 +14,9 @@ The rules, in order:
    that reservation (backfill), never on it, so they cannot delay it. Runs of a higher priority
    may start on it.
 6. A sweep runs at most ``max_concurrent`` of its runs at a time. Its other runs reserve nothing and
-   do not count in rule 2.
+   do not count in rule 2. A run that had to wait for a slot of its sweep queues from the moment
+   that the slot became free: otherwise each run of the sweep would be placed before a large run
+   that waits, whose reserved GPUs would stay idle until the whole sweep has ended.
 
 Pure: values in, values out.
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from lehr.control import pending_reasons
 from lehr.control.pending_reasons import Blocker
@@ -216,8 +219,17 @@ class _Board:
         )
 
 
-def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[Node]) -> Plan:
-    """Decide what starts now, and the reason for every other queued run."""
+def plan(
+    waiting: Sequence[Waiting],
+    active: Sequence[Active],
+    nodes: Sequence[Node],
+    slots: Mapping[str, int] = MappingProxyType({}),
+) -> Plan:
+    """Decide what starts now, and the reason for every other queued run.
+
+    ``slots``: by sweep with a limit, the number of the newest run at the moment when a run of the
+    sweep ended last. Runs of the sweep queue behind it.
+    """
     board = _Board({node.name: node for node in nodes})
     for holder in active:
         for share in holder.placement:
@@ -228,7 +240,7 @@ def plan(waiting: Sequence[Waiting], active: Sequence[Active], nodes: Sequence[N
     possible, why = _possible_now(waiting, board)
     allowed, throttled = _within_sweep_limits(possible, active)
     why.update(throttled)
-    order = _in_turn(allowed, active)
+    order = _in_turn(allowed, active, slots)
 
     starts: list[StartRun] = []
     names = {run.run_id: run.name or run.run_id for run in waiting}
@@ -340,10 +352,17 @@ def _within_sweep_limits(
     return allowed, why
 
 
-def _in_turn(waiting: Sequence[Waiting], active: Sequence[Active]) -> list[Waiting]:
+def _in_turn(
+    waiting: Sequence[Waiting], active: Sequence[Active], slots: Mapping[str, int]
+) -> list[Waiting]:
     """Sort by priority, then by the GPUs that the run's project has ahead of it, then by
-    submission.
+    submission, or by when its sweep's slot became free.
     """
+
+    def place(run: Waiting) -> tuple[int, bool, int]:
+        slot = slots.get(run.sweep_id or "", 0)
+        return max(run.number, slot), run.number < slot, run.number
+
     several = len({run.project for run in waiting}) > 1
     ahead: dict[str, int] = {}
     if several:
@@ -352,8 +371,9 @@ def _in_turn(waiting: Sequence[Waiting], active: Sequence[Active]) -> list[Waiti
             size = sum(len(share.gpus) for share in holder.placement)
             held.setdefault(holder.project, []).append((holder.number, size))
         asked: Counter[tuple[str, int]] = Counter()
-        for run in sorted(waiting, key=lambda run: run.number):
-            earlier = sum(n for number, n in held.get(run.project, ()) if number < run.number)
+        for run in sorted(waiting, key=place):
+            at = place(run)[0]
+            earlier = sum(n for number, n in held.get(run.project, ()) if number < at)
             ahead[run.run_id] = earlier + asked[run.project, run.priority]
             asked[run.project, run.priority] += run.need.gpus
-    return sorted(waiting, key=lambda run: (-run.priority, ahead.get(run.run_id, 0), run.number))
+    return sorted(waiting, key=lambda run: (-run.priority, ahead.get(run.run_id, 0), *place(run)))

@@ -56,6 +56,8 @@ class Snapshot:
     """The same nodes, with their GPUs."""
     holders: Collection[Active] = ()
     """Everything that holds GPUs."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """By sweep with a limit: the newest run's number when a run of the sweep ended last."""
     sweeps: Collection[OpenSweep] = ()
     """Sweeps of which something has changed."""
     rollouts: Collection[OpenRollout] = ()

@@ -159,7 +159,7 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     ]
     if not waiting:
         return [QueueOrder((), {})]
-    plan = queue.plan(waiting, list(snapshot.holders), list(snapshot.places))
+    plan = queue.plan(waiting, list(snapshot.holders), list(snapshot.places), snapshot.slots)
     known = {run.id: run.pending_reason for run in snapshot.runs}
     reasons = {
         run_id: why if snapshot.no_cluster is None else snapshot.no_cluster

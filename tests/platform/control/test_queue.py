@@ -188,6 +188,26 @@ def test_runs_over_the_limit_of_their_sweep_neither_start_nor_reserve():
     assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at a time"}
 
 
+def test_large_run_starts_between_two_trials_of_a_limited_sweep():
+    world = World([node("n0", 8)])
+    for number in range(4):
+        trial = Waiting(f"c{number}", number, Need(1), sweep_id="s", max_concurrent=1)
+        world.submit(trial)
+    lengths = {"big": 2, "later": 1, **{f"c{n}": 3 for n in range(4)}}
+    world.tick(lengths)
+    world.submit(Waiting("big", 4, Need(8)))
+    for _ in range(4):
+        world.tick(lengths)
+    world.submit(Waiting("later", 5, Need(8)))
+    for _ in range(12):
+        world.tick(lengths)
+    # The second trial queues from the end of the first one, so before what was submitted since.
+    assert sorted(world.started_at, key=world.started_at.get) == [
+        "c0", "big", "c1", "later", "c2", "c3",
+    ]  # fmt: skip
+    assert world.started_at["big"] == 3
+
+
 def test_slots_of_a_sweep_go_to_its_runs_in_queue_order():
     trials = [
         Waiting(f"c{n}", n, Need(1), priority=n // 3, sweep_id="s", max_concurrent=3)

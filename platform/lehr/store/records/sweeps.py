@@ -98,6 +98,18 @@ class Sweeps(Groups[SweepRow]):
             )
             return list(rows.all())
 
+    def newest_run_at_last_end(self, sweep_id: str) -> int:
+        """Return the number of the newest run when a run of the sweep ended last; 0 if none has."""
+        last = select(func.max(RunRow.ended_at)).where(RunRow.sweep_id == sweep_id)
+        with self._db.read() as session:
+            rows = session.exec(
+                select(RunRow.number)
+                .where(col(RunRow.created_at) <= last.scalar_subquery())
+                .order_by(col(RunRow.number).desc())
+                .limit(1)
+            )
+            return rows.first() or 0
+
     def trials(self, sweep_id: str) -> list[Trial]:
         """Return the trials in the sweep's order."""
         with self._db.read() as session:
