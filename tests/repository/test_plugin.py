@@ -22,6 +22,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("LEHR_TEST_ORDER", raising=False)
     # Its modules are not this session's.
     monkeypatch.setattr(ordering, "DURATIONS", pytester.path / "durations.json")
     monkeypatch.setattr(ordering, "ROOT", pytester.path)
