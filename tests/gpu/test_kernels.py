@@ -140,10 +140,12 @@ def test_math_fallback_alone_causes_a_warning() -> None:
     good = AttentionCall(CUDA, torch.bfloat16, 2, 8, 2, 256, 64)
     assert chosen_kernel(good) in {"flash", "cudnn"}
     assert math_fallback(good) is None
-    # fp32 with shared heads: flash needs 16 bits and efficient needs every head.
-    message = math_fallback(AttentionCall(CUDA, torch.float32, 2, 8, 2, 256, 64))
+    # fp32 with shared heads: the heads are repeated, and efficient takes them.
+    assert math_fallback(AttentionCall(CUDA, torch.float32, 2, 8, 2, 256, 64)) is None
+    # No fused kernel takes a head of 320.
+    message = math_fallback(AttentionCall(CUDA, torch.bfloat16, 2, 8, 2, 256, 320))
     assert message is not None
-    assert "precision.compute: bf16" in message
+    assert "at most 256" in message
 
 
 def test_attend_never_falls_back_to_math_in_fp32() -> None:

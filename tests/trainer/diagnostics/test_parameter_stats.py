@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.configs.diagnostics import SampleConfig
 from lehr_trainer.configs.fp8 import Fp8Config
 from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
@@ -13,6 +14,7 @@ from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
 from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.models.fp8 import convert_to_fp8
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
@@ -181,3 +183,24 @@ def test_diagnostics_change_no_modes_gradients_or_random_numbers() -> None:
 def test_default_prompt_is_the_published_one() -> None:
     assert SampleConfig().prompt == "The meaning of life is "
     assert SampleConfig().tokens == 50
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_fp32_attention_is_never_left_to_a_16_bit_kernel_alone(monkeypatch, sampled: bool) -> None:
+    """A GPU's flash kernel refuses fp32; a CPU's does not, so the allowed kernels are read."""
+    found = []
+    attention = F.scaled_dot_product_attention
+
+    def look(query, *args, **kwargs):
+        found.append((query.dtype, torch.backends.cuda.math_sdp_enabled()))
+        return attention(query, *args, **kwargs)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", look)
+    model = build()
+    with attention_backend(AttentionConfig(backend="flash"), torch.device("cpu")):
+        if sampled:
+            sample(model, [1, 2], tokens=2, temperature=0.0, seed=0, longest=8)
+        else:
+            quality(model, *batch(), tokens=64)
+    assert found
+    assert set(found) == {(torch.float32, True)}

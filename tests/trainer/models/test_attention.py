@@ -151,3 +151,69 @@ def test_math_fallback_names_its_cost_and_the_remedy(dtype, head_size, dense, cu
 
 def test_cpu_never_warns() -> None:
     assert attention.math_fallback(AttentionCall(CPU, torch.float32, 2, 4, 2, 64, 16)) is None
+
+
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("backend", "dtype", "kv_heads"),
+    [
+        ("auto", torch.bfloat16, 2),
+        ("auto", torch.float32, 8),
+        ("efficient", torch.bfloat16, 8),
+        ("efficient", torch.float32, 8),
+    ],
+)
+def test_the_kernel_is_chosen_for_the_heads_that_attend_passes(
+    monkeypatch, backend: str, dtype: torch.dtype, kv_heads: int
+) -> None:
+    """CUDA's efficient kernel takes no shared heads, so ``attend`` repeats them."""
+    asked = []
+    monkeypatch.setattr(attention, "chosen_kernel", lambda call: asked.append(call) or "efficient")
+    monkeypatch.setattr(attention, "_switched_to", backend)
+    call = AttentionCall(CUDA, dtype, 2, 8, 2, 256, 64)
+    assert attention.math_fallback(call) is None
+    assert [one.kv_heads for one in asked] == [kv_heads]
+
+
+def test_refusal_of_the_only_kernel_is_a_bad_config(monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise RuntimeError("No available kernel. Aborting execution.")
+
+    monkeypatch.setattr(torch, "_fused_sdp_choice", refuse)
+    monkeypatch.setattr(attention, "_switched_to", "flash")
+    call = AttentionCall(CPU, torch.float32, 2, 4, 2, 64, 16)
+    with pytest.raises(BadConfig, match=r"attention.backend: flash cannot .* float32 .* 4 heads"):
+        chosen_kernel(call)
+
+
+@pytest.mark.parametrize("backend", ["flash", "cudnn", "fa3", "fa4"])
+def test_fp32_is_refused_where_a_gpu_runs_a_16_bit_kernel(backend: str) -> None:
+    config = AttentionConfig(backend=backend)
+    with pytest.raises(BadConfig, match=f"attention.backend: {backend} takes bf16 and fp16"):
+        attention.require_operands(config, torch.float32, CUDA)
+    attention.require_operands(config, torch.bfloat16, CUDA)
+    attention.require_operands(config, torch.float32, CPU)
+
+
+@pytest.mark.parametrize(("impl", "major"), [("fa3", 10), ("fa3", 8), ("fa4", 8), ("fa4", 12)])
+def test_flash_package_for_another_gpu_is_refused(monkeypatch, impl: str, major: int) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (major, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA B200")
+    with pytest.raises(BadConfig, match=rf"needs compute capability 9.x .*B200 has {major}.0"):
+        attention.require_backend(AttentionConfig(backend=impl), CUDA)
+
+
+def test_all_kernels_are_allowed_where_fp32_meets_a_16_bit_kernel() -> None:
+    def allowed() -> tuple[bool, bool]:
+        return torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
+
+    with attention_backend(AttentionConfig(backend="flash"), CPU):
+        assert allowed() == (True, False)
+        with attention.kernels_for_fp32():
+            assert allowed() == (True, True)
+        assert allowed() == (True, False)
+        assert attention._switched_to == "flash"
+    with attention_backend(AttentionConfig(backend="math"), CPU), attention.kernels_for_fp32():
+        assert allowed() == (False, True)

@@ -8,6 +8,17 @@ from pydantic import field_validator
 
 from lehr_trainer.configs.base import Config
 
+SIXTEEN_BIT_ONLY = frozenset({"flash", "cudnn", "fa3", "fa4"})
+"""Backends whose CUDA kernels take fp16 and bf16 operands only."""
+
+
+def sixteen_bit_only(backend: str) -> str:
+    """Return the message for fp32 on such a backend."""
+    return (
+        f"attention.backend: {backend} takes bf16 and fp16 operands only on a CUDA GPU, and "
+        "precision.compute is fp32; set attention.backend: auto, or precision.compute: bf16"
+    )
+
 
 class AttentionConfig(Config):
     """How attention is computed; the result is the same but for rounding."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Sample
-from lehr_trainer.data import load_tokenizer
+from lehr_trainer.data import Tokenizer, load_tokenizer
 from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
 from lehr_trainer.models.documents import InputFn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
@@ -47,6 +47,7 @@ class DiagnosticsLogger:
         self._parts = ParameterStats(model)
         self._watching = False
         self._overflows = compression_overflows
+        self._tokenizer: Tokenizer | None = None
 
     def before_update(self, step: int, update_step: UpdateStep) -> None:
         """Prepare diagnostics between backward and clipping of ``step`` (the first is 1)."""
@@ -96,7 +97,9 @@ class DiagnosticsLogger:
         policy = self._config.diagnostics.sample
         if not self._is_rank0 or not every(policy.every, step):
             return None
-        tokenizer = load_tokenizer(self._config.data.tokenizer)
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self._config.data.tokenizer)
+        tokenizer = self._tokenizer
         with self._precision.autocast():
             tokens = sample(
                 self._model,

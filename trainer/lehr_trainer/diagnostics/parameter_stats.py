@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lehr_trainer.models.attention import kernels_for_fp32
 from lehr_trainer.models.documents import InputFn, make_input_fn
 from lehr_trainer.models.module_map import blocks, token_embedding
 
@@ -99,7 +100,12 @@ def quality(
     count = max(1, tokens // inputs_BT.shape[1])
     inputs, targets = inputs_BT[:count], targets_BT[:count]
     values: dict[str, Tensor] = {}
-    with _plain(model), _exact_products(), torch.autocast(inputs.device.type, enabled=False):
+    with (
+        _plain(model),
+        _exact_products(),
+        kernels_for_fp32(),
+        torch.autocast(inputs.device.type, enabled=False),
+    ):
         head = model.head_weight
         assert isinstance(head, Tensor)
         hidden = model(*make_input(inputs)).float().flatten(0, 1)
@@ -142,7 +148,8 @@ def sample(
     assert isinstance(head, Tensor)
     generator = torch.Generator(head.device).manual_seed(seed)
     written = torch.tensor([prompt], dtype=torch.int64, device=head.device)
-    with _plain(model):
+    # Each step has another length, for which cuDNN would plan anew.
+    with _plain(model), kernels_for_fp32():
         for _ in range(tokens):
             last_BD = model(written[:, -longest:])[:, -1]
             logits_BV = F.linear(last_BD.float(), head.float())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import attention as torch_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lehr_trainer.configs.attention import AttentionConfig
+from lehr_trainer.configs.attention import SIXTEEN_BIT_ONLY, AttentionConfig, sixteen_bit_only
 from lehr_trainer.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -35,10 +35,12 @@ _KERNELS = {
 _ON_CPU = ("auto", "flash", "math")
 
 _FLASH_PACKAGES = {
-    # impl: (least compute capability, module it comes from, how to get it)
-    "fa3": (9, "flash_attn_interface", "build flash-attention's hopper/ folder"),
-    "fa4": (9, "flash_attn.cute.interface", "pip install flash-attn-4"),
+    # impl: (compute capabilities, module it comes from, how to get it)
+    "fa3": ((9,), "flash_attn_interface", "build flash-attention's hopper/ folder"),
+    "fa4": ((9, 10), "flash_attn.cute.interface", "pip install flash-attn-4"),
 }
+
+_GENERATIONS = {9: "Hopper", 10: "Blackwell"}
 
 _switched_to = "auto"
 """Backend of the open ``attention_backend``; a plain global that compilers can read."""
@@ -55,14 +57,17 @@ def attend(
     ``mask`` is a document mask (see ``models.documents``), which is causal too.
     """
     grouped = query_BHTD.shape[1] != key_BKTD.shape[1]
-    if grouped and not _kernel_shares_heads(query_BHTD, mask):
+    flex = mask is not None and not isinstance(mask, Tensor)
+    if grouped and not _kernel_shares_heads(
+        query_BHTD.device, query_BHTD.dtype, dense_mask=mask is not None, flex=flex
+    ):
         repeats = query_BHTD.shape[1] // key_BKTD.shape[1]
         key_BKTD = key_BKTD.repeat_interleave(repeats, dim=1)
         value_BKTD = value_BKTD.repeat_interleave(repeats, dim=1)
         grouped = False
     if mask is not None and not isinstance(mask, Tensor):
-        flex = _flex_attention(query_BHTD.device.type)
-        out: Tensor = flex(query_BHTD, key_BKTD, value_BKTD, block_mask=mask, enable_gqa=grouped)
+        masked = _flex_attention(query_BHTD.device.type)
+        out: Tensor = masked(query_BHTD, key_BKTD, value_BKTD, block_mask=mask, enable_gqa=grouped)
         return out
     return F.scaled_dot_product_attention(
         query_BHTD,
@@ -74,16 +79,18 @@ def attend(
     )
 
 
-def _kernel_shares_heads(query: Tensor, mask: Tensor | BlockMask | None) -> bool:
+def _kernel_shares_heads(
+    device: torch.device, dtype: torch.dtype, *, dense_mask: bool, flex: bool = False
+) -> bool:
     """Return whether the kernel takes fewer key and value heads as they are.
 
     A CPU's does, and FlexAttention, and CUDA's flash and cuDNN, which need 16-bit operands and no
     dense mask. CUDA's efficient kernel does not; with fewer heads SDPA would fall back to the math
     kernel, which holds all T x T scores: 22.5 GB instead of 6.2 in docs/reference-runs.md.
     """
-    if not query.is_cuda or (mask is not None and not isinstance(mask, Tensor)):
+    if device.type != "cuda" or flex:
         return True
-    return _switched_to != "efficient" and query.dtype != torch.float32 and mask is None
+    return _switched_to != "efficient" and dtype != torch.float32 and not dense_mask
 
 
 @cache
@@ -115,6 +122,25 @@ def attention_backend(config: AttentionConfig, device: torch.device) -> Iterator
 
 
 @contextmanager
+def kernels_for_fp32() -> Iterator[None]:
+    """Allow all kernels within, if the run's own takes 16-bit operands only.
+
+    Diagnostics compute in fp32, which CUDA's flash and cuDNN kernels refuse: the call would raise
+    "No available kernel".
+    """
+    global _switched_to  # noqa: PLW0603 - the kernel is a property of the process
+    if _switched_to not in SIXTEEN_BIT_ONLY:
+        yield
+        return
+    before, _switched_to = _switched_to, "auto"
+    try:
+        with sdpa_kernel(list(_KERNELS.values())):
+            yield
+    finally:
+        _switched_to = before
+
+
+@contextmanager
 def _only(backend: str) -> Iterator[None]:
     if backend == "auto":
         yield
@@ -130,6 +156,16 @@ def _only(backend: str) -> Iterator[None]:
     else:
         with sdpa_kernel(_KERNELS[backend]):
             yield
+
+
+def require_operands(config: AttentionConfig, operands: torch.dtype, device: torch.device) -> None:
+    """Raise at once if the config's backend cannot take the run's operands on this device.
+
+    Raises:
+        BadConfig: fp32 on a CUDA kernel that takes fp16 and bf16 only.
+    """
+    if device.type == "cuda" and operands == torch.float32 and config.backend in SIXTEEN_BIT_ONLY:
+        raise BadConfig(sixteen_bit_only(config.backend))
 
 
 def require_backend(config: AttentionConfig, device: torch.device) -> None:
@@ -148,11 +184,12 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
             "(FlexAttention)"
         )
     if name in _FLASH_PACKAGES:
-        least, _, _ = _FLASH_PACKAGES[name]
+        capabilities, _, _ = _FLASH_PACKAGES[name]
         major, minor = torch.cuda.get_device_capability(device)
-        if major < least:
+        if major not in capabilities:
+            needed = " or ".join(f"{one}.x ({_GENERATIONS[one]})" for one in capabilities)
             raise BadConfig(
-                f"{field} needs compute capability {least}.0 (Hopper) or later; "
+                f"{field} needs compute capability {needed}; "
                 f"{torch.cuda.get_device_name(device)} has {major}.{minor}. Use auto or flash"
             )
 
@@ -225,17 +262,36 @@ def chosen_kernel(call: AttentionCall) -> str:
     mask = None
     if call.dense_mask:
         mask = torch.ones(1, 1, call.length, call.length, dtype=torch.bool, device=call.device)
-    choice = torch._fused_sdp_choice(  # noqa: SLF001 - the only way to ask without a profile
-        query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=call.grouped
-    )
+    try:
+        choice = torch._fused_sdp_choice(  # noqa: SLF001 - the only way to ask without a profile
+            query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=call.grouped
+        )
+    except RuntimeError as error:  # "No available kernel": the one that is switched on refuses.
+        kind = str(call.dtype).removeprefix("torch.")
+        raise BadConfig(
+            f"attention.backend: {_switched_to} cannot compute attention in {kind} with a head "
+            f"size of {call.head_size} and {call.heads} heads; use auto ({error})"
+        ) from error
     return next((name for name, kernel in _KERNELS.items() if kernel.value == choice), "none")
 
 
 def math_fallback(call: AttentionCall) -> str | None:
     """Return a warning with its remedy if a CUDA call would fall back to the math kernel."""
-    if call.device.type != "cuda" or chosen_kernel(call) != "math":
+    if call.device.type != "cuda":
+        return None
+    call = as_attended(call)
+    if chosen_kernel(call) != "math":
         return None
     return fallback_message(call, _refusals(call))
+
+
+def as_attended(call: AttentionCall) -> AttentionCall:
+    """Return the call as ``attend`` makes it: with repeated heads where the kernel needs them."""
+    if not call.grouped or _kernel_shares_heads(
+        call.device, call.dtype, dense_mask=call.dense_mask
+    ):
+        return call
+    return replace(call, kv_heads=call.heads)
 
 
 def fallback_message(call: AttentionCall, refusals: list[str]) -> str:
