@@ -272,7 +272,7 @@ def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
             "sequence_length": min(_TINY_LENGTH, train.batch.sequence_length),
         },
         "train.precision": {"compute": "fp32"},
-        "train.compile": {},
+        "train.compile": {"scope": "none"},
         "train.attention.backend": "auto",
         "train.validation.tokens": min(train.validation.tokens, _TINY_VALIDATION),
     }

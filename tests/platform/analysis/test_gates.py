@@ -163,8 +163,8 @@ def test_memory_must_be_within_the_plan_and_the_gpu():
     # What is too much is known at once.
     assert verdict("memory", seen(curves=memory(limit * 1.01), complete=False)) == "failed"
     # Seen on an H100: 14.9 GB at the peak, 73.8 reserved; it is the card that overflows.
-    assert verdict("memory", seen(curves=memory(limit * 0.9, 75.0))) == "passed"
-    assert verdict("memory", seen(curves=memory(limit * 0.9, 77.0))) == "failed"
+    assert verdict("memory", seen(curves=memory(limit * 0.9, 80.0))) == "passed"
+    assert verdict("memory", seen(curves=memory(limit * 0.9, 81.0))) == "failed"
     stated = with_gate(ONE, "memory", at_most_gb=0.5)
     assert verdict("memory", seen(curves=memory(0.6)), stated) == "failed"
     assert verdict("memory", seen(curves=memory(0.4)), stated) == "passed"

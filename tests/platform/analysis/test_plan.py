@@ -109,7 +109,7 @@ def test_run_that_does_not_fit_is_rejected_with_a_fitting_micro_batch():
     )
     plan = plan_run(spec)
     assert plan.fits is False
-    with pytest.raises(PlanRefused, match="an A100 has 80 GB") as caught:
+    with pytest.raises(PlanRefused, match="an A100 has 85 GB") as caught:
         refuse_if_impossible(spec, plan)
     assert caught.value.exit_code == 3
     assert caught.value.hint is not None

@@ -12,7 +12,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
-from lehr_trainer.configs.attention import AttentionConfig
+from lehr_trainer.configs.attention import (
+    SIXTEEN_BIT_ONLY,
+    AttentionConfig,
+    sixteen_bit_only,
+)
 from lehr_trainer.configs.base import (
     Config,
     Fraction,
@@ -321,10 +325,19 @@ class TrainConfig(Config):
                 f"batch.sequence_length {batch.longest_sequence} is longer than "
                 f"model.max_sequence_length {self.model.max_sequence_length}"
             )
+        backend = self.attention.backend
+        # A CPU's flash kernel takes fp32; with device: auto the trainer decides when it starts.
+        on_cuda = self.device == "cuda" or (self.device == "auto" and backend != "flash")
+        if self.precision.compute == "fp32" and backend in SIXTEEN_BIT_ONLY and on_cuda:
+            raise ValueError(sixteen_bit_only(backend))
         self.schedule.check_fits(self.steps)
         if isinstance(self.optimizer, MuonConfig):
             self.optimizer.check_tied(tie_embeddings=self.model.tie_embeddings)
         return self
+
+    def on(self, device: str) -> Self:
+        """Return the config with what depends on the device (``cuda`` or ``cpu``) resolved."""
+        return self.model_copy(update={"compile": self.compile.on(device)})
 
     @property
     def tokens_per_step(self) -> int:

@@ -47,6 +47,8 @@ class Started(Record):
     validation_digest: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     host: dict[str, Any] = Field(default_factory=dict)
+    compile: str | None = None
+    """What is compiled: none, block or model; None in records of older versions."""
     startup_s: dict[str, float] = Field(default_factory=dict)
     """Seconds from process start, by phase: imports, data, model, compile, first_batch."""
 

@@ -34,8 +34,9 @@ class TrainingSubject:
     def __init__(self, case: Case) -> None:
         config = TrainConfig.model_validate(case.config)
         ranks = Ranks.join(config.device)
+        config = config.on(ranks.device.type)
         self.device = ranks.device
-        if self.device.type == "cpu" and config.compile.scope != "none":
+        if self.device.type == "cpu" and config.compile.compiles:
             _name_generated_kernels()
         precision = Precision.choose(config.precision, self.device)
         self._batches = step_batches(case.batches, config, self.device)

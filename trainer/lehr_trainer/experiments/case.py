@@ -51,6 +51,7 @@ def config(size: Size, device: str, **changes: Any) -> dict[str, Any]:
         "validation": {"tokens": 4096, "every": 0},
         "schedule": {"name": "constant", "warmup_steps": 0},
         "precision": {"compute": "fp32", "tf32": False},
+        "compile": {"scope": "none"},
         "device": device,
     }
     for key, change in changes.items():

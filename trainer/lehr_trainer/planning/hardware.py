@@ -12,7 +12,7 @@ from typing import Literal
 
 Arithmetic = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
 
-_GB = 10**9
+_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class GpuType:
 def _gpu(
     kind: str,
     words: str,
-    memory_gb: float,
+    memory_gib: float,
     *,
     bf16: float | None = None,
     fp16: float | None = None,
@@ -41,7 +41,11 @@ def _gpu(
     fp32: float,
     dollars: float,
 ) -> GpuType:
-    """Make a table row; peaks in TFLOP/s, ``fp16`` as ``bf16`` unless given."""
+    """Make a table row; peaks in TFLOP/s, ``fp16`` as ``bf16`` unless given.
+
+    ``memory_gib`` is what CUDA offers (``total_memory`` in torch, rounded down), which is not the
+    number in the name: an H100 of "80 GB" has 79.1 GiB, that is 84.9 GB.
+    """
     peaks: dict[Arithmetic, float | None] = {
         "fp32": fp32,
         "tf32": tf32,
@@ -52,32 +56,32 @@ def _gpu(
     return GpuType(
         kind=kind,
         words=frozenset(words.split()),
-        memory_bytes=round(memory_gb * _GB),
+        memory_bytes=round(memory_gib * _GIB),
         peak_flops={name: peak * 1e12 for name, peak in peaks.items() if peak is not None},
         dollars_per_hour=dollars,
     )
 
 
 GPUS: tuple[GpuType, ...] = (
-    _gpu("B200", "B200", 180, bf16=2250, tf32=1125, fp8=4500, fp32=75, dollars=5.00),
-    _gpu("H200", "H200", 141, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=3.50),
-    _gpu("H200", "H200 NVL", 141, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3, dollars=3.50),
-    _gpu("GH200", "GH200", 96, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=2.50),
-    _gpu("H100", "H100", 80, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=3.00),
-    _gpu("H100", "H100 NVL", 94, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3, dollars=3.00),
-    _gpu("H100", "H100 PCIE", 80, bf16=756, tf32=378, fp8=1513, fp32=51.2, dollars=3.00),
-    _gpu("A100", "A100", 80, bf16=312, tf32=156, fp32=19.5, dollars=2.00),
-    _gpu("A100", "A100 40GB", 40, bf16=312, tf32=156, fp32=19.5, dollars=2.00),
-    _gpu("A40", "A40", 48, bf16=149.7, tf32=74.8, fp32=37.4, dollars=0.80),
-    _gpu("A10", "A10", 24, bf16=125, tf32=62.5, fp32=31.2, dollars=0.75),
-    _gpu("A10G", "A10G", 24, bf16=70, tf32=35, fp32=35, dollars=1.00),
-    _gpu("L40S", "L40S", 48, bf16=362, tf32=183, fp8=733, fp32=91.6, dollars=1.00),
-    _gpu("L4", "L4", 24, bf16=121, tf32=60, fp8=242.5, fp32=30.3, dollars=0.60),
-    _gpu("RTX 4090", "RTX 4090", 24, bf16=165.2, tf32=82.6, fp8=330.3, fp32=82.6, dollars=0.50),
-    _gpu("RTX 3090", "RTX 3090", 24, bf16=71, tf32=35.6, fp32=35.6, dollars=0.30),
-    _gpu("V100", "V100", 16, fp16=125, fp32=15.7, dollars=0.80),
-    _gpu("V100", "V100 32GB", 32, fp16=125, fp32=15.7, dollars=0.80),
-    _gpu("T4", "T4", 16, fp16=65, fp32=8.1, dollars=0.35),
+    _gpu("B200", "B200", 178.3, bf16=2250, tf32=1125, fp8=4500, fp32=75, dollars=5.00),
+    _gpu("H200", "H200", 139.8, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=3.50),
+    _gpu("H200", "H200 NVL", 139.8, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3, dollars=3.50),
+    _gpu("GH200", "GH200", 94.5, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=2.50),
+    _gpu("H100", "H100", 79.1, bf16=989.4, tf32=494.7, fp8=1978.9, fp32=66.9, dollars=3.00),
+    _gpu("H100", "H100 NVL", 93.0, bf16=835.5, tf32=417.7, fp8=1670.9, fp32=60.3, dollars=3.00),
+    _gpu("H100", "H100 PCIE", 79.1, bf16=756, tf32=378, fp8=1513, fp32=51.2, dollars=3.00),
+    _gpu("A100", "A100", 79.1, bf16=312, tf32=156, fp32=19.5, dollars=2.00),
+    _gpu("A100", "A100 40GB", 39.4, bf16=312, tf32=156, fp32=19.5, dollars=2.00),
+    _gpu("A40", "A40", 44.4, bf16=149.7, tf32=74.8, fp32=37.4, dollars=0.80),
+    _gpu("A10", "A10", 22.0, bf16=125, tf32=62.5, fp32=31.2, dollars=0.75),
+    _gpu("A10G", "A10G", 22.0, bf16=70, tf32=35, fp32=35, dollars=1.00),
+    _gpu("L40S", "L40S", 44.4, bf16=362, tf32=183, fp8=733, fp32=91.6, dollars=1.00),
+    _gpu("L4", "L4", 22.0, bf16=121, tf32=60, fp8=242.5, fp32=30.3, dollars=0.60),
+    _gpu("RTX 4090", "RTX 4090", 23.6, bf16=165.2, tf32=82.6, fp8=330.3, fp32=82.6, dollars=0.50),
+    _gpu("RTX 3090", "RTX 3090", 23.6, bf16=71, tf32=35.6, fp32=35.6, dollars=0.30),
+    _gpu("V100", "V100", 15.7, fp16=125, fp32=15.7, dollars=0.80),
+    _gpu("V100", "V100 32GB", 31.7, fp16=125, fp32=15.7, dollars=0.80),
+    _gpu("T4", "T4", 14.5, fp16=65, fp32=8.1, dollars=0.35),
 )
 
 _OTHER_DEVICES = frozenset({"MIG", "LAPTOP", "TI", "SUPER", "MAX", "ADA"})

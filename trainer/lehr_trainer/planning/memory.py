@@ -86,7 +86,11 @@ class MemoryPlan:
 
 
 def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
-    """Plan the memory of one of ``world_size`` data-parallel ranks."""
+    """Plan the memory of one of ``world_size`` data-parallel ranks.
+
+    With ``device: auto`` the plan is one for CUDA.
+    """
+    config = config.on("cpu" if config.device == "cpu" else "cuda")
     model, batch = config.model, config.batch
     counts = parameter_counts(model)
     share = max(1, batch.sequences // world_size)
@@ -101,9 +105,10 @@ def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
     head = HeadSize(tokens, model.hidden_size, model.vocab_size, half)
     # The math kernel keeps the softmax of all scores.
     scores = batch.longest_sequence if config.attention.backend == "math" else 0
-    layer = layer_bytes(model, half=half, length_of_scores=scores)
+    compiled = config.compile.compiles
+    layer = layer_bytes(model, half=half, length_of_scores=scores, compiled=compiled)
     dropped = layer.dropped(config.activation_checkpointing)
-    kept = activation_bytes_per_token(model, half=half, length_of_scores=scores)
+    kept = activation_bytes_per_token(model, half=half, length_of_scores=scores, compiled=compiled)
     kept -= recomputing_layers(config) * dropped
     workspace = _workspace_bytes_per_token(model, half=half) + dropped
     return MemoryPlan(
@@ -154,10 +159,16 @@ class LayerBytes:
         }[config.policy]
 
 
-def layer_bytes(model: ModelConfig, *, half: bool, length_of_scores: int = 0) -> LayerBytes:
+def layer_bytes(
+    model: ModelConfig, *, half: bool, length_of_scores: int = 0, compiled: bool = False
+) -> LayerBytes:
     """Count the bytes that autograd keeps of one layer for a token.
 
-    ``length_of_scores`` is the sequence's length if the kernel keeps all scores (in fp32), else 0.
+    Args:
+        model: its shape.
+        half: whether products take 16-bit operands.
+        length_of_scores: the sequence's length if the kernel keeps all scores (in fp32), else 0.
+        compiled: the compiler computes one of the MLP's tensors again, and one norm's result.
     """
     width, hidden, heads = BF16 if half else FP32, model.hidden_size, model.num_attention_heads
     if isinstance(model, GPT2Config):
@@ -165,11 +176,12 @@ def layer_bytes(model: ModelConfig, *, half: bool, length_of_scores: int = 0) ->
     else:
         kv = 2 * model.num_key_value_heads * (hidden // heads)
         # The SwiGLU's two products, SiLU of one, and their product.
-        inner, statistics = 4 * model.intermediate_size, 2 * FP32
+        inner, statistics = (3 if compiled else 4) * model.intermediate_size, 2 * FP32
+    norms = 1 if compiled else 2
     scores = FP32 * heads * length_of_scores
     return LayerBytes(
         block_input=FP32 * hidden,
-        middle=FP32 * hidden + 2 * width * hidden + statistics,
+        middle=FP32 * hidden + norms * width * hidden + statistics,
         attention=width * (2 * hidden + kv) + FP32 * heads + scores,
         mlp=width * inner,
     )
@@ -184,9 +196,10 @@ def recomputing_layers(config: TrainConfig) -> int:
 def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -> int:
     """Count the 16-bit copies of the linears' weights that live until backward.
 
-    Those of a recomputed part are made again in backward; compiled code casts as it multiplies.
+    Those of a recomputed part are made again in backward. Compiled code keeps them like eager
+    code: inductor saves what feeds a matrix product.
     """
-    if not half or config.compile.scope != "none":
+    if not half:
         return 0
     share = recomputing_layers(config) / config.model.num_hidden_layers
     again = {"attention": counts.attention, "swiglu": counts.mlp, "block": counts.layers}
@@ -195,9 +208,11 @@ def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -
     )
 
 
-def activation_bytes_per_token(model: ModelConfig, *, half: bool, length_of_scores: int = 0) -> int:
+def activation_bytes_per_token(
+    model: ModelConfig, *, half: bool, length_of_scores: int = 0, compiled: bool = False
+) -> int:
     """Count the bytes that autograd keeps for a token, over all layers and the last norm."""
-    layer = layer_bytes(model, half=half, length_of_scores=length_of_scores).all
+    layer = layer_bytes(model, half=half, length_of_scores=length_of_scores, compiled=compiled).all
     return model.num_hidden_layers * layer + 2 * FP32 * model.hidden_size
 
 

@@ -16,6 +16,7 @@ from lehr_trainer.step_control import StopSignal
 @dataclass(frozen=True)
 class RunContext:
     config: TrainConfig
+    """Resolved for the ranks' device."""
     place: RunPaths
     ranks: Ranks
     events: EventStream
@@ -26,3 +27,6 @@ class RunContext:
     """Prints a line of progress, on rank 0 only."""
     known_checkpoint_seq: int = 0
     """Sequence number in the orders when the attempt began."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", self.config.on(self.ranks.device.type))

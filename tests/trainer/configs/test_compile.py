@@ -1,0 +1,63 @@
+"""What is compiled, by device and by what the config names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from lehr_testing.specs import train as train_values
+from lehr_trainer.configs.compile import CompileConfig
+from lehr_trainer.configs.train import TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("given", "on_cuda", "on_cpu"),
+    [
+        ({}, "block", "none"),
+        ({"scope": "none"}, "none", "none"),
+        ({"scope": "model"}, "model", "model"),
+        ({"mode": "max-autotune"}, "block", "block"),
+        ({"fullgraph": True}, "block", "block"),
+    ],
+)
+def test_scope_by_device(given: dict[str, object], on_cuda: str, on_cpu: str) -> None:
+    config = CompileConfig.model_validate(given)
+    assert config.on("cuda").scope == on_cuda
+    assert config.on("cpu").scope == on_cpu
+    assert config.on("cpu").on("cuda") == config.on("cpu")
+
+
+def test_mode_alone_records_cuda_graphs() -> None:
+    assert CompileConfig(mode="reduce-overhead").on("cuda").cuda_graphs
+    assert not CompileConfig(mode="max-autotune-no-cudagraphs").on("cuda").cuda_graphs
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [({"mode": "max-autotune"}, "compile.mode max-autotune"), ({"fullgraph": True}, "fullgraph")],
+)
+def test_settings_without_effect_are_refused(more: dict[str, object], named: str) -> None:
+    with pytest.raises(ValidationError, match=f"{named} has no effect"):
+        CompileConfig.model_validate({"scope": "none", **more})
+
+
+def test_unresolved_scope_is_no_answer() -> None:
+    with pytest.raises(ValueError, match=r"compile\.scope is auto"):
+        _ = CompileConfig().compiles
+
+
+@pytest.mark.parametrize("backend", ["flash", "cudnn", "fa3", "fa4"])
+def test_fp32_on_a_kernel_for_16_bits_is_refused(backend: str) -> None:
+    values = train_values(
+        Path("unused"),
+        device="cuda",
+        attention={"backend": backend},
+        precision={"compute": "fp32"},
+    )
+    with pytest.raises(ValidationError, match=f"attention.backend: {backend} takes bf16 and fp16"):
+        TrainConfig.model_validate(values)
+    TrainConfig.model_validate({**values, "precision": {"compute": "auto"}})
+    if backend == "flash":
+        TrainConfig.model_validate({**values, "device": "cpu"})
