@@ -21,10 +21,14 @@ from torch.utils._pytree import tree_leaves
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.specs import text_corpus
+from lehr_testing.specs import train as train_values
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadData
 from lehr_trainer.models.attention import AttentionCall
 from lehr_trainer.models.module_map import blocks, module_map
+from lehr_trainer.runtime.context import RunContext
+from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.train import Training
 
 QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
@@ -170,6 +174,37 @@ def test_math_kernel_causes_one_warning(
     (call,) = calls
     assert (call.batch, call.heads, call.kv_heads) == (2, 2, 1)
     assert (call.length, call.head_size, call.dtype) == (64, 16, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "micro_batch", "kept"), [(1, 1, False), (2, None, False), (2, 1, True)]
+)
+def test_gradients_keep_their_memory_if_ranks_accumulate(
+    tmp_path: Path, corpus: Path, world_size: int, micro_batch: int | None, kept: bool
+) -> None:
+    """DDP's buckets hold them: dropped, they would be made anew outside."""
+    batch = {"sequences": 4, "sequence_length": 32, "micro_batch": micro_batch}
+    ranks = Ranks(0, world_size, torch.device("cpu"))  # Without a group, so alone with its share.
+    training = begin(tmp_path / "run", corpus, ranks=ranks, batch=batch, **QUIET)
+    one_step(training)
+    gradients = [parameter.grad for parameter in training.model.parameters()]
+    assert all((gradient is not None) is kept for gradient in gradients)
+
+
+@pytest.mark.parametrize(("device", "scope"), [("cpu", "none"), ("cuda", "block")])
+def test_context_resolves_what_depends_on_the_device(
+    tmp_path: Path, device: str, scope: str
+) -> None:
+    config = TrainConfig.model_validate(train_values(tmp_path))
+    other: dict[str, Any] = dict.fromkeys(["place", "events", "signals", "timeline", "log"])
+    context = RunContext(config, ranks=Ranks(0, 1, torch.device(device)), **other)
+    assert context.config.compile.scope == scope
+
+
+def test_record_tells_what_is_compiled(tmp_path: Path, corpus: Path) -> None:
+    training = begin(tmp_path / "run", corpus, **QUIET)
+    training.loader.close()
+    assert recorded(training, "started")[0]["compile"] == "none"
 
 
 @pytest.mark.parametrize("attention", [{"backend": "math"}, {"document_masking": True}])

@@ -67,19 +67,23 @@ def test_memory_plan_uses_the_stage_that_needs_most() -> None:
 class Trained:
     """A model, its optimizer, and what training them needs."""
 
-    def __init__(self, optimizer: str) -> None:
+    def __init__(self, optimizer: str, *, in_buckets: bool = False) -> None:
         self.config = config(optimizer=optimizers.settings(optimizer))
         self.model = build_model(self.config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, self.config.optimizer)
+        self.accumulation = Accumulation(
+            self.model, self.config.compile.on("cpu"), in_buckets=in_buckets
+        )
 
-    def dry_run(self, wrapped: nn.Module | None = None) -> None:
+    def dry_run(self, wrapped: nn.Module | None = None, *, accumulates: bool = False) -> None:
         dry_run = DryRun(
             self.model,
             self.optimizer,
-            Accumulation(self.model, self.config.compile),
+            self.accumulation,
             Precision.choose(PrecisionConfig(compute="fp32"), CPU),
             cross_entropy,
             lambda tokens: (tokens,),
+            accumulates,
         )
         dry_run.run(self.config.batch.shapes_ahead(self.config.steps), wrapped)
 
@@ -177,3 +181,53 @@ def test_every_shape_runs_beside_the_optimizer_state() -> None:
     trained.model.register_forward_pre_hook(look)
     trained.dry_run()
     assert seen == [((8, 16), True), ((4, 32), True)]
+
+
+@pytest.mark.parametrize(("accumulates", "alive"), [(False, [0, 0]), (True, [0, 1, 0, 1])])
+def test_gradients_exist_beside_activations_as_in_a_real_step(
+    accumulates: bool, alive: list[int]
+) -> None:
+    trained = Trained("adamw")
+    seen: list[float] = []
+
+    def look(*_: object) -> None:
+        gradients = [p.grad is not None for p in trained.model.parameters()]
+        seen.append(sum(gradients) / len(gradients))
+
+    trained.model.register_forward_pre_hook(look)
+    trained.dry_run(accumulates=accumulates)
+    assert seen == alive
+
+
+def test_accumulated_gradients_stay_in_the_buckets_of_ddp(tmp_path: Path) -> None:
+    """Outside of them each gradient would exist twice until the last micro-batch is reduced."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        trained = Trained("adamw", in_buckets=True)
+        ranks = Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
+        wrapped = ranks.wrap_ddp(trained.model, ParallelConfig(bucket_mb=0.05))
+        trained.dry_run(wrapped, accumulates=True)
+
+        def places() -> list[int | None]:
+            return [
+                None if p.grad is None else p.grad.data_ptr() for p in trained.model.parameters()
+            ]
+
+        def micro_batch(*, last: bool) -> None:
+            tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(0))
+            with ranks.no_sync_while(wrapped, keep=not last):
+                hidden = wrapped(tokens[:, :-1])
+                cross_entropy(hidden, trained.model.head_weight, tokens[:, 1:]).backward()
+
+        for _ in range(2):
+            before = places()
+            micro_batch(last=False)
+            added_up = places()
+            micro_batch(last=True)
+            assert None not in added_up
+            assert before == added_up == places()
+            trained.optimizer.step()
+            trained.accumulation.clear(trained.optimizer)
+    finally:
+        dist.destroy_process_group()

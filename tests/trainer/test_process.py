@@ -17,6 +17,7 @@ import torch
 import yaml
 
 from lehr_testing.specs import train as train_values
+from lehr_trainer import process_start
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Metrics, Notice, record_adapter
@@ -330,3 +331,17 @@ def test_loss_that_is_not_finite_stops_before_a_save(
     log.note(1, torch.tensor(loss), torch.tensor(norm), 0.1, 0.0)
     with pytest.raises(NanLoss, match="at step 1"), log.paused():
         pytest.fail("a checkpoint would have been written")
+
+
+@pytest.mark.parametrize("own", [{}, {"PYTORCH_ALLOC_CONF": "x"}, {"PYTORCH_CUDA_ALLOC_CONF": "y"}])
+def test_memory_pool_grows_in_place_unless_the_environment_decides(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, str]
+) -> None:
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    process_start.set_cuda_allocator()
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    assert found == (own or {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})

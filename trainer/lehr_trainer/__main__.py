@@ -61,6 +61,7 @@ def main() -> int:
         return command.main(sys.argv[2:])
     process_start.die_with_parent()
     process_start.hold_gpus()
+    process_start.set_cuda_allocator()
     rank = int(os.environ.get("RANK", "0"))
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)

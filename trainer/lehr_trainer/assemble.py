@@ -27,7 +27,7 @@ from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models import build_model
 from lehr_trainer.models.activation_checkpointing import recompute_activations
-from lehr_trainer.models.attention import attention_backend
+from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.fp8 import convert_to_fp8
 from lehr_trainer.optim import build_optimizer
@@ -50,7 +50,7 @@ def assemble(context: RunContext) -> Training:
     environment.seed_generators(config.seed, ranks.rank)
 
     # Refuse what can be refused before a corpus is prepared: that may take hours.
-    _require_shape_and_kernel(context)
+    _require_shape_and_kernel(context, precision)
     model = build_model(config.model, device=ranks.device, seed=config.seed)
     convert_to_fp8(model, config.precision.fp8)
     optimizer = build_optimizer(model, config.optimizer)
@@ -89,9 +89,10 @@ def assemble(context: RunContext) -> Training:
     # must wrap the weights on which all ranks agree.
     recompute_activations(model, config.activation_checkpointing)
     compile_model(model, config.compile)
-    accumulation = Accumulation(model, config.compile)
+    several = config.batch.most_micro_steps(config.steps, ranks.world_size) > 1
+    accumulation = Accumulation(model, config.compile, in_buckets=ranks.world_size > 1 and several)
     make_input = make_input_fn(data.eos_id if config.attention.document_masking else None)
-    dry_run = DryRun(model, optimizer, accumulation, precision, loss, make_input)
+    dry_run = DryRun(model, optimizer, accumulation, precision, loss, make_input, several)
     compile_under_lock(context, dry_run, step=progress.step)
     wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
     dry_run_wrapped(context, dry_run, wrapped, step=progress.step)
@@ -155,7 +156,7 @@ def assemble(context: RunContext) -> Training:
     return training
 
 
-def _require_shape_and_kernel(context: RunContext) -> None:
+def _require_shape_and_kernel(context: RunContext, precision: Precision) -> None:
     """Raise BadConfig if the ranks cannot share the batch, or the attention kernel is missing."""
     config, ranks = context.config, context.ranks
     if problem := config.batch.sharing_problem(ranks.world_size):
@@ -166,6 +167,7 @@ def _require_shape_and_kernel(context: RunContext) -> None:
         )
     except ValueError as error:
         raise BadConfig(str(error)) from error
+    require_operands(config.attention, precision.operands, ranks.device)
     with attention_backend(config.attention, ranks.device):
         pass  # A package that is missing is only found out by switching it on.
 
@@ -214,6 +216,7 @@ def _started(context: RunContext, data: PreparedData, device_name: str) -> Start
         validation_digest=data.validation_digest,
         versions=environment.versions(),
         host=environment.host(ranks.device),
+        compile=config.compile.scope,
         startup_s=context.timeline.phases,
     )
 

@@ -32,6 +32,7 @@ from lehr_trainer.runtime.compile_lock import compile_key, compile_lock
 from lehr_trainer.runtime.compiling import Accumulation
 from lehr_trainer.runtime.compression import overflow_count
 from lehr_trainer.runtime.context import RunContext
+from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
 
 BatchShape = tuple[int, int]
@@ -48,6 +49,8 @@ class DryRun:
     precision: Precision
     loss: Loss
     make_input: InputFn
+    accumulates: bool = False
+    """A step has several micro-batches: from the second on, gradients exist beside activations."""
 
     def run(self, shapes: Sequence[BatchShape], wrapped: nn.Module | None = None) -> None:
         """Run forward and backward in each of ``shapes``, as in training; then undo all changes.
@@ -63,21 +66,33 @@ class DryRun:
         device = model.head_weight.device
         model.train()
         with _all_optimizer_state(optimizer), unmoved_fp8_state(model):
-            for shape in shapes:
-                self.accumulation.begin_micro_step()
+            for index, shape in enumerate(shapes):
                 tokens = _mock(shape, model.head_weight.shape[0], device)
-                with self.precision.autocast():
-                    hidden = (wrapped or model)(*self.make_input(tokens))
-                torch.autograd.backward(self.loss(hidden, model.head_weight, tokens))
+                # DDP moves gradients into its buckets when it first reduces them; from then on a
+                # step is like any later one.
+                if wrapped is not None and self.accumulates and index == 0:
+                    self._micro_batch(wrapped, tokens, reduced=True)
+                    self.accumulation.clear(optimizer)
+                if self.accumulates:
+                    self._micro_batch(wrapped, tokens, reduced=False)
+                self._micro_batch(wrapped, tokens, reduced=True)
                 # When the next step begins, the gradients of this one are dropped, or zeroed in
                 # place.
-                del hidden
                 self.accumulation.clear(optimizer)
         model.train(was_training)
         with torch.no_grad():
             for tensor, value in zip(kept, before, strict=True):
                 tensor.copy_(value)
         restore_generators(generators)
+
+    def _micro_batch(self, wrapped: nn.Module | None, tokens: Tensor, *, reduced: bool) -> None:
+        """Run forward and backward; without ``reduced`` gradients stay on this rank."""
+        model = wrapped or self.model
+        self.accumulation.begin_micro_step()
+        with Ranks.no_sync_while(model, keep=not reduced):
+            with self.precision.autocast():
+                hidden = model(*self.make_input(tokens))
+            torch.autograd.backward(self.loss(hidden, self.model.head_weight, tokens))
 
 
 def compile_under_lock(context: RunContext, dry_run: DryRun, *, step: int) -> None:
@@ -90,7 +105,7 @@ def compile_under_lock(context: RunContext, dry_run: DryRun, *, step: int) -> No
     shapes = _shapes(context, step)
     with attention_backend(config.attention, context.ranks.device):
         _warn_of_math(context, dry_run.precision, shapes)
-        if shapes and config.compile.scope != "none":
+        if shapes and config.compile.compiles:
             with compile_lock(_key(config, dry_run.precision, shapes), _notify(context)):
                 dry_run.run(shapes)
 
@@ -108,7 +123,7 @@ def dry_run_wrapped(context: RunContext, dry_run: DryRun, wrapped: nn.Module, *,
     shapes = _shapes(context, step)
     among_ranks = wrapped is not dry_run.model
     needed = among_ranks or (
-        config.compile.scope == "none" and (ranks.device.type == "cuda" or len(shapes) > 1)
+        not config.compile.compiles and (ranks.device.type == "cuda" or len(shapes) > 1)
     )
     if shapes and needed:
         with attention_backend(config.attention, ranks.device):

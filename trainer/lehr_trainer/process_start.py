@@ -33,6 +33,17 @@ def die_with_parent() -> None:
         sys.exit("torchrun has already ended; this rank exits")
 
 
+def set_cuda_allocator() -> None:
+    """Let CUDA's memory pool grow in place, unless the environment has settings of its own.
+
+    Chunks of logits and several sequence lengths need blocks of many sizes, which fragments fixed
+    segments. torch reads the variable when it first allocates.
+    """
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    if not any(name in os.environ for name in names):
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+
+
 def hold_gpus() -> None:
     """Hold the lock of each GPU that this process may use, as long as it lives.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import pickle
 import random
@@ -27,6 +28,7 @@ from lehr_trainer.checkpointing.checkpoint import (
 )
 from lehr_trainer.checkpointing.resume import choose_checkpoint
 from lehr_trainer.checkpointing.retention import Held, prune, superfluous
+from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import AdamWConfig, CheckpointConfig, LlamaConfig
 from lehr_trainer.contract import layout
@@ -461,3 +463,12 @@ def test_checkpoint_of_another_model_names_the_difference(tmp_path: Path) -> Non
     other = build_model(deeper, device="cpu", seed=0)
     with pytest.raises(BadCheckpoint, match=r"missing tensors: layers\.4\..* and 6 more;"):
         state.restore(target, model=other, optimizer=build_optimizer(other, AdamWConfig()), rank=0)
+
+
+def test_a_loss_of_nan_is_never_the_best() -> None:
+    progress = TrainProgress()
+    assert not progress.is_new_best(math.nan)
+    assert progress.is_new_best(2.0)
+    assert not progress.is_new_best(math.nan)
+    assert progress.is_new_best(1.0)
+    assert progress.best_val_loss == 1.0

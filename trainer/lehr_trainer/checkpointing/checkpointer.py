@@ -63,6 +63,7 @@ class Checkpointer:
         self._background = Background(context.ranks.device)
         self._copy = HostCopy(context.ranks.device)
         self._reserved = False
+        self._warned_of_pages = False
 
     # --- for the loop ------------------------------------------------------------------------
 
@@ -180,16 +181,25 @@ class Checkpointer:
             self._copy.reserve(copy_layout)
         except TooLittleMemory as error:
             self._asynchronous = False
-            message = (
+            self._warn(
+                "saves_block",
                 f"{error}, so the loop waits for each save until it is written; "
-                "checkpoint.asynchronous: false does the same without this warning"
-            )
-            self._context.log(f"warning: {message}")
-            self._context.events.write(
-                Warning_(time=time.time(), code="saves_block", message=message)
+                "checkpoint.asynchronous: false does the same without this warning",
             )
             return False
+        if self._copy.pin_refusal is not None and not self._warned_of_pages:
+            self._warned_of_pages = True
+            self._warn(
+                "copies_are_slow",
+                f"the memory for copies of the state cannot be pinned ({self._copy.pin_refusal}), "
+                "so training waits longer for each copy; allow it by `ulimit -l unlimited`, in a "
+                "container by `--ulimit memlock=-1`",
+            )
         return True
+
+    def _warn(self, code: str, message: str) -> None:
+        self._context.log(f"warning: {message}")
+        self._context.events.write(Warning_(time=time.time(), code=code, message=message))
 
     def _complete(self, save: _Save, tensors: Tensors, blocked_s: float | None = None) -> None:
         """Write the checkpoint, record it, and remove checkpoints that are no longer kept.

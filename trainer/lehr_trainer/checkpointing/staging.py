@@ -10,6 +10,7 @@ states. Here the state has been taken apart into plain tensors before, so copyin
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,6 +61,9 @@ class HostCopy:
         self._block = torch.empty(0, dtype=torch.uint8)
         self._layout: Layout = ()
         self._views: dict[str, dict[str, Tensor]] = {}
+        self._registered = False
+        self.pin_refusal: str | None = None
+        """Why the memory is not pinned, so that each copy takes longer; None if it is."""
 
     @property
     def nbytes(self) -> int:
@@ -111,13 +115,26 @@ class HostCopy:
             # Registered, not allocated as pinned memory: that would round up to a power of two.
             runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             place, size = self._block.data_ptr(), self._block.nbytes
-            torch.cuda.check_error(int(runtime.cudaHostRegister(place, size, 0)))
-        else:
-            self._block.zero_()
+            try:
+                torch.cuda.check_error(int(runtime.cudaHostRegister(place, size, 0)))
+            except RuntimeError as error:
+                # Some containers and virtual machines do not allow it.
+                self.pin_refusal = str(error)
+                self._forget_cuda_error()
+            else:
+                self._registered = True
+                return
+        self._block.zero_()
+
+    def _forget_cuda_error(self) -> None:
+        """Clear the thread's last CUDA error; otherwise the next kernel launch would report it."""
+        with contextlib.suppress(RuntimeError):
+            torch.zeros((), device=self._device)
 
     def _release(self) -> None:
-        if self._device.type == "cuda" and self._block.nbytes:
+        if self._registered:
             runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             torch.cuda.check_error(int(runtime.cudaHostUnregister(self._block.data_ptr())))
+            self._registered = False
         self._layout, self._views = (), {}
         self._block = torch.empty(0, dtype=torch.uint8)

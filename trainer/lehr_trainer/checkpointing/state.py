@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,10 @@ class TrainProgress:
     def is_new_best(self, val_loss: float | None) -> bool:
         """Return whether this is the lowest loss so far, and remember it; False for None."""
         best = self.best_val_loss
-        is_best = val_loss is not None and (best is None or val_loss < best)
+        # A NaN would be the best for ever: no loss is lower.
+        is_best = (
+            val_loss is not None and math.isfinite(val_loss) and (best is None or val_loss < best)
+        )
         if is_best:
             self.best_val_loss = val_loss
         return is_best

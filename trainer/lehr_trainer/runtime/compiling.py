@@ -17,7 +17,7 @@ from lehr_trainer.models.module_map import blocks
 
 def compile_model(model: nn.Module, config: CompileConfig) -> None:
     """Compile in place; the first forward pass takes the time. State dicts do not change."""
-    if config.scope == "none":
+    if not config.compiles:
         return
     parts = [model] if config.scope == "model" else list(blocks(model))
     mode = None if config.mode == "default" else config.mode
@@ -28,27 +28,41 @@ def compile_model(model: nn.Module, config: CompileConfig) -> None:
 
 
 class Accumulation:
-    """Makes gradient accumulation correct under CUDA graphs.
+    """Decides where the gradients of a step's micro-batches add up.
 
-    A replay writes its results where the last replay did. A gradient that autograd adopted from
-    there would change with the next micro-batch. So gradients get memory of their own before the
-    first backward pass, and are zeroed, never dropped.
+    By default they are dropped after the update. They are zeroed instead, and so keep their memory:
+
+    - under CUDA graphs. A replay writes its results where the last replay did, and a gradient that
+      autograd adopted from there would change with the next micro-batch. So gradients get memory
+      of their own before the first backward pass.
+    - under DDP with several micro-batches. DDP keeps gradients in its buckets; dropped ones would
+      be made anew outside of them, and held twice until the last micro-batch is reduced.
     """
 
-    def __init__(self, model: nn.Module, config: CompileConfig) -> None:
-        self._keeps = config.cuda_graphs
+    def __init__(
+        self, model: nn.Module, config: CompileConfig, *, in_buckets: bool = False
+    ) -> None:
+        """Prepare the model's gradients.
+
+        Args:
+            model: not wrapped yet.
+            config: resolved for the device.
+            in_buckets: DDP will hold the gradients of several micro-batches in its buckets.
+        """
+        self._replays = config.cuda_graphs
+        self._keeps = self._replays or in_buckets
         self._model = model
         self._own_gradients()
 
     def _own_gradients(self) -> None:
-        if self._keeps:
+        if self._replays:
             for parameter in self._model.parameters():
                 if parameter.requires_grad and parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
 
     def begin_micro_step(self) -> None:
         """Mark the start of a forward pass: outputs of the last one are no longer needed."""
-        if self._keeps:
+        if self._replays:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
     def clear(self, optimizer: torch.optim.Optimizer) -> None:
