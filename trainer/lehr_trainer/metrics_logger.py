@@ -2,7 +2,9 @@
 
 On a GPU the loss of a step is not known when the next step is launched; reading it would stop the
 device until the host has caught up. So figures are copied to host memory without waiting, and read
-one logged step later, or before anything that has to wait anyway.
+one logged step later, or before anything that has to wait anyway. Step times are measured on the
+device's own clock, between events that are recorded as the figures are: when they are read does not
+matter.
 """
 
 from __future__ import annotations
@@ -25,14 +27,47 @@ from lehr_trainer.runtime.event_stream import EventStream
 
 _LOG_EVERY_S = 1.0
 
+Moment = float | torch.cuda.Event
+"""Seconds of ``time.perf_counter``, or an event of CUDA's stream."""
+
+
+class Clock:
+    """Marks moments in the device's stream of work; on a CPU, of the host."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+
+    def mark(self) -> Moment:
+        """Return the moment at which the work that has been launched so far is done."""
+        if not self._on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def wait(self, moment: Moment) -> None:
+        if not isinstance(moment, float):
+            moment.synchronize()
+
+    def seconds(self, first: Moment, last: Moment) -> float:
+        """Return the seconds between two moments that have passed."""
+        if isinstance(first, float) or isinstance(last, float):
+            assert isinstance(first, float)
+            assert isinstance(last, float)
+            return last - first
+        return float(first.elapsed_time(last)) / 1e3
+
 
 @dataclass(frozen=True)
 class _Pending:
     step: int
+    steps: int
+    """Number of steps since the record before."""
+    spans: tuple[tuple[Moment, Moment], ...]
+    """When they ran: from, to. Several, if an evaluation or a save came between."""
     lr: float
     values: Tensor
-    """Loss and gradient norm, in host memory once ``ready`` has happened."""
-    ready: torch.cuda.Event | None
+    """Loss and gradient norm, in host memory once the last span has ended."""
     data_wait_s: float
     extra: tuple[str, ...]
     """Names of the values that follow loss and gradient norm."""
@@ -51,6 +86,7 @@ class MetricsLogger:
         flops_per_token: Callable[[int], float],
         log: LogFn,
         gradients_may_overflow: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         """Start the clock.
 
@@ -63,19 +99,22 @@ class MetricsLogger:
                 schedule changes it.
             log: prints a line of progress.
             gradients_may_overflow: fp16's do now and then; such a step is skipped, no more.
+            clock: the device's, if not given.
         """
+        self._clock = clock or Clock(device)
         self._may_overflow = gradients_may_overflow
         self._config, self._events, self._device, self._log = config, events, device, log
         self._peak, self._flops_per_token = peak_flops, flops_per_token
         self._pending: _Pending | None = None
         self._latest: tuple[int, Tensor] | None = None
-        self._settled_step = 0
-        self._settled_at = time.perf_counter()
         self._logged_at = 0.0
+        self.start_at(0)
 
     def start_at(self, step: int) -> None:
         """Start the clock, with ``step`` steps taken."""
-        self._settled_step, self._settled_at = step, time.perf_counter()
+        self._timed_step = step
+        self._spans: list[tuple[Moment, Moment]] = []
+        self._span_began = self._clock.mark()
 
     def due(self, step: int) -> bool:
         """Whether ``step`` gets a record."""
@@ -105,20 +144,20 @@ class MetricsLogger:
         self._latest = (step, values)
         if not self.due(step) and not extra:
             return
-        ready = None
         if self._device.type == "cuda":
-            aside = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            aside.copy_(values, non_blocking=True)
-            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            ready.record()
-            values = aside
+            values = _copied_to_host(values)
+        now = self._clock.mark()
+        spans = (*self._spans, (self._span_began, now))
         before, self._pending = (
             self._pending,
-            _Pending(step, lr, values, ready, waited_s, tuple(extra)),
+            _Pending(
+                step, max(1, step - self._timed_step), spans, lr, values, waited_s, tuple(extra)
+            ),
         )
+        self._timed_step, self._spans, self._span_began = step, [], now
         if before is not None:
             self._settle(before)
-        if ready is None:
+        if self._device.type != "cuda":
             self.settle()
 
     def settle(self) -> None:
@@ -140,23 +179,19 @@ class MetricsLogger:
     def paused(self) -> Iterator[None]:
         """Exclude the time spent within from step times."""
         self.settle()
-        began = time.perf_counter()
+        self._spans.append((self._span_began, self._clock.mark()))
         try:
             yield
         finally:
-            self._settled_at += time.perf_counter() - began
+            self._span_began = self._clock.mark()
 
     # --- one record --------------------------------------------------------------------------
 
     def _settle(self, pending: _Pending) -> None:
-        if pending.ready is not None:
-            pending.ready.synchronize()
+        self._clock.wait(pending.spans[-1][1])
         loss, grad_norm, *extra = pending.values.tolist()
-        now = time.perf_counter()
-        steps = max(1, pending.step - self._settled_step)
-        step_time = (now - self._settled_at) / steps
-        self._settled_step, self._settled_at = pending.step, now
-
+        took = sum(self._clock.seconds(first, last) for first, last in pending.spans)
+        step_time = max(took, 1e-9) / pending.steps
         tokens_per_step = self._config.tokens_per_step
         values = {
             "train/loss": loss,
@@ -169,7 +204,7 @@ class MetricsLogger:
             **dict(zip(pending.extra, extra, strict=True)),
         }
         if self._peak is not None:
-            flops_per_token = self._mean_flops(pending.step - steps, pending.step)
+            flops_per_token = self._mean_flops(pending.step - pending.steps, pending.step)
             values["mfu"] = values["tokens_per_s"] * flops_per_token / self._peak
         self._events.write(
             Metrics(
@@ -179,6 +214,7 @@ class MetricsLogger:
                 values=values,
             )
         )
+        now = time.perf_counter()
         if now - self._logged_at >= _LOG_EVERY_S or pending.step == self._config.steps:
             self._logged_at = now
             mfu = f"  mfu {values['mfu']:.1%}" if "mfu" in values else ""
@@ -200,6 +236,12 @@ class MetricsLogger:
         kind = "NaN" if math.isnan(loss) or math.isnan(grad_norm) else "infinite"
         what = "the loss" if not math.isfinite(loss) else "the gradient norm"
         raise NanLoss(f"{what} became {kind} at step {step}")
+
+
+def _copied_to_host(values: Tensor) -> Tensor:
+    """Start a copy to host memory; it is whole when the device has done all work until now."""
+    copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return copy.copy_(values, non_blocking=True)
 
 
 def _fp32(value: Tensor) -> Tensor:

@@ -153,3 +153,23 @@ def test_no_tensor_ever_holds_more_logits_than_a_chunk(
         )
         loss.backward()
     assert watch.rows == rows
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_evaluation_makes_one_product_a_chunk(dtype: torch.dtype) -> None:
+    """With gradients there are three: logits, and the gradients of both operands."""
+
+    class Products(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            self.count += func.overloadpacket in {torch.ops.aten.mm, torch.ops.aten.addmm_}
+            return func(*args, **(kwargs or {}))
+
+    def products(*, gradients: bool) -> int:
+        with torch.set_grad_enabled(gradients), Products() as counted:
+            cross_entropy(*operands(), operands=dtype, chunk_bytes=24 * VOCABULARY * 4)
+        return counted.count
+
+    assert products(gradients=True) == 3 * 4
+    assert products(gradients=False) == 4

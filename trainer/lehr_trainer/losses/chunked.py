@@ -40,7 +40,9 @@ def cross_entropy(
         chunk_bytes: bound on the fp32 logits that exist at once.
     """
     rows, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-    total: Tensor = _SummedCrossEntropy.apply(rows, head_weight, flat, operands, chunk_bytes)  # type: ignore[no-untyped-call]
+    total: Tensor = _SummedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        rows, head_weight, flat, operands, chunk_bytes, torch.is_grad_enabled()
+    )
     return total / flat.numel()
 
 
@@ -59,8 +61,10 @@ class _SummedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         operands: torch.dtype,
         chunk_bytes: int,
+        needs_grad: bool,
     ) -> Tensor:
-        needs_hidden, needs_weight = ctx.needs_input_grad[:2]
+        # In no_grad mode, as in an evaluation, ``needs_input_grad`` still names the parameters.
+        needs_hidden, needs_weight = (needed and needs_grad for needed in ctx.needs_input_grad[:2])
         with torch.autocast(hidden.device.type, enabled=False):
             w = weight.to(operands)
             ctx.lift = _LIFT if operands == torch.float16 else 1.0
@@ -105,7 +109,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
             grad_hidden = grad_hidden.mul_(scale).to(ctx.hidden_kind)
         if grad_weight is not None:
             grad_weight.mul_(scale / ctx.lift)
-        return grad_hidden, grad_weight, None, None, None
+        return grad_hidden, grad_weight, None, None, None, None
 
 
 def _chunks(rows: int, vocabulary: int, chunk_bytes: int) -> list[slice]:
