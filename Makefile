@@ -108,9 +108,19 @@ $(STAMPS)/install: $(STAMPS)/torch pyproject.toml $(CONSTRAINTS)
 	$(INSTALL) -c $(CONSTRAINTS) -e '.[server,trainer,notebook]'
 	@touch $@
 
-# All that `install` does, and more: one call of pip where nothing is installed yet.
-$(STAMPS)/dev: $(STAMPS)/torch pyproject.toml $(CONSTRAINTS)
-	$(INSTALL) -c $(CONSTRAINTS) -e '.[dev]'
+# pip uses one core, so two of them unpack the pinned versions, each every second one. What one of
+# them cannot install, the call for `dev` installs or explains.
+$(STAMPS)/pinned: $(STAMPS)/torch $(CONSTRAINTS)
+	@for half in 0 1; do \
+		awk "!/^#/ && NR % 2 == $$half" $(CONSTRAINTS) > $@-$$half; \
+		$(INSTALL) --quiet --no-deps -r $@-$$half & \
+	done; wait
+	@touch $@
+
+# All that `install` does, and more. hatchling is among the pinned versions: no environment is made
+# to build in.
+$(STAMPS)/dev: $(STAMPS)/pinned pyproject.toml
+	$(INSTALL) -c $(CONSTRAINTS) --no-build-isolation -e '.[dev]'
 	@touch $(STAMPS)/install $@
 
 constraints: $(STAMPS)/torch  ## Renew the tested versions: install the newest, and write down what came
