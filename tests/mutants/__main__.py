@@ -40,6 +40,7 @@ def main() -> int:
     changed = changed_lines(root, options.base) if options.base else None
     begun = time.monotonic()
     chosen: list[Mutant] = []
+    every: list[Mutant] = []
     known = read_results(state)
     for group in targets["group"]:
         sources = sorted(
@@ -49,6 +50,7 @@ def main() -> int:
         if changed is not None:
             wanted = [source for source in wanted if source in changed]
         found = [mutant for source in wanted for mutant in generated(root, source, state)]
+        every += found
         if changed is not None:
             found = [m for m in found if touched(m, changed[m.file])]
         if options.sample and len(found) > options.sample:
@@ -84,7 +86,7 @@ def main() -> int:
                     "stamps": {scope: [stamp, tests] for scope, stamp in stamps.items()},
                 },
             )
-    score = Score(chosen, read_results(state), explanations(options.survivors))
+    score = Score(chosen, every, read_results(state), explanations(options.survivors))
     seconds = time.monotonic() - begun
     (state / "result.json").write_text(json.dumps(score.as_json() | {"seconds": round(seconds)}))
     print(report(score))

@@ -25,25 +25,25 @@ def explanations(file: Path) -> dict[str, dict[str, str]]:
 
 
 class Score:
-    """Outcomes of the chosen mutants."""
+    """Outcomes of the chosen mutants, which may be a sample of every one there is."""
 
     def __init__(
         self,
         chosen: list[Mutant],
+        every: list[Mutant],
         results: dict[tuple[Any, ...], dict[str, Any]],
         explained: dict[str, dict[str, str]],
     ) -> None:
         self.by_file: dict[str, Counter[str]] = defaultdict(Counter)
         self.unexplained: list[tuple[Mutant, str]] = []
         self.cpu_s = 0.0
-        named = set()
+        named = {(mutant.file, name_of(mutant)) for mutant in every}
         for mutant in chosen:
             result = results.get(mutant.key)
             if result is None:
                 continue
             self.cpu_s += result["seconds"]
             outcome = result["outcome"]
-            named.add((mutant.file, name_of(mutant)))
             if outcome not in KILLED:
                 if name_of(mutant) in explained.get(mutant.file, {}):
                     outcome = "explained"

@@ -179,6 +179,9 @@ def test_explained_survivor_counts_and_a_stale_explanation_is_named(project, jud
     assert "untested: return x * 7 -> return x / 7" in survivors
     assert "untested: return x * 7 -> return x * 8" not in survivors
     assert "No such mutant any more: gone: a -> b" in done.stdout
+    _, sampled = judge(project, "--sample", "1")
+    stale = [line for line in sampled.stdout.splitlines() if "any more" in line]
+    assert stale == ["No such mutant any more: gone: a -> b (src/planted/thing.py)"]
     (project / "why.toml").unlink()
 
 

@@ -190,6 +190,12 @@ def test_each_kind_of_failure_uses_only_its_own_budget():
     assert decide(ended=code, budgets=Budgets(1, 0, 0)).spends is Budget.USER
 
 
+def test_each_budget_has_what_was_allowed_less_what_was_used():
+    allowed = {"user": 1, "infrastructure": 5, "preemption": 9}
+    used = {"user": 2, "infrastructure": 1, "preemption": 3}
+    assert Budgets.left(allowed, used) == Budgets(user=-1, infrastructure=4, preemption=6)
+
+
 def test_completed_stays_completed_despite_later_requests():
     done = FinishedReport("completed", step=10)
     for desired in Desired:

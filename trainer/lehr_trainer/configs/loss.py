@@ -21,6 +21,8 @@ LossName = Literal[
     "bf16_softmax",
 ]
 
+Pointwise = Literal["auto", "compiled", "eager"]
+
 
 class LossConfig(Config):
     """All compute the same mean cross entropy; they differ in memory, speed and rounding."""
@@ -33,6 +35,23 @@ class LossConfig(Config):
     bf16_softmax reproduce known-bad numerics for comparison; do not train with them."""
     chunk_mb: PositiveInt = 1024
     """Bound on the fp32 logits that exist at once (MiB); for chunked."""
+
+    pointwise: Pointwise = "auto"
+    """How chunked computes what lies between its products. compiled: by kernels that read a chunk's
+    logits twice. eager: operation by operation, which moves about three times as many bytes. auto:
+    compiled where the run compiles on CUDA (compile.scope), eager elsewhere."""
+
+    def on(self, device: str, *, compiles: bool) -> LossConfig:
+        """Return the settings on a device (``cuda`` or ``cpu``), with ``pointwise`` resolved.
+
+        Args:
+            device: where the loss is computed.
+            compiles: whether the run compiles anything there.
+        """
+        if self.pointwise != "auto":
+            return self
+        compiled = device == "cuda" and compiles
+        return self.model_copy(update={"pointwise": "compiled" if compiled else "eager"})
 
     def loss_bytes(self, head: HeadSize) -> int:
         """Count the most bytes that the head and its cross entropy hold, forward or backward."""
@@ -56,8 +75,12 @@ class LossTraits:
 
 def _chunked_bytes(config: LossConfig, head: HeadSize) -> int:
     rows = min(head.tokens, max(1, config.chunk_mb * 2**20 // (FP32 * head.vocabulary)))
-    # Logits and their log-softmax in fp32; the gradient once more in 16 bits.
-    chunk = rows * head.vocabulary * (2 * FP32 + (BF16 if head.half else 0))
+    # Eager: logits and their log-softmax in fp32, and the gradient rounded to 16 bits, if it is.
+    # Compiled: logits and gradient.
+    rounded = BF16 if head.half else 0
+    compiled = config.pointwise == "compiled"
+    each = FP32 + (rounded or FP32) if compiled else 2 * FP32 + rounded
+    chunk = rows * head.vocabulary * each
     return chunk + head.gradient_bytes + (BF16 * head.weights if head.half else 0)
 
 

@@ -337,7 +337,9 @@ class TrainConfig(Config):
 
     def on(self, device: str) -> Self:
         """Return the config with what depends on the device (``cuda`` or ``cpu``) resolved."""
-        return self.model_copy(update={"compile": self.compile.on(device)})
+        compiling = self.compile.on(device)
+        loss = self.loss.on(device, compiles=compiling.compiles)
+        return self.model_copy(update={"compile": compiling, "loss": loss})
 
     @property
     def tokens_per_step(self) -> int:

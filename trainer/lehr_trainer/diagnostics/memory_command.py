@@ -74,7 +74,7 @@ def table_of(config: TrainConfig, shape: tuple[int, int]) -> MemoryTable:
     precision = Precision.choose(config.precision, device)
     masked = config.attention.document_masking
     make_input = make_input_fn(load_tokenizer(config.data.tokenizer).eos_id if masked else None)
-    loss = build_loss(config.loss, precision.operands, device)
+    loss = build_loss(config.loss.on(device.type, compiles=False), precision.operands, device)
     model = build_model(config.model, device=device, seed=config.seed).train()
     convert_to_fp8(model, config.precision.fp8)
     recompute_activations(model, config.activation_checkpointing)

@@ -25,6 +25,7 @@ class LossSubject:
     def __init__(self, case: Case) -> None:
         config = TrainConfig.model_validate(case.config)
         self.device = Ranks.join(config.device).device
+        config = config.on(self.device.type)
         precision = Precision.choose(config.precision, self.device)
         self.loss = build_loss(config.loss, precision.operands, self.device)
         model, rows = config.model, config.tokens_per_step

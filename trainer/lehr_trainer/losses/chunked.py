@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lehr_trainer.losses import pointwise
+
 CHUNK_BYTES = 2**30
 """Most that the fp32 logits of one chunk take: 2,048 rows of 131,072 tokens."""
 
@@ -29,6 +31,8 @@ def cross_entropy(
     *,
     operands: torch.dtype = torch.float32,
     chunk_bytes: int = CHUNK_BYTES,
+    between: pointwise.Pointwise = pointwise.eager,
+    pad_to: int = 1,
 ) -> Tensor:
     """Compute the mean negative log-likelihood of ``targets`` in nats: an fp32 scalar.
 
@@ -38,10 +42,14 @@ def cross_entropy(
         targets: [...], token ids.
         operands: what the head's product rounds its operands to; its sums are fp32.
         chunk_bytes: bound on the fp32 logits that exist at once.
+        between: what is done to the logits, eager or compiled.
+        pad_to: with 16-bit operands the products have a multiple of so many words. Their fast
+            kernels want rows that start at a multiple of 16 bytes, and GPT-2 has 50,257 words. The
+            words added have probability 0.
     """
     rows, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
     total: Tensor = _SummedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        rows, head_weight, flat, operands, chunk_bytes, torch.is_grad_enabled()
+        rows, head_weight, flat, operands, chunk_bytes, between, pad_to, torch.is_grad_enabled()
     )
     return total / flat.numel()
 
@@ -61,37 +69,42 @@ class _SummedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         operands: torch.dtype,
         chunk_bytes: int,
+        between: pointwise.Pointwise,
+        pad_to: int,
         needs_grad: bool,
     ) -> Tensor:
         # In no_grad mode, as in an evaluation, ``needs_input_grad`` still names the parameters.
         needs_hidden, needs_weight = (needed and needs_grad for needed in ctx.needs_input_grad[:2])
         with torch.autocast(hidden.device.type, enabled=False):
+            vocabulary = weight.shape[0]
             w = weight.to(operands)
+            if operands.itemsize == 2 and vocabulary % pad_to:
+                w = F.pad(w, (0, 0, 0, -vocabulary % pad_to))
             ctx.lift = _LIFT if operands == torch.float16 else 1.0
             ctx.hidden_kind = hidden.dtype
             # fp16's range holds this gradient only once it is scaled, which backward does.
             wide = torch.float32 if hidden.dtype == torch.float16 else hidden.dtype
             grad_hidden = torch.empty_like(hidden, dtype=wide) if needs_hidden else None
-            grad_weight = torch.zeros_like(weight) if needs_weight else None
+            grad_weight = torch.zeros_like(w, dtype=weight.dtype) if needs_weight else None
             total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-            for rows in _chunks(hidden.shape[0], weight.shape[0], chunk_bytes):
+            for rows in _chunks(hidden.shape[0], w.shape[0], chunk_bytes):
                 x, target = hidden[rows].to(operands), targets[rows, None]
-                log_probs = F.log_softmax(fp32_product(x, w.t()), dim=-1)
-                target_log_prob = log_probs.gather(-1, target)
-                total -= target_log_prob.sum()
+                logits = fp32_product(x, w.t())
+                logits[:, vocabulary:] = float("-inf")
                 if not needs_hidden and not needs_weight:
+                    total -= F.log_softmax(logits, dim=-1).gather(-1, target).sum()
                     continue
-                # d(sum of losses)/d(logits) = softmax - onehot(target), in the logits' place.
-                grad_logits = log_probs.exp_().scatter_(-1, target, target_log_prob.exp() - 1.0)
-                if ctx.lift != 1.0:
-                    grad_logits.mul_(ctx.lift)
-                grad_logits = grad_logits.to(operands)
+                loss, grad_logits = between(logits, target, ctx.lift, operands)
+                # Otherwise they would live until the next chunk's logits exist beside them.
+                del logits
+                total += loss
                 if grad_hidden is not None:
                     grad_hidden[rows] = fp32_product(grad_logits, w) / ctx.lift
                 if grad_weight is not None:
                     _add_product(grad_weight, grad_logits.t(), x)
-                # Otherwise they would live until the next chunk's logits exist beside them.
-                del log_probs, grad_logits
+                del grad_logits
+            if grad_weight is not None:
+                grad_weight = grad_weight[:vocabulary]
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.spent = False
         return total
@@ -109,7 +122,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
             grad_hidden = grad_hidden.mul_(scale).to(ctx.hidden_kind)
         if grad_weight is not None:
             grad_weight.mul_(scale / ctx.lift)
-        return grad_hidden, grad_weight, None, None, None, None
+        return grad_hidden, grad_weight, None, None, None, None, None, None
 
 
 def _chunks(rows: int, vocabulary: int, chunk_bytes: int) -> list[slice]:

@@ -22,21 +22,33 @@ from torch import Tensor
 
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.losses import pointwise
 from lehr_trainer.losses.chunked import cross_entropy, fp32_product
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
 
+_FAST_ROWS = 64
+"""Words to a multiple of which a GPU's products are padded: 128 bytes of bf16."""
+
 
 def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) -> Loss:
-    """Build the config's loss.
+    """Build the config's loss; a ``pointwise`` that is not resolved is eager.
 
     Raises:
         BadConfig: it cannot run on this device or in this precision, or its package is missing.
     """
     match config.name:
         case "chunked":
-            return partial(cross_entropy, operands=operands, chunk_bytes=config.chunk_mb * 2**20)
+            return partial(
+                cross_entropy,
+                operands=operands,
+                chunk_bytes=config.chunk_mb * 2**20,
+                between=(
+                    pointwise.compiled() if config.pointwise == "compiled" else pointwise.eager
+                ),
+                pad_to=_FAST_ROWS if device.type == "cuda" else 1,
+            )
         case "standard":
             return partial(standard, operands=operands)
         case "torch_chunked":
