@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
@@ -64,6 +65,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Clean the environment before any fixture or worker starts."""
     for name in foreign(os.environ):
         del os.environ[name]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So a shell starts what runs in its background. Programs that the tests start would ignore
+        # it too, and never see the interrupts that they are sent.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not is_worker(config):
         caches = tempfile.mkdtemp(prefix="lehr-tests-")
         config.add_cleanup(lambda: shutil.rmtree(caches, ignore_errors=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -314,3 +315,20 @@ def test_property_tests_are_deterministic_except_at_night(
     suite.makepyfile(test_it=PROFILE)
     done = suite.runpytest_subprocess("-s", "-p", "_hypothesis_pytestplugin", *arguments)
     done.stdout.fnmatch_lines([f"*{seen}"])
+
+
+def test_interrupts_reach_programs_of_a_suite_that_was_started_in_the_background(
+    suite: pytest.Pytester,
+) -> None:
+    """A shell without job control has its background programs ignore SIGINT."""
+    suite.makepyfile(
+        test_it="""
+        import signal, subprocess, sys
+        def test_a():
+            code = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+            assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGINT
+        """
+    )
+    ignoring = "import signal, runpy; signal.signal(2, signal.SIG_IGN); runpy.run_module('pytest')"
+    done = suite.run(sys.executable, "-c", ignoring, "-q")
+    assert done.ret == 0

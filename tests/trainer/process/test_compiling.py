@@ -88,7 +88,7 @@ def close(got, want) -> None:
     ids=lambda c: c.scope,
 )
 def test_compiled_accumulation_matches_an_eager_large_batch(config) -> None:
-    eager = train(build(), CompileConfig(), micro_batch=4)
+    eager = train(build(), CompileConfig(scope="none"), micro_batch=4)
     model = build()
     names = list(model.state_dict())
     compile_model(model, config)
@@ -98,7 +98,7 @@ def test_compiled_accumulation_matches_an_eager_large_batch(config) -> None:
 
 @pytest.mark.slow
 def test_checkpointing_compiles_into_one_graph() -> None:
-    eager = train(build(), CompileConfig(), micro_batch=4)
+    eager = train(build(), CompileConfig(scope="none"), micro_batch=4)
     model = build()
     recompute_activations(model, ActivationCheckpointingConfig(policy="swiglu"))
     config = CompileConfig(scope="block", fullgraph=True)
