@@ -329,6 +329,6 @@ def test_interrupts_reach_programs_of_a_suite_that_was_started_in_the_background
             assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGINT
         """
     )
-    ignoring = "import signal, runpy; signal.signal(2, signal.SIG_IGN); runpy.run_module('pytest')"
+    ignoring = "import signal, runpy; signal.signal(2, signal.SIG_IGN); runpy.run_module('pytest', run_name='__main__')"
     done = suite.run(sys.executable, "-c", ignoring, "-q")
     assert done.ret == 0
