@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 
 import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 
+from lehr_testing.forking import fork
+from lehr_testing.paths import TESTING
 from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
 from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
@@ -16,6 +20,7 @@ from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
+from lehr_trainer.optim import muon
 from lehr_trainer.optim.groups import roles, set_lr_factor
 from lehr_trainer.optim.muon import build_muon, orthogonalise
 
@@ -164,3 +169,64 @@ def test_state_restored_from_a_checkpoint_continues_bitwise() -> None:
 def test_a_rate_of_zero_is_refused() -> None:
     with pytest.raises(ValidationError, match="greater than 0"):
         MuonConfig(lr=0)
+
+
+RANKS = 4
+
+
+@pytest.fixture(scope="module")
+def over_ranks(tmp_path_factory) -> list[dict]:
+    folder = tmp_path_factory.mktemp("ranks")
+    begin = f"import sys; sys.path.insert(0, {str(TESTING.parent)!r})"
+    processes = [
+        fork(
+            None,
+            code=f"{begin}; from lehr_testing.muon_ranks import main; main{given!r}",
+            environment={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(RANKS)
+        for given in [(rank, RANKS, str(folder / "store"), str(folder / f"{rank}.json"))]
+    ]
+    try:
+        for process in processes:
+            out, _ = process.communicate(120)
+            assert process.returncode == 0, out
+    finally:
+        for process in processes:
+            process.end_session()
+            process.close()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+def test_ranks_that_share_the_work_have_the_weights_of_one_that_does_it_all(over_ranks) -> None:
+    """Three layers have 3 or 6 matrices of a shape: no multiple of four ranks."""
+    weights = {one[kind]["weights"] for one in over_ranks for kind in one}
+    assert len(weights) == 1
+
+
+def test_each_rank_orthogonalises_its_share_and_no_matrix_is_done_twice(over_ranks) -> None:
+    matrices = 3 * 7 * 3
+    assert [one["whole"]["orthogonalised"] for one in over_ranks] == [matrices] * RANKS
+    for kind in ("shared", "small_batches"):
+        done = [one[kind]["orthogonalised"] for one in over_ranks]
+        assert sum(done) == matrices
+        assert max(done) < matrices / 2
+
+
+def test_a_batch_has_a_matrix_for_each_rank() -> None:
+    model = llama()
+    backward(model)
+    matrices = [p for name, p in model.named_parameters() if roles(model)[name] == "matrix"]
+    assert {len(batch) for batch in muon.batches(matrices, 1, ranks=1)} == {1}
+    assert {len(batch) for batch in muon.batches(matrices, 1, ranks=2)} == {2}
+
+
+def test_a_checkpoint_without_the_setting_shares_the_work() -> None:
+    model = llama()
+    saved = build_muon(model, MuonConfig()).state_dict()
+    del saved["param_groups"][0]["distributed"]
+    optimizer = build_muon(model, MuonConfig())
+    optimizer.load_state_dict(saved)
+    backward(model)
+    optimizer.step()
+    assert optimizer.param_groups[0]["distributed"]

@@ -126,6 +126,9 @@ class MuonConfig(BaseOptimizerConfig):
     """Run AdamW as one kernel."""
     batch_mb: PositiveInt = 256
     """Matrices of one shape are orthogonalised together, up to this many MiB of bf16."""
+    distributed: bool = True
+    """Each rank orthogonalises its share of the matrices and sends it to the others in bf16. Off:
+    each rank computes all of them, and nothing is sent."""
 
     def state_bytes(self, counts: ParameterCounts) -> int:
         """Count one fp32 momentum for the blocks' matrices, both moments for other parameters."""

@@ -2,17 +2,22 @@
 
 ``torch.optim.Muon`` orthogonalises one matrix at a time; a decoder has few
 shapes and many matrices of each, so here a shape's matrices go through the
-Newton-Schulz iteration together. The formulas are torch's (and Keller Jordan's,
-https://kellerjordan.github.io/posts/muon/); tests hold the two to each other.
+Newton-Schulz iteration together. Under data parallelism every rank has the same
+gradients, so each rank orthogonalises its share of the matrices and sends the
+result to the others: the iteration is most of Muon's work. The formulas are
+torch's (and Keller Jordan's, https://kellerjordan.github.io/posts/muon/); tests
+hold the two to each other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
@@ -43,6 +48,7 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
         "newton_schulz_steps": config.newton_schulz_steps,
         "adjust_lr": config.adjust_lr,
         "batch_bytes": config.batch_mb * 2**20,
+        "distributed": config.distributed,
     }
     adamw = [
         {
@@ -72,6 +78,13 @@ class Muon(torch.optim.Optimizer):
         fused = all(group.get("fused", True) for group in self.param_groups)
         self._step_supports_amp_scaling = fused
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            if "momentum" in group:
+                # Checkpoints of Lehr 0.1.0 lack it.
+                group.setdefault("distributed", True)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None
@@ -83,30 +96,48 @@ class Muon(torch.optim.Optimizer):
         return loss
 
     def _muon(self, group: dict[str, Any]) -> None:
-        lr, momentum = group["lr"], group["momentum"]
-        for parameters in _batches(group["params"], group["batch_bytes"]):
-            gradients = [p.grad for p in parameters if p.grad is not None]
-            momenta = [self._buffer(p) for p in parameters]
-            found_inf: Tensor | None = getattr(self, "found_inf", None)
-            if found_inf is not None:
-                # A gradient that is not finite must not even be multiplied by 0.
-                unmoved = found_inf.bool()
-                gradients = [
-                    torch.where(unmoved, m, g) for g, m in zip(gradients, momenta, strict=True)
-                ]
-            torch._foreach_lerp_(momenta, gradients, 1 - momentum)
-            directions = momenta
-            if group["nesterov"]:
-                directions = [g.lerp(m, momentum) for g, m in zip(gradients, momenta, strict=True)]
-            update = orthogonalise(torch.stack(directions), group["newton_schulz_steps"])
-            scale = lr * shape_factor(parameters[0].shape, group["adjust_lr"])
-            decay = lr * group["weight_decay"]
-            if found_inf is None:
-                torch._foreach_mul_(parameters, 1 - decay)
-            else:
-                torch._foreach_mul_(parameters, 1 - decay * (1 - found_inf))
-                update *= 1 - found_inf
-            torch._foreach_add_(parameters, list(update.to(parameters[0].dtype)), alpha=-scale)
+        shares = Shares.of_all_ranks() if group["distributed"] else Shares(0, 1)
+        before: tuple[list[Tensor], Exchange] | None = None
+        for parameters in batches(group["params"], group["batch_bytes"], shares.ranks):
+            directions = self._directions(group, parameters)
+            exchange = shares.orthogonalise(directions, group["newton_schulz_steps"])
+            # The ranks exchange one batch while they compute the next.
+            if before is not None:
+                self._move(group, *before)
+            before = parameters, exchange
+        if before is not None:
+            self._move(group, *before)
+
+    def _directions(self, group: dict[str, Any], parameters: list[Tensor]) -> list[Tensor]:
+        """Add the gradients to the momenta; return what is to be orthogonalised."""
+        momentum = group["momentum"]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        momenta = [self._buffer(p) for p in parameters]
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        if found_inf is not None:
+            # A gradient that is not finite must not even be multiplied by 0.
+            unmoved = found_inf.bool()
+            gradients = [
+                torch.where(unmoved, m, g) for g, m in zip(gradients, momenta, strict=True)
+            ]
+        torch._foreach_lerp_(momenta, gradients, 1 - momentum)
+        if group["nesterov"]:
+            return [g.lerp(m, momentum) for g, m in zip(gradients, momenta, strict=True)]
+        return momenta
+
+    def _move(self, group: dict[str, Any], parameters: list[Tensor], exchange: Exchange) -> None:
+        """Move the parameters by their orthogonalised directions."""
+        update = exchange.wait()
+        lr = group["lr"]
+        scale = lr * shape_factor(parameters[0].shape, group["adjust_lr"])
+        decay = lr * group["weight_decay"]
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        if found_inf is None:
+            torch._foreach_mul_(parameters, 1 - decay)
+        else:
+            torch._foreach_mul_(parameters, 1 - decay * (1 - found_inf))
+            update *= 1 - found_inf
+        torch._foreach_add_(parameters, list(update.to(parameters[0].dtype)), alpha=-scale)
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]
@@ -146,18 +177,64 @@ class Muon(torch.optim.Optimizer):
         )
 
 
-def _batches(parameters: Iterable[nn.Parameter], most_bytes: int) -> list[list[Tensor]]:
-    """Group matrices that have a gradient by shape, as many in a batch as the bound allows."""
+def batches(parameters: Iterable[nn.Parameter], most_bytes: int, ranks: int) -> list[list[Tensor]]:
+    """Group matrices that have a gradient by shape, as many in a batch as the bound allows.
+
+    A batch of fewer matrices than ranks would leave ranks idle; each rank holds only its share of
+    a batch in work, so it is filled up to a multiple of the ranks.
+    """
     alike: dict[tuple[Any, ...], list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
             key = (parameter.shape, parameter.dtype, parameter.device)
             alike.setdefault(key, []).append(parameter)
-    batches = []
+    found = []
     for members in alike.values():
         most = max(1, most_bytes // (2 * members[0].numel()))
-        batches += [members[i : i + most] for i in range(0, len(members), most)]
-    return batches
+        most = -(-most // ranks) * ranks
+        found += [members[i : i + most] for i in range(0, len(members), most)]
+    return found
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Orthogonalised matrices [N, R, C] that the ranks send each other."""
+
+    matrices: Tensor
+    sent: dist.Work | None = None
+
+    def wait(self) -> Tensor:
+        if self.sent is not None:
+            self.sent.wait()
+        return self.matrices
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The share of this rank in the matrices of a batch: one of equal, contiguous parts."""
+
+    rank: int
+    ranks: int
+
+    @classmethod
+    def of_all_ranks(cls) -> Shares:
+        if not (dist.is_available() and dist.is_initialized()):
+            return cls(0, 1)
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    def orthogonalise(self, directions: list[Tensor], steps: int) -> Exchange:
+        """Orthogonalise this rank's share, and begin to exchange it for the others'."""
+        if self.ranks == 1:
+            return Exchange(orthogonalise(torch.stack(directions), steps))
+        size = -(-len(directions) // self.ranks)
+        mine = directions[self.rank * size : (self.rank + 1) * size]
+        rows, columns = directions[0].shape
+        part = directions[0].new_zeros(size, rows, columns, dtype=torch.bfloat16)
+        if mine:
+            part[: len(mine)] = orthogonalise(torch.stack(mine), steps)
+        every = part.new_empty(self.ranks * size, rows, columns)
+        sent = dist.all_gather_into_tensor(every, part, async_op=True)
+        return Exchange(every[: len(directions)], sent)
 
 
 def orthogonalise(matrices_NRC: Tensor, steps: int) -> Tensor:
