@@ -25,11 +25,10 @@ from lehr_trainer.dry_run import DryRun, compile_under_lock, dry_run_wrapped
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.metrics_logger import MetricsLogger
-from lehr_trainer.models import build_model
+from lehr_trainer.models import build_model_of
 from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
-from lehr_trainer.models.fp8 import convert_to_fp8
 from lehr_trainer.optim import build_optimizer
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
@@ -51,8 +50,7 @@ def assemble(context: RunContext) -> Training:
 
     # Refuse what can be refused before a corpus is prepared: that may take hours.
     _require_shape_and_kernel(context, precision)
-    model = build_model(config.model, device=ranks.device, seed=config.seed)
-    convert_to_fp8(model, config.precision.fp8)
+    model = build_model_of(config, device=ranks.device)
     optimizer = build_optimizer(model, config.optimizer)
     update_step = UpdateStep(
         ranks.device,

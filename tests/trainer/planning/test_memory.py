@@ -58,18 +58,24 @@ def kept_bytes(model: torch.nn.Module, tokens: torch.Tensor, *, half: bool) -> i
     return sum(storage.nbytes() for storage in kept.values())
 
 
+@pytest.mark.parametrize("residual", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("preset", ["tiny", "gpt2-tiny"])
-def test_planned_activations_are_those_that_compiled_blocks_keep(preset: str) -> None:
+def test_planned_activations_are_those_that_compiled_blocks_keep(
+    preset: str, residual: torch.dtype
+) -> None:
     """Inductor's partitioner chooses what is kept; this backend runs its graphs without kernels."""
     model_config = config(preset, 4, 96).model
     model = build_model(model_config, device="cpu", seed=0)
+    model.residual_dtype = residual
     tokens = torch.randint(0, 512, (3, 96))
     for block in blocks(model):
         block.compile(backend="aot_eager_decomp_partition", dynamic=False)
     kept = kept_bytes(model, tokens, half=True)
     # The last norm is outside of the blocks, so it is not fused here.
     unfused = 0 if preset == "gpt2-tiny" else 4 * model_config.hidden_size * tokens.numel()
-    planned = activation_bytes_per_token(model_config, half=True, compiled=True)
+    planned = activation_bytes_per_token(
+        model_config, half=True, compiled=True, residual=residual.itemsize
+    )
     assert kept == pytest.approx(planned * tokens.numel() + unfused, rel=0.05)
 
 

@@ -25,6 +25,9 @@ class CompileConfig(Config):
     """reduce-overhead and max-autotune replay CUDA graphs: fewer launches, more memory."""
     fullgraph: bool = False
     """Treat a break in the graph as an error, not as a slower run."""
+    joint_products: bool = False
+    """Compute query, key and value as one matrix product, and gate and up as another: fewer, larger
+    products for a GPU. Weights, checkpoints and exports stay the same. For a Llama without FP8."""
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> Self:

@@ -259,6 +259,10 @@ class PrecisionConfig(Config):
     loss_scale: LossScaleConfig = LossScaleConfig()
     """Loss scaling; used with fp16 only."""
     fp8: Fp8Config = Fp8Config()
+    residual: Literal["fp32", "bf16"] = "fp32"
+    """Of the residual stream, to which every layer adds. bf16 halves what its norms and additions
+    read and write, and adds with 8 bits: docs/benchmarks.md has what that costs in loss. Needs
+    precision.compute bf16."""
 
 
 class CheckpointConfig(Config):
@@ -330,10 +334,30 @@ class TrainConfig(Config):
         on_cuda = self.device == "cuda" or (self.device == "auto" and backend != "flash")
         if self.precision.compute == "fp32" and backend in SIXTEEN_BIT_ONLY and on_cuda:
             raise ValueError(sixteen_bit_only(backend))
+        if self.precision.residual == "bf16" and self.precision.compute not in {"auto", "bf16"}:
+            raise ValueError(
+                f"precision.residual bf16 needs precision.compute bf16, not "
+                f"{self.precision.compute}: fp32 products would be rounded as they are added"
+            )
+        self._check_joint_products()
         self.schedule.check_fits(self.steps)
         if isinstance(self.optimizer, MuonConfig):
             self.optimizer.check_tied(tie_embeddings=self.model.tie_embeddings)
         return self
+
+    def _check_joint_products(self) -> None:
+        if not self.compile.joint_products:
+            return
+        if self.model.kind == "gpt2":
+            raise ValueError(
+                "compile.joint_products has no effect on a GPT-2, whose query, key and value are "
+                "one product already; leave it out"
+            )
+        if self.precision.fp8.recipe != "none":
+            raise ValueError(
+                f"compile.joint_products cannot join the layers that precision.fp8.recipe "
+                f"{self.precision.fp8.recipe} converts; leave one of the two out"
+            )
 
     def on(self, device: str) -> Self:
         """Return the config with what depends on the device (``cuda`` or ``cpu``) resolved."""

@@ -62,11 +62,10 @@ def table_of(config: TrainConfig, shape: tuple[int, int]) -> MemoryTable:
     from lehr_trainer.data.tokenizers import load_tokenizer
     from lehr_trainer.diagnostics.memory_by_layer import memory_by_layer
     from lehr_trainer.losses.variants import build_loss
-    from lehr_trainer.models import build_model
+    from lehr_trainer.models import build_model_of
     from lehr_trainer.models.activation_checkpointing import recompute_activations
     from lehr_trainer.models.attention import attention_backend
     from lehr_trainer.models.documents import make_input_fn
-    from lehr_trainer.models.fp8 import convert_to_fp8
     from lehr_trainer.runtime.distributed import Ranks
     from lehr_trainer.runtime.precision import Precision
 
@@ -75,8 +74,7 @@ def table_of(config: TrainConfig, shape: tuple[int, int]) -> MemoryTable:
     masked = config.attention.document_masking
     make_input = make_input_fn(load_tokenizer(config.data.tokenizer).eos_id if masked else None)
     loss = build_loss(config.loss.on(device.type, compiles=False), precision.operands, device)
-    model = build_model(config.model, device=device, seed=config.seed).train()
-    convert_to_fp8(model, config.precision.fp8)
+    model = build_model_of(config, device=device).train()
     recompute_activations(model, config.activation_checkpointing)
     tokens = torch.arange(shape[0] * shape[1], device=device).view(shape)
     tokens %= config.model.vocab_size

@@ -15,11 +15,10 @@ from lehr_trainer.experiments import launches, memory
 from lehr_trainer.experiments.batch_makers import step_batches
 from lehr_trainer.experiments.case import Case
 from lehr_trainer.losses.variants import build_loss
-from lehr_trainer.models import build_model
+from lehr_trainer.models import build_model_of
 from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.models.documents import make_input_fn
-from lehr_trainer.models.fp8 import convert_to_fp8
 from lehr_trainer.optim import build_optimizer
 from lehr_trainer.runtime.compiling import Accumulation, compile_model
 from lehr_trainer.runtime.distributed import Ranks
@@ -40,7 +39,7 @@ class TrainingSubject:
             _name_generated_kernels()
         precision = Precision.choose(config.precision, self.device)
         self._batches = step_batches(case.batches, config, self.device)
-        model = build_model(config.model, device=self.device, seed=config.seed)
+        model = build_model_of(config, device=self.device)
         optimizer = build_optimizer(model, config.optimizer)
         update_step = UpdateStep(
             self.device,
@@ -48,7 +47,6 @@ class TrainingSubject:
             skip_step=config.skip_step,
         )
         loss = build_loss(config.loss, precision.operands, self.device)
-        convert_to_fp8(model, config.precision.fp8)
         recompute_activations(model, config.activation_checkpointing)
         compile_model(model, config.compile)
         self._step = TrainStep(

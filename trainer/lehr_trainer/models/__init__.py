@@ -12,7 +12,28 @@ from lehr_trainer.configs.train import GPT2Config, ModelConfig
 if TYPE_CHECKING:
     import torch
 
+    from lehr_trainer.configs.train import TrainConfig
     from lehr_trainer.models.module_map import Decoder
+
+
+def build_model_of(config: TrainConfig, *, device: torch.device | str) -> Decoder:
+    """Build the model of a run, with the run's FP8 layers, joint products and residual stream.
+
+    Raises:
+        BadConfig: FP8 cannot run here.
+    """
+    import torch
+
+    from lehr_trainer.models.fp8 import convert_to_fp8
+    from lehr_trainer.models.joint_product import join_products
+
+    model = build_model(config.model, device=device, seed=config.seed)
+    convert_to_fp8(model, config.precision.fp8)
+    if config.compile.joint_products:
+        join_products(model)
+    if config.precision.residual == "bf16":
+        model.residual_dtype = torch.bfloat16
+    return model
 
 
 def build_model(config: ModelConfig, *, device: torch.device | str, seed: int) -> Decoder:

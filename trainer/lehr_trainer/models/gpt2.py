@@ -73,6 +73,8 @@ class GPT2(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.config = config
+        self.residual_dtype: torch.dtype | None = None
+        """Of the residual stream; None: that of the embedding."""
         self.wte = nn.Embedding(config.vocab_size, config.hidden_size)
         self.wpe = nn.Embedding(config.max_sequence_length, config.hidden_size)
         self.h = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
@@ -95,6 +97,8 @@ class GPT2(nn.Module):
             mask = document_mask(document_ids_BT)
             places = document_positions(document_ids_BT)
         x_BTD = self.wte(tokens_BT) + self.wpe(places)
+        if self.residual_dtype is not None:
+            x_BTD = x_BTD.to(self.residual_dtype)
         for block in self.h:
             x_BTD = block(x_BTD, mask)
         out_BTD: Tensor = self.ln_f(x_BTD)

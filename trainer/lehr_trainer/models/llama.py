@@ -4,7 +4,8 @@ Parameters are named as in ``transformers``' LlamaModel, so a checkpoint maps on
 prefix ``model.``. The model ends at its last norm: the head's product belongs to the loss
 (losses/chunked.py), which alone decides in what precision and in how many pieces it is made.
 
-Shapes: B sequences, T positions, H hidden, N heads, K key/value heads, D head size, V vocabulary.
+Shapes: B sequences, T positions, H hidden, N heads, K key/value heads, D head size, C = K D,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch.nn import functional as F
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask
+from lehr_trainer.models.joint_product import products
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -28,6 +30,8 @@ class Llama(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.config = config
+        self.residual_dtype: torch.dtype | None = None
+        """Of the residual stream; None: that of the embedding."""
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
@@ -54,6 +58,8 @@ class Llama(nn.Module):
         rotary = self.rotary_cos[:length], self.rotary_sin[:length]
         mask = None if document_ids_BT is None else document_mask(document_ids_BT)
         x_BTH = self.embed_tokens(tokens_BT)
+        if self.residual_dtype is not None:
+            x_BTH = x_BTH.to(self.residual_dtype)
         for layer in self.layers:
             x_BTH = layer(x_BTH, rotary, mask)
         hidden_BTH: Tensor = self.norm(x_BTH)
@@ -124,6 +130,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(hidden, kv_size, bias=bias)
         self.v_proj = nn.Linear(hidden, kv_size, bias=bias)
         self.o_proj = nn.Linear(hidden, hidden, bias=bias)
+        self.joint = False
+        """Compute query, key and value as one product."""
 
     def forward(
         self,
@@ -132,9 +140,12 @@ class Attention(nn.Module):
         mask: Tensor | BlockMask | None = None,
     ) -> Tensor:
         batch, length, hidden = x_BTH.shape
-        q_BTND = self.q_proj(x_BTH).view(batch, length, self.heads, self.head_size)
-        k_BTKD = self.k_proj(x_BTH).view(batch, length, self.kv_heads, self.head_size)
-        v_BTKD = self.v_proj(x_BTH).view(batch, length, self.kv_heads, self.head_size)
+        q_BTH, k_BTC, v_BTC = products(
+            x_BTH, (self.q_proj, self.k_proj, self.v_proj), joint=self.joint
+        )
+        q_BTND = q_BTH.view(batch, length, self.heads, self.head_size)
+        k_BTKD = k_BTC.view(batch, length, self.kv_heads, self.head_size)
+        v_BTKD = v_BTC.view(batch, length, self.kv_heads, self.head_size)
         q_BTND, k_BTKD = rotate(q_BTND, rotary), rotate(k_BTKD, rotary)
         out_BNTD = attend(
             q_BTND.transpose(1, 2), k_BTKD.transpose(1, 2), v_BTKD.transpose(1, 2), mask
@@ -150,9 +161,12 @@ class SwiGLU(nn.Module):
         self.gate_proj = nn.Linear(hidden, inner, bias=bias)
         self.up_proj = nn.Linear(hidden, inner, bias=bias)
         self.down_proj = nn.Linear(inner, hidden, bias=bias)
+        self.joint = False
+        """Compute gate and up as one product."""
 
     def forward(self, x: Tensor) -> Tensor:
-        projected: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = products(x, (self.gate_proj, self.up_proj), joint=self.joint)
+        projected: Tensor = self.down_proj(F.silu(gate) * up)
         return projected
 
 

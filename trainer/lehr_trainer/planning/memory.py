@@ -106,9 +106,15 @@ def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
     # The math kernel keeps the softmax of all scores.
     scores = batch.longest_sequence if config.attention.backend == "math" else 0
     compiled = config.compile.compiles
-    layer = layer_bytes(model, half=half, length_of_scores=scores, compiled=compiled)
+    # An eager norm keeps its input in fp32; compiled code keeps the stream, and widens it again.
+    residual = BF16 if compiled and config.precision.residual == "bf16" else FP32
+    layer = layer_bytes(
+        model, half=half, length_of_scores=scores, compiled=compiled, residual=residual
+    )
     dropped = layer.dropped(config.activation_checkpointing)
-    kept = activation_bytes_per_token(model, half=half, length_of_scores=scores, compiled=compiled)
+    kept = activation_bytes_per_token(
+        model, half=half, length_of_scores=scores, compiled=compiled, residual=residual
+    )
     kept -= recomputing_layers(config) * dropped
     workspace = _workspace_bytes_per_token(model, half=half) + dropped
     return MemoryPlan(
@@ -160,7 +166,12 @@ class LayerBytes:
 
 
 def layer_bytes(
-    model: ModelConfig, *, half: bool, length_of_scores: int = 0, compiled: bool = False
+    model: ModelConfig,
+    *,
+    half: bool,
+    length_of_scores: int = 0,
+    compiled: bool = False,
+    residual: int = FP32,
 ) -> LayerBytes:
     """Count the bytes that autograd keeps of one layer for a token.
 
@@ -169,6 +180,7 @@ def layer_bytes(
         half: whether products take 16-bit operands.
         length_of_scores: the sequence's length if the kernel keeps all scores (in fp32), else 0.
         compiled: the compiler computes one of the MLP's tensors again, and one norm's result.
+        residual: bytes of a value of the residual stream, as it is kept.
     """
     width, hidden, heads = BF16 if half else FP32, model.hidden_size, model.num_attention_heads
     if isinstance(model, GPT2Config):
@@ -180,8 +192,8 @@ def layer_bytes(
     norms = 1 if compiled else 2
     scores = FP32 * heads * length_of_scores
     return LayerBytes(
-        block_input=FP32 * hidden,
-        middle=FP32 * hidden + norms * width * hidden + statistics,
+        block_input=residual * hidden,
+        middle=residual * hidden + norms * width * hidden + statistics,
         attention=width * (2 * hidden + kv) + FP32 * heads + scores,
         mlp=width * inner,
     )
@@ -209,11 +221,18 @@ def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -
 
 
 def activation_bytes_per_token(
-    model: ModelConfig, *, half: bool, length_of_scores: int = 0, compiled: bool = False
+    model: ModelConfig,
+    *,
+    half: bool,
+    length_of_scores: int = 0,
+    compiled: bool = False,
+    residual: int = FP32,
 ) -> int:
     """Count the bytes that autograd keeps for a token, over all layers and the last norm."""
-    layer = layer_bytes(model, half=half, length_of_scores=length_of_scores, compiled=compiled).all
-    return model.num_hidden_layers * layer + 2 * FP32 * model.hidden_size
+    layer = layer_bytes(
+        model, half=half, length_of_scores=length_of_scores, compiled=compiled, residual=residual
+    )
+    return model.num_hidden_layers * layer.all + 2 * FP32 * model.hidden_size
 
 
 def _workspace_bytes_per_token(model: ModelConfig, *, half: bool) -> int:

@@ -39,6 +39,11 @@ class Precision:
                 f"precision.compute is bf16, but {torch.cuda.get_device_name(device)} has no bf16 "
                 "arithmetic; set precision.compute to fp32"
             )
+        if config.residual == "bf16" and compute != "bf16":
+            raise BadConfig(
+                f"precision.residual bf16 needs precision.compute bf16; on {device.type}, auto is "
+                f"{compute}. Set precision.compute: bf16, or leave precision.residual out"
+            )
         torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
         kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
         operands = kinds[compute]
