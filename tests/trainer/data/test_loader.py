@@ -1,5 +1,6 @@
 """Batches: a pure function of the step, the same for any number of ranks and way of loading."""
 
+import mmap
 import time
 
 import numpy as np
@@ -282,11 +283,31 @@ def test_memory_and_disk_have_the_same_tokens(prepared):
     assert not mapped.shards[0].flags.writeable
 
 
-def test_auto_preloads_if_all_ranks_fit_in_half_of_the_free_memory(monkeypatch):
+def test_auto_preloads_for_one_rank_what_fits_in_half_of_the_free_memory(monkeypatch):
     monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: 1000)
     assert choose_loading("auto", 500) == "preload"
     assert choose_loading("auto", 501) == "memmap"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert choose_loading("auto", 63) == "memmap"
-    assert choose_loading("auto", 62) == "preload"
+    assert choose_loading("auto", 1) == "memmap"
     assert choose_loading("preload", 10**9) == "preload"
+
+
+@pytest.mark.parametrize(
+    ("room", "advice"), [(0, "MADV_RANDOM"), (1.5, None), (3, "MADV_WILLNEED")]
+)
+def test_a_map_that_fits_in_half_of_the_free_memory_is_read_ahead(
+    prepared, monkeypatch, room, advice
+):
+    advised = []
+
+    class Watched(mmap.mmap):
+        def madvise(self, kind):
+            advised.append(kind)
+            super().madvise(kind)
+
+    shards = read_manifest(prepared.directory).train
+    size = sum((prepared.directory / shard.name).stat().st_size for shard in shards)
+    monkeypatch.setattr("lehr_trainer.data.tokens.mmap.mmap", Watched)
+    monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: room * size)
+    TrainTokens.open(prepared, "memmap", 16)
+    assert advised == ([getattr(mmap, advice)] * len(shards) if advice else [])

@@ -130,7 +130,8 @@ class DataConfig(Config):
     max_tokens: PositiveInt | None = None
     """Prepare at most this many training tokens of the corpus."""
     loading: Literal["auto", "memmap", "preload"] = "auto"
-    """auto preloads when the shards fit in half of the free memory."""
+    """auto preloads if one rank is alone on its machine and the shards fit in half of the free
+    memory. Several ranks share one map, which is read ahead if it fits so."""
     workers: NonNegativeInt = 1
     """Threads that make batches ahead of time; 0 makes each when it is needed."""
     prefetch: PositiveInt = 4

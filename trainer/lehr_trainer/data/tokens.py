@@ -6,6 +6,7 @@ import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,8 +50,9 @@ class TrainTokens:
         """
         manifest = read_manifest(prepared.directory)
         paths = [prepared.directory / shard.name for shard in manifest.train]
-        chosen = choose_loading(loading, sum(path.stat().st_size for path in paths))
-        read = _map if chosen == "memmap" else _read
+        size = sum(path.stat().st_size for path in paths)
+        chosen = choose_loading(loading, size)
+        read = partial(_map, total=size) if chosen == "memmap" else _read
         with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
             shards = tuple(pool.map(lambda path: read(path, prepared.dtype), paths))
         counts = [(shard.size - 1) // block for shard in shards]
@@ -105,11 +107,14 @@ class TrainTokens:
 
 
 def choose_loading(loading: Loading, size: int) -> Literal["memmap", "preload"]:
-    """Resolve auto: memory, if the ranks of this machine then use at most half of what is free."""
+    """Resolve auto: memory, for a rank that is alone on its machine and has twice of it free.
+
+    Several ranks share one map: each would read a copy of its own.
+    """
     if loading != "auto":
         return loading
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return "preload" if size * ranks <= free_memory() / 2 else "memmap"
+    alone = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) == 1
+    return "preload" if alone and size <= free_memory() / 2 else "memmap"
 
 
 def free_memory() -> int:
@@ -127,12 +132,17 @@ def free_memory() -> int:
     return free if limit == "max" else min(free, max(0, int(limit) - used))
 
 
-def _map(path: Path, dtype: str) -> Tokens:
+def _map(path: Path, dtype: str, *, total: int) -> Tokens:
+    """Map a shard of a corpus of ``total`` bytes; all ranks of a machine share its pages."""
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if len(mapped) > free_memory() and hasattr(mmap, "MADV_RANDOM"):
+    free = free_memory()
+    if len(mapped) > free and hasattr(mmap, "MADV_RANDOM"):
         # Too large for the page cache: reading ahead would fetch unused data.
         mapped.madvise(mmap.MADV_RANDOM)
+    elif total <= free / 2 and hasattr(mmap, "MADV_WILLNEED"):
+        # Read once, in order, while the run starts; batches then wait for no disk.
+        mapped.madvise(mmap.MADV_WILLNEED)
     return np.frombuffer(mapped, dtype=dtype)
 
 
