@@ -92,6 +92,17 @@ def test_every_block_adds_to_a_stream_of_the_chosen_dtype(
     assert {one.dtype for one in found.values()} == {torch.float32}
 
 
+@pytest.mark.parametrize("model", ["tiny", "gpt2-tiny"])
+def test_without_autocast_everything_is_fp32(model: str) -> None:
+    """So the loss of ``quality`` in fp32 is computed."""
+    narrow = {"precision": {"compute": "bf16", "residual": "bf16"}}
+    wanted, found = (
+        gradients(build_model_of(config_of(model, **changes), device="cpu"))
+        for changes in ({}, narrow)
+    )
+    assert all(torch.equal(found[name], want) for name, want in wanted.items())
+
+
 def test_a_16_bit_stream_needs_16_bit_products() -> None:
     with pytest.raises(ValidationError, match=r"precision\.residual bf16 needs precision\.compute"):
         config_of(precision={"compute": "fp32", "residual": "bf16"})

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lehr_trainer.configs.gpt2 import GPT2Config
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask, document_positions
+from lehr_trainer.models.residual_stream import begin_stream
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -96,9 +97,7 @@ class GPT2(nn.Module):
         else:
             mask = document_mask(document_ids_BT)
             places = document_positions(document_ids_BT)
-        x_BTD = self.wte(tokens_BT) + self.wpe(places)
-        if self.residual_dtype is not None:
-            x_BTD = x_BTD.to(self.residual_dtype)
+        x_BTD = begin_stream(self.wte(tokens_BT) + self.wpe(places), self.residual_dtype)
         for block in self.h:
             x_BTD = block(x_BTD, mask)
         out_BTD: Tensor = self.ln_f(x_BTD)

@@ -21,6 +21,7 @@ from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask
 from lehr_trainer.models.joint_product import products
+from lehr_trainer.models.residual_stream import begin_stream
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -57,9 +58,7 @@ class Llama(nn.Module):
         length = tokens_BT.shape[1]
         rotary = self.rotary_cos[:length], self.rotary_sin[:length]
         mask = None if document_ids_BT is None else document_mask(document_ids_BT)
-        x_BTH = self.embed_tokens(tokens_BT)
-        if self.residual_dtype is not None:
-            x_BTH = x_BTH.to(self.residual_dtype)
+        x_BTH = begin_stream(self.embed_tokens(tokens_BT), self.residual_dtype)
         for layer in self.layers:
             x_BTH = layer(x_BTH, rotary, mask)
         hidden_BTH: Tensor = self.norm(x_BTH)
