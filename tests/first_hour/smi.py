@@ -28,9 +28,6 @@ FIELDS = (
     "pcie.link.width.max",
     "temperature.gpu",
 )
-_IDLE = 0x1
-_HARMLESS = _IDLE | 0x2 | 0x100
-"""Idle, clocks set by a program, display clocks: none slows a training without a person's wish."""
 _REASONS = {
     0x4: "the power limit",
     0x8: "a hardware slowdown",
@@ -39,6 +36,7 @@ _REASONS = {
     0x40: "the hardware's temperature limit",
     0x80: "the hardware's power brake",
 }
+"""Bits that slow a training. The others are harmless: idle, clocks set by a program or a display."""
 _LINKS = ("NV", "PIX", "PXB", "PHB", "NODE", "SYS")
 """Kinds of links between two GPUs in ``nvidia-smi topo -m``, fastest first."""
 
@@ -130,7 +128,7 @@ def links(text: str) -> set[str]:
 def throttling(mask: str) -> list[str]:
     """Name the reasons in ``clocks_event_reasons.active``, a hexadecimal mask."""
     try:
-        bits = int(mask, 16) & ~_HARMLESS
+        bits = int(mask, 16)
     except ValueError:
         return []
     return [name for bit, name in _REASONS.items() if bits & bit]

@@ -25,6 +25,8 @@ class Case:
     note: str = ""
     slow: bool = False
     """Take a single step, in the first turn only: it is emulated here, at seconds a step."""
+    ranks: int = 1
+    """On how many GPUs, or gloo processes of a CPU, it trains; its batch is shared among them."""
     skip: str = ""
     """Reason why it cannot be measured here; then no process is started."""
 
