@@ -10,7 +10,7 @@ from lehr_trainer.experiments.sizes import Size
 
 Batches = Literal["random", "naive_memmap", "naive_preload", "stack", "loader"]
 """Source of a training's batches: drawn on the device, or a way of batch_makers.py."""
-CaseKind = Literal["training", "loss", "batches"]
+CaseKind = Literal["training", "loss", "batches", "parts"]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ NO_ANSWER = "no answer within"
 _PRELOADED = [
     # The first optimizer step imports the compiler, which takes as long as torch itself.
     "torch._dynamo",
-    *(f"lehr_trainer.experiments.bench_{kind}" for kind in ("training", "loss", "batches")),
+    *(
+        f"lehr_trainer.experiments.bench_{kind}"
+        for kind in ("training", "loss", "batches", "parts")
+    ),
 ]
 
 

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from lehr_trainer.errors import TrainerError
 from lehr_trainer.experiments.bench_batches import BatchesSubject
 from lehr_trainer.experiments.bench_loss import LossSubject
+from lehr_trainer.experiments.bench_parts import PartsSubject
 from lehr_trainer.experiments.bench_training import TrainingSubject
 from lehr_trainer.experiments.case import Case
 
@@ -40,6 +41,8 @@ def build(case: Case) -> Subject:
         return LossSubject(case)
     if case.kind == "batches":
         return BatchesSubject(case)
+    if case.kind == "parts":
+        return PartsSubject(case)
     return TrainingSubject(case)
 
 
