@@ -14,6 +14,7 @@ from first_hour import trained
 from first_hour.parts import Failed, NotHere, Part, Result, Session
 from lehr_testing.trainer import losses, records
 from lehr_trainer.contract import layout
+from lehr_trainer.tolerance import tolerance
 
 GROUP = "Whole runs"
 PLAIN = "run: plain"
@@ -110,7 +111,38 @@ def act(session: Session, *, run: Run) -> Result:
     return Result(found)
 
 
+def twice(session: Session, *, deterministic: bool) -> Result:
+    """Train two identical runs and return by how much they differ.
+
+    Raises:
+        Failed: they are deterministic, but not bitwise equal.
+    """
+    folder = session.work(f"run: twice {deterministic}")
+    attempts = [
+        trained.train(session, folder / name, deterministic=deterministic) for name in ("a", "b")
+    ]
+    settings = records(attempts[0], "started")[0]["host"]["determinism"]
+    if settings["algorithms"] is not deterministic:
+        raise Failed(f"deterministic is {deterministic}, but its process read back {settings}")
+    found = tolerance(folder / "a", folder / "b")
+    if deterministic and not found.bitwise:
+        raise Failed("; ".join(found.lines()))
+    assert found.weights is not None
+    return Result(
+        {
+            "tolerance of the loss (nats)": found.series[0].largest,
+            "tolerance of the weights": found.weights.relative,
+        }
+    )
+
+
 PARTS = [
-    Part(f"run: {run.name}", GROUP, partial(act, run=run), compiles="compile" in run.changes)
-    for run in RUNS
+    *(
+        Part(f"run: {run.name}", GROUP, partial(act, run=run), compiles="compile" in run.changes)
+        for run in RUNS
+    ),
+    *(
+        Part(f"run: {name}", GROUP, partial(twice, deterministic=deterministic))
+        for name, deterministic in (("twice", False), ("twice, deterministic", True))
+    ),
 ]

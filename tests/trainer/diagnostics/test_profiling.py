@@ -99,6 +99,67 @@ def test_run_outside_nsys_prints_the_command_for_it(tmp_path, monkeypatch) -> No
     assert not any("itself" in line for line in lines)
 
 
+class Driver:
+    """Stands for the driver's calls: each is noted in its order, with its depth of ranges."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls: list[str] = []
+        patch.setattr(torch.cuda.nvtx, "range_push", lambda name: self.calls.append(f"+{name}"))
+        patch.setattr(torch.cuda.nvtx, "range_pop", lambda: self.calls.append("-"))
+        patch.setattr(torch.cuda.profiler, "start", lambda: self.calls.append("start"))
+        patch.setattr(torch.cuda.profiler, "stop", lambda: self.calls.append("stop"))
+
+
+STEP = [*("+forward", "-", "+backward", "-", "+optimizer", "-")]
+
+
+def nsys(folder: Path, **config: int) -> Profiler:
+    device = torch.device("cuda", 0)
+    look = ProfileConfig(tool="nsys", **config)
+    return Profiler(look, folder, rank=0, device=device, log=lambda _line: None)
+
+
+def test_nsys_captures_the_active_steps_with_a_range_for_each_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(monkeypatch)
+    profiler = nsys(tmp_path, wait=1, warmup=1, active=2)
+    train(profiler, 2)
+    # The range of capture begins between two steps.
+    assert driver.calls == ["start"]
+    train(profiler, 4)
+    assert driver.calls == ["start", *STEP, *STEP, "stop"]
+    profiler.close()
+    assert driver.calls.count("stop") == 1
+
+
+def test_capture_of_the_first_steps_begins_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(monkeypatch)
+    train(nsys(tmp_path, wait=0, warmup=0, active=1), 2)
+    assert driver.calls == ["start", *STEP, "stop"]
+
+
+def test_capture_ends_with_a_run_that_is_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(monkeypatch)
+    profiler = nsys(tmp_path, wait=0, warmup=1, active=5)
+    train(profiler, 2)
+    profiler.close()
+    profiler.close()
+    assert driver.calls == ["start", *STEP, "stop"]
+
+
+def test_range_is_closed_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(monkeypatch)
+    profiler = nsys(tmp_path, wait=0, warmup=0, active=1)
+    with pytest.raises(ZeroDivisionError), profiler.phase("forward"):
+        _ = 1 / 0
+    assert driver.calls == ["start", "+forward", "-"]
+
+
 def span(name: str, start: float, stop: float, cat: str = "kernel") -> dict:
     return {"ph": "X", "name": name, "ts": start, "dur": stop - start, "cat": cat}
 

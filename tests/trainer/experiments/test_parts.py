@@ -127,6 +127,11 @@ def test_rows_that_a_machine_cannot_run_name_the_reason() -> None:
     assert not any(row.case.skip for row in rows(SIZES["llama-1b-64x2048"], H200))
 
 
+def test_tiny_sizes_have_no_row_twice() -> None:
+    keys = [row.key for row in rows(TINY, Hardware("cpu", gpus=2))]
+    assert len(keys) == len(set(keys)) > 70
+
+
 def test_several_gpus_get_the_same_work_each() -> None:
     of_ranks = [r.case for r in rows(SIZES["llama-1b-64x2048"], H200) if r.section == "ranks"]
     assert {(c.ranks, c.config["batch"]["sequences"] // c.ranks) for c in of_ranks} == {

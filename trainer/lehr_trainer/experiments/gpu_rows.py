@@ -115,8 +115,13 @@ class _Plan(NamedTuple):
 
 
 def _all(whole: int) -> Iterator[_Plan]:
-    for plan in (*_one_gpu(whole), *_several(whole), *_context(whole)):
-        yield plan if isinstance(plan, _Plan) else _Plan(*plan)
+    seen: set[tuple[str, str]] = set()
+    for found in (*_one_gpu(whole), *_several(whole), *_context(whole)):
+        plan = found if isinstance(found, _Plan) else _Plan(*found)
+        # At a tiny size two shapes can be the same.
+        if (plan.section, plan.name) not in seen:
+            seen.add((plan.section, plan.name))
+            yield plan
 
 
 def _one_gpu(whole: int) -> Iterator[tuple[str, str, StepShape, dict[str, Any]] | _Plan]:
