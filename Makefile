@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu simulate durations coverage \
+.PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu gpu-tests simulate durations coverage \
 	constraints check check-js format mutants bench docs clean
 
 help:  ## What there is to make
@@ -41,7 +41,10 @@ test-nightly: $(STAMPS)/dev $(STAMPS)/chromium  ## What is too slow for every ch
 faults: $(STAMPS)/dev  ## The tests that kill processes, nodes and networks on purpose
 	$(TIER) faults $(ARGS)
 
-gpu: $(STAMPS)/dev  ## The tests that need a GPU
+gpu: $(STAMPS)/dev  ## The first hour on a GPU machine: checks, tests, runs, bench, report; FRESH=1, ARGS=--rehearse
+	PYTHONPATH=tests $(BIN)/python -m first_hour $(if $(FRESH),--fresh) $(ARGS)
+
+gpu-tests: $(STAMPS)/dev  ## Only the tests that need a GPU
 	$(TIER) gpu $(ARGS)
 
 simulate: $(STAMPS)/dev  ## The control plane in virtual time, with faults; SEEDS=n, FIRST=, HOURS=, GPUS=

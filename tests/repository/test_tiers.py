@@ -54,7 +54,7 @@ def test_markers_choose_the_tier(marks: set[str], chosen: list[str]) -> None:
 
 @pytest.mark.parametrize("name", tiers.tiers())
 def test_make_runs_every_tier(name: str) -> None:
-    target = {"nightly": "test-nightly"}.get(name, name)
+    target = {"nightly": "test-nightly", "gpu": "gpu-tests"}.get(name, name)
     recipe = subprocess.run(
         ["make", "--dry-run", "--always-make", target],
         cwd=ROOT,

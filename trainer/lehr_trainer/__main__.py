@@ -9,6 +9,8 @@ that ``transformers`` loads.
 ``python -m lehr_trainer memory RUN_DIR``: what each module keeps for the backward pass, and which
 attention kernel runs there.
 
+``python -m lehr_trainer tolerance RUN_DIR RUN_DIR``: by how much two runs of one config differ.
+
 ``python -m lehr_trainer bench NAME``: repeat an experiment of docs/reference-runs.md, as a table.
 """
 
@@ -55,6 +57,10 @@ def main() -> int:
         from lehr_trainer.diagnostics import memory_command
 
         return memory_command.main(sys.argv[2:])
+    if sys.argv[1:2] == ["tolerance"]:
+        from lehr_trainer import tolerance
+
+        return tolerance.main(sys.argv[2:])
     if sys.argv[1:2] == ["bench"]:
         from lehr_trainer.experiments import command
 

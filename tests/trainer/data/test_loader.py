@@ -311,3 +311,37 @@ def test_a_map_that_fits_in_half_of_the_free_memory_is_read_ahead(
     monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: room * size)
     TrainTokens.open(prepared, "memmap", 16)
     assert advised == ([getattr(mmap, advice)] * len(shards) if advice else [])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_for_a_gpu_are_pinned_and_copied_without_a_wait(prepared, monkeypatch, workers):
+    """torch's calls are replaced: this machine has no driver that could pin or copy."""
+    pinned, copies, chosen = [], [], []
+    empty, to = torch.empty, torch.Tensor.to
+
+    def pin(*args, pin_memory=False, **kwargs):
+        made = empty(*args, **kwargs)
+        if pin_memory:
+            pinned.append(made.data_ptr())
+        return made
+
+    def copy(tensor, target, **options):
+        if torch.device(target).type != "cuda":
+            return to(tensor, target, **options)
+        copies.append((tensor.data_ptr(), str(target), options))
+        return tensor
+
+    monkeypatch.setattr(torch, "empty", pin)
+    monkeypatch.setattr(torch.Tensor, "to", copy)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    shape = BatchConfig(sequences=8, sequence_length=32, micro_batch=4)
+    with Loader(prepared, shape, seed=1, device="cuda:1", workers=workers) as loader:
+        for step in range(3):
+            for micro_step in range(2):
+                loader.batch(step, micro_step)
+    assert [(target, options) for _, target, options in copies] == [
+        ("cuda:1", {"non_blocking": True})
+    ] * 6
+    assert all(pointer in pinned for pointer, _, _ in copies)
+    # A thread without a device would open a context on the first GPU.
+    assert set(map(str, chosen)) == ({"cuda:1"} if workers else set())

@@ -11,7 +11,12 @@ import torch
 
 from lehr_trainer.configs.profile import ProfileConfig
 from lehr_trainer.diagnostics.profiling import Profiler, nsys_command, training_command
-from lehr_trainer.diagnostics.trace_summary import kind_of, summarise
+from lehr_trainer.diagnostics.trace_summary import (
+    Communication,
+    communication,
+    kind_of,
+    summarise,
+)
 
 CPU = torch.device("cpu")
 
@@ -94,6 +99,67 @@ def test_run_outside_nsys_prints_the_command_for_it(tmp_path, monkeypatch) -> No
     assert not any("itself" in line for line in lines)
 
 
+class Driver:
+    """Stands for the driver's calls: each is noted in its order, with its depth of ranges."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls: list[str] = []
+        patch.setattr(torch.cuda.nvtx, "range_push", lambda name: self.calls.append(f"+{name}"))
+        patch.setattr(torch.cuda.nvtx, "range_pop", lambda: self.calls.append("-"))
+        patch.setattr(torch.cuda.profiler, "start", lambda: self.calls.append("start"))
+        patch.setattr(torch.cuda.profiler, "stop", lambda: self.calls.append("stop"))
+
+
+STEP = [*("+forward", "-", "+backward", "-", "+optimizer", "-")]
+
+
+def nsys(folder: Path, **config: int) -> Profiler:
+    device = torch.device("cuda", 0)
+    look = ProfileConfig(tool="nsys", **config)
+    return Profiler(look, folder, rank=0, device=device, log=lambda _line: None)
+
+
+def test_nsys_captures_the_active_steps_with_a_range_for_each_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(monkeypatch)
+    profiler = nsys(tmp_path, wait=1, warmup=1, active=2)
+    train(profiler, 2)
+    # The range of capture begins between two steps.
+    assert driver.calls == ["start"]
+    train(profiler, 4)
+    assert driver.calls == ["start", *STEP, *STEP, "stop"]
+    profiler.close()
+    assert driver.calls.count("stop") == 1
+
+
+def test_capture_of_the_first_steps_begins_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(monkeypatch)
+    train(nsys(tmp_path, wait=0, warmup=0, active=1), 2)
+    assert driver.calls == ["start", *STEP, "stop"]
+
+
+def test_capture_ends_with_a_run_that_is_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(monkeypatch)
+    profiler = nsys(tmp_path, wait=0, warmup=1, active=5)
+    train(profiler, 2)
+    profiler.close()
+    profiler.close()
+    assert driver.calls == ["start", *STEP, "stop"]
+
+
+def test_range_is_closed_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(monkeypatch)
+    profiler = nsys(tmp_path, wait=0, warmup=0, active=1)
+    with pytest.raises(ZeroDivisionError), profiler.phase("forward"):
+        _ = 1 / 0
+    assert driver.calls == ["start", "+forward", "-"]
+
+
 def span(name: str, start: float, stop: float, cat: str = "kernel") -> dict:
     return {"ph": "X", "name": name, "ts": start, "dur": stop - start, "cat": cat}
 
@@ -138,3 +204,25 @@ def test_kernels_are_classified_by_their_names(name: str, kind: str) -> None:
 
 def test_an_empty_trace_has_no_shares() -> None:
     assert summarise([]).steps == 0
+
+
+def test_overlap_counts_exchanges_that_leave_before_the_end_of_backward() -> None:
+    engine = "autograd::engine::evaluate_function: "
+    events = [
+        span("backward", 0, 100, "user_annotation"),
+        span(f"{engine}MmBackward0", 10, 40, "cpu_op"),
+        span("c10d::allreduce_", 30, 31, "cpu_op"),
+        span(f"{engine}torch::autograd::AccumulateGrad", 70, 75, "cpu_op"),
+        span(f"{engine}EmbeddingBackward0", 60, 80, "cpu_op"),
+        span("c10d::allreduce_", 85, 86, "cpu_op"),
+        span(f"{engine}torch::autograd::AccumulateGrad", 90, 95, "cpu_op"),
+        span("c10d::allreduce_", 150, 151, "cpu_op"),  # the loss, after the pass
+        span("sm90_xmma_gemm_bf16", 0, 80),
+        span("ncclDevKernel_AllReduce", 60, 100),
+    ]
+    found = communication(events)
+    assert (found.sent, found.before_the_end) == (2, 1)
+    assert found.hidden == pytest.approx(0.5)
+    late = [event for event in events if event["ts"] != 30]
+    assert communication(late).before_the_end == 0
+    assert communication([]) == Communication(0, 0, None)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from lehr_trainer.experiments import command
 from lehr_trainer.experiments.batch import largest_that_fits
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.gpu import verdicts
-from lehr_trainer.experiments.gpu_rows import SECTIONS, rows
+from lehr_trainer.experiments.gpu_rows import SECTIONS, Hardware, rows
 from lehr_trainer.experiments.runner import measure
 from lehr_trainer.experiments.sizes import SIZES
 from lehr_trainer.experiments.table import Column, Row, Table, change, ratio
 
 TINY = SIZES["tiny"]
+H100 = Hardware("cuda", gpus=1, memory_gb=84.9)
+H200 = Hardware("cuda", gpus=8, memory_gb=150.1)
 
 
 @pytest.mark.timeout(600)
@@ -36,6 +39,28 @@ def test_failing_row_has_its_error_and_stops_no_other() -> None:
     assert skipped.error == "no such machine"
     assert bad.step_s is None
     assert any("bad: attention.backend" in line for line in lines)
+    # Both say what the machine lacks.
+    assert not any(one.failed for one in (good, bad, skipped, worse))
+
+
+@pytest.mark.timeout(600)
+def test_row_of_two_ranks_trains_on_both_and_ends_with_the_first_error() -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
+    cases = [
+        Case("two", "training", config(TINY, "cpu", batch=batch), ranks=2),
+        Case("bad", "training", config(TINY, "cpu", attention={"backend": "cudnn"}), ranks=2),
+        Case("broken", "training", {**config(TINY, "cpu"), "model": {}}, ranks=2),
+    ]
+    two, bad, broken = measure(
+        cases, turns=1, steps=1, together=True, log=lambda _line: None, timeout_s=300
+    )
+    assert two.error == ""
+    assert len(two.facts["losses"]) == 3
+    assert two.facts["world_size"] == 2
+    assert "needs a CUDA GPU" in bad.error
+    assert not bad.failed
+    assert broken.error.startswith("ValidationError")
+    assert broken.failed
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 3, 7, 8, 13, 100, 1000])
@@ -53,7 +78,7 @@ def test_the_largest_batch_is_found_to_within_an_eighth(most: int) -> None:
 
 
 def test_each_row_of_the_gpu_bench_is_a_valid_and_different_training() -> None:
-    every = list(rows(SIZES["llama-1b-64x2048"], "cuda"))
+    every = list(rows(SIZES["llama-1b-64x2048"], H100))
     keys = [row.key for row in every]
     assert len(keys) == len(set(keys))
     assert {row.section for row in every} == set(SECTIONS)
@@ -91,3 +116,48 @@ def test_a_table_explains_its_columns_and_leaves_out_empty_ones() -> None:
     assert r"not \| here" in made.markdown()
     assert ratio(3.0, 0.0) is None
     assert change(1.5, 1.0) == pytest.approx(50)
+
+
+def test_rows_that_a_machine_cannot_run_name_the_reason() -> None:
+    skipped = {row.key: row.case.skip for row in rows(SIZES["llama-1b-64x2048"], H100)}
+    assert skipped["ranks/8 GPUs"] == "needs 8 GPUs; this machine has 1"
+    large = "target/bf16, micro-batch 32, nothing recomputed, larger GPU"
+    assert skipped[large] == "for GPUs of 100 GB or more; this one has 85"
+    assert skipped["target/bf16, micro-batch 16, nothing recomputed"] == ""
+    assert not any(row.case.skip for row in rows(SIZES["llama-1b-64x2048"], H200))
+
+
+def test_tiny_sizes_have_no_row_twice() -> None:
+    keys = [row.key for row in rows(TINY, Hardware("cpu", gpus=2))]
+    assert len(keys) == len(set(keys)) > 70
+
+
+def test_several_gpus_get_the_same_work_each() -> None:
+    of_ranks = [r.case for r in rows(SIZES["llama-1b-64x2048"], H200) if r.section == "ranks"]
+    assert {(c.ranks, c.config["batch"]["sequences"] // c.ranks) for c in of_ranks} == {
+        (1, 64), (2, 64), (4, 64), (8, 64),
+    }  # fmt: skip
+
+
+def test_lengths_of_attention_have_the_same_tokens() -> None:
+    cases = [r.case.config for r in rows(SIZES["llama-1b-64x2048"], H100) if r.section == "context"]
+    shapes = {(c["batch"]["sequences"], c["batch"]["sequence_length"]) for c in cases}
+    assert shapes == {(16, 512), (8, 1024), (4, 2048), (2, 4096)}
+    assert all(c["model"]["max_sequence_length"] >= c["batch"]["sequence_length"] for c in cases)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        (["loader", "--size", "small"], (64, 256)),
+        (["loader", "--size", "small", "--sequences", "16"], (16, 256)),
+        (["loader", "--size", "tiny"], (4, 64)),
+        (["ladder", "--size", "small"], (4, 256)),
+    ],
+)
+def test_size_of_a_batch_is_the_one_that_is_asked_for(
+    arguments: list[str], shape: tuple[int, int]
+) -> None:
+    given = command._parser().parse_args([*arguments, "--device", "cpu"])
+    size, _ = command._size_and_device(given)
+    assert (size.sequences, size.sequence_length) == shape

@@ -92,10 +92,22 @@ def test_table_is_printed_with_units(lehr) -> None:
     assert "setting up" in done.stderr
 
 
+def test_loader_measures_the_batch_that_is_asked_for(lehr) -> None:
+    found = table(lehr("loader", *TINY, "--sequences", "3", "--sequence-length", "32", "--json"))
+    assert found["title"] == "Batches of [3, 32]"
+    [row] = [row for row in found["rows"] if row["name"] == "np.stack of slices, memory"]
+    # The rate and the time of a batch show how many tokens it has.
+    tokens = row["values"]["rate"] * 1e6 * row["values"]["batch"] / 1e3
+    assert tokens == pytest.approx(3 * 32)
+
+
 def test_gpu_bench_resumes_where_it_stopped(lehr, tmp_path) -> None:
     out = ("--out", str(tmp_path), "--only", "attention", "--eager", "--json")
     nothing = table(lehr("gpu", *TINY, *out, "--budget-s", "0"))
-    assert {row["note"] for row in nothing["rows"][1:]} == {"not measured yet"}
+    assert {row["note"] for row in nothing["rows"][1:]} == {
+        "not measured yet",
+        "left out by --eager",
+    }
     whole = table(lehr("gpu", *TINY, *out))
     assert set(figures(whole, "step")) == {"auto", "flash", "math"}
     notes = {row["name"]: row["note"] for row in whole["rows"]}

@@ -21,6 +21,7 @@ from lehr_trainer.data import Loader, PreparedData, prepare_dataset
 from lehr_trainer.data.shuffle import SampleOrder
 from lehr_trainer.data.tokens import TrainTokens
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
+from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.train import MicroBatches
 
 Make = Callable[[int], Any]
@@ -105,18 +106,30 @@ class WholeSteps:
         return self._made[micro_step]
 
 
-def step_batches(kind: str, config: TrainConfig, device: torch.device) -> MicroBatches:
-    """Build the batches of one kind, on the device."""
+EOS = 0
+"""The token that ends a document, where random batches have documents."""
+_DOCUMENT = 512
+"""Mean length of these documents."""
+
+
+def step_batches(
+    kind: str, config: TrainConfig, device: torch.device, ranks: Ranks
+) -> MicroBatches:
+    """Build the batches of one kind, on the device; of random ones, this rank's share."""
     batch = config.batch
-    micro = batch.micro_batch or batch.sequences
-    micro_steps = batch.sequences // micro
+    sequences = batch.sequences // ranks.world_size
+    micro = batch.micro_batch or sequences
+    micro_steps = sequences // micro
     if kind == "random":
-        generator = torch.Generator(device).manual_seed(config.seed)
-        shape = (batch.sequences, batch.sequence_length)
+        generator = torch.Generator(device).manual_seed(config.seed + ranks.rank)
+        shape = (sequences, batch.sequence_length)
 
         def draw(_step: int) -> list[Batch]:
             high = config.model.vocab_size
             tokens = torch.randint(0, high, shape, generator=generator, device=device)
+            if config.attention.document_masking:
+                ends = torch.rand(shape, generator=generator, device=device) < 1 / _DOCUMENT
+                tokens.masked_fill_(ends, EOS)
             return [(part, part) for part in torch.split(tokens, micro)]
 
         return WholeSteps(draw, micro_steps)

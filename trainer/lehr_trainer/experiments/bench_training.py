@@ -12,7 +12,7 @@ from torch import Tensor
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.experiments import launches, memory
-from lehr_trainer.experiments.batch_makers import step_batches
+from lehr_trainer.experiments.batch_makers import EOS, step_batches
 from lehr_trainer.experiments.case import Case
 from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models import build_model_of
@@ -38,7 +38,7 @@ class TrainingSubject:
         if self.device.type == "cpu" and config.compile.compiles:
             _name_generated_kernels()
         precision = Precision.choose(config.precision, self.device)
-        self._batches = step_batches(case.batches, config, self.device)
+        self._batches = step_batches(case.batches, config, self.device, ranks)
         model = build_model_of(config, device=self.device)
         optimizer = build_optimizer(model, config.optimizer)
         update_step = UpdateStep(
@@ -49,17 +49,22 @@ class TrainingSubject:
         loss = build_loss(config.loss, precision.operands, self.device)
         recompute_activations(model, config.activation_checkpointing)
         compile_model(model, config.compile)
+        wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
+        masked = config.attention.document_masking
+        # As in assemble.py: ranks that accumulate keep gradients in DDP's buckets.
+        several = config.batch.most_micro_steps(config.steps, ranks.world_size) > 1
+        accumulates = ranks.world_size > 1 and several
         self._step = TrainStep(
             config=config,
             ranks=ranks,
             precision=precision,
             model=model,
-            wrapped=model,
-            make_input=make_input_fn(None),
+            wrapped=wrapped,
+            make_input=make_input_fn(EOS if masked else None),
             loss=loss,
             optimizer=optimizer,
             update_step=update_step,
-            accumulation=Accumulation(model, config.compile),
+            accumulation=Accumulation(model, config.compile, in_buckets=accumulates),
             profiler=Profiler(config.profile, Path(), rank=0, device=self.device, log=print),
         )
         model.train()
@@ -79,7 +84,11 @@ class TrainingSubject:
     def facts(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the losses so far, then memory and, if requested, kernels of further steps."""
         losses = torch.stack(self.losses).tolist()
-        found: dict[str, Any] = {"losses": losses, "state_bytes": self._state_bytes()}
+        found: dict[str, Any] = {
+            "losses": losses,
+            "state_bytes": self._state_bytes(),
+            "world_size": self._step.ranks.world_size,
+        }
         found |= memory.measure(self._take_step, self._held(), self.device)
         if asked.get("launches"):
             found |= launches.count(self._take_step, self.device)

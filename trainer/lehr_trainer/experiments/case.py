@@ -10,7 +10,7 @@ from lehr_trainer.experiments.sizes import Size
 
 Batches = Literal["random", "naive_memmap", "naive_preload", "stack", "loader"]
 """Source of a training's batches: drawn on the device, or a way of batch_makers.py."""
-CaseKind = Literal["training", "loss", "batches"]
+CaseKind = Literal["training", "loss", "batches", "parts"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Case:
     note: str = ""
     slow: bool = False
     """Take a single step, in the first turn only: it is emulated here, at seconds a step."""
+    ranks: int = 1
+    """On how many GPUs, or gloo processes of a CPU, it trains; its batch is shared among them."""
     skip: str = ""
     """Reason why it cannot be measured here; then no process is started."""
 

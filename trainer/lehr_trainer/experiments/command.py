@@ -16,6 +16,8 @@ from lehr_trainer.experiments.sizes import SIZES, Size
 
 _MODULES = {"compile": "compiling", "loader": "loading"}
 """Modules whose name differs from the experiment's, which is taken or nearly a keyword."""
+_LOADER_SEQUENCES = 64
+"""The published batch; a training on a CPU has fewer, but making batches costs no memory."""
 
 
 def main(arguments: list[str]) -> int:
@@ -69,7 +71,10 @@ def _size_and_device(given: argparse.Namespace) -> tuple[Size, str]:
             f"--size {name} is a 1B model: a step of it takes minutes on a CPU. "
             "Use --size small, or --force"
         )
-    size = SIZES[name].with_batch(given.sequences, given.sequence_length)
+    sequences = given.sequences
+    if sequences is None and given.name == "loader" and name != "tiny":
+        sequences = _LOADER_SEQUENCES
+    size = SIZES[name].with_batch(sequences, given.sequence_length)
     longest = size.model.get("max_sequence_length", 8192)
     if size.sequence_length > longest:
         raise BadConfig(

@@ -14,8 +14,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.experiments.gpu_rows import SECTIONS, GpuRow, rows
+from lehr_trainer.experiments.best_spec import advice
+from lehr_trainer.experiments.gpu_rows import SECTIONS, GpuRow, Hardware, rows
 from lehr_trainer.experiments.plan import BenchPlan
 from lehr_trainer.experiments.runner import NO_ANSWER, RowOutcome
 from lehr_trainer.experiments.table import Column, Row, Table, ratio
@@ -38,14 +41,16 @@ def run(plan: BenchPlan) -> Table:
         )
     selected_rows = [
         row
-        for row in rows(plan.size, plan.device, eager=plan.eager)
+        for row in rows(plan.size, hardware(plan.device), eager=plan.eager)
         if not plan.only or row.section in plan.only
     ]
     machine = plan.machine()
     began = time.monotonic()
     left = done = 0
     for row in selected_rows:
-        if _read(folder, row, machine) is not None:
+        known = _read(folder, row, machine)
+        # A row that failed is measured again: the reason may have been mended.
+        if row.case.skip or (known is not None and not known["failed"]):
             continue
         time_left = math.inf
         if plan.budget_s is not None:
@@ -62,6 +67,14 @@ def run(plan: BenchPlan) -> Table:
     (folder / "results.md").write_text(table.markdown() + "\n")
     plan.log(f"results: {folder / 'results.md'}; {left} rows are left for another call")
     return table
+
+
+def hardware(device: str) -> Hardware:
+    """Return what this machine offers. A CPU stands for two GPUs of any memory, in a rehearsal."""
+    if device != "cuda":
+        return Hardware(device, gpus=2)
+    memory = torch.cuda.get_device_properties(0).total_memory
+    return Hardware(device, torch.cuda.device_count(), memory / 1e9)
 
 
 def _measured(plan: BenchPlan, row: GpuRow, time_left: float) -> RowOutcome:
@@ -89,7 +102,7 @@ def _read(folder: Path, row: GpuRow, machine: dict[str, Any]) -> dict[str, Any] 
     except (OSError, ValueError):
         return None
     same = found["config"] == row.case.config and found["machine"] == _identity(machine)
-    return found if same else None
+    return found if same and "failed" in found else None
 
 
 def _write(folder: Path, row: GpuRow, machine: dict[str, Any], outcome: RowOutcome) -> None:
@@ -102,6 +115,7 @@ def _write(folder: Path, row: GpuRow, machine: dict[str, Any], outcome: RowOutco
         "setup_s": outcome.setup_s,
         "facts": outcome.facts,
         "error": outcome.error,
+        "failed": outcome.failed,
     }
     path = _path(folder, row)
     temporary = path.with_suffix(".tmp")
@@ -114,7 +128,7 @@ def _identity(machine: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(row: GpuRow, found: dict[str, Any]) -> RowOutcome:
-    names = ("seconds", "cpu_seconds", "setup_s", "facts", "error")
+    names = ("seconds", "cpu_seconds", "setup_s", "facts", "error", "failed")
     return RowOutcome(row.case, **{name: found[name] for name in names})
 
 
@@ -132,6 +146,9 @@ def _table(
             continue
         lines.append(Row(title, {}))
         for row in members:
+            if row.case.skip:
+                lines.append(Row(row.case.name, {}, row.case.skip))
+                continue
             found = _read(folder, row, machine)
             if found is None:
                 lines.append(Row(row.case.name, {}, "not measured yet"))
@@ -142,7 +159,7 @@ def _table(
             values["loss"] = losses[-1] if losses else None
             values["setup"] = outcome.setup_s
             figures[row.key] = values
-            lines.append(Row(row.case.name, values, outcome.note))
+            lines.append(Row(row.case.name, values, outcome.note, outcome.failed))
     return Table(
         experiment="gpu",
         size=plan.size.name,
@@ -156,6 +173,7 @@ def _table(
         rows=tuple(lines),
         notes=(
             *verdicts(figures, on_cuda=plan.on_cuda),
+            *advice(figures, {row.key: row.case for row in selected_rows}),
             *([f"{left} rows are left."] * (left > 0)),
         ),
     )

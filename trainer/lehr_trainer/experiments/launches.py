@@ -31,10 +31,11 @@ def count(act: Callable[[], None], device: torch.device) -> dict[str, float]:
     events = profiled.events() or []
     if device.type == "cuda":
         return _on_cuda(events)
-    return {"kernels": float(sum(map(_computes, events)))}
+    return {"kernels": float(sum(map(computes, events)))}
 
 
-def _computes(event: Any) -> bool:
+def computes(event: Any) -> bool:
+    """Return whether a CPU's event computes: it calls no other operator that does."""
     if any(_computing_name(child.name) for child in event.cpu_children):
         return False
     return _computing_name(event.name)

@@ -19,7 +19,7 @@ _WAYS: list[tuple[str, Batches, dict[str, Any]]] = [
 
 
 def run(plan: BenchPlan) -> Table:
-    size = plan.size if plan.size.name == "tiny" else plan.size.with_batch(64, None)
+    size = plan.size
     values = config(size, "cpu")
     cases = [Case(name, "batches", values, kind, extra) for name, kind, extra in _WAYS]
     outcomes = plan.measure(cases)

@@ -121,7 +121,7 @@ class BenchPlan:
             "step": _times(step, 1e3),
             "cpu": _times(outcome.cpu_s, 1e3),
             "rate": rate,
-            "mfu": mfu(outcome, rate),
+            "mfu": mfu(outcome, ratio(rate, outcome.case.ranks)),
             **{key: _times(outcome.fact(name), 1 / unit) for key, name in bytes_of.items()},
         }
 
@@ -168,7 +168,10 @@ def common_steps(outcomes: Iterable[RowOutcome]) -> int:
 
 
 def mfu(outcome: RowOutcome, rate: float | None) -> float | None:
-    """Compute MFU in percent of the dense peak; None if the device is not in the table."""
+    """Compute MFU in percent of the dense peak; None if the device is not in the table.
+
+    ``rate``: tokens/s of one GPU.
+    """
     if rate is None or not torch.cuda.is_available():
         return None
     config = TrainConfig.model_validate(outcome.case.config)

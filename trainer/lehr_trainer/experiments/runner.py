@@ -7,9 +7,13 @@ memory at once; nobody shares the GPU, so one after the other is fair.
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.process
+import socket
 import statistics
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from lehr_trainer.callbacks import LogFn
@@ -22,7 +26,10 @@ NO_ANSWER = "no answer within"
 _PRELOADED = [
     # The first optimizer step imports the compiler, which takes as long as torch itself.
     "torch._dynamo",
-    *(f"lehr_trainer.experiments.bench_{kind}" for kind in ("training", "loss", "batches")),
+    *(
+        f"lehr_trainer.experiments.bench_{kind}"
+        for kind in ("training", "loss", "batches", "parts")
+    ),
 ]
 
 
@@ -32,6 +39,8 @@ class RowOutcome:
 
     case: Case
     error: str = ""
+    failed: bool = False
+    """Whether the error is none that the machine explains: a program that is wrong, or a hang."""
     setup_s: float | None = None
     seconds: list[float] = field(default_factory=list)
     """Seconds a step, for each turn."""
@@ -59,7 +68,7 @@ class RowOutcome:
 
 
 class BenchProcess:
-    """One worker process. Errors and timeouts become ``RowFailed``."""
+    """A case's worker processes, one for each rank. Errors and timeouts become ``RowFailed``."""
 
     def __init__(self, case: Case, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -67,34 +76,70 @@ class BenchProcess:
         # and there are a dozen rows.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(case, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
+        port = _free_port() if case.ranks > 1 else None
+        self._processes: dict[Connection, multiprocessing.process.BaseProcess] = {}
+        for rank in range(case.ranks):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(case, theirs, rank, port), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes[ours] = process
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
+        """Give an order to all ranks; return the answer of rank 0, or raise the first error."""
+        answers: dict[Connection, dict[str, Any]] = {}
+        end = time.monotonic() + self._timeout_s
         try:
-            self._pipe.send({"do": do, **order})
-            if not self._pipe.poll(self._timeout_s):
+            for pipe in self._processes:
+                pipe.send({"do": do, **order})
+        except ConnectionError:
+            pass  # It has ended; reading finds out how.
+        while waiting := self._processes.keys() - answers.keys():
+            ready = wait(waiting, max(0.0, end - time.monotonic()))
+            if not ready:
                 raise RowFailed(f"{NO_ANSWER} {self._timeout_s:.0f} s")
-            answer: dict[str, Any] = self._pipe.recv()
+            for pipe in self._processes.keys() & set(ready):
+                answers[pipe] = self._receive(pipe)
+        return answers[next(iter(self._processes))]
+
+    def _receive(self, pipe: Connection) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = pipe.recv()
         except (EOFError, ConnectionError):
-            self._process.join()
-            raise RowFailed(f"its process ended with code {self._process.exitcode}") from None
+            process = self._processes[pipe]
+            process.join()
+            raise RowFailed(f"its process ended with code {process.exitcode}") from None
         if "error" in answer:
-            raise RowFailed(answer["error"])
+            raise RowFailed(answer["error"], expected=answer["expected"])
         return answer
 
     def end(self) -> None:
-        """End the process: close its pipe, then kill it if needed. Ending twice is harmless."""
-        self._pipe.close()
-        self._process.join(_LEAVING_S)
-        self._process.kill()
-        self._process.join()
+        """End the processes: close the pipes, then kill if needed. Ending twice is harmless."""
+        for pipe in self._processes:
+            pipe.close()
+        end = time.monotonic() + _LEAVING_S
+        for process in self._processes.values():
+            process.join(max(0.0, end - time.monotonic()))
+            process.kill()
+            process.join()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class RowFailed(Exception):
-    """A row failed; the message says why in one line."""
+    """A row failed; the message says why in one line.
+
+    ``expected``: the machine or a library is too small or absent, and the message says so.
+    """
+
+    def __init__(self, message: str, *, expected: bool = False) -> None:
+        super().__init__(message)
+        self.expected = expected
 
 
 def measure(
@@ -142,7 +187,7 @@ def _measure(
         try:
             act(processes[outcome.case.name])
         except RowFailed as failed:
-            outcome.error = str(failed)
+            outcome.error, outcome.failed = str(failed), not failed.expected
             log(f"{outcome.case.name}: {failed}")
             processes[outcome.case.name].end()
 

@@ -22,6 +22,8 @@ class Row:
     values: dict[str, float | str | None]
     note: str = ""
     """Why there are no figures, or what to know about them."""
+    failed: bool = False
+    """Whether it has no figures because of an error that the machine does not explain."""
 
 
 @dataclass(frozen=True)

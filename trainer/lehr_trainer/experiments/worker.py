@@ -16,9 +16,12 @@ from typing import Any, Protocol
 
 import torch
 import torch._dynamo  # the first optimizer step needs it; importing it is no part of a row's set-up
+import torch.distributed as dist
 
+from lehr_trainer.errors import TrainerError
 from lehr_trainer.experiments.bench_batches import BatchesSubject
 from lehr_trainer.experiments.bench_loss import LossSubject
+from lehr_trainer.experiments.bench_parts import PartsSubject
 from lehr_trainer.experiments.bench_training import TrainingSubject
 from lehr_trainer.experiments.case import Case
 
@@ -38,6 +41,8 @@ def build(case: Case) -> Subject:
         return LossSubject(case)
     if case.kind == "batches":
         return BatchesSubject(case)
+    if case.kind == "parts":
+        return PartsSubject(case)
     return TrainingSubject(case)
 
 
@@ -79,8 +84,17 @@ class RowWorker:
             torch.cuda.synchronize(self.subject.device)
 
 
-def serve(case: Case, pipe: Connection) -> None:
-    """Serve orders until the other end is closed."""
+def serve(case: Case, pipe: Connection, rank: int = 0, port: int | None = None) -> None:
+    """Serve orders until the other end is closed.
+
+    Args:
+        case: what to measure.
+        pipe: brings orders and takes answers.
+        rank: this process's number, if the case has several.
+        port: where the ranks meet on this machine.
+    """
+    if port is not None:
+        os.environ |= launched(rank, case.ranks, port)
     # Output of libraries must not mix with the table.
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
@@ -94,17 +108,31 @@ def serve(case: Case, pipe: Connection) -> None:
         try:
             order = pipe.recv()
         except EOFError:
+            if dist.is_initialized():
+                dist.destroy_process_group()
             return
         try:
             answer = acts[order["do"]](order)
         except Exception as error:  # noqa: BLE001 - a row that fails says so; the others go on
-            answer = {"error": _named(error)}
+            expected = isinstance(error, TrainerError | torch.OutOfMemoryError)
+            answer = {"error": _named(error), "expected": expected}
         pipe.send(answer)
+
+
+def launched(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """Return the variables that torchrun would set for a rank on this machine."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
 
 
 def _named(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         return "out of memory"
     first = (str(error).strip().splitlines() or ["no message"])[0]
-    named = type(error).__name__
-    return first if named in {"BadConfig", "BadData"} else f"{named}: {first}"
+    return first if isinstance(error, TrainerError) else f"{type(error).__name__}: {first}"

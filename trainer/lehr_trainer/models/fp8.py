@@ -80,8 +80,9 @@ def _import(module: str, package: str, field: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (ImportError, OSError, RuntimeError) as error:
+        name = module.partition(".")[0]
         raise BadConfig(
-            f"{field} needs {package}, which cannot be imported ({error}): pip install {package}"
+            f"{field} needs {name}, which cannot be imported ({error}): pip install {package}"
         ) from error
 
 
@@ -126,7 +127,9 @@ def _only_in_training(module: nn.Module) -> None:
 
 def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
     field = "precision.fp8.recipe: te_delayed"
-    package = "transformer_engine[pytorch]"
+    # Its core library is an extra of its own, one for each major version of CUDA.
+    major = (torch.version.cuda or "13").partition(".")[0]
+    package = f"--no-build-isolation 'transformer-engine[pytorch,core-cu{major}]'"
     engine = _import("transformer_engine.pytorch", package, field)
     recipes = _import("transformer_engine.common.recipe", package, field)
     # As published (docs/reference-runs.md): e4m3 forward, e5m2 backward, scales from 16 maxima.

@@ -13,20 +13,44 @@ import psutil
 import torch
 
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.errors import BadConfig
+
+_WORKSPACES = (":4096:8", ":16:8")
+"""With these alone cuBLAS adds in the same order each time."""
 
 
 def prepare_process(config: TrainConfig) -> None:
-    """Set threads and determinism, before anything is computed."""
+    """Set threads and determinism, before anything is computed.
+
+    Raises:
+        BadConfig: a variable of the environment contradicts ``deterministic``.
+    """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     if config.deterministic:
         # cuBLAS reads its workspace when it is first used; NCCL its algorithm when it starts.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        workspace = os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        if workspace not in _WORKSPACES:
+            raise BadConfig(
+                "deterministic is true, but the environment sets CUBLAS_WORKSPACE_CONFIG to "
+                f"{workspace!r}; unset it, or set it to one of {', '.join(_WORKSPACES)}"
+            )
         os.environ.setdefault("NCCL_ALGO", "Ring")
         torch.use_deterministic_algorithms(mode=True)
         # Filling empty tensors guards against reading them; it costs and changes no result.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
+
+
+def determinism() -> dict[str, Any]:
+    """Return the settings that decide whether two runs are bitwise equal, as they are now."""
+    return {
+        "algorithms": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        "nccl_algorithm": os.environ.get("NCCL_ALGO"),
+        "float32_products": torch.get_float32_matmul_precision(),
+    }
 
 
 def seed_generators(seed: int, rank: int) -> None:
@@ -61,6 +85,7 @@ def host(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "memory_bytes": psutil.virtual_memory().total,
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "determinism": determinism(),
     }
     if device.type == "cuda":
         found = torch.cuda.get_device_properties(device)

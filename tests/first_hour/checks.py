@@ -1,0 +1,215 @@
+"""Checks of the machine before anything is trained: software, GPUs, their speed, the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sysconfig
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from first_hour import smi
+from first_hour.parts import Failed, NotHere, Part, Result, Session
+from lehr.cli import checks as doctor
+from lehr.cli.checks import Check
+from lehr_trainer.planning.hardware import find_gpu, peak_flops
+
+GROUP = "Machine"
+TORCHRUN_PORT = 29500
+LEAST_OF_PEAK = 0.5
+"""Share of the dense peak that a large bf16 product must reach; a healthy GPU reaches 0.7."""
+
+
+def software(session: Session) -> Result:
+    """Check what Lehr and torch need; the checks of ``lehr doctor`` and those of compiling."""
+    found: list[Check] = []
+    for check in (
+        doctor.check_python,
+        doctor.check_packages,
+        doctor.check_torch,
+        doctor.check_gpu_use,
+        doctor.check_cpu,
+        doctor.check_shared_memory,
+        doctor.check_limits,
+    ):
+        found += check()
+    found += [_compiler(), _port(TORCHRUN_PORT), _optional_packages()]
+    free = shutil.disk_usage(session.folder).free
+    least = 100e9 if session.machine.on_cuda else 1e9
+    fix = "The bench and the runs need little, but a 1B training writes 15 GB a checkpoint."
+    enough = free >= least
+    found.append(
+        Check(
+            "disk", "ok" if enough else "note", f"{free / 1e9:.0f} GB free", None if enough else fix
+        )
+    )
+    return judged(found)
+
+
+def gpus(session: Session) -> Result:
+    """Check what the driver says of each GPU: limits, clocks, ECC, MIG, links."""
+    if not session.machine.on_cuda:
+        raise NotHere("a rehearsal has no GPU and no driver")
+    rows = smi.query()
+    if not rows:
+        raise Failed("nvidia-smi is missing or fails: without it, power and clocks are unknown")
+    memory = {
+        index: torch.cuda.get_device_properties(index).total_memory
+        for index in range(torch.cuda.device_count())
+    }
+    found = [check for row in rows for check in smi.judge(row)]
+    found += [_known(name, memory[index]) for index, name in enumerate(session.machine.gpus)]
+    topology = smi.topology()
+    if len(rows) > 1:
+        found.append(smi.judge_links(topology))
+    result = judged(found)
+    result.figures = smi.figures(rows[0])
+    result.text += f"\n\n```\n{topology.rstrip()}\n```" if topology else ""
+    return result
+
+
+def product(session: Session) -> Result:
+    """Measure a large bf16 matrix product on each GPU: a slow one has a low limit or a bad clock."""
+    on_cuda = session.machine.on_cuda
+    devices = [torch.device("cuda", i) for i in range(session.machine.ranks)]
+    found = []
+    speeds = []
+    for device in devices if on_cuda else [torch.device("cpu")]:
+        name = torch.cuda.get_device_name(device) if on_cuda else "CPU"
+        size = 8192 if on_cuda else 128
+        speed = product_flops(device, size, repeats=50 if on_cuda else 2)
+        speeds.append(speed / 1e12)
+        peak = peak_flops(name, "bf16")
+        text = f"{speed / 1e12:.1f} TFLOP/s in a bf16 product of {size}"
+        if peak is None:
+            found.append(Check(str(device), "note", f"{text}; {name} is not in the table of peaks"))
+            continue
+        slow = speed < LEAST_OF_PEAK * peak
+        found.append(
+            Check(
+                str(device),
+                "bad" if slow else "ok",
+                f"{text}: {speed / peak:.0%} of the dense peak",
+                "See power limit and clocks above; ask the provider for another machine."
+                if slow
+                else None,
+            )
+        )
+    result = judged(found)
+    result.figures = {"TFLOP/s, slowest": min(speeds), "TFLOP/s, fastest": max(speeds)}
+    return result
+
+
+def product_flops(device: torch.device, size: int, *, repeats: int) -> float:
+    """Return the FLOP/s of ``repeats`` products of two bf16 matrices."""
+    left, right = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
+
+    def settle() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    for _ in range(3 if device.type == "cuda" else 1):
+        left @ right
+    settle()
+    began = time.perf_counter()
+    for _ in range(repeats):
+        left @ right
+    settle()
+    return 2 * size**3 * repeats / (time.perf_counter() - began)
+
+
+def disk(session: Session) -> Result:
+    """Measure how fast the folder's disk takes a large file that is flushed."""
+    size = 4 * 2**30 if session.machine.on_cuda else 8 * 2**20
+    path = session.work("checks: disk") / "written"
+    block = os.urandom(2**20)
+    began = time.perf_counter()
+    with path.open("wb") as file:
+        for _ in range(size // len(block)):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    speed = size / (time.perf_counter() - began)
+    path.unlink()
+    return Result({"MB/s": speed / 1e6, "s for 15 GB": 15e9 / speed})
+
+
+def judged(found: list[Check]) -> Result:
+    """Return the checks as a table.
+
+    Raises:
+        Failed: at least one is bad; the message has all of those.
+    """
+    bad = [f"{c.name}: {c.found}. {c.fix or ''}".strip() for c in found if c.status == "bad"]
+    if bad:
+        raise Failed("; ".join(bad))
+    rows = [f"- {c.name} ({c.status}): {c.found}{f'. {c.fix}' if c.fix else ''}" for c in found]
+    return Result(text="\n".join(rows))
+
+
+def _compiler() -> Check:
+    """Check what torch.compile needs: Triton on CUDA compiles small C files against Python."""
+    compiler = next((name for name in ("gcc", "clang", "cc") if shutil.which(name)), None)
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    missing = [] if compiler else ["a C compiler (apt-get install gcc g++)"]
+    if torch.version.cuda is not None:
+        missing += [] if header.exists() else [f"{header} (apt-get install python3-dev)"]
+        missing += [] if find_spec("triton") else ["triton (comes with torch for CUDA)"]
+    if missing:
+        return Check("compiler", "bad", f"torch.compile lacks {', '.join(missing)}")
+    return Check("compiler", "ok", f"{compiler}, for torch.compile")
+
+
+def _port(port: int) -> Check:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            fix = f"Give torchrun another one: --master-port, or end what uses {port}."
+            return Check("port", "note", f"{port}, torchrun's default, is in use", fix)
+    return Check("port", "ok", f"{port}, torchrun's default, is free")
+
+
+def _optional_packages() -> Check:
+    names = {
+        "bitsandbytes": "bitsandbytes",
+        "cut-cross-entropy": "cut_cross_entropy",
+        "liger-kernel": "liger_kernel",
+        "torchao": "torchao",
+        "transformer-engine": "transformer_engine",
+        "FlashAttention 3": "flash_attn_interface",
+    }
+    missing = [name for name, module in names.items() if find_spec(module) is None]
+    if not missing:
+        return Check("options", "ok", "all optional packages are installed")
+    fix = "docs/gpu.md has the commands; parts that need them are not run."
+    return Check("options", "note", f"not installed: {', '.join(missing)}", fix)
+
+
+def _known(name: str, memory_bytes: int) -> Check:
+    gpu = find_gpu(name)
+    if gpu is None:
+        fix = "Add it to lehr_trainer/planning/hardware.py, or no MFU is shown."
+        return Check("table", "note", f"{name} is not in the table of GPUs", fix)
+    off = memory_bytes / gpu.memory_bytes - 1
+    text = f"{name}: {memory_bytes / 1e9:.1f} GB, in the table {gpu.memory_bytes / 1e9:.1f}"
+    if abs(off) > 0.03:
+        return Check("table", "note", text, "Correct the table: plans use its figure.")
+    return Check("table", "ok", text)
+
+
+def _part(name: str, act: Callable[[Session], Result]) -> Part:
+    return Part(f"checks: {name}", GROUP, act)
+
+
+PARTS = [
+    _part("software", software),
+    _part("GPUs", gpus),
+    _part("matrix product", product),
+    _part("disk", disk),
+]

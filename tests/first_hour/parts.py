@@ -1,0 +1,118 @@
+"""Plain data of a session: the machine, the parts that it runs, and what came of each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from lehr_trainer.callbacks import LogFn
+
+Status = Literal["passed", "failed", "not here", "unfinished"]
+"""``not here``: this machine lacks something that the part needs. ``unfinished``: the time that it may
+take was too short; a further call goes on."""
+
+
+class Failed(Exception):
+    """A part failed; the message has the reason."""
+
+
+class NotHere(Exception):
+    """This machine lacks what the part needs; the message names it."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a session runs on. Without a GPU it is rehearsed: on the CPU, with gloo."""
+
+    device: Literal["cpu", "cuda"]
+    gpus: tuple[str, ...]
+    """Names of the GPUs; empty in a rehearsal."""
+    torch: str
+    commit: str | None
+    """None if files differ from it."""
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.device == "cuda"
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks can train here. A rehearsal has two."""
+        return len(self.gpus) if self.on_cuda else 2
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a kept result must agree with."""
+        return {"device": self.device, "gpus": list(self.gpus), "torch": self.torch}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how large the session may be."""
+
+    bench_size: str
+    bench_budget_s: float
+    compile: bool = True
+    """Whether parts that compile run. On a CPU they take minutes."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a part may use."""
+
+    folder: Path
+    machine: Machine
+    settings: Settings
+    log: LogFn
+
+    def work(self, name: str, *, fresh: bool = True) -> Path:
+        """Return the folder of a part's files, emptied if ``fresh``."""
+        path = self.folder / "work" / slug(name)
+        if fresh:
+            shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+@dataclass
+class Result:
+    """What a part found."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    """Short values by name, for the tables of the report."""
+    text: str = ""
+    """Markdown of its own, for the report."""
+    unfinished: str = ""
+    """What is left for a further call."""
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    group: str
+    """The heading under which the report has it."""
+    act: Callable[[Session], Result]
+    compiles: bool = False
+
+
+@dataclass
+class Outcome:
+    name: str
+    group: str
+    status: Status
+    reason: str = ""
+    seconds: float = 0.0
+    commit: str | None = None
+    time: str = ""
+    identity: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def slug(name: str) -> str:
+    return "-".join("".join(c if c.isalnum() else " " for c in name).split())

@@ -1,0 +1,102 @@
+"""Determinism is set and read back; memory is what the device or the system says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from lehr_testing.forking import fork
+from lehr_trainer.runtime import environment
+
+_READ_BACK = """
+import json, sys
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.runtime import environment
+values = json.loads({values!r})
+try:
+    environment.prepare_process(TrainConfig.model_validate(values))
+except BadConfig as error:
+    print("refused:", error)
+else:
+    print(json.dumps(environment.determinism()))
+"""
+
+
+def read_back(tmp_path: Path, *, deterministic: bool, **variables: str) -> str:
+    """The output of a process that was prepared with these settings: they hold for all of it."""
+    values = {
+        "model": "tiny",
+        "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},
+        "batch": {"sequences": 1, "sequence_length": 8},
+        "steps": 1,
+        "deterministic": deterministic,
+    }
+    kept = {
+        k: v for k, v in os.environ.items() if k not in {"CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO"}
+    }
+    code = _READ_BACK.format(values=json.dumps(values))
+    process = fork(None, environment={**kept, "OMP_NUM_THREADS": "1", **variables}, code=code)
+    try:
+        output, _ = process.communicate(60)
+    finally:
+        process.end_session()
+        process.close()
+    return output.strip().splitlines()[-1]
+
+
+def test_deterministic_settings_are_read_back(tmp_path: Path) -> None:
+    found = json.loads(read_back(tmp_path, deterministic=True))
+    assert found == {
+        "algorithms": True,
+        "cudnn_benchmark": False,
+        "cublas_workspace": ":4096:8",
+        "nccl_algorithm": "Ring",
+        "float32_products": torch.get_float32_matmul_precision(),
+    }
+    found = json.loads(read_back(tmp_path, deterministic=False))
+    assert (found["algorithms"], found["cublas_workspace"]) == (False, None)
+
+
+def test_user_may_choose_the_smaller_workspace_but_none_that_is_not_deterministic(
+    tmp_path: Path,
+) -> None:
+    small = read_back(tmp_path, deterministic=True, CUBLAS_WORKSPACE_CONFIG=":16:8")
+    assert json.loads(small)["cublas_workspace"] == ":16:8"
+    refused = read_back(tmp_path, deterministic=True, CUBLAS_WORKSPACE_CONFIG=":0:0")
+    assert refused == (
+        "refused: deterministic is true, but the environment sets CUBLAS_WORKSPACE_CONFIG to "
+        "':0:0'; unset it, or set it to one of :4096:8, :16:8"
+    )
+
+
+def test_started_record_has_the_settings() -> None:
+    assert environment.host(torch.device("cpu"))["determinism"] == environment.determinism()
+
+
+def test_memory_on_a_cpu_is_the_resident_set() -> None:
+    [(name, value)] = environment.memory_values(torch.device("cpu")).items()
+    assert name == "memory/rss_bytes"
+    assert value == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+
+
+def test_memory_on_cuda_is_the_allocators_and_its_peak_begins_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    figures = {"memory_allocated": 3, "max_memory_allocated": 9, "memory_reserved": 12}
+    for name, value in figures.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _device, value=value: value)
+    reset: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
+    device = torch.device("cuda", 1)
+    assert environment.memory_values(device) == {
+        "memory/allocated_bytes": 3.0,
+        "memory/peak_bytes": 9.0,
+        "memory/reserved_bytes": 12.0,
+    }
+    assert reset == [device]
