@@ -9,6 +9,8 @@ that ``transformers`` loads.
 ``python -m lehr_trainer memory RUN_DIR``: what each module keeps for the backward pass, and which
 attention kernel runs there.
 
+``python -m lehr_trainer trace RUN_DIR``: the memory of a step by phase and kind, without a GPU.
+
 ``python -m lehr_trainer bench NAME``: repeat an experiment of docs/reference-runs.md, as a table.
 """
 
@@ -55,6 +57,10 @@ def main() -> int:
         from lehr_trainer.diagnostics import memory_command
 
         return memory_command.main(sys.argv[2:])
+    if sys.argv[1:2] == ["trace"]:
+        from lehr_trainer.diagnostics import trace_command
+
+        return trace_command.main(sys.argv[2:])
     if sys.argv[1:2] == ["bench"]:
         from lehr_trainer.experiments import command
 

@@ -153,6 +153,10 @@ class MemoryPlan:
         return {name: moment.total + self.overhead for name, moment in self.phases.items()}
 
     @property
+    def on_cpu(self) -> bool:
+        return self.overhead == 0
+
+    @property
     def optimizer_step(self) -> int:
         return self.stages["optimizer"]
 
