@@ -74,6 +74,12 @@ BF16_ALONE: dict[str, dict[str, Any]] = {
     "documents": {"attention": {"document_masking": True}},
     "stable-embedding": {"model": {"stable_embedding": True}},
     "wide-vocabulary": {"model": {"vocab_size": 50_000}, "batch": sized(2)},
+    # Most of its backward pass are two gradients of tied weights, which are added up in place.
+    "tied-accumulating": {
+        "model": {"vocab_size": 50_000},
+        "batch": sized(2, 1),
+        **recompute("block"),
+    },
     "stages": {
         "batch": {
             "sequences": 16,
@@ -98,6 +104,7 @@ QUICK = {
     "llama-bf16-plain",
     "llama-bf16-block",
     "llama-bf16-in-autocast",
+    "llama-bf16-tied-accumulating",
     "llama-bf16-8-ranks",
     "llama-bf16-documents",
     "llama-fp32-mlp",
