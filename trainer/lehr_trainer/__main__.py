@@ -10,6 +10,7 @@ that ``transformers`` loads.
 attention kernel runs there.
 
 ``python -m lehr_trainer tolerance RUN_DIR RUN_DIR``: by how much two runs of one config differ.
+``python -m lehr_trainer trace RUN_DIR``: the memory of a step by phase and kind, without a GPU.
 
 ``python -m lehr_trainer bench NAME``: repeat an experiment of docs/reference-runs.md, as a table.
 """
@@ -61,6 +62,10 @@ def main() -> int:
         from lehr_trainer import tolerance
 
         return tolerance.main(sys.argv[2:])
+    if sys.argv[1:2] == ["trace"]:
+        from lehr_trainer.diagnostics import trace_command
+
+        return trace_command.main(sys.argv[2:])
     if sys.argv[1:2] == ["bench"]:
         from lehr_trainer.experiments import command
 

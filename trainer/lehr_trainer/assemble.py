@@ -23,21 +23,17 @@ from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.dry_run import DryRun, compile_under_lock, dry_run_wrapped
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.metrics_logger import MetricsLogger
-from lehr_trainer.models import build_model_of
-from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
-from lehr_trainer.optim import build_optimizer
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
 from lehr_trainer.runtime import environment
-from lehr_trainer.runtime.compiling import Accumulation, compile_model
 from lehr_trainer.runtime.compression import overflow_count
 from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl
+from lehr_trainer.step_parts import accumulates, build_parts, prepare_model
 from lehr_trainer.train import Training
 from lehr_trainer.update_step import UpdateStep
 
@@ -50,14 +46,8 @@ def assemble(context: RunContext) -> Training:
 
     # Refuse what can be refused before a corpus is prepared: that may take hours.
     _require_shape_and_kernel(context, precision)
-    model = build_model_of(config, device=ranks.device)
-    optimizer = build_optimizer(model, config.optimizer)
-    update_step = UpdateStep(
-        ranks.device,
-        loss_scale=config.precision.loss_scale if precision.scales_loss else None,
-        skip_step=config.skip_step,
-    )
-    loss = build_loss(config.loss, precision.operands, ranks.device)
+    parts = build_parts(config, ranks, precision)
+    model, optimizer, update_step = parts.model, parts.optimizer, parts.update_step
     timeline.mark("model")
 
     data = _prepare_data(context)
@@ -83,14 +73,10 @@ def assemble(context: RunContext) -> Training:
         loader.batch(progress.step)  # Made now, so that the first step is as long as any other.
     timeline.mark("first_batch")
 
-    # The order matters: layers are converted, then checkpointed, then compiled. DDP comes last: it
-    # must wrap the weights on which all ranks agree.
-    recompute_activations(model, config.activation_checkpointing)
-    compile_model(model, config.compile)
-    several = config.batch.most_micro_steps(config.steps, ranks.world_size) > 1
-    accumulation = Accumulation(model, config.compile, in_buckets=ranks.world_size > 1 and several)
+    accumulation = prepare_model(model, config, ranks)
     make_input = make_input_fn(data.eos_id if config.attention.document_masking else None)
-    dry_run = DryRun(model, optimizer, accumulation, precision, loss, make_input, several)
+    several = accumulates(config, ranks)
+    dry_run = DryRun(model, optimizer, accumulation, precision, parts.loss, make_input, several)
     compile_under_lock(context, dry_run, step=progress.step)
     wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
     dry_run_wrapped(context, dry_run, wrapped, step=progress.step)
@@ -110,7 +96,7 @@ def assemble(context: RunContext) -> Training:
         model=model,
         wrapped=wrapped,
         make_input=make_input,
-        loss=loss,
+        loss=parts.loss,
         optimizer=optimizer,
         update_step=update_step,
         accumulation=accumulation,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,6 @@ from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
 
 
-@torch.no_grad()
 def evaluate(
     model: nn.Module,
     head_weight: Tensor,
@@ -31,16 +31,32 @@ def evaluate(
     Bits per byte compare across tokenizers. Batches are summed in float64, so that the number of
     ranks changes nothing beyond a batch's own rounding.
     """
-    total = torch.zeros(2, dtype=torch.float64, device=ranks.device)
+    total = held_out_sums(
+        model, head_weight, held_out.batches(), make_input=make_input, precision=precision
+    )
+    nats, tokens = ranks.sum(total).tolist()
+    loss = nats / tokens
+    return {"val/loss": loss, "val/bits_per_byte": loss / math.log(2) / data.bytes_per_token}
+
+
+@torch.no_grad()
+def held_out_sums(
+    model: nn.Module,
+    head_weight: Tensor,
+    batches: Iterator[tuple[Tensor, Tensor]],
+    *,
+    make_input: InputFn,
+    precision: Precision,
+) -> Tensor:
+    """Return the summed loss and the count of scored tokens of one rank's batches."""
+    total = torch.zeros(2, dtype=torch.float64, device=head_weight.device)
     was_training = model.training
     model.eval()
-    for inputs, targets in held_out.batches():
+    for inputs, targets in batches:
         with precision.autocast():
             hidden = model(*make_input(inputs))
         mean = cross_entropy(hidden, head_weight, targets, operands=precision.operands)
         total[0] += mean.double() * targets.numel()
         total[1] += targets.numel()
     model.train(was_training)
-    nats, tokens = ranks.sum(total).tolist()
-    loss = nats / tokens
-    return {"val/loss": loss, "val/bits_per_byte": loss / math.log(2) / data.bytes_per_token}
+    return total

@@ -7,6 +7,7 @@ the first step is in assemble.py. Each technique lives in the module that it is 
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +45,12 @@ class MicroBatches(Protocol):
     def batch(self, step: int, micro_step: int, /) -> Batch: ...
 
 
+class Phases(Protocol):
+    """Told which part of a step runs: a profiler, or a memory trace."""
+
+    def phase(self, name: str) -> AbstractContextManager[object]: ...
+
+
 @dataclass
 class TrainStep:
     """One optimizer step: ``backward`` over its micro-batches, then ``update``."""
@@ -60,7 +67,7 @@ class TrainStep:
     optimizer: torch.optim.Optimizer
     update_step: UpdateStep
     accumulation: Accumulation
-    profiler: Profiler
+    profiler: Phases
 
     def backward(self, step: int, batches: MicroBatches) -> tuple[Tensor, Batch]:
         """Compute the gradients of a step; return its mean loss and its last micro-batch."""
@@ -118,6 +125,7 @@ class Training(TrainStep):
     checkpointer: Checkpointer
     metrics_logger: MetricsLogger
     diagnostics_logger: DiagnosticsLogger
+    profiler: Profiler
 
     def run(self) -> Finished:
         """Train, with the attention kernel that the config names."""

@@ -76,14 +76,14 @@ class UpdateStep:
         skip = overflow
         if self._spikes is not None:
             skip = skip | self._spikes.judge(loss, grad_norm)
-        skip = skip.float()
+        left_out, skip = skip, skip.float()
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             # As GradScaler does for fused optimizers, which then leave weights and state as they
             # are.
             optimizer.found_inf = skip  # type: ignore[attr-defined]
             optimizer.step()
             del optimizer.found_inf  # type: ignore[attr-defined]
-        elif not skip.item():
+        elif not left_out.item():
             optimizer.step()
         if self._scaling is not None:
             self._scaling.update(overflow)

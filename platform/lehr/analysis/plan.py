@@ -23,7 +23,7 @@ from lehr_trainer.planning.counts import (
     parameter_counts,
 )
 from lehr_trainer.planning.hardware import GPUS, Arithmetic, GpuType
-from lehr_trainer.planning.memory import MemoryPlan, training_memory
+from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage, training_memory
 
 ASSUMED_MFU = 0.40
 """MFU that a plan assumes. The 1.2B Llama run of docs/reference-runs.md reached 42 % on 8xH100,
@@ -60,7 +60,9 @@ class RunPlan:
     micro_batch: int
     accumulation: int
     memory: MemoryPlan
-    """Of one GPU."""
+    """Of one GPU, in the stage of its training that takes most."""
+    memory_stages: list[MemoryPlan]
+    """The same for each shape of a micro-batch, in the order of the training."""
     fits: bool | None
     """Whether it fits in ``gpu``; None when unknown."""
     seconds: float | None
@@ -144,7 +146,8 @@ def plan_run(
     counts = parameter_counts(train.model)
     per_rank = train.batch.sequences // ranks
     micro_batch = train.batch.micro_batch or per_rank
-    memory = training_memory(train, ranks)
+    stages = memory_by_stage(train, ranks)
+    memory = max(stages, key=lambda stage: stage.peak)
     flops = _flops(train)
     seconds, basis = _time(train, gpus, gpu, flops, measured)
     return RunPlan(
@@ -160,6 +163,7 @@ def plan_run(
         micro_batch=micro_batch,
         accumulation=per_rank // micro_batch,
         memory=memory,
+        memory_stages=stages,
         fits=None if gpu is None else memory.peak <= USABLE_MEMORY * gpu.memory_bytes,
         seconds=seconds,
         basis=basis,

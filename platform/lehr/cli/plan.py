@@ -33,6 +33,12 @@ def plan(
     file: SpecFile,
     overrides: OverridesArgument = None,
     price: Price = None,
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace", help="Also trace the memory of a run's step, without a GPU: some seconds."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate memory, time and cost of a run, sweep or rollout, without launching it.
@@ -45,13 +51,23 @@ def plan(
     runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and a
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
     tokens, flops, gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes,
+    memory_stages: [{shape, overhead_bytes, phases}],
     checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, basis}; an unknown value is
     null. ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
-    it is 0 if saves block training.
+    it is 0 if saves block training. ``phases`` has, for each phase of a step, the bytes of
+    parameters, gradients, optimizer, activations, temporaries and their total. With --trace a run
+    has trace: {device, ranks, notes, checkpoint_copy_bytes, stages: [{shape, traced, planned,
+    difference_percent}]}, with phases in traced and planned; ``difference_percent`` is that of
+    their greatest totals.
     """
     spec = read_spec(file, overrides)
+    if trace and spec.kind != "run":
+        raise UserError(
+            f"--trace takes a run, and {file} is a {spec.kind}.",
+            hint="Plan one of its runs as a file of its own, or leave out --trace.",
+        )
     if spec.kind == "run":
-        show_run_plan(spec, price=price, as_json=as_json)
+        show_run_plan(spec, price=price, as_json=as_json, trace=trace)
     elif spec.kind == "sweep":
         show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True)
     else:
@@ -74,23 +90,30 @@ def read_spec(file: str, overrides: list[str] | None) -> Spec:
     return load_spec(Path(file), overrides or [])
 
 
-def show_run_plan(spec: RunSpec, *, price: float | None = None, as_json: bool = False) -> None:
-    """Print the plan, then fail if it cannot work.
+def show_run_plan(
+    spec: RunSpec, *, price: float | None = None, as_json: bool = False, trace: bool = False
+) -> None:
+    """Print the plan, with a trace of its memory if asked, then fail if it cannot work.
 
     Raises:
         PlanRefused: it does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_run, refuse_if_impossible
     from lehr.cli.plan_text import known_cluster, measured_before, plan_json, run_text
+    from lehr.cli.plan_trace import show_trace, traced
 
     made = plan_run(spec, price=price)
     measured = measured_before(spec, made.parameters.total)
     if measured is not None:
         made = plan_run(spec, price=price, measured=measured)
+    found = traced(spec) if trace else None
     if as_json:
-        print_json({"kind": "run", "name": spec.name, "plan": plan_json(made)})
+        answer = {"kind": "run", "name": spec.name, "plan": plan_json(made)}
+        print_json(answer if found is None else {**answer, "trace": found})
     else:
         console().print(run_text(spec.name, made, known_cluster()))
+        if found is not None:
+            show_trace(found, made)
     refuse_if_impossible(spec, made)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lehr import formats
@@ -47,6 +48,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         *_model_lines([plan]),
         _tokens_line([plan], each=""),
         _memory_line([plan]),
+        *_phase_lines(plan),
         *_host_lines([plan], each=""),
         _line("place", f"{place}{f'; {missing}' if missing else ''}"),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
@@ -95,6 +97,17 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "accumulation": plan.accumulation,
         "memory_bytes": plan.memory.peak,
         "gpu_memory_bytes": plan.gpu.memory_bytes if plan.gpu else None,
+        "memory_stages": [
+            {
+                "shape": list(stage.shape),
+                "overhead_bytes": stage.overhead,
+                "phases": {
+                    name: {**asdict(moment), "total": moment.total}
+                    for name, moment in stage.phases.items()
+                },
+            }
+            for stage in plan.memory_stages
+        ],
         "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
         "fits": plan.fits,
         "fits_in": plan.roomy_gpus,
@@ -222,6 +235,22 @@ def _memory_line(plans: list[RunPlan]) -> str:
         )
     verdict = f"fits {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
     return _line("memory", f"{formats.size(need)} a GPU (plan)", verdict)
+
+
+def _phase_lines(plan: RunPlan) -> list[str]:
+    """Return two lines for each stage of the training: the most memory in each phase of a step."""
+    lines = []
+    for stage in plan.memory_stages:
+        most = stage.stages
+        built = formats.size(stage.weights + stage.buffers + stage.overhead)
+        first = [f"built {built}"]
+        first += [f"{name} {formats.size(most[name])}" for name in ("forward", "loss", "backward")]
+        second = [f"{name} {formats.size(most[name])}" for name in ("optimizer", "evaluation")]
+        second += [f"save {formats.size(most['resting'])}"]
+        batch, length = stage.shape
+        lines.append(_line("", escaped(f"[{batch}, {length}]: {', '.join(first)},")))
+        lines.append(_line("", ", ".join(second)))
+    return lines
 
 
 def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:

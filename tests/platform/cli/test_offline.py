@@ -198,6 +198,7 @@ def test_a_dry_run_as_json(lehr):
         "micro_batch",
         "accumulation",
         "memory_bytes",
+        "memory_stages",
         "gpu_memory_bytes",
         "checkpoint_copy_bytes",
         "fits",

@@ -55,7 +55,21 @@ class LossConfig(Config):
 
     def loss_bytes(self, head: HeadSize) -> int:
         """Count the most bytes that the head and its cross entropy hold, forward or backward."""
-        return LOSSES[self.name].loss_bytes(self, head)
+        return max(self.forward_bytes(head), self.backward_bytes(head))
+
+    def forward_bytes(self, head: HeadSize) -> int:
+        """Count the most bytes that the head and its cross entropy hold in the forward pass."""
+        return LOSSES[self.name].forward_bytes(self, head)
+
+    def backward_bytes(self, head: HeadSize) -> int:
+        """Count the most bytes that they hold until the last layer gets its gradient."""
+        return LOSSES[self.name].backward_bytes(self, head)
+
+    def no_grad_bytes(self, head: HeadSize) -> int:
+        """Count the most bytes of ``chunked`` in an evaluation: logits and their log-softmax."""
+        rows = chunk_rows(head.tokens, head.vocabulary, self.chunk_mb * 2**20)
+        logits = FP32 * rows * head.vocabulary
+        return max(2 * logits, logits + head.widened_weight_bytes) + head.copied_weight_bytes
 
     @property
     def runs_on_any_cpu(self) -> bool:
@@ -66,33 +80,66 @@ class LossConfig(Config):
 class LossTraits:
     """What the planner and the platform must know of a loss, besides its settings."""
 
-    loss_bytes: Callable[[LossConfig, HeadSize], int]
+    forward_bytes: Callable[[LossConfig, HeadSize], int]
+    backward_bytes: Callable[[LossConfig, HeadSize], int]
     runs_on_any_cpu: bool = False
     """It needs neither a GPU nor a further package."""
     native_bf16: bool = False
     """Its products are computed in bf16 on a CPU too, which may have to emulate them."""
 
 
+def chunk_rows(tokens: int, vocabulary: int, chunk_bytes: int) -> int:
+    """Return the rows of a chunk: equal chunks, as few as the bound on their logits allows."""
+    most = max(1, chunk_bytes // (FP32 * vocabulary))
+    return -(-tokens // -(-tokens // most))
+
+
 def _chunked_bytes(config: LossConfig, head: HeadSize) -> int:
-    rows = min(head.tokens, max(1, config.chunk_mb * 2**20 // (FP32 * head.vocabulary)))
+    logits = chunk_rows(head.tokens, head.vocabulary, config.chunk_mb * 2**20) * head.vocabulary
     # Eager: logits and their log-softmax in fp32, and the gradient rounded to 16 bits, if it is.
     # Compiled: logits and gradient.
     rounded = BF16 if head.half else 0
     compiled = config.pointwise == "compiled"
     each = FP32 + (rounded or FP32) if compiled else 2 * FP32 + rounded
-    chunk = rows * head.vocabulary * each
-    return chunk + head.gradient_bytes + (BF16 * head.weights if head.half else 0)
+    # The products that a CPU widens: with the logits as result, with their gradient as operand.
+    widened = (rounded + FP32) * logits + head.widened_weight_bytes
+    most = max(each * logits, widened if head.on_cpu else 0)
+    return most + head.gradient_bytes + head.copied_weight_bytes
 
 
-def _standard_bytes(_config: LossConfig, head: HeadSize) -> int:
+def _gradient_bytes(_config: LossConfig, head: HeadSize) -> int:
+    """Count what a loss that is differentiated in its forward pass leaves: both gradients."""
+    return head.gradient_bytes
+
+
+def _standard_forward_bytes(_config: LossConfig, head: HeadSize) -> int:
+    """Count the logits and their log-softmax in fp32; on a CPU also the product's operands."""
+    most = max(2 * FP32 * head.logits, FP32 * head.logits + head.widened_weight_bytes)
+    return most + head.copied_weight_bytes
+
+
+def _standard_backward_bytes(_config: LossConfig, head: HeadSize) -> int:
     """Count log-softmax, its gradient and the logits' gradient, all in fp32."""
-    return 3 * FP32 * head.logits + head.operand_bytes
+    most = 3 * FP32 * head.logits
+    if head.half and head.on_cpu:
+        # The logits' gradient as it came, rounded, and widened again for the product.
+        most = max(most, (2 * FP32 + BF16) * head.logits + head.widened_weight_bytes)
+    return most + head.copied_weight_bytes
 
 
 def _row_chunks_bytes(_config: LossConfig, head: HeadSize) -> int:
     # Rows are cut so that a chunk's logits weigh about as much as the hidden states.
     chunk = 2 * FP32 * head.tokens * head.hidden
     return chunk + head.gradient_bytes + head.operand_bytes
+
+
+def _torch_chunked_bytes(_config: LossConfig, head: HeadSize) -> int:
+    """Count as for other chunks of rows, with all in fp32: hidden states, gradients, weights."""
+    states = head.tokens * head.hidden
+    widened = FP32 * states if head.width < FP32 else 0
+    # The chunk exists inside of one operation, where a trace sees nothing.
+    chunk = 2 * FP32 * states
+    return chunk + FP32 * (head.weights + states) + widened
 
 
 def _cut_bytes(_config: LossConfig, head: HeadSize) -> int:
@@ -104,23 +151,46 @@ def _cut_kahan_bytes(_config: LossConfig, head: HeadSize) -> int:
     return 2 * head.gradient_bytes + head.operand_bytes
 
 
-def _in_autocast_bytes(_config: LossConfig, head: HeadSize) -> int:
-    """Count like ``standard``, with bf16 logits that the softmax widens as it reads them."""
-    return (2 * FP32 + (BF16 if head.half else FP32)) * head.logits + head.operand_bytes
+def _in_autocast_forward_bytes(_config: LossConfig, head: HeadSize) -> int:
+    """Count bf16 logits and their log-softmax in fp32; a CPU widens the logits before it."""
+    if not head.half:
+        return 2 * FP32 * head.logits
+    widened = FP32 if head.on_cpu else 0
+    return (BF16 + widened + FP32) * head.logits + head.copied_weight_bytes
 
 
-def _bf16_softmax_bytes(_config: LossConfig, head: HeadSize) -> int:
-    return 4 * BF16 * head.logits + head.operand_bytes
+def _in_autocast_backward_bytes(_config: LossConfig, head: HeadSize) -> int:
+    """Count log-softmax, its gradient and the logits' gradient, which CUDA rounds as it writes."""
+    logits_gradient = BF16 if head.half and not head.on_cpu else FP32
+    return (2 * FP32 + logits_gradient) * head.logits + head.copied_weight_bytes
+
+
+def _bf16_softmax_forward_bytes(_config: LossConfig, head: HeadSize) -> int:
+    return 2 * BF16 * head.logits + head.operand_bytes
+
+
+def _bf16_softmax_backward_bytes(_config: LossConfig, head: HeadSize) -> int:
+    return 3 * BF16 * head.logits + head.operand_bytes
 
 
 LOSSES: dict[LossName, LossTraits] = {
-    "chunked": LossTraits(_chunked_bytes, runs_on_any_cpu=True),
-    "standard": LossTraits(_standard_bytes, runs_on_any_cpu=True),
-    "torch_chunked": LossTraits(_row_chunks_bytes),
-    "liger": LossTraits(_row_chunks_bytes),
-    "cce": LossTraits(_cut_bytes),
-    "cce_fp32": LossTraits(_cut_bytes),
-    "cce_kahan": LossTraits(_cut_kahan_bytes),
-    "in_autocast": LossTraits(_in_autocast_bytes, runs_on_any_cpu=True, native_bf16=True),
-    "bf16_softmax": LossTraits(_bf16_softmax_bytes, runs_on_any_cpu=True, native_bf16=True),
+    "chunked": LossTraits(_chunked_bytes, _gradient_bytes, runs_on_any_cpu=True),
+    "standard": LossTraits(_standard_forward_bytes, _standard_backward_bytes, runs_on_any_cpu=True),
+    "torch_chunked": LossTraits(_torch_chunked_bytes, _gradient_bytes),
+    "liger": LossTraits(_row_chunks_bytes, _gradient_bytes),
+    "cce": LossTraits(_cut_bytes, _cut_bytes),
+    "cce_fp32": LossTraits(_cut_bytes, _cut_bytes),
+    "cce_kahan": LossTraits(_cut_kahan_bytes, _cut_kahan_bytes),
+    "in_autocast": LossTraits(
+        _in_autocast_forward_bytes,
+        _in_autocast_backward_bytes,
+        runs_on_any_cpu=True,
+        native_bf16=True,
+    ),
+    "bf16_softmax": LossTraits(
+        _bf16_softmax_forward_bytes,
+        _bf16_softmax_backward_bytes,
+        runs_on_any_cpu=True,
+        native_bf16=True,
+    ),
 }

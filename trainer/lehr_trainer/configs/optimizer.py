@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from lehr_trainer.configs.base import Config, PositiveInt, must_name, tagged
-from lehr_trainer.configs.sizes import FP32, ParameterCounts
+from lehr_trainer.configs.sizes import BF16, FP32, ParameterCounts
 
 Rate = Annotated[float, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -25,7 +25,7 @@ class BaseOptimizerConfig(Config, ABC):
         """Count the bytes of state that the optimizer keeps between two steps."""
 
     @abstractmethod
-    def update_workspace_bytes(self, counts: ParameterCounts) -> int:
+    def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:
         """Count the most bytes that the update itself allocates, besides gradients and state."""
 
 
@@ -48,9 +48,14 @@ class AdamWConfig(BaseOptimizerConfig):
         """Count both moments in fp32."""
         return 2 * FP32 * counts.total
 
-    def update_workspace_bytes(self, counts: ParameterCounts) -> int:
-        """Count the square roots of all second moments at once; the fused kernel needs none."""
-        return 0 if self.fused else FP32 * counts.total
+    def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:
+        """Count the square roots of all second moments at once; the fused kernel needs none.
+
+        A CPU takes one parameter after the other: its square roots, and the same corrected.
+        """
+        if self.fused:
+            return 0
+        return 2 * FP32 * counts.largest if on_cpu else FP32 * counts.total
 
 
 class EightBitAdamWConfig(BaseOptimizerConfig):
@@ -79,7 +84,7 @@ class EightBitAdamWConfig(BaseOptimizerConfig):
         small = counts.layers + counts.head
         return 2 * FP32 * counts.total - 2 * (FP32 - 1) * small + small // 32
 
-    def update_workspace_bytes(self, counts: ParameterCounts) -> int:  # noqa: ARG002 - the face of all optimizers
+    def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:  # noqa: ARG002 - the face of all optimizers
         """Count nothing: the kernel decodes moments as it goes."""
         return 0
 
@@ -134,9 +139,20 @@ class MuonConfig(BaseOptimizerConfig):
         """Count one fp32 momentum for the blocks' matrices, both moments for other parameters."""
         return 2 * FP32 * counts.total - FP32 * counts.layers
 
-    def update_workspace_bytes(self, counts: ParameterCounts) -> int:  # noqa: ARG002 - the face of all optimizers
-        """Count a batch of matrices: momenta stacked in fp32, and three 16-bit stages of them."""
-        return 5 * self.batch_mb * 2**20
+    def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:  # noqa: ARG002 - the face of all optimizers
+        """Count the batch of matrices that takes most.
+
+        In fp32: its gradients, its directions if they look ahead, and these stacked. In 16 bits:
+        two stages of the iteration, the Gram matrices and their polynomial.
+        """
+        fp32 = 3 if self.nesterov else 2
+        most = 0
+        for rows, columns, number in counts.matrices:
+            size, gram = rows * columns, min(rows, columns) ** 2
+            together = min(number, max(1, self.batch_mb * 2**20 // (BF16 * size)))
+            each = fp32 * FP32 * size + 2 * BF16 * (size + gram)
+            most = max(most, together * each)
+        return most
 
     def check_tied(self, *, tie_embeddings: bool) -> None:
         """Check that tied weights, which are one weight, have one learning rate.

@@ -22,6 +22,8 @@ class ParameterCounts:
     """Of all layers."""
     norms: int
     """Of all layers, and the last one."""
+    matrices: tuple[tuple[int, int, int], ...] = ()
+    """Rows, columns and number of the blocks' matrices, one entry for each shape."""
 
     @property
     def total(self) -> int:
@@ -36,18 +38,36 @@ class ParameterCounts:
         """The linear layers of all blocks."""
         return self.attention + self.mlp
 
+    @property
+    def largest_matrix(self) -> int:
+        """Values of the blocks' largest matrix."""
+        return max((rows * columns for rows, columns, _ in self.matrices), default=0)
+
+    @property
+    def largest(self) -> int:
+        """Values of the largest parameter."""
+        return max(self.embedding, self.head, self.largest_matrix)
+
 
 @dataclass(frozen=True)
 class HeadSize:
     """A forward pass of the head: ``tokens`` rows of ``hidden`` values, ``vocabulary`` logits each.
 
-    ``half``: the head's product rounds its operands to 16 bits.
+    ``half``: the head's product rounds its operands to 16 bits. ``on_cpu``: such a product widens
+    them again, since a CPU has no kernel with 16-bit operands and an fp32 result.
     """
 
     tokens: int
     hidden: int
     vocabulary: int
     half: bool
+    on_cpu: bool = False
+    width: int = 0
+    """Bytes of one of the hidden states' values; if not given, that of an operand."""
+
+    def __post_init__(self) -> None:
+        if not self.width:
+            object.__setattr__(self, "width", BF16 if self.half else FP32)
 
     @property
     def logits(self) -> int:
@@ -60,11 +80,23 @@ class HeadSize:
         return self.vocabulary * self.hidden
 
     @property
+    def copied_weight_bytes(self) -> int:
+        """Bytes of the weight's rounded copy; 0 where nothing is rounded."""
+        return BF16 * self.weights if self.half else 0
+
+    @property
+    def widened_weight_bytes(self) -> int:
+        """Bytes of that copy in fp32, which a CPU makes for each product."""
+        return FP32 * self.weights if self.half and self.on_cpu else 0
+
+    @property
     def operand_bytes(self) -> int:
-        """Bytes of the rounded copies of both operands; 0 where nothing is rounded."""
-        return BF16 * (self.weights + self.tokens * self.hidden) if self.half else 0
+        """Bytes of the copies of both operands that are made to round them."""
+        rounds_hidden = self.half and self.width == FP32
+        copied = BF16 * self.tokens * self.hidden if rounds_hidden else 0
+        return self.copied_weight_bytes + copied
 
     @property
     def gradient_bytes(self) -> int:
         """Bytes of both gradients: the weight's in fp32, the hidden states' in their own width."""
-        return FP32 * self.weights + (BF16 if self.half else FP32) * self.tokens * self.hidden
+        return FP32 * self.weights + self.width * self.tokens * self.hidden

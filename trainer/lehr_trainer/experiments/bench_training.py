@@ -14,17 +14,12 @@ from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.experiments import launches, memory
 from lehr_trainer.experiments.batch_makers import EOS, step_batches
 from lehr_trainer.experiments.case import Case
-from lehr_trainer.losses.variants import build_loss
-from lehr_trainer.models import build_model_of
-from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.models.documents import make_input_fn
-from lehr_trainer.optim import build_optimizer
-from lehr_trainer.runtime.compiling import Accumulation, compile_model
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
+from lehr_trainer.step_parts import build_parts, prepare_model
 from lehr_trainer.train import TrainStep
-from lehr_trainer.update_step import UpdateStep
 
 
 class TrainingSubject:
@@ -39,21 +34,11 @@ class TrainingSubject:
             _name_generated_kernels()
         precision = Precision.choose(config.precision, self.device)
         self._batches = step_batches(case.batches, config, self.device, ranks)
-        model = build_model_of(config, device=self.device)
-        optimizer = build_optimizer(model, config.optimizer)
-        update_step = UpdateStep(
-            self.device,
-            loss_scale=config.precision.loss_scale if precision.scales_loss else None,
-            skip_step=config.skip_step,
-        )
-        loss = build_loss(config.loss, precision.operands, self.device)
-        recompute_activations(model, config.activation_checkpointing)
-        compile_model(model, config.compile)
+        parts = build_parts(config, ranks, precision)
+        model = parts.model
+        accumulation = prepare_model(model, config, ranks)
         wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
         masked = config.attention.document_masking
-        # As in assemble.py: ranks that accumulate keep gradients in DDP's buckets.
-        several = config.batch.most_micro_steps(config.steps, ranks.world_size) > 1
-        accumulates = ranks.world_size > 1 and several
         self._step = TrainStep(
             config=config,
             ranks=ranks,
@@ -61,10 +46,10 @@ class TrainingSubject:
             model=model,
             wrapped=wrapped,
             make_input=make_input_fn(EOS if masked else None),
-            loss=loss,
-            optimizer=optimizer,
-            update_step=update_step,
-            accumulation=Accumulation(model, config.compile, in_buckets=accumulates),
+            loss=parts.loss,
+            optimizer=parts.optimizer,
+            update_step=parts.update_step,
+            accumulation=accumulation,
             profiler=Profiler(config.profile, Path(), rank=0, device=self.device, log=print),
         )
         model.train()

@@ -23,6 +23,7 @@ def _gpt2_counts(model: GPT2Config) -> ParameterCounts:
         attention=layers * (4 * d * d + 4 * d),
         mlp=layers * (2 * d * f + f + d),
         norms=(2 * layers + 1) * 2 * d,
+        matrices=_by_shape([(3 * d, d), (d, d), (f, d), (d, f)], layers),
     )
 
 
@@ -42,7 +43,18 @@ def _llama_counts(model: LlamaConfig) -> ParameterCounts:
         attention=layers * attention,
         mlp=layers * mlp,
         norms=(2 * layers + 1) * hidden,
+        matrices=_by_shape(
+            [(hidden, hidden)] * 2
+            + [(kv_size, hidden)] * 2
+            + [(model.intermediate_size, hidden)] * 2
+            + [(hidden, model.intermediate_size)],
+            layers,
+        ),
     )
+
+
+def _by_shape(of_a_layer: list[tuple[int, int]], layers: int) -> tuple[tuple[int, int, int], ...]:
+    return tuple((*shape, layers * of_a_layer.count(shape)) for shape in dict.fromkeys(of_a_layer))
 
 
 def flops_per_token(model: ModelConfig, sequence_length: int) -> float:

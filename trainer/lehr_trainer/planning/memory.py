@@ -1,11 +1,13 @@
-"""Memory plan of a run, stage by stage, from its config alone: no torch needed.
+"""Memory plan of a run, phase by phase, from its config alone: no torch needed.
 
 The terms are the trainer's own tensors, counted as autograd keeps them. Against the 1.2B Llama run
 of docs/reference-runs.md: weights, gradients and both moments are 19.87 GB, the measured peak of
 its optimizer step; [1, 2048] in fp32 keeps 6.1 GB of activations, where 6.2 were measured.
-tests/trainer/test_memory_published.py checks the plan against these measurements.
+tests/trainer/test_memory_published.py checks the plan against these measurements, and
+tests/trainer/diagnostics/test_memory_trace.py against the tensors that a step makes.
 
-The formulas of an optimizer and of a loss are methods of its config, in ``lehr_trainer.configs``.
+The formulas of an optimizer and of a loss are methods of its config, in ``lehr_trainer.configs``;
+those of a layer are in layers.py.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
+from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.sizes import BF16, FP32, HeadSize, ParameterCounts
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
+from lehr_trainer.planning import layers
 from lehr_trainer.planning.counts import parameter_counts
+from lehr_trainer.planning.layers import Kernels
+from lehr_trainer.planning.moments import MemoryMoment
 
 _OVERHEAD_BYTES = 1_500_000_000
 """CUDA context, cuBLAS workspaces and fragmentation; for a GPU, not for a CPU."""
@@ -24,178 +29,234 @@ _OVERHEAD_BYTES = 1_500_000_000
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Planned bytes on one rank's device."""
+    """Planned bytes on one rank's device, with micro-batches of one shape."""
 
+    shape: tuple[int, int]
+    """[B, T] of a forward pass."""
     weights: int
+    buffers: int
+    """The model's constant tables."""
     gradients: int
     optimizer: int
     weight_copies: int
     """16-bit copies of the linears' weights, which autocast keeps for the backward pass."""
+    forward_copies: int
+    """Further copies that exist until the end of the forward pass: of parts that are recomputed."""
     activations: int
     """What all layers keep for the backward pass of one micro-batch."""
-    layer_workspace: int
-    """Gradients that exist at once while one layer is differentiated, and what it recomputes."""
-    head_gradient: int
-    """Gradient of the head, which exists before any layer is differentiated."""
+    forward_workspace: int
+    """What the forward pass allocates beyond what it keeps, at its moment of most memory."""
+    head_table: int
+    """The gradient of the head's weight; a tied one waits for that of the embedding."""
+    embedding_table: int
+    """The gradient of the embedding."""
+    tied: bool
+    final_norm: int
+    """Gradients of the last norm, less what is freed by then."""
+    last_layer: int
+    """What the last layer recomputes and its gradients, less what is freed by then."""
+    first_layer: int
+    """The same of the first layer, and what it kept."""
+    stream: int
+    """Gradient of the residual stream, at the embedding."""
+    of_layer: int
+    """Gradients of one layer's weights."""
     loss: int
-    """Most bytes that the head and its cross entropy hold, by the kind of loss."""
+    """Most bytes that the head and its cross entropy hold in the forward pass."""
+    loss_backward: int
+    """The same in the backward pass."""
     optimizer_workspace: int
     """Most bytes that the update allocates, besides gradients and state."""
+    evaluation_workspace: int
+    """Most bytes that a forward pass on held-out tokens allocates."""
     overhead: int
     keeps_gradients: bool
     """Gradients live through the forward pass: accumulation, or buckets of DDP."""
+    gradients_rest: bool
+    """Gradients live between two steps: buckets of DDP, or CUDA graphs."""
     checkpoint_copy: int
-    """Bytes of host memory on rank 0 (and so in no stage): the copy of the state that asynchronous
+    """Bytes of host memory on rank 0 (and so in no phase): the copy of the state that asynchronous
     saves write from. 0 if saves block."""
 
-    @property
-    def resting(self) -> int:
-        """Bytes between two steps."""
-        held = self.gradients if self.keeps_gradients else 0
-        return self.weights + self.optimizer + held + self.overhead
+    def _moment(
+        self, *, gradients: int = 0, activations: int = 0, temporaries: int = 0
+    ) -> MemoryMoment:
+        return MemoryMoment(
+            parameters=self.weights + self.buffers,
+            gradients=gradients,
+            optimizer=self.optimizer,
+            activations=activations,
+            temporaries=temporaries,
+        )
 
     @property
-    def forward(self) -> int:
-        """Bytes at the end of the forward pass, while the loss is computed."""
-        return self.resting + self.weight_copies + self.activations + self.loss
+    def kept(self) -> int:
+        """Bytes that the forward pass keeps for the backward pass."""
+        return self.weight_copies + self.activations
 
     @property
-    def backward(self) -> int:
-        """Bytes at the layer where activations and gradients add up to most: the first or last."""
-        held = 0 if self.keeps_gradients else self.gradients
-        first = self.activations + self.head_gradient
-        return self.resting + self.weight_copies + self.layer_workspace + max(first, held)
+    def _held(self) -> int:
+        """Bytes of the gradients that exist in the forward pass."""
+        return self.gradients if self.keeps_gradients else 0
 
     @property
-    def optimizer_step(self) -> int:
-        held = 0 if self.keeps_gradients else self.gradients
-        return self.resting + held + self.optimizer_workspace
+    def phases(self) -> dict[str, MemoryMoment]:
+        """The moment of most memory of each phase, without ``overhead``."""
+        resting = self.gradients if self.gradients_rest else 0
+        in_forward = self.forward_copies + self.forward_workspace
+        return {
+            "resting": self._moment(gradients=resting),
+            "forward": self._moment(
+                gradients=self._held, activations=self.kept, temporaries=in_forward
+            ),
+            "loss": self._moment(
+                gradients=self._held, activations=self.kept, temporaries=self.loss
+            ),
+            "backward": max(self._backward(), key=lambda moment: moment.total),
+            "optimizer": self._moment(
+                gradients=self.gradients, temporaries=self.optimizer_workspace
+            ),
+            "evaluation": self._moment(gradients=resting, temporaries=self.evaluation_workspace),
+        }
 
-    @property
-    def peak(self) -> int:
-        return max(self.forward, self.backward, self.optimizer_step)
+    def _backward(self) -> list[MemoryMoment]:
+        """List the moments of which one takes most: loss, last norm, last layer, first, embedding.
+
+        In between, gradients of weights come and activations go, so the most is at one end.
+        """
+        held = self.keeps_gradients
+        head = 0 if self.tied or held else self.head_table
+        # The head's gradient, until it is added to the embedding's or to what is held.
+        waiting = self.head_table if self.tied else 0
+        layers = self.gradients - self.embedding_table - (0 if self.tied else self.head_table)
+        at_first = head + layers - self.of_layer
+        at_end = head + layers
+
+        def moment(gradients: int, activations: int, temporaries: int) -> MemoryMoment:
+            return self._moment(
+                gradients=self.gradients if held else gradients,
+                activations=activations,
+                temporaries=temporaries,
+            )
+
+        return [
+            moment(0, self.kept, self.loss_backward),
+            moment(head, self.kept, waiting + self.final_norm),
+            moment(head, self.kept, waiting + self.last_layer),
+            moment(at_first, 0, waiting + self.first_layer),
+            moment(at_end, 0, waiting + self.embedding_table + self.stream),
+        ]
 
     @property
     def stages(self) -> dict[str, int]:
-        return {
-            "resting": self.resting,
-            "forward": self.forward,
-            "backward": self.backward,
-            "optimizer": self.optimizer_step,
-        }
+        """Bytes of each phase."""
+        return {name: moment.total + self.overhead for name, moment in self.phases.items()}
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.overhead == 0
+
+    @property
+    def optimizer_step(self) -> int:
+        return self.stages["optimizer"]
+
+    @property
+    def peak(self) -> int:
+        return max(self.stages.values())
+
+    @property
+    def peak_phase(self) -> str:
+        return max(self.stages, key=lambda name: self.stages[name])
 
 
 def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
-    """Plan the memory of one of ``world_size`` data-parallel ranks.
+    """Plan the memory of one of ``world_size`` data-parallel ranks, in its largest stage.
 
     With ``device: auto`` the plan is one for CUDA.
     """
+    return max(memory_by_stage(config, world_size), key=lambda plan: plan.peak)
+
+
+def memory_by_stage(config: TrainConfig, world_size: int = 1) -> list[MemoryPlan]:
+    """Plan for each shape of a micro-batch: a later stage may have longer sequences."""
     config = config.on("cpu" if config.device == "cpu" else "cuda")
-    model, batch = config.model, config.batch
+    share = config.batch.tokens_per_step // world_size
+    # Ranks that cannot share a batch evenly get a plan too: their error names what to change.
+    shapes = [
+        (max(1, min(micro_batch, share // length)), length)
+        for micro_batch, length in config.batch.shapes_ahead(config.steps, world_size)
+    ]
+    return [_plan(config, world_size, shape) for shape in shapes]
+
+
+def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> MemoryPlan:
+    model, batch, policy = config.model, config.batch, config.activation_checkpointing.policy
     counts = parameter_counts(model)
-    share = max(1, batch.sequences // world_size)
-    micro_batch = min(batch.micro_batch or share, share)
-    # A micro-batch of one sequence grows with its length in a later stage.
-    later = batch.shapes_ahead(config.steps, world_size)[1:]
-    tokens = max(b * t for b, t in [(micro_batch, batch.sequence_length), *later])
+    tokens = shape[0] * shape[1]
     on_cpu = config.device == "cpu"
     compute = config.precision.compute
     half = compute in {"bf16", "fp16"} or (compute == "auto" and not on_cpu)
+    kernels = Kernels.of(config, half=half, length=shape[1])
+    head = _head_size(model, kernels, tokens)
     optimizer = config.optimizer.state_bytes(counts)
-    head = HeadSize(tokens, model.hidden_size, model.vocab_size, half)
-    # The math kernel keeps the softmax of all scores.
-    scores = batch.longest_sequence if config.attention.backend == "math" else 0
-    compiled = config.compile.compiles
-    # An eager norm keeps its input in fp32; compiled code keeps the stream, and widens it again.
-    residual = BF16 if compiled and config.precision.residual == "bf16" else FP32
-    layer = layer_bytes(
-        model, half=half, length_of_scores=scores, compiled=compiled, residual=residual
-    )
-    dropped = layer.dropped(config.activation_checkpointing)
-    kept = activation_bytes_per_token(
-        model, half=half, length_of_scores=scores, compiled=compiled, residual=residual
-    )
-    kept -= recomputing_layers(config) * dropped
-    workspace = _workspace_bytes_per_token(model, half=half) + dropped
+    copies = weight_copies(config, counts, half=half)
+    layer = layers.layer_bytes(model, kernels)
+    recomputing = recomputing_layers(config)
+    dropped = layer.dropped(policy) if recomputing else 0
+    kept = activation_bytes_per_token(model, kernels) - recomputing * dropped
+    again = layer.recomputed_for_mlp(policy) if recomputing else 0
+    last_recomputes = (model.num_hidden_layers - 1) % config.activation_checkpointing.every == 0
+    final = layers.final_bytes(model, kernels)
+    gradients = layers.mlp_gradient_bytes(model, kernels)
+    in_last = layers.forward_bytes(model, kernels, policy) - final if last_recomputes else 0
+    # Once more beside those that are kept, in the last layer that computes attention.
+    scores = FP32 * model.num_attention_heads * kernels.scores
+    # The last norm's result, before it is rounded.
+    at_end = FP32 * model.hidden_size if half and head.width == BF16 else 0
+    table = FP32 * model.vocab_size * model.hidden_size
+    rests = world_size > 1 or config.compile.cuda_graphs
     return MemoryPlan(
+        shape=shape,
         weights=FP32 * counts.total,
+        buffers=_buffer_bytes(model),
         gradients=FP32 * counts.total,
         optimizer=optimizer,
-        weight_copies=weight_copies(config, counts, half=half),
+        weight_copies=copies,
+        forward_copies=(BF16 * counts.layers if half else 0) - copies,
         activations=tokens * kept,
-        layer_workspace=tokens * workspace,
-        head_gradient=FP32 * model.vocab_size * model.hidden_size,
-        loss=config.loss.loss_bytes(head),
-        optimizer_workspace=config.optimizer.update_workspace_bytes(counts),
+        forward_workspace=tokens * max(in_last, at_end, scores - layer.mlp - final),
+        head_table=table,
+        embedding_table=FP32 * counts.embedding,
+        tied=counts.head == 0,
+        final_norm=tokens
+        * (layers.final_norm_bytes(model, kernels) - (final - FP32 * model.hidden_size)),
+        last_layer=tokens
+        * max(
+            gradients + (again if last_recomputes else 0) - final,
+            2 * scores + FP32 * model.hidden_size - layer.mlp - final,
+        ),
+        first_layer=tokens * (gradients + layer.all - dropped + again),
+        stream=tokens * FP32 * model.hidden_size,
+        of_layer=FP32 * counts.layers // model.num_hidden_layers,
+        loss=config.loss.forward_bytes(head),
+        loss_backward=config.loss.backward_bytes(head),
+        optimizer_workspace=config.optimizer.update_workspace_bytes(counts, on_cpu=on_cpu),
+        evaluation_workspace=_evaluation_bytes(config, world_size, counts, kernels),
         overhead=0 if on_cpu else _OVERHEAD_BYTES,
-        keeps_gradients=world_size > 1 or micro_batch < share,
+        keeps_gradients=rests or batch.tokens_per_step // world_size > tokens,
+        gradients_rest=rests,
         checkpoint_copy=FP32 * counts.total + optimizer if config.checkpoint.asynchronous else 0,
     )
 
 
-@dataclass(frozen=True)
-class LayerBytes:
-    """What autograd keeps of one layer for a token, with a fused norm and attention kernel."""
-
-    block_input: int
-    """The residual stream, fp32."""
-    middle: int
-    """The residual stream between attention and MLP, and both norms' results."""
-    attention: int
-    """Query, key, value, the result, and the log of each head's softmax sum (fp32)."""
-    mlp: int
-
-    @property
-    def all(self) -> int:
-        return self.block_input + self.middle + self.attention + self.mlp
-
-    def dropped(self, config: ActivationCheckpointingConfig) -> int:
-        """Count the bytes that a layer under that policy recomputes instead of keeping.
-
-        A checkpointed part keeps its input, so that of attention and MLP stays: the norm's
-        result. Norms and embedding keep next to nothing that is not another's input.
-        """
-        return {
-            "none": 0,
-            "embedding": 0,
-            "norms": 0,
-            "attention": self.attention,
-            "swiglu": self.mlp,
-            "block": self.all - self.block_input,
-        }[config.policy]
-
-
-def layer_bytes(
-    model: ModelConfig,
-    *,
-    half: bool,
-    length_of_scores: int = 0,
-    compiled: bool = False,
-    residual: int = FP32,
-) -> LayerBytes:
-    """Count the bytes that autograd keeps of one layer for a token.
-
-    Args:
-        model: its shape.
-        half: whether products take 16-bit operands.
-        length_of_scores: the sequence's length if the kernel keeps all scores (in fp32), else 0.
-        compiled: the compiler computes one of the MLP's tensors again, and one norm's result.
-        residual: bytes of a value of the residual stream, as it is kept.
-    """
-    width, hidden, heads = BF16 if half else FP32, model.hidden_size, model.num_attention_heads
-    if isinstance(model, GPT2Config):
-        kv, inner, statistics = 2 * hidden, 2 * model.mlp_size, 4 * FP32
-    else:
-        kv = 2 * model.num_key_value_heads * (hidden // heads)
-        # The SwiGLU's two products, SiLU of one, and their product.
-        inner, statistics = (3 if compiled else 4) * model.intermediate_size, 2 * FP32
-    norms = 1 if compiled else 2
-    scores = FP32 * heads * length_of_scores
-    return LayerBytes(
-        block_input=residual * hidden,
-        middle=residual * hidden + norms * width * hidden + statistics,
-        attention=width * (2 * hidden + kv) + FP32 * heads + scores,
-        mlp=width * inner,
+def _head_size(model: ModelConfig, kernels: Kernels, tokens: int) -> HeadSize:
+    return HeadSize(
+        tokens=tokens,
+        hidden=model.hidden_size,
+        vocabulary=model.vocab_size,
+        half=kernels.half,
+        on_cpu=kernels.on_cpu,
+        width=layers.hidden_width(model, kernels),
     )
 
 
@@ -220,24 +281,34 @@ def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -
     )
 
 
-def activation_bytes_per_token(
-    model: ModelConfig,
-    *,
-    half: bool,
-    length_of_scores: int = 0,
-    compiled: bool = False,
-    residual: int = FP32,
-) -> int:
+def activation_bytes_per_token(model: ModelConfig, kernels: Kernels) -> int:
     """Count the bytes that autograd keeps for a token, over all layers and the last norm."""
-    layer = layer_bytes(
-        model, half=half, length_of_scores=length_of_scores, compiled=compiled, residual=residual
-    )
-    return model.num_hidden_layers * layer.all + 2 * FP32 * model.hidden_size
+    layer = layers.layer_bytes(model, kernels).all
+    outside = layers.outer_bytes(model, kernels) + layers.final_bytes(model, kernels)
+    return model.num_hidden_layers * layer + outside
 
 
-def _workspace_bytes_per_token(model: ModelConfig, *, half: bool) -> int:
-    """Count the gradients of the SwiGLU's product, SiLU and gate, and of the residual stream."""
-    width = BF16 if half else FP32
+def _buffer_bytes(model: ModelConfig) -> int:
+    """Count the tables of cosines and sines."""
     if isinstance(model, GPT2Config):
-        return 2 * width * model.mlp_size + 2 * FP32 * model.hidden_size
-    return 4 * width * model.intermediate_size + 2 * FP32 * model.hidden_size
+        return 0
+    head_size = model.hidden_size // model.num_attention_heads
+    return 2 * FP32 * model.max_sequence_length * head_size
+
+
+def _evaluation_bytes(
+    config: TrainConfig, world_size: int, counts: ParameterCounts, kernels: Kernels
+) -> int:
+    """Count a held-out batch: its last layer beside all 16-bit weights, or its chunked loss."""
+    batch, model = config.batch, config.model
+    share = max(1, batch.sequences // world_size)
+    sequences = config.validation.micro_batch or batch.micro_batch or share
+    tokens = sequences * batch.sequence_length
+    copies = BF16 * counts.layers if kernels.half else 0
+    # A layer that keeps nothing, as if it were to be recomputed.
+    in_model = copies + tokens * (
+        FP32 * model.hidden_size + layers.forward_bytes(model, kernels, "block")
+    )
+    head = _head_size(model, kernels, tokens)
+    hidden = head.width * tokens * model.hidden_size
+    return max(in_model, hidden + LossConfig().no_grad_bytes(head))

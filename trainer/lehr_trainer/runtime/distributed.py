@@ -48,6 +48,8 @@ class Ranks:
     device: torch.device
     cpu_group: dist.ProcessGroup | None = None
     """Process group on the CPU; None with a single process, and after ``destroy``."""
+    agree_at_start: bool = True
+    """Let DDP compare and broadcast the weights; in a memory trace they have no values."""
 
     @classmethod
     def join(cls, requested: str) -> Self:
@@ -115,6 +117,7 @@ class Ranks:
             gradient_as_bucket_view=True,
             bucket_cap_mb=config.bucket_mb * 1e6 / 2**20,
             static_graph=config.static_graph,
+            init_sync=self.agree_at_start,
         )
         compress_gradients(wrapped, config, already_scaled=already_scaled)
         return wrapped

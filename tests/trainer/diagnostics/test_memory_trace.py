@@ -1,0 +1,262 @@
+"""The memory trace of a real step on fake tensors, and the plan's formula against it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.diagnostics.memory_trace import trace_memory, traceable
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.models.documents import make_input_fn
+from lehr_trainer.planning.memory import memory_by_stage, training_memory
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.precision import Precision
+from lehr_trainer.step_parts import build_parts, prepare_model
+from lehr_trainer.train import TrainStep
+
+LLAMA: dict[str, Any] = {
+    "kind": "llama",
+    "vocab_size": 8192,
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "max_sequence_length": 1024,
+}
+GPT2: dict[str, Any] = {
+    "kind": "gpt2",
+    "vocab_size": 8192,
+    "hidden_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "max_sequence_length": 1024,
+}
+
+
+def sized(sequences: int, micro_batch: int | None = None) -> dict[str, Any]:
+    return {"sequences": sequences, "sequence_length": 512, "micro_batch": micro_batch}
+
+
+def recompute(policy: str, every: int = 1) -> dict[str, Any]:
+    return {"activation_checkpointing": {"policy": policy, "every": every}}
+
+
+BOTH_PRECISIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "accumulating": {"batch": sized(16, 4)},
+    "norms": recompute("norms"),
+    "attention": recompute("attention"),
+    "mlp": recompute("swiglu"),
+    "block": recompute("block"),
+    "every-second-block": recompute("block", 2),
+    "standard": {"loss": {"name": "standard"}},
+    "in-autocast": {"loss": {"name": "in_autocast"}},
+    "bf16-softmax": {"loss": {"name": "bf16_softmax"}},
+    "torch-chunked": {"loss": {"name": "torch_chunked"}},
+    "small-chunks": {"loss": {"chunk_mb": 16}},
+    "muon": {"batch": sized(2), "optimizer": {"name": "muon"}},
+    "unfused": {"batch": sized(2), "optimizer": {"fused": False}},
+    "8-ranks": {"batch": sized(64)},
+    "8-ranks-accumulating": {"batch": sized(64, 4)},
+    "block-accumulating": {"batch": sized(4, 1), **recompute("block")},
+}
+BF16_ALONE: dict[str, dict[str, Any]] = {
+    "untied": {"model": {"tie_embeddings": False}},
+    "untied-accumulating": {"model": {"tie_embeddings": False}, "batch": sized(8, 2)},
+    "fp16": {"precision": {"compute": "fp16"}},
+    "math": {"attention": {"backend": "math"}},
+    "documents": {"attention": {"document_masking": True}},
+    "stable-embedding": {"model": {"stable_embedding": True}},
+    "wide-vocabulary": {"model": {"vocab_size": 50_000}, "batch": sized(2)},
+    # Most of its backward pass are two gradients of tied weights, which are added up in place.
+    "tied-accumulating": {
+        "model": {"vocab_size": 50_000},
+        "batch": sized(2, 1),
+        **recompute("block"),
+    },
+    "stages": {
+        "batch": {
+            "sequences": 16,
+            "sequence_length": 256,
+            "micro_batch": 8,
+            "stages": [{"after": 0.5, "sequence_length": 1024}],
+        }
+    },
+}
+GRID: dict[str, dict[str, Any]] = {
+    f"{model}-{compute}-{name}": {
+        "batch": sized(8),
+        "precision": {"compute": compute},
+        **changes,
+        "model": {**shape, **changes.get("model", {})},
+    }
+    for model, shape in (("llama", LLAMA), ("gpt2", GPT2))
+    for compute, sets in (("bf16", BOTH_PRECISIONS | BF16_ALONE), ("fp32", BOTH_PRECISIONS))
+    for name, changes in sets.items()
+}
+QUICK = {
+    "llama-bf16-plain",
+    "llama-bf16-block",
+    "llama-bf16-in-autocast",
+    "llama-bf16-tied-accumulating",
+    "llama-bf16-8-ranks",
+    "llama-bf16-documents",
+    "llama-fp32-mlp",
+    "llama-fp32-standard",
+    "llama-fp32-every-second-block",
+    "gpt2-bf16-muon",
+    "gpt2-bf16-attention",
+    "gpt2-bf16-stages",
+    "gpt2-fp32-plain",
+    "gpt2-fp32-unfused",
+    "gpt2-fp32-small-chunks",
+}
+"""One or two of each kind; the others are traced at night."""
+
+
+def config(**values: Any) -> TrainConfig:
+    defaults = {"data": {"corpus": {"kind": "stdlib"}}, "steps": 10, "device": "cpu"}
+    return TrainConfig.model_validate({**defaults, **values})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in GRID],
+)
+def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
+    ranks = 8 if "8-ranks" in name else 1
+    trace = trace_memory(config(**GRID[name]), ranks)
+    plans = memory_by_stage(trace.config, ranks)
+    assert [plan.shape for plan in plans] == [stage.shape for stage in trace.stages]
+    for plan, stage in zip(plans, trace.stages, strict=True):
+        planned = {phase: moment.total for phase, moment in plan.phases.items()}
+        traced = {phase: moment.total for phase, moment in stage.phases.items()}
+        assert planned == pytest.approx(traced, rel=0.05)
+        assert plan.peak == pytest.approx(stage.peak.total, rel=0.02)
+        assert plan.kept == pytest.approx(stage.phases["loss"].activations, rel=0.02)
+        for kind in ("parameters", "gradients", "optimizer"):
+            for phase in ("resting", "loss", "optimizer"):
+                expected = getattr(stage.phases[phase], kind)
+                found = getattr(plan.phases[phase], kind)
+                assert found == pytest.approx(expected, rel=0.01, abs=2**16), (phase, kind)
+    assert max(plan.checkpoint_copy for plan in plans) == pytest.approx(
+        trace.checkpoint_copy, rel=1e-3
+    )
+
+
+def test_the_grid_is_large_enough() -> None:
+    assert len(GRID) >= 40
+    assert GRID.keys() > QUICK
+
+
+def test_the_trace_shows_what_the_allocator_hands_out() -> None:
+    """The same step on real tensors, by the account of torch's allocator."""
+    shape = {**LLAMA, "vocab_size": 2048, "hidden_size": 128, "intermediate_size": 512}
+    asked = config(
+        model={**shape, "num_hidden_layers": 2},
+        batch={"sequences": 16, "sequence_length": 128, "micro_batch": 8},
+        precision={"compute": "fp32"},
+    ).on("cpu")
+    traced = trace_memory(asked).stages[0]
+
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    precision = Precision.choose(asked.precision, ranks.device)
+    parts = build_parts(asked, ranks, precision)
+
+    class Batches:
+        def micro_steps(self, _step: int) -> int:
+            return 2
+
+        def batch(self, _step: int, _micro_step: int) -> tuple[torch.Tensor, torch.Tensor]:
+            tokens = torch.arange(8 * 128).view(8, 128)
+            return tokens, tokens
+
+    class NoPhases:
+        def phase(self, _name: str) -> Any:
+            return torch.enable_grad()
+
+    step = TrainStep(
+        config=asked,
+        ranks=ranks,
+        precision=precision,
+        model=parts.model,
+        wrapped=parts.model,
+        make_input=make_input_fn(None),
+        loss=parts.loss,
+        optimizer=parts.optimizer,
+        update_step=parts.update_step,
+        accumulation=prepare_model(parts.model, asked, ranks),
+        profiler=NoPhases(),
+    )
+
+    def take_step() -> None:
+        loss, _ = step.backward(0, Batches())
+        step.update(loss)
+
+    take_step()  # The optimizer's state.
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        take_step()
+    assert seen.profiler is not None
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    most = traced.phases["resting"].total + max(itertools.accumulate(sizes))
+    assert traced.peak.total == pytest.approx(most, rel=0.02)
+
+
+def test_buckets_are_there_between_steps_and_ranks_share_the_batch() -> None:
+    values = {"model": {**GPT2, "num_hidden_layers": 1}, "batch": sized(16)}
+    alone = trace_memory(config(**values, precision={"compute": "fp32"})).stages[0]
+    shared = trace_memory(config(**values, precision={"compute": "fp32"}), 4).stages[0]
+    assert (alone.shape, shared.shape) == ((16, 512), (4, 512))
+    assert alone.phases["resting"].gradients == 0
+    buckets = shared.phases["resting"].gradients
+    assert buckets == pytest.approx(shared.phases["optimizer"].parameters, rel=1e-3)
+
+
+def test_the_trace_of_a_cuda_run_names_what_differs() -> None:
+    asked = config(model=LLAMA, batch=sized(8), device="auto", attention={"backend": "fa3"})
+    traced, notes = traceable(asked, "cpu")
+    assert traced.precision.compute == "bf16"
+    assert (traced.device, traced.attention.backend) == ("cpu", "auto")
+    assert notes == (
+        "nothing is compiled in the trace",
+        "a CPU's kernels: no GPU is here",
+        "attention.backend fa3 is traced as auto",
+    )
+    on_gpu, notes = traceable(asked, "cuda")
+    assert (on_gpu.device, on_gpu.attention.backend) == ("cuda", "fa3")
+    assert notes == ("nothing is compiled in the trace",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ranks", "message"),
+    [
+        ({"precision": {"fp8": {"recipe": "rowwise"}}}, 1, "precision.fp8.recipe: rowwise"),
+        ({"optimizer": {"name": "adamw8bit"}}, 1, "optimizer.name: adamw8bit"),
+        ({"loss": {"name": "liger"}}, 1, "loss.name: liger"),
+        ({}, 3, "8 sequences a step cannot be shared by 3 ranks"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_traced_is_named(changes: dict[str, Any], ranks: int, message: str) -> None:
+    with pytest.raises(BadConfig, match=message):
+        trace_memory(config(model=LLAMA, batch=sized(8), **changes), ranks)
+
+
+def test_a_unfused_norm_is_planned_for_a_cpu_only() -> None:
+    """docs/trainer.md: 4.4 GB for llama-1b at [8, 2048]."""
+    values = {
+        "model": "llama-1b",
+        "batch": {"sequences": 8, "sequence_length": 2048},
+        "precision": {"compute": "bf16"},
+        "compile": {"scope": "none"},
+    }
+    on_cpu = training_memory(config(**values))
+    on_cuda = training_memory(config(**values, device="cuda"))
+    assert on_cpu.activations - on_cuda.activations == 33 * 2048 * 4 * 8 * 2048

@@ -1,0 +1,47 @@
+"""``python -m lehr_trainer trace``: formula and trace of a run directory, and its errors."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from lehr_trainer.diagnostics import trace_command
+
+CONFIG = """
+model: {preset: gpt2-tiny, num_hidden_layers: 1}
+data: {corpus: {kind: stdlib}}
+batch: {sequences: 4, sequence_length: 128}
+steps: 3
+device: cpu
+"""
+
+
+def test_a_run_directory_is_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    assert trace_command.main([str(tmp_path), "--ranks=2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["device"], found["ranks"]) == ("cpu", 2)
+    (stage,) = found["stages"]
+    assert stage["shape"] == [2, 128]
+    assert stage["traced"].keys() == stage["planned"].keys()
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_what_is_wrong_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    monkeypatch.setattr("sys.stdin", io.StringIO("{}"))
+    for arguments, message in (
+        ([str(tmp_path), "--ranks=0"], "--ranks is 0; it must be at least 1"),
+        ([str(tmp_path), "--ranks=3"], "cannot be shared by 3 ranks"),
+        ([str(tmp_path / "none")], "config.yaml cannot be read"),
+        (["-"], "standard input is not a config"),
+    ):
+        assert trace_command.main(arguments) == 2
+        written = capsys.readouterr()
+        assert message in written.err
+        assert (written.out, written.err.count("\n")) == ("", 1)

@@ -1,0 +1,103 @@
+"""Memory of a step by phase and by kind: torch's MemTracker, read where the step says it is.
+
+MemTracker sees each tensor that an operation returns, so it counts what torch's allocator would
+hold, fragments and libraries' workspaces aside. It works on fake tensors too, which take no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
+
+from lehr_trainer.planning.moments import MemoryMoment
+
+_TOTAL = "Total"
+_KINDS = _MemRefType
+
+WITH_ACTIVATIONS = frozenset({"forward", "loss", "backward"})
+"""Phases in which what the forward pass keeps is there."""
+
+
+class PhaseMemory(MemTracker):  # type: ignore[no-untyped-call]
+    """Keeps the moment of most memory of each phase, instead of each module's."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+        self._phase = ""
+        self._most: dict[str, dict[Any, int]] = {}
+        self._kept = 0
+        self._state_bytes: Callable[[], int] = lambda: 0
+
+    def _update_peak_stats(self, _peak_state: Any) -> None:
+        """Compare this moment with the phase's greatest; called after each operation."""
+        now = self._now()
+        if now.get(_TOTAL, 0) > self._most.get(self._phase, {}).get(_TOTAL, -1):
+            self._most[self._phase] = dict(now)
+
+    def _now(self) -> dict[Any, int]:
+        for device, snapshot in self._curr_mem_snap.items():
+            if device.type == self._device.type:
+                return snapshot
+        return {}
+
+    def follow(self, model: nn.Module, state_bytes: Callable[[], int]) -> None:
+        """Count the model's tensors as parameters. ``state_bytes`` counts the optimizer's state."""
+        self.track_external(model)
+        self._state_bytes = state_bytes
+
+    def count_as_gradient(self, tensor: Tensor) -> None:
+        """Count a bucket of DDP, of which gradients are views."""
+        self._update_and_maybe_create_winfos(tensor, _KINDS.GRAD)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Find the most memory that exists within; a phase within another is apart from it."""
+        outer, self._phase = self._phase, name
+        if name == "forward":
+            # The tracker refuses a second pass through a module that it knows.
+            self.reset_mod_stats()
+        self._update_peak_stats(None)
+        try:
+            yield
+        finally:
+            self._phase = outer
+
+    def end_of_forward(self) -> None:
+        """Note what the forward pass keeps for the backward pass: all that exists now."""
+        self._kept = max(self._kept, self._now().get(_KINDS.ACT, 0))
+
+    def forget(self) -> None:
+        """Drop what was read so far, so that only a later step counts."""
+        self._most, self._kept = {}, 0
+
+    def readings(self) -> dict[str, MemoryMoment]:
+        """Return each phase's moment of most memory."""
+        return {name: self._reading(name, most) for name, most in self._most.items() if name}
+
+    def _reading(self, phase: str, snapshot: dict[Any, int]) -> MemoryMoment:
+        def of(*kinds: Any) -> int:
+            return sum(snapshot.get(kind, 0) for kind in kinds)
+
+        # While the optimizer steps, the tracker counts all that is made as its state.
+        optimizer = min(of(_KINDS.OPT), self._state_bytes())
+        parameters, gradients = of(_KINDS.PARAM, _KINDS.BUFFER), of(_KINDS.GRAD)
+        activations = min(of(_KINDS.ACT), self._kept) if phase in WITH_ACTIVATIONS else 0
+        known = parameters + gradients + optimizer + activations
+        return MemoryMoment(
+            parameters=parameters,
+            gradients=gradients,
+            optimizer=optimizer,
+            activations=activations,
+            temporaries=of(_TOTAL) - known,
+        )
+
+
+def storage_bytes(tensors: Iterator[Tensor]) -> int:
+    """Count the bytes of the tensors' storages, each once."""
+    return sum({id(t.untyped_storage()): t.untyped_storage().nbytes() for t in tensors}.values())

@@ -1,0 +1,186 @@
+"""What one layer keeps and allocates for a token, in bytes, by device. Pure.
+
+Operation by operation, a CPU keeps more of a Llama than CUDA does: it has no fused RMSNorm, so
+autograd also keeps each norm's normalised values in fp32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lehr_trainer.configs.sizes import BF16, FP32
+from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What decides which tensors a layer makes."""
+
+    half: bool
+    """Products take 16-bit operands."""
+    on_cpu: bool = False
+    compiled: bool = False
+    residual: int = FP32
+    """Bytes of a value of the residual stream, as it is kept: eager norms keep fp32."""
+    """The compiler computes one of the MLP's tensors again, and one norm's result."""
+    scores: int = 0
+    """The sequence's length if attention keeps all scores, else 0: the math kernel."""
+    mask: int = 0
+    """The sequence's length if attention takes a dense mask, else 0: documents on a CPU."""
+    repeated_heads: bool = False
+    """Keys and values are repeated, since the attention kernel cannot share them."""
+
+    @classmethod
+    def of(cls, config: TrainConfig, *, half: bool, length: int) -> Kernels:
+        """Choose for a config that is resolved for its device, cpu or cuda."""
+        on_cpu = config.device == "cpu"
+        backend = config.attention.backend
+        return cls(
+            half=half,
+            on_cpu=on_cpu,
+            compiled=config.compile.compiles,
+            scores=length if backend == "math" else 0,
+            mask=length if on_cpu and config.attention.document_masking else 0,
+            repeated_heads=not on_cpu and (not half or backend == "efficient"),
+        )
+
+    @property
+    def width(self) -> int:
+        """Bytes of a product's operand."""
+        return BF16 if self.half else FP32
+
+    @property
+    def fused_norm(self) -> bool:
+        return self.compiled or not self.on_cpu
+
+
+@dataclass(frozen=True)
+class LayerBytes:
+    """What autograd keeps of one layer for a token."""
+
+    block_input: int
+    """The residual stream, fp32."""
+    middle: int
+    """The residual stream between attention and MLP, and both norms' results."""
+    unfused_norms: int
+    """Both norms' normalised values, where the norm is no fused kernel."""
+    attention: int
+    """Query, key, value, the result, and the log of each head's softmax sum (fp32)."""
+    mlp: int
+    wide_input: int = 0
+    """What the input of attention and of the MLP takes beyond its rounded copy. A part that
+    recomputes keeps it as it came: LayerNorm's result is fp32, also in autocast."""
+
+    @property
+    def all(self) -> int:
+        return self.block_input + self.middle + self.unfused_norms + self.attention + self.mlp
+
+    def dropped(self, policy: str) -> int:
+        """Count the bytes that a layer under that policy recomputes instead of keeping.
+
+        A checkpointed part keeps its input, so that of attention and MLP stays: the norm's
+        result. A fused norm and the embedding keep next to nothing that is not another's input.
+        """
+        return {
+            "none": 0,
+            "embedding": 0,
+            "norms": self.unfused_norms,
+            "attention": self.attention - self.wide_input,
+            "swiglu": self.mlp - self.wide_input,
+            "block": self.all - self.block_input,
+        }[policy]
+
+    def recomputed_for_mlp(self, policy: str) -> int:
+        """Count what of it exists again while the MLP is differentiated, when most does."""
+        return self.dropped(policy) if policy in {"swiglu", "block"} else 0
+
+
+def layer_bytes(model: ModelConfig, kernels: Kernels) -> LayerBytes:
+    """Count the bytes that autograd keeps of one layer for a token."""
+    width, hidden = kernels.width, model.hidden_size
+    norms = 1 if kernels.compiled else 2
+    if isinstance(model, GPT2Config):
+        inner, statistics, unfused, wide_input = 2 * model.mlp_size, 4 * FP32, 0, FP32 - width
+    else:
+        # The SwiGLU's two products, SiLU of one, and their product.
+        inner = (3 if kernels.compiled else 4) * model.intermediate_size
+        statistics, unfused = 2 * FP32, 0 if kernels.fused_norm else 2 * FP32 * hidden
+        wide_input = 0
+    return LayerBytes(
+        block_input=kernels.residual * hidden,
+        middle=kernels.residual * hidden + norms * width * hidden + statistics,
+        unfused_norms=unfused,
+        attention=_attention_bytes(model, kernels),
+        mlp=width * inner,
+        wide_input=wide_input * hidden,
+    )
+
+
+def _attention_bytes(model: ModelConfig, kernels: Kernels) -> int:
+    width, hidden, heads = kernels.width, model.hidden_size, model.num_attention_heads
+    if kernels.scores:
+        # The math kernel widens and repeats its operands, and keeps the softmax of all scores.
+        return 3 * FP32 * hidden + width * hidden + FP32 * heads * kernels.scores
+    kv_heads = heads if isinstance(model, GPT2Config) else model.num_key_value_heads
+    if kernels.repeated_heads:
+        kv_heads = heads
+    kv = 2 * kv_heads * (hidden // heads)
+    return width * (2 * hidden + kv) + FP32 * heads + width * kernels.mask
+
+
+def outer_bytes(model: ModelConfig, kernels: Kernels) -> int:
+    """Count what is kept before the first layer for a token: a mask, a normed embedding's input."""
+    return kernels.mask + (FP32 * model.hidden_size + 2 * FP32 if model.stable_embedding else 0)
+
+
+def final_bytes(model: ModelConfig, kernels: Kernels) -> int:
+    """Count what is kept after the last layer for a token: the stream and the last norm's result.
+
+    The last norm is outside of the compiled blocks.
+    """
+    unfused = 0
+    if not isinstance(model, GPT2Config) and kernels.on_cpu:
+        unfused = FP32 * model.hidden_size
+    return FP32 * model.hidden_size + hidden_width(model, kernels) * model.hidden_size + unfused
+
+
+def hidden_width(model: ModelConfig, kernels: Kernels) -> int:
+    """Return the bytes of a value of the last hidden states: LayerNorm gives fp32 in autocast."""
+    return FP32 if isinstance(model, GPT2Config) else kernels.width
+
+
+def final_norm_bytes(model: ModelConfig, kernels: Kernels) -> int:
+    """Count the gradients of the last norm that exist at once, for a token: five if not fused."""
+    unfused = kernels.on_cpu and not isinstance(model, GPT2Config)
+    return (5 if unfused else 2) * FP32 * model.hidden_size
+
+
+def mlp_gradient_bytes(model: ModelConfig, kernels: Kernels) -> int:
+    """Count the most gradients that the MLP has beyond what it frees, for a token.
+
+    Those of SiLU, gate and their product, which is freed by then; or of GPT-2's GELU, with the
+    residual stream's rounded gradient. And the gradient of the residual stream.
+    """
+    width, hidden = kernels.width, model.hidden_size
+    if isinstance(model, GPT2Config):
+        rounded = width * hidden if kernels.half else 0
+        return width * model.mlp_size + FP32 * hidden + rounded
+    if kernels.compiled:
+        # Of the product, SiLU, gate and up, and of the stream before and after; not traced.
+        return 4 * width * model.intermediate_size + 2 * FP32 * hidden
+    return 2 * width * model.intermediate_size + FP32 * hidden
+
+
+def forward_bytes(model: ModelConfig, kernels: Kernels, policy: str) -> int:
+    """Count the most that the MLP of a layer allocates in forward and does not keep, for a token.
+
+    Its wide tensors and, where the whole block is recomputed, its input in both forms.
+    """
+    width, hidden = kernels.width, model.hidden_size
+    if policy not in {"swiglu", "block"}:
+        return 0
+    if isinstance(model, GPT2Config):
+        inner, norm = 2 * model.mlp_size, FP32
+    else:
+        inner, norm = (2 if kernels.compiled else 3) * model.intermediate_size, width
+    return width * inner + ((FP32 + norm) * hidden if policy == "block" else 0)
