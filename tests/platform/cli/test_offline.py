@@ -154,11 +154,17 @@ def test_dry_run_prints_eight_trials_with_their_needs(lehr):
         "M",
         "a",
         "trial",
+        "0.09",
+        "a",
+        "parameter",
     ]
-    assert lines[3].strip().startswith("memory")
-    assert lines[3].endswith("fits")
-    assert lines[4].split()[:4] == ["host", "9.1", "GB", "of"]
-    assert lines[5].split() == [
+    assert lines[3].strip() == (
+        "batch    usual tokens a step: 500.0 k (GPT-3's table), 137.0 k (DeepSeek LLM)"
+    )
+    assert lines[4].strip().startswith("memory")
+    assert lines[4].endswith("fits")
+    assert lines[5].split()[:4] == ["host", "9.1", "GB", "of"]
+    assert lines[6].split() == [
         "place",
         "8",
         "trials",
@@ -170,8 +176,8 @@ def test_dry_run_prints_eight_trials_with_their_needs(lehr):
         "at",
         "once",
     ]
-    assert "GPU-hours, $" in lines[6]
-    trials = lines[9:]
+    assert "GPU-hours, $" in lines[7]
+    trials = lines[10:]
     assert len(trials) == 8
     assert trials[0].split()[:5] == ["1", "1.0e-4", "1", "x", "A100"]
     assert trials[7].split()[:5] == ["8", "1.0e-2", "1", "x", "A100"]
@@ -192,6 +198,8 @@ def test_a_dry_run_as_json(lehr):
         "tokens_per_step",
         "steps",
         "tokens",
+        "tokens_per_parameter",
+        "usual_batches",
         "flops",
         "gpus",
         "gpu_type",
