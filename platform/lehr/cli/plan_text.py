@@ -66,7 +66,9 @@ def trials_table(plan: SweepPlan) -> Table:
     columns = [
         [
             escaped(text)
-            for text in formats.learning_rates([point[path] for point, _ in plan.trials])
+            for text in formats.learning_rates(
+                [point.get(path, formats.NOTHING) for point, _ in plan.trials]
+            )
         ]
         for path in plan.paths
     ]

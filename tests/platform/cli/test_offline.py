@@ -217,6 +217,14 @@ def test_a_dry_run_as_json(lehr):
     }
 
 
+def test_plan_of_points_that_set_different_fields_has_a_dash_for_the_others(lehr):
+    done = lehr("plan", "sweeps/techniques_1000_steps.yaml")
+    assert done.returncode == 0
+    rows = [line.split()[:6] for line in done.stdout.splitlines()[-12:]]
+    assert rows[0] == ["1", "adamw", "—", "—", "—", "0"]
+    assert rows[11] == ["12", "—", "—", "—", "cce", "1"]
+
+
 def test_a_plan_that_cannot_work_exits_with_3(lehr):
     done = lehr("plan", "sweeps/lr_grid.yaml", "resources.gpu_type=T4")
     assert done.returncode == 3
