@@ -47,9 +47,11 @@ def test_twenty_tokens_a_parameter_is_near_the_table_of_hoffmann(
     assert steps * 2**20 == pytest.approx(tokens, rel=0.12)
 
 
-def test_steps_are_the_fewest_that_reach_the_budget() -> None:
+@pytest.mark.parametrize("sequences", [4, 7])
+def test_steps_are_the_fewest_that_reach_the_budget(sequences: int) -> None:
     total = parameter_counts(config(steps=1).model).total
-    made = config(tokens_per_parameter=20)
+    batch = {**BASE["batch"], "sequences": sequences}
+    made = config(batch=batch, tokens_per_parameter=20)
     assert made.total_tokens >= 20 * total
     assert made.total_tokens - made.tokens_per_step < 20 * total
 

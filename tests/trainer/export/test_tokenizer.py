@@ -45,6 +45,27 @@ def test_transformers_gives_the_tokens_of_the_training(tmp_path: Path, made) -> 
     assert theirs.decode([*own.encode("x").tolist(), own.eos_id], skip_special_tokens=True) == "x"
 
 
+def test_each_token_of_tekken_is_cut_as_in_training(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    own = TekkenTokenizer()
+    write_tokenizer(own, tmp_path, longest=8)
+    fast = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = [
+        text for token in own.token_ids if "\ufffd" not in (text := token.decode(errors="replace"))
+    ]
+    # Doubled, most texts are no longer a token, and need merges.
+    texts += [2 * text for text in texts]
+    assert len(texts) > 200_000
+    theirs = fast.encode_batch_fast(texts, add_special_tokens=False)
+    wrong = [
+        text
+        for text, found in zip(texts, theirs, strict=True)
+        if "</s>" not in text and "<pad>" not in text and own.encode(text).tolist() != found.ids
+    ]
+    assert wrong == []
+
+
 def test_ids_of_the_built_in_tokenizers(tmp_path: Path) -> None:
     assert write_tokenizer(ByteTokenizer(), tmp_path, longest=1) == SpecialIds(256, 256, 256)
     # tekken has a token for padding: 11, as in mistral-common.

@@ -88,9 +88,9 @@ def _of_tekken(tokenizer: TekkenTokenizer) -> Any:
     merges: list[tuple[str, str]] = []
     for token in ids:
         splits = ((token[:at], token[at:]) for at in range(1, len(token)))
-        pairs = [(left, right) for left, right in splits if left in ids and right in ids]
-        pairs.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-        merges += [(names[left], names[right]) for left, right in pairs]
+        merges += [
+            (names[left], names[right]) for left, right in splits if left in ids and right in ids
+        ]
     special = {
         _TEKKEN_NAMES.get(number, f"<SPECIAL_{number}>"): number
         for number in range(tokenizer.vocab_size - len(ids))
