@@ -175,6 +175,8 @@ def test_empty_folder_is_filled(tmp_path: Path) -> None:
         "README.md", "config.json", "generation_config.json", "model.safetensors",
         "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
+    # Whoever may read one file may read all.
+    assert len({one.stat().st_mode for one in out.iterdir()}) == 1
 
 
 # --- the tokenizer -------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -226,7 +227,7 @@ def _appearing(out_dir: Path) -> Iterator[Path]:
     try:
         draft.mkdir(parents=True)
         yield draft
-        fsync_folder(draft)
+        _finish(draft)
         if out_dir.exists() and any(out_dir.iterdir()):
             old = out_dir.with_name(f".{out_dir.name}-{mark}-old")
             out_dir.rename(old)
@@ -239,6 +240,16 @@ def _appearing(out_dir: Path) -> Iterator[Path]:
         raise BadConfig(f"{out_dir} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _finish(folder: Path) -> None:
+    """Give each file the usual rights (safetensors writes for its owner alone), and fsync it."""
+    usual = (folder / "config.json").stat().st_mode
+    for path in folder.iterdir():
+        path.chmod(usual)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    fsync_folder(folder)
 
 
 # --- the command line ----------------------------------------------------------------------
