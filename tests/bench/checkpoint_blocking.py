@@ -132,7 +132,14 @@ def checkpointer_of(
         timeline=nothing,
         log=lambda line: None,
     )
-    data: Any = SimpleNamespace(digest="none", validation_digest="none")
+    data: Any = SimpleNamespace(
+        digest="none",
+        validation_digest="none",
+        tokens=1,
+        validation_tokens=1,
+        vocab_size=1,
+        eos_id=0,
+    )
     return Checkpointer(context, data, model, optimizer, UpdateStep(device))
 
 

@@ -23,7 +23,7 @@ from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer, set_lr_factor
 from lehr_trainer.planning.memory import training_memory
 from lehr_trainer.runtime.compiling import Accumulation
-from lehr_trainer.runtime.compression import overflow_count
+from lehr_trainer.runtime.compression import overflow_counts
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
 
@@ -142,7 +142,7 @@ def test_ddp_buckets_are_built_before_the_first_step(tmp_path: Path) -> None:
         ranks = Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
         sharing = ParallelConfig(bucket_mb=0.05, compression="bf16")
         wrapped = ranks.wrap_ddp(trained.model, sharing)
-        overflows = overflow_count(wrapped)
+        overflows = overflow_counts(wrapped)
         assert overflows is not None
         overflows.fill_(3)
         sent: list[list[int]] = []
@@ -155,7 +155,7 @@ def test_ddp_buckets_are_built_before_the_first_step(tmp_path: Path) -> None:
         wrapped.lehr_compression.reduce = note
         sent.append([])
         trained.dry_run(wrapped)
-        assert int(overflows) == 3
+        assert set(overflows.tolist()) == {3}
         assert same(trained.tensors(), plain.tensors())
         for seed in range(2):
             sent.append([])

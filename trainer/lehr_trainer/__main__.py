@@ -3,8 +3,8 @@
 PATH is a run directory, which holds a ``config.yaml`` (the next attempt is made in it and
 resumes by itself), or an attempt's directory that the platform has made.
 
-``python -m lehr_trainer export RUN_DIR OUT_DIR [--step N]``: write what was trained as a folder
-that ``transformers`` loads.
+``python -m lehr_trainer export RUN_DIR OUT_DIR [--step N|best|last]``: write what was trained as a
+folder that ``transformers`` loads.
 
 ``python -m lehr_trainer memory RUN_DIR``: what each module keeps for the backward pass, and which
 attention kernel runs there.
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 def main() -> int:
     if sys.argv[1:2] == ["export"]:
-        from lehr_trainer import export
+        from lehr_trainer.export import command as export_command
 
-        return export.main(sys.argv[2:])
+        return export_command.main(sys.argv[2:])
     if sys.argv[1:2] == ["memory"]:
         from lehr_trainer.diagnostics import memory_command
 

@@ -29,7 +29,7 @@ from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
 from lehr_trainer.runtime import environment
-from lehr_trainer.runtime.compression import overflow_count
+from lehr_trainer.runtime.compression import overflow_counts
 from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl
@@ -124,7 +124,7 @@ def assemble(context: RunContext) -> Training:
             make_input=make_input,
             precision=precision,
             is_rank0=ranks.is_main,
-            compression_overflows=overflow_count(wrapped),
+            compression_overflows=overflow_counts(wrapped),
         ),
         profiler=Profiler(
             config.profile,

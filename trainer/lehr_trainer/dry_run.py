@@ -30,7 +30,7 @@ from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import set_lr_factor
 from lehr_trainer.runtime.compile_lock import compile_key, compile_lock
 from lehr_trainer.runtime.compiling import Accumulation
-from lehr_trainer.runtime.compression import overflow_count
+from lehr_trainer.runtime.compression import overflow_counts
 from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
@@ -59,7 +59,7 @@ class DryRun:
         """
         model, optimizer = self.model, self.optimizer
         generators = json.loads(save_generators())
-        overflows = None if wrapped is None else overflow_count(wrapped)
+        overflows = None if wrapped is None else overflow_counts(wrapped)
         kept = [*model.buffers(), *([] if overflows is None else [overflows])]
         before = [tensor.clone() for tensor in kept]
         was_training = model.training

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lehr.analysis.batch_size import UsualBatch, usual_batches
 from lehr.errors import PlanRefused
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
@@ -69,10 +70,17 @@ class RunPlan:
     basis: str
     """Source of the time estimate, or why there is none."""
     dollars_per_gpu_hour: float | None
+    usual_batches: list[UsualBatch]
+    """Batch sizes that publications recommend for this run."""
 
     @property
     def tokens(self) -> int:
         return self.steps * self.tokens_per_step
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        """Return tokens for each parameter of the model, embeddings included."""
+        return self.tokens / self.parameters.total
 
     @property
     def gpu_hours(self) -> float | None:
@@ -168,6 +176,7 @@ def plan_run(
         seconds=seconds,
         basis=basis,
         dollars_per_gpu_hour=price if price is not None else _price(gpu),
+        usual_batches=usual_batches(train),
     )
 
 

@@ -1,9 +1,9 @@
-"""``lehr checkpoints``: list, save, verify, download and delete checkpoints of a run."""
+"""``lehr checkpoints``: list, save, verify, download, export and delete checkpoints of a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import typer
 
@@ -20,15 +20,17 @@ from lehr.cli.output import (
     to_jsonable,
 )
 from lehr.cli.run_actions import confirm
-from lehr.errors import NotFound
+from lehr.errors import NotFound, UserError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from lehr.client import Run
     from lehr.schemas.checkpoints import CheckpointView
 
 app = typer.Typer(rich_markup_mode=None)
 checkpoints = typer.Typer(
-    help="Checkpoints of a run: save now, list, verify, download, delete.",
+    help="Checkpoints of a run: save now, list, verify, download, export, delete.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -47,7 +49,7 @@ AttemptOption = Annotated[
 
 @checkpoints.callback()
 def about() -> None:
-    """Checkpoints of a run: save now, list, verify, download, delete.
+    """Checkpoints of a run: save now, list, verify, download, export, delete.
 
     With `checkpoints: {upload: s3://bucket/prefix}` in its spec, each is copied as it is written.
     """
@@ -162,26 +164,9 @@ def download(
     """
     run = connect().run(ref)
     at = newest(run).step if step is None else step
-    size = 0
-
-    def count(done: int, _total: int) -> None:
-        nonlocal size
-        size = done
-
-    if is_terminal() and not as_json:
-        from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
-
-        columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, console=notes(), transient=True) as bar:
-            task = bar.add_task(f"step {at:,}", total=None)
-
-            def show(done: int, total: int) -> None:
-                count(done, total)
-                bar.update(task, completed=done, total=total)
-
-            run.download_checkpoint(at, folder, attempt=attempt, progress=show)
-    else:
-        run.download_checkpoint(at, folder, attempt=attempt, progress=count)
+    with _DownloadBar(f"step {at:,}", quiet=as_json) as bar:
+        run.download_checkpoint(at, folder, attempt=attempt, progress=bar)
+    size = bar.done
     if as_json:
         downloaded = {"run": run.id, "step": at, "path": str(folder), "bytes": size}
         print_json({"downloaded": downloaded})
@@ -189,6 +174,97 @@ def download(
         console().print(
             f"{escaped(str(folder))}: step {at:,} of {escaped(run.name)}, {formats.size(size)}"
         )
+
+
+@checkpoints.command("export")
+def export(
+    ref: Ref,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")],
+    step: Annotated[
+        str, typer.Option("--step", metavar="N|best|last", help="Step of the checkpoint.")
+    ] = "last",
+    attempt: AttemptOption = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="The run's tokenizer on this machine, or none. Default: as in the run's config.",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Export a model for `transformers`: weights, config, tokenizer and a model card.
+
+    Downloads the weights and converts them on this machine, which needs `lehr[trainer]`. DIR
+    appears once it is complete.
+
+    JSON: {exported: {run, path, bytes}}; bytes of DIR.
+    """
+    at = parse_step(step)
+    run = connect().run(ref)
+    with _DownloadBar("weights", quiet=as_json) as bar:
+        run.export_model(
+            folder,
+            at,
+            attempt=attempt,
+            tokenizer=tokenizer,
+            overwrite=overwrite,
+            progress=bar,
+        )
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    if as_json:
+        print_json({"exported": {"run": run.id, "path": str(folder), "bytes": size}})
+    else:
+        console().print(
+            f"{escaped(str(folder))}: model of {escaped(run.name)}, {formats.size(size)}"
+        )
+
+
+def parse_step(text: str) -> int | Literal["best", "last"]:
+    """Parse --step.
+
+    Raises:
+        UserError: it is no step.
+    """
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
+    if not text.isdecimal():
+        raise UserError(f"--step {text!r} is not a step: give a number, best or last.")
+    return int(text)
+
+
+class _DownloadBar:
+    """A progress bar on a terminal; counts bytes anywhere."""
+
+    def __init__(self, title: str, *, quiet: bool) -> None:
+        self.done = 0
+        self._title = title
+        self._bar: Progress | None = None
+        if is_terminal() and not quiet:
+            from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+
+            columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+            self._bar = Progress(*columns, console=notes(), transient=True)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        self.done = done
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
 
 
 @checkpoints.command("rm")

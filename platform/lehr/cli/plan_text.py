@@ -32,6 +32,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
         f"[bold]{plan.name}[/]  {over}, {size}, {escaped(plan.metric)} {_GOALS[plan.goal]}",
         *_model_lines(plans),
         _tokens_line(plans, each=" a trial"),
+        *_batch_lines(plans),
         _memory_line(plans),
         *_host_lines(plans, each=" a trial"),
         _line("place", _places(plan, first, cluster)),
@@ -47,6 +48,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         f"[bold]{name}[/]",
         *_model_lines([plan]),
         _tokens_line([plan], each=""),
+        *_batch_lines([plan]),
         _memory_line([plan]),
         *_phase_lines(plan),
         *_host_lines([plan], each=""),
@@ -65,7 +67,9 @@ def trials_table(plan: SweepPlan) -> Table:
     columns = [
         [
             escaped(text)
-            for text in formats.learning_rates([point[path] for point, _ in plan.trials])
+            for text in formats.learning_rates(
+                [point.get(path, formats.NOTHING) for point, _ in plan.trials]
+            )
         ]
         for path in plan.paths
     ]
@@ -90,6 +94,8 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "tokens_per_step": plan.tokens_per_step,
         "steps": plan.steps,
         "tokens": plan.tokens,
+        "tokens_per_parameter": plan.tokens_per_parameter,
+        "usual_batches": [asdict(one) for one in plan.usual_batches],
         "flops": plan.flops,
         "gpus": plan.gpus,
         "gpu_type": plan.gpu_type,
@@ -208,12 +214,28 @@ def _tokens_line(plans: list[RunPlan], *, each: str) -> str:
     steps = sorted({plan.steps for plan in plans})
     batches = sorted({plan.tokens_per_step for plan in plans})
     totals = sorted({plan.tokens for plan in plans})
+    ratios = sorted({plan.tokens_per_parameter for plan in plans})
     return _line(
         "tokens",
         f"{_range([formats.count(n) for n in batches])} a step x "
         f"{_range([formats.count(n) for n in steps])} steps = "
         f"{_range([formats.millions(n) for n in totals])}{each}",
+        f"{_range(list(dict.fromkeys(formats.si(n) for n in ratios)))} a parameter",
     )
+
+
+def _batch_lines(plans: list[RunPlan]) -> list[str]:
+    """Return a line of the usual batch sizes; empty where no publication covers the run."""
+    by_source: dict[str, list[float]] = {}
+    for plan in plans:
+        for one in plan.usual_batches:
+            by_source.setdefault(one.source, []).append(one.tokens)
+    texts = [
+        f"{_range(list(dict.fromkeys(formats.millions(round(n)) for n in sorted(tokens))))} "
+        f"({source})"
+        for source, tokens in by_source.items()
+    ]
+    return [_line("batch", f"usual tokens a step: {', '.join(texts)}")] if texts else []
 
 
 def _memory_line(plans: list[RunPlan]) -> str:

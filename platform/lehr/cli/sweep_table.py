@@ -88,7 +88,9 @@ def _values(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, list[s
     """Return the swept values, the metric and the mark of the best."""
     columns = {}
     for name, path in zip(formats.short_paths(sweep.parameters), sweep.parameters, strict=True):
-        texts = formats.learning_rates([trial.parameters.get(path) for trial in trials])
+        texts = formats.learning_rates(
+            [trial.parameters.get(path, formats.NOTHING) for trial in trials]
+        )
         columns[name] = [escaped(text) for text in texts]
     columns[sweep.metric] = [formats.loss(trial.value) for trial in trials]
     columns[_BEST] = ["best" if trial.best else "" for trial in trials]

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -18,6 +18,7 @@ from lehr.schemas.checkpoints import (
     CheckpointVerdict,
     FileView,
 )
+from lehr_trainer.contract.layout import file_kind
 
 if TYPE_CHECKING:
     from lehr.client.transport import Transport
@@ -58,11 +59,13 @@ def download(
     folder: Path,
     *,
     attempt: int | None = None,
+    kinds: Collection[str] | None = None,
     progress: DownloadProgress | None = None,
 ) -> CheckpointFiles:
     """Download a checkpoint's files into ``folder`` and check every digest.
 
-    Continues an interrupted download from ``<folder>.part``.
+    Continues an interrupted download from ``<folder>.part``. With ``kinds``, only these files, e.g.
+    ``model`` and ``state``.
 
     Raises:
         Conflict: ``folder`` exists and is not empty, or the checkpoint cannot be read completely.
@@ -74,7 +77,8 @@ def download(
         raise Conflict(f"{folder} already exists.", hint="Choose a folder that does not exist yet.")
     draft = folder.with_name(f"{folder.name}.part")
     params = {"attempt": listed.attempt}
-    total = sum(file.size_bytes for file in listed.files)
+    files = [file for file in listed.files if kinds is None or file_kind(file.name) in kinds]
+    total = sum(file.size_bytes for file in files)
     done = 0
 
     def came(count: int) -> None:
@@ -85,7 +89,7 @@ def download(
 
     try:
         draft.mkdir(parents=True, exist_ok=True)
-        for file in listed.files:
+        for file in files:
             path = f"{_path(run_id, step)}/files/{quote(file.name, safe='')}"
             _file(transport, path, params, draft / file.name, file, came)
         manifest = b"".join(transport.pieces(f"{_path(run_id, step)}/files/{_MANIFEST}", params))

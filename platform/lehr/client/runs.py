@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 
-from lehr.client import checkpoints
+from lehr.client import checkpoints, model_export
 from lehr.client.frames import import_pandas, need_plotly, series_frame
 from lehr.client.progress import run_progress
 from lehr.client.waiting import Wait, until_ended
@@ -477,6 +477,49 @@ class Run:
             self._transport, self.id, step, target, attempt=attempt, progress=progress
         )
         return target
+
+    def export_model(
+        self,
+        folder: Path | str,
+        step: int | Literal["best", "last"] = "last",
+        *,
+        attempt: int | None = None,
+        tokenizer: str | None = None,
+        overwrite: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Write the model of a checkpoint to a folder that ``transformers`` loads.
+
+        The folder gets weights, config, tokenizer and a model card with the run's provenance. It
+        appears once it is complete. The weights are downloaded from the run's directory or its
+        copy, and converted on this machine, which needs ``lehr[trainer]``.
+
+        Args:
+            folder: folder to make.
+            step: step of the checkpoint; ``best`` has the lowest val/loss.
+            attempt: number of the attempt.
+            Default: the newest that saved at this step.
+            tokenizer: where the run's tokenizer is on this machine, if not where the run found it;
+                ``none`` leaves it out.
+            overwrite: replace an earlier export.
+            progress: called with the bytes downloaded so far, and the total.
+
+        Raises:
+            NotFound: there is no such checkpoint.
+            Conflict: the folder is not empty, or no location of the checkpoint can be read.
+            UserError: the model or its tokenizer cannot be exported.
+        """
+        return model_export.export_model(
+            self._transport,
+            self.detail,
+            self.checkpoints(),
+            Path(folder),
+            step,
+            attempt=attempt,
+            tokenizer=tokenizer,
+            overwrite=overwrite,
+            progress=progress,
+        )
 
     def checkpoint_deletion(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
         """Return what ``delete_checkpoint`` would free."""

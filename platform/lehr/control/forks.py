@@ -76,6 +76,9 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
     if "name" not in given:
         ending = f"-fork-{step}"
         data["name"] = f"{old.name[: _LONGEST_NAME - len(ending)]}{ending}"
+    if old.train.tokens_per_parameter is not None:
+        # They follow from the budget, which a change of the batch leaves as it is.
+        data["train"].pop("steps", None)
     schedule = data["train"].setdefault("schedule", {})
     for one, other in _EITHER:
         for name, excluded in ((one, other), (other, one)):

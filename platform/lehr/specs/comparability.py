@@ -12,6 +12,7 @@ from lehr.specs.problems import Origin, show
 if TYPE_CHECKING:
     from lehr.specs.run import RunSpec
     from lehr.specs.sweep import SweepSpec
+    from lehr_trainer.configs.train import TrainConfig
 
 METRICS = (
     "val/loss",
@@ -61,19 +62,26 @@ def budget_problems(
     """Reject trials that train on different numbers of tokens: that alone changes the loss."""
     if sweep.budget == "any":
         return
-    first: tuple[dict[str, Any], int] | None = None
+    first: tuple[dict[str, Any], TrainConfig] | None = None
     for parameters, run in trials:
-        tokens = run.train.total_tokens
         if first is None:
-            first = (parameters, tokens)
-        elif tokens != first[1]:
+            first = (parameters, run.train)
+        elif not _equal_budget(first[1], run.train):
             yield origin.problem(
                 "parameters" if sweep.parameters else "points",
                 f"the trials train on different numbers of tokens: {_point(first[0])} on "
-                f"{first[1]:,}, {_point(parameters)} on {tokens:,}.",
+                f"{first[1].total_tokens:,}, {_point(parameters)} on {run.train.total_tokens:,}.",
                 "Change train.steps with the batch (method: list), or allow it with budget: any",
             )
             return
+
+
+def _equal_budget(one: TrainConfig, other: TrainConfig) -> bool:
+    """Return whether both train on as many tokens; a token budget is met to within a step."""
+    slack = 0
+    if None not in {one.tokens_per_parameter, other.tokens_per_parameter}:
+        slack = max(one.tokens_per_step, other.tokens_per_step) - 1
+    return abs(one.total_tokens - other.total_tokens) <= slack
 
 
 def _point(parameters: dict[str, Any]) -> str:

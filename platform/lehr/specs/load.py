@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from lehr import examples
 from lehr.errors import SpecError, SpecProblem, nearest
-from lehr.specs.overrides import Overrides, parse_overrides, set_path
+from lehr.specs.overrides import Overrides, parse_overrides, replace_length, set_path
 from lehr.specs.problems import Origin, check_plain, show, translate
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
@@ -144,7 +144,11 @@ def _kind(data: dict[str, Any], origin: Origin) -> str:
 
 def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin) -> None:
     problems: list[SpecProblem] = []
-    for path, value, written in parse_overrides(overrides):
+    parsed = parse_overrides(overrides)
+    run = data.get("run") if kind in _OF_A_RUN else data
+    if isinstance(run, dict):
+        replace_length(run, {path.removeprefix("run.") for path, _, _ in parsed})
+    for path, value, written in parsed:
         first = path.partition(".")[0]
         # In a sweep, `train.steps=200` can only mean the run that every trial starts from.
         inside = kind in _OF_A_RUN and first not in _OF_A_RUN[kind].model_fields

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from lehr.errors import SpecProblem
+from lehr.specs.overrides import LENGTHS
 from lehr.specs.problems import Origin
 from lehr.specs.search import Range, random_points, size
 from lehr.specs.sweep import SEED, SweepSpec
@@ -21,16 +22,32 @@ def method_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     if sweep.seeds is not None and SEED in [*sweep.parameters, *_listed_paths(sweep)]:
         message = f"seeds and {SEED} both set the seed of a trial; give one of them."
         found.append(origin.problem("seeds", message, at_key=True))
-    rule = sweep.pruning
-    steps = sweep.run.train.steps
-    fixed = "train.steps" not in [*sweep.parameters, *_listed_paths(sweep)]
-    if rule is not None and fixed and rule.min_steps >= steps:
-        first = "first prunes" if rule.rung_factor is None else "has its first rung"
-        message = f"pruning.min_steps is {rule.min_steps}: {rule.name} {first} there, and"
-        found.append(
-            origin.problem("pruning.min_steps", f"{message} a trial ends at step {steps}.")
-        )
+    if not _lengths_vary(sweep):
+        found += pruning_problems(sweep, [sweep.run.train.steps], origin)
     return found
+
+
+def pruning_problems(
+    sweep: SweepSpec, steps: Collection[int], origin: Origin
+) -> Iterator[SpecProblem]:
+    """Reject a rule that begins after every trial has ended; ``steps`` are the trials' lengths."""
+    rule = sweep.pruning
+    if rule is None or rule.min_steps < max(steps):
+        return
+    first = "first prunes" if rule.rung_factor is None else "has its first rung"
+    end = "a trial ends" if len(set(steps)) == 1 else "the longest trial ends"
+    message = f"pruning.min_steps is {rule.min_steps}: {rule.name} {first} there, and"
+    yield origin.problem("pruning.min_steps", f"{message} {end} at step {max(steps)}.")
+
+
+def _lengths_vary(sweep: SweepSpec) -> bool:
+    """Return whether trials may take different numbers of steps."""
+    paths = [*sweep.parameters, *_listed_paths(sweep)]
+    by_budget = sweep.run.train.tokens_per_parameter is not None
+    return any(
+        path in LENGTHS or (by_budget and path.startswith(("train.model", "train.batch")))
+        for path in paths
+    )
 
 
 def _listed_paths(sweep: SweepSpec) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lehr.errors import SpecError, SpecProblem
@@ -80,6 +80,23 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
             raise ValueError(f"{'.'.join(done)} {what}")
         here[key] = inner
         here = inner
+
+
+LENGTHS = ("train.steps", "train.tokens_per_parameter")
+"""Paths that both set how long a run trains. Of the spec that is changed, the other one goes."""
+
+
+def replace_length(data: dict[str, Any], paths: Collection[str]) -> None:
+    """Remove a run's length from ``data`` if one of ``paths`` sets it in the other way.
+
+    If ``paths`` has both, both are left to contradict each other.
+    """
+    train = data.get("train")
+    given = [path for path in LENGTHS if path in paths]
+    if isinstance(train, dict) and given:
+        for path in LENGTHS:
+            if path not in given:
+                train.pop(path.rpartition(".")[2], None)
 
 
 def _written(value: Any) -> str:

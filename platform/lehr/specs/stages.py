@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from lehr.errors import SpecError, SpecProblem
 from lehr.specs.fields import nearest_path
 from lehr.specs.gates import ExactResume, Gate, GateName, gates_of
-from lehr.specs.overrides import set_path
+from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, translate
 from lehr.specs.rollout import STAGES, LastStage, RolloutSpec, Stage, StageName
 from lehr.specs.run import RunSpec
@@ -43,6 +43,7 @@ _NOT_SET = {
     "resources.gpus": "use `gpus` of the stage",
     "resources.nodes": "use `nodes` of the stage",
     "train.steps": "use `steps` of the stage",
+    "train.tokens_per_parameter": "use `steps` of the stage",
 }
 
 
@@ -197,6 +198,7 @@ def _run(
 ) -> RunSpec:
     # As written, without defaults: another member of a union may lack these fields.
     data = rollout.run.model_dump(mode="json", exclude_unset=True)
+    replace_length(data, changes)
     for path in sorted(changes, key=lambda path: path.count(".")):
         set_path(data, path, copy.deepcopy(changes[path]))
     data["project"] = rollout.project

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from lehr.errors import SpecError, SpecProblem
 from lehr.specs.comparability import budget_problems, metric_problems
 from lehr.specs.fields import nearest_path
-from lehr.specs.methods import method_problems
-from lehr.specs.overrides import set_path
+from lehr.specs.methods import method_problems, pruning_problems
+from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, show, translate
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Range
@@ -114,6 +114,7 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
             problems += _in_trial(error, trial, sweep, origin)
     if not problems:
         problems += budget_problems(sweep, made, origin)
+        problems += pruning_problems(sweep, [run.train.steps for _, run in made], origin)
     return list(dict.fromkeys(problems))
 
 
@@ -130,6 +131,7 @@ def _trials(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) 
     base = sweep.run.model_dump(mode="json", exclude_unset=True)
     base["project"] = sweep.project
     base["tags"] = list(dict.fromkeys([*sweep.tags, *sweep.run.tags]))
+    replace_length(base, sweep.paths)
     # Several times faster than deepcopy, and a sweep may have 10,000 trials.
     text = json.dumps(base)
     for number, parameters in enumerate(points, start=first):

@@ -47,6 +47,12 @@ _IN_TRAIN: dict[str, tuple[str, ...]] = {
         "max_epochs",
         "num_train_epochs",
     ),
+    "tokens_per_parameter": (
+        "tokens_per_param",
+        "param_data_ratio",
+        "target_param_data_ratio",
+        "data_param_ratio",
+    ),
     "seed": ("random_seed", "manual_seed"),
     "optimizer.lr": ("learning_rate", "max_lr", "peak_lr", "base_lr"),
     "optimizer.betas": ("adam_beta1", "adam_beta2", "beta1", "beta2"),

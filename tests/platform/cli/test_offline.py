@@ -154,11 +154,17 @@ def test_dry_run_prints_eight_trials_with_their_needs(lehr):
         "M",
         "a",
         "trial",
+        "0.09",
+        "a",
+        "parameter",
     ]
-    assert lines[3].strip().startswith("memory")
-    assert lines[3].endswith("fits")
-    assert lines[4].split()[:4] == ["host", "9.1", "GB", "of"]
-    assert lines[5].split() == [
+    assert lines[3].strip() == (
+        "batch    usual tokens a step: 500.0 k (GPT-3's table), 137.0 k (DeepSeek LLM)"
+    )
+    assert lines[4].strip().startswith("memory")
+    assert lines[4].endswith("fits")
+    assert lines[5].split()[:4] == ["host", "9.1", "GB", "of"]
+    assert lines[6].split() == [
         "place",
         "8",
         "trials",
@@ -170,8 +176,8 @@ def test_dry_run_prints_eight_trials_with_their_needs(lehr):
         "at",
         "once",
     ]
-    assert "GPU-hours, $" in lines[6]
-    trials = lines[9:]
+    assert "GPU-hours, $" in lines[7]
+    trials = lines[10:]
     assert len(trials) == 8
     assert trials[0].split()[:5] == ["1", "1.0e-4", "1", "x", "A100"]
     assert trials[7].split()[:5] == ["8", "1.0e-2", "1", "x", "A100"]
@@ -192,6 +198,8 @@ def test_a_dry_run_as_json(lehr):
         "tokens_per_step",
         "steps",
         "tokens",
+        "tokens_per_parameter",
+        "usual_batches",
         "flops",
         "gpus",
         "gpu_type",
@@ -208,6 +216,14 @@ def test_a_dry_run_as_json(lehr):
         "dollars",
         "basis",
     }
+
+
+def test_plan_of_points_that_set_different_fields_has_a_dash_for_the_others(lehr):
+    done = lehr("plan", "sweeps/techniques_1000_steps.yaml")
+    assert done.returncode == 0
+    rows = [line.split()[:6] for line in done.stdout.splitlines()[-12:]]
+    assert rows[0] == ["1", "adamw", "—", "—", "—", "0"]
+    assert rows[11] == ["12", "—", "—", "—", "cce", "1"]
 
 
 def test_a_plan_that_cannot_work_exits_with_3(lehr):

@@ -15,6 +15,7 @@ import torch
 
 from lehr_testing import optimizers
 from lehr_testing.optimizers import OPTIMIZERS
+from lehr_testing.prepared import prepared
 from lehr_testing.specs import train as train_values
 from lehr_trainer.checkpointing import checkpoint, staging
 from lehr_trainer.checkpointing import checkpointer as saving
@@ -51,7 +52,6 @@ class Run:
         self.attempt = layout.attempt_dir(folder, 1)
         self.attempt.mkdir(parents=True)
         self.logged: list[str] = []
-        data: Any = SimpleNamespace(digest="d", validation_digest="v")
         none: Any = None
         context = RunContext(
             config=config,
@@ -64,7 +64,9 @@ class Run:
         )
         self.model = build_model(config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, config.optimizer)
-        self.checkpointer = Checkpointer(context, data, self.model, self.optimizer, UpdateStep(CPU))
+        self.checkpointer = Checkpointer(
+            context, prepared(), self.model, self.optimizer, UpdateStep(CPU)
+        )
         self.config, self.steps = config, 0
 
     def step(self) -> None:
@@ -140,6 +142,22 @@ def test_checkpoint_holds_the_state_at_the_call_of_save(
     assert beside.digests(2) == blocking.digests(2)
     assert beside.state(2) == blocking.state(2)
     verify(beside.folder(2))
+
+
+def test_checkpoint_has_the_facts_of_the_data_for_an_export(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.step()
+    run.save()
+    run.checkpointer.wait()
+    assert run.state(1)["data"] == {
+        "next_step": 1,
+        "seed": run.config.seed,
+        "digest": "d",
+        "validation_digest": "v",
+        "tokens": 1_000_000,
+        "validation_tokens": 5_000,
+        "tokenizer": {"vocab_size": 257, "eos_id": 256},
+    }
 
 
 def test_record_follows_the_complete_checkpoint_and_has_the_wait(

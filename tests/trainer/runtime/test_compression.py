@@ -15,7 +15,7 @@ from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.models import build_model
 from lehr_trainer.models.documents import make_input_fn
-from lehr_trainer.runtime.compression import compress_gradients, overflow_count
+from lehr_trainer.runtime.compression import compress_gradients, overflow_counts
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.update_step import UpdateStep
 
@@ -30,11 +30,25 @@ def alone(tmp_path: Path):
 
 def test_values_that_overflow_fp16_are_counted_over_steps(alone) -> None:
     model = DistributedDataParallel(torch.nn.Linear(4, 1, bias=False))
-    assert overflow_count(model) is None
+    assert overflow_counts(model) is None
     compress_gradients(model, ParallelConfig(compression="fp16", compression_scale=1024.0))
     for expected in (2, 4):
         model(torch.tensor([[1e3, 1e3, 1.0, 0.0]])).sum().backward()
-        assert int(overflow_count(model)) == expected
+        assert int(overflow_counts(model).sum()) == expected
+
+
+def test_each_bucket_has_its_own_count(alone) -> None:
+    """Callbacks of two buckets run on different streams of CUDA: none may write the other's."""
+    layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(3)))
+    model = DistributedDataParallel(layers, bucket_cap_mb=1e-6)
+    compress_gradients(model, ParallelConfig(compression="fp16", compression_scale=1024.0))
+    for _ in range(2):  # DDP builds its buckets anew after the first backward.
+        model(torch.full((1, 4), 1e3)).sum().mul(1e3).backward()
+    counts = overflow_counts(model)
+    assert counts is not None
+    assert counts.shape == (3,)
+    assert all(counts > 0)
+    assert int(counts.sum()) == 2 * 3 * 16
 
 
 @pytest.mark.parametrize(("step", "logged"), [(1, False), (2, True)])
@@ -50,7 +64,7 @@ def test_overflow_count_is_logged_at_logged_steps(step: int, logged: bool) -> No
     )
     cpu = torch.device("cpu")
     model = build_model(LlamaConfig(**MODEL_PRESETS["tiny"].values), device=cpu, seed=0)
-    count = torch.tensor(7)
+    count = torch.tensor([4, 0, 3])
     diagnostics_logger = DiagnosticsLogger(
         config,
         model,
@@ -64,5 +78,5 @@ def test_overflow_count_is_logged_at_logged_steps(step: int, logged: bool) -> No
         step, UpdateStep(cpu), (tokens, tokens), lambda *_: torch.zeros(())
     )
     assert ("train/compression_overflows" in values) is logged
-    count += 1
+    count += 1  # The callbacks of the next step.
     assert not logged or int(values["train/compression_overflows"]) == 7

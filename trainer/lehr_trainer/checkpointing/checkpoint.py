@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,8 +220,12 @@ class _HashedFile:
 # --- reading -------------------------------------------------------------------------------
 
 
-def verify(directory: Path) -> Manifest:
+def verify(directory: Path, kinds: Collection[str] | None = None) -> Manifest:
     """Check that every file matches the manifest and parses.
+
+    Args:
+        directory: the checkpoint.
+        kinds: check only the files of these kinds, e.g. ``model`` and ``state``.
 
     Raises:
         BadCheckpoint: the first thing that is wrong.
@@ -231,6 +235,7 @@ def verify(directory: Path) -> Manifest:
         checks = [
             pool.submit(_verify_file, directory / name, entry)
             for name, entry in manifest.files.items()
+            if kinds is None or layout.file_kind(name) in kinds
         ]
         for check in checks:
             check.result()
@@ -281,7 +286,7 @@ def read_tensors(directory: Path, manifest: Manifest, kind: str) -> dict[str, Te
     """Map all tensors of one kind from disk, without reading them."""
     tensors: dict[str, Tensor] = {}
     for name in manifest.files:
-        if name == f"{kind}.safetensors" or name.startswith(f"{kind}-"):
+        if layout.file_kind(name) == kind:
             with open_tensors(directory / name) as file:
                 tensors.update({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
     if not tensors:

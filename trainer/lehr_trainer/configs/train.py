@@ -7,10 +7,11 @@ in its name or its description.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from lehr_trainer.configs import budget
 from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.attention import (
     SIXTEEN_BIT_ONLY,
@@ -286,12 +287,17 @@ class CheckpointConfig(Config):
 class TrainConfig(Config):
     """One training run, complete."""
 
+    model_config = ConfigDict(json_schema_extra=budget.steps_or_budget)
+
     model: Annotated[ModelConfig, BeforeValidator(expand_model_preset)]
     """A preset's name, or the shape; ``{preset: NAME, ...}`` changes part of a preset."""
     data: DataConfig
     batch: BatchConfig
-    steps: PositiveInt
-    """Optimizer steps."""
+    tokens_per_parameter: Annotated[float, Field(gt=0)] | None = None
+    """Train on this many tokens for each parameter of the model, embeddings included; ``steps``
+    follow from it. 20 is about the optimum of Hoffmann et al. 2022 (arXiv:2203.15556)."""
+    steps: Annotated[PositiveInt, BeforeValidator(budget.resolve_steps)]
+    """Optimizer steps. Give these or ``tokens_per_parameter``."""
     seed: NonNegativeInt = 0
     """Seed of initialisation and data order."""
     optimizer: OptimizerConfig = AdamWConfig()
@@ -317,8 +323,20 @@ class TrainConfig(Config):
     threads: PositiveInt | None = None
     """CPU threads of each rank; None leaves it to torchrun and torch."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_or_budget(cls, raw: Any) -> Any:
+        """Let the validator of ``steps`` run where only the token budget is given."""
+        if isinstance(raw, dict) and raw.get("tokens_per_parameter") is not None:
+            return {"steps": None, **raw}
+        return raw
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.tokens_per_parameter is not None:
+            # They follow from the budget: whoever changes the model or the batch of this config,
+            # for example a sweep, gets them anew.
+            self.__pydantic_fields_set__.discard("steps")
         batch = self.batch
         if batch.micro_batch is not None and batch.sequences % batch.micro_batch:
             raise ValueError(

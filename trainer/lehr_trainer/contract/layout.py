@@ -65,6 +65,15 @@ def checkpoint_step(path: Path) -> int | None:
     return int(match.group(1)) if match else None
 
 
+def file_kind(name: str) -> str:
+    """Return what a checkpoint's file holds.
+
+    ``model`` for ``model.safetensors`` and ``model-00001-of-00002.safetensors``, ``state`` for
+    ``state.json``.
+    """
+    return name.partition(".")[0].partition("-")[0]
+
+
 def checkpoint_at(path: str) -> tuple[int, int] | None:
     """Parse attempt and step from a checkpoint's path, relative to the run directory.
 

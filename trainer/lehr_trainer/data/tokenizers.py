@@ -103,7 +103,8 @@ class TekkenTokenizer(Tokenizer):
         config = read["config"]
         self._specials = int(config["default_num_special_tokens"])
         self.vocab_size = int(config["default_vocab_size"])
-        self._pattern = str(config["pattern"])
+        self.pattern = str(config["pattern"])
+        """The regular expression that cuts a text into pieces before the merges."""
         self._vocab = read["vocab"][: self.vocab_size - self._specials]
         # tiktoken's own batch method is faster (48 against 70 ms a MB), but holds the interpreter
         # lock for a fifth of the time, so that this way is faster with more than eight threads.
@@ -113,10 +114,18 @@ class TekkenTokenizer(Tokenizer):
     def _encoding(self) -> Any:
         import tiktoken
 
-        ranks = {base64.b64decode(entry["token_bytes"]): entry["rank"] for entry in self._vocab}
+        ranks = {token: number - self._specials for token, number in self.token_ids.items()}
         return tiktoken.Encoding(
-            self.FILE, pat_str=self._pattern, mergeable_ranks=ranks, special_tokens={}
+            self.FILE, pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={}
         )
+
+    @property
+    def token_ids(self) -> dict[bytes, int]:
+        """Return the id of each token that has text; the special tokens have none."""
+        return {
+            base64.b64decode(entry["token_bytes"]): int(entry["rank"]) + self._specials
+            for entry in self._vocab
+        }
 
     def encode(self, text: str) -> TokenArray:
         if len(text) > _PIECE_CHARACTERS:
@@ -155,21 +164,31 @@ class JsonTokenizer(Tokenizer):
         self._fast.no_padding()
         self._fast.no_truncation()
         self.vocab_size = max(self._fast.get_vocab(with_added_tokens=True).values()) + 1
-        self.eos_id = self._find_eos(path)
+        self._config = path.with_name("tokenizer_config.json")
+        self.eos_id = self._find_eos()
 
-    def _find_eos(self, path: Path) -> int:
-        config = path.with_name("tokenizer_config.json")
-        names = list(_END_OF_TEXT)
-        if config.is_file():
-            eos_token = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
-            eos_token = eos_token.get("content") if isinstance(eos_token, dict) else eos_token
-            names = [eos_token, *names] if eos_token else names
-        for name in names:
+    def special_token(self, kind: str) -> str | None:
+        """Return the text of ``eos_token``, ``pad_token``, ... from the config beside the file."""
+        if not self._config.is_file():
+            return None
+        token = json.loads(self._config.read_text(encoding="utf-8")).get(kind)
+        token = token.get("content") if isinstance(token, dict) else token
+        return None if token is None else str(token)
+
+    def copy(self) -> Any:
+        """Return a copy of the library's tokenizer, without padding and truncation."""
+        from tokenizers import Tokenizer as Fast
+
+        return Fast.from_str(self._fast.to_str())
+
+    def _find_eos(self) -> int:
+        eos_token = self.special_token("eos_token")
+        for name in [eos_token, *_END_OF_TEXT] if eos_token else _END_OF_TEXT:
             if (token := self._fast.token_to_id(name)) is not None:
                 return int(token)
         raise BadData(
             f"data.tokenizer {self.name!r} has no token that ends a document: looked for "
-            f"eos_token in {config.name} beside it and for {', '.join(_END_OF_TEXT)}"
+            f"eos_token in {self._config.name} beside it and for {', '.join(_END_OF_TEXT)}"
         )
 
     def encode(self, text: str) -> TokenArray:

@@ -67,7 +67,7 @@ class DiagnosticsLogger:
         if update_step.loss_scale is not None:
             values["train/loss_scale"] = update_step.loss_scale.clone()
         if self._overflows is not None and every(policy.log_every, step):
-            values["train/compression_overflows"] = self._overflows.clone()
+            values["train/compression_overflows"] = self._overflows.sum()
         if self._watching:
             values |= self._parts.after_update()
         if self._is_rank0 and every(policy.quality_every, step):

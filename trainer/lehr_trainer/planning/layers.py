@@ -20,9 +20,9 @@ class Kernels:
     """Products take 16-bit operands."""
     on_cpu: bool = False
     compiled: bool = False
+    """The compiler computes one of the MLP's tensors again, and one norm's result."""
     residual: int = FP32
     """Bytes of a value of the residual stream, as it is kept: eager norms keep fp32."""
-    """The compiler computes one of the MLP's tensors again, and one norm's result."""
     scores: int = 0
     """The sequence's length if attention keeps all scores, else 0: the math kernel."""
     mask: int = 0
@@ -39,6 +39,9 @@ class Kernels:
             half=half,
             on_cpu=on_cpu,
             compiled=config.compile.compiles,
+            residual=BF16
+            if config.compile.compiles and config.precision.residual == "bf16"
+            else FP32,
             scores=length if backend == "math" else 0,
             mask=length if on_cpu and config.attention.document_masking else 0,
             repeated_heads=not on_cpu and (not half or backend == "efficient"),

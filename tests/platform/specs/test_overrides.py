@@ -1,0 +1,132 @@
+"""Overrides of the length of a run: steps and a token budget replace each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.control.forks import fork_spec
+from lehr.errors import SpecError
+from lehr.specs import RunSpec, SweepSpec, expand, load_spec, stages
+from lehr_testing.paths import DATA
+
+RUN = (DATA / "run.yaml").read_text()
+BUDGET = RUN.replace("steps: 100", "tokens_per_parameter: 20")
+
+
+def run(text: str, *overrides: str) -> RunSpec:
+    spec = load_spec(text, overrides)
+    assert isinstance(spec, RunSpec)
+    return spec
+
+
+def sweep(parameters: dict, **fields) -> SweepSpec:
+    data = run(BUDGET).model_dump(mode="json", exclude_unset=True)
+    spec = load_spec(
+        {"kind": "sweep", "name": "s", "parameters": parameters, "run": data, **fields}
+    )
+    assert isinstance(spec, SweepSpec)
+    return spec
+
+
+def refused(make) -> str:
+    with pytest.raises(SpecError) as caught:
+        make()
+    return str(caught.value)
+
+
+def test_override_of_one_length_replaces_the_other() -> None:
+    full = run(BUDGET).train
+    assert run(BUDGET, "train.steps=7").train.steps == 7
+    assert run(BUDGET, "train.steps=7").train.tokens_per_parameter is None
+    assert run(RUN, "train.tokens_per_parameter=20").train == full
+    halved = run(BUDGET, "train.tokens_per_parameter=10").train
+    assert halved.steps == pytest.approx(full.steps / 2, abs=1)
+
+
+def test_both_lengths_are_one_error_that_names_both() -> None:
+    both = RUN.replace("steps: 100", "steps: 100\n  tokens_per_parameter: 20")
+    assert "steps 100 and tokens_per_parameter 20 do not agree" in refused(lambda: run(both))
+    overrides = ["train.steps=100", "train.tokens_per_parameter=20"]
+    for text in (RUN, BUDGET):
+        assert "do not agree" in refused(lambda text=text: run(text, *overrides))
+
+
+def test_neither_length_is_a_missing_field() -> None:
+    message = refused(lambda: run(RUN.replace("  steps: 100\n", "")))
+    assert "train.steps is missing." in message
+    assert "tokens_per_parameter" in message
+
+
+def test_each_trial_has_the_steps_of_its_own_budget() -> None:
+    swept = sweep({"train.tokens_per_parameter": {"values": [10, 20, 40]}}, budget="any")
+    steps = [run.train.steps for _, run in expand(swept)]
+    assert steps[1] == run(BUDGET).train.steps
+    assert [steps[0] * 2, steps[2] / 2] == pytest.approx([steps[1]] * 2, abs=2)
+    # A stored sweep has the steps that were resolved; they do not bind its trials.
+    stored = SweepSpec.model_validate(swept.model_dump(mode="json"))
+    assert expand(stored) == expand(swept)
+
+
+def test_trials_with_unequal_budgets_are_refused_as_those_with_unequal_steps() -> None:
+    ratios = {"train.tokens_per_parameter": {"values": [10, 20]}}
+    message = refused(lambda: sweep(ratios))
+    assert "different numbers of tokens: train.tokens_per_parameter=10 on" in message
+
+
+def test_sweep_of_the_batch_at_one_budget_is_comparable() -> None:
+    swept = sweep({"train.batch.sequences": {"values": [3, 8, 17]}})
+    trials = [run.train for _, run in expand(swept)]
+    assert len({train.steps for train in trials}) == 3
+    assert len({train.total_tokens for train in trials}) > 1
+    stored = SweepSpec.model_validate(swept.model_dump(mode="json"))
+    assert [run.train for _, run in expand(stored)] == trials
+
+
+def test_swept_steps_replace_the_budget_of_the_sweep() -> None:
+    swept = sweep({"train.steps": {"values": [30, 60]}}, budget="any")
+    assert [run.train.steps for _, run in expand(swept)] == [30, 60]
+    assert {run.train.tokens_per_parameter for _, run in expand(swept)} == {None}
+
+
+def test_swept_steps_and_budgets_contradict_each_other() -> None:
+    both = {
+        "train.steps": {"values": [30]},
+        "train.tokens_per_parameter": {"values": [20]},
+    }
+    assert "do not agree" in refused(lambda: sweep(both, budget="any"))
+
+
+def test_pruning_is_judged_by_the_steps_of_the_longest_trial() -> None:
+    ratios = {"train.tokens_per_parameter": {"values": [10, 20]}}
+    longest = run(BUDGET).train.steps
+    fits = {"name": "median", "min_steps": longest - 1}
+    assert len(expand(sweep(ratios, budget="any", pruning=fits))) == 2
+    late = {"name": "median", "min_steps": longest}
+    message = refused(lambda: sweep(ratios, budget="any", pruning=late))
+    assert f"median first prunes there, and the longest trial ends at step {longest}." in message
+
+
+def test_fork_keeps_the_budget_or_replaces_it() -> None:
+    source = run(BUDGET).model_dump(mode="json")
+    same = fork_spec(source, [], step=10)
+    assert same.train.steps == source["train"]["steps"]
+    wider = fork_spec(source, ["train.batch.sequences=16"], step=10)
+    assert wider.train.steps == pytest.approx(same.train.steps / 2, abs=1)
+    assert fork_spec(source, ["train.steps=12"], step=10).train.steps == 12
+    longer = fork_spec(source, ["train.tokens_per_parameter=40"], step=10)
+    assert longer.train.steps == pytest.approx(2 * same.train.steps, abs=1)
+
+
+def test_stages_of_a_rollout_have_their_own_steps_and_the_last_the_budget() -> None:
+    data = run(BUDGET).model_dump(mode="json", exclude_unset=True)
+    rollout = load_spec({"kind": "rollout", "name": "r", "run": data})
+    found = {stage.name: stage.train.train for stage in stages(rollout)}
+    assert found["cpu"].steps == 60
+    assert found["cpu"].tokens_per_parameter is None
+    assert found["all"].steps == run(BUDGET).train.steps
+    assert found["all"].tokens_per_parameter == 20
+    own = {"cpu": {"set": {"train.tokens_per_parameter": 3}}}
+    message = refused(
+        lambda: load_spec({"kind": "rollout", "name": "r", "run": data, "stages": own})
+    )
+    assert "use `steps` of the stage" in message

@@ -1,0 +1,131 @@
+"""A token budget becomes steps: by the published table, in every shape of config, never twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from lehr_trainer.configs.budget import budget_steps
+from lehr_trainer.configs.llama import LlamaConfig
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.planning.counts import parameter_counts
+
+BASE: dict[str, Any] = {
+    "model": "tiny",
+    "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte"},
+    "batch": {"sequences": 4, "sequence_length": 64},
+}
+
+
+def config(**changes: Any) -> TrainConfig:
+    return TrainConfig.model_validate({**BASE, **changes})
+
+
+def problems(**changes: Any) -> dict[str, str]:
+    with pytest.raises(ValidationError) as caught:
+        config(**changes)
+    return {".".join(map(str, one["loc"])): one["msg"] for one in caught.value.errors()}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tokens"), [(400e6, 8.0e9), (1e9, 20.2e9), (10e9, 205.1e9), (67e9, 1.5e12)]
+)
+def test_twenty_tokens_a_parameter_is_near_the_table_of_hoffmann(
+    parameters: float, tokens: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Hoffmann et al. 2022 (arXiv:2203.15556), table 3: the optimal tokens of a model's size.
+    class Counts:
+        total = round(parameters)
+
+    monkeypatch.setattr("lehr_trainer.planning.counts.parameter_counts", lambda _model: Counts)
+    model = LlamaConfig.model_validate(config(steps=1).model.model_dump())
+    steps = budget_steps(model, 2**20, 20)
+    assert steps * 2**20 == pytest.approx(tokens, rel=0.12)
+
+
+@pytest.mark.parametrize("sequences", [4, 7])
+def test_steps_are_the_fewest_that_reach_the_budget(sequences: int) -> None:
+    total = parameter_counts(config(steps=1).model).total
+    batch = {**BASE["batch"], "sequences": sequences}
+    made = config(batch=batch, tokens_per_parameter=20)
+    assert made.total_tokens >= 20 * total
+    assert made.total_tokens - made.tokens_per_step < 20 * total
+
+
+def test_all_parameters_count_the_embedding_too_and_a_tied_head_once() -> None:
+    wide = {"preset": "tiny", "vocab_size": 4096}
+    tied = config(model=wide, tokens_per_parameter=20)
+    untied = config(model={**wide, "tie_embeddings": False}, tokens_per_parameter=20)
+    # The embedding: 4,096 rows of 128.
+    assert (untied.steps - tied.steps) * 256 == pytest.approx(20 * 4096 * 128, abs=256)
+
+
+def test_small_budget_is_one_step() -> None:
+    assert config(tokens_per_parameter=1e-6).steps == 1
+
+
+def test_stages_of_the_sequence_length_leave_the_steps_as_they_are() -> None:
+    stages = [{"after": 0.5, "sequence_length": 128}]
+    staged = config(batch={**BASE["batch"], "stages": stages}, tokens_per_parameter=20)
+    plain = config(tokens_per_parameter=20)
+    assert staged.steps == plain.steps
+    shapes = [staged.batch.at(step, staged.steps) for step in range(staged.steps)]
+    assert sum(one.tokens_per_step for one in shapes) == staged.total_tokens
+
+
+def test_resolved_config_is_read_again_as_it_is() -> None:
+    made = config(tokens_per_parameter=20)
+    written = yaml.safe_load(yaml.safe_dump(made.model_dump(mode="json")))
+    assert written["steps"] == made.steps
+    assert TrainConfig.model_validate(written) == made
+
+
+@pytest.mark.parametrize("resolved", [False, True])
+def test_change_of_the_batch_gives_other_steps(resolved: bool) -> None:
+    made = config(tokens_per_parameter=20)
+    if resolved:
+        made = TrainConfig.model_validate(made.model_dump(mode="json"))
+    written = made.model_dump(exclude_unset=True)
+    assert "steps" not in written
+    twice = {**written, "batch": {"sequences": 8, "sequence_length": 64}}
+    steps = TrainConfig.model_validate(twice).steps
+    assert made.steps / 2 <= steps <= made.steps / 2 + 1
+
+
+def test_steps_that_contradict_the_budget_are_one_clear_error() -> None:
+    made = config(tokens_per_parameter=20)
+    [(field, message)] = problems(tokens_per_parameter=20, steps=7).items()
+    assert field == "steps"
+    assert f"steps 7 and tokens_per_parameter 20 do not agree: this budget takes {made.steps}" in (
+        message
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({}, "steps"),
+        ({"steps": None}, "steps"),
+        ({"tokens_per_parameter": 0}, "tokens_per_parameter"),
+        ({"tokens_per_parameter": "many"}, "tokens_per_parameter"),
+        ({"tokens_per_parameter": 20, "model": "nix"}, "model"),
+        ({"tokens_per_parameter": 20, "batch": {"sequences": 4}}, "batch.sequence_length"),
+        ({"tokens_per_parameter": 20, "schedule": {"warmup_steps": 10**9}}, ""),
+    ],
+)
+def test_each_mistake_is_reported_once_at_its_field(changes: dict[str, Any], field: str) -> None:
+    assert list(problems(**changes)) == [field]
+
+
+def test_editors_ask_for_steps_or_the_budget() -> None:
+    schema = TrainConfig.model_json_schema()
+    for given, valid in (({}, False), ({"steps": 3}, True), ({"tokens_per_parameter": 20}, True)):
+        model = config(steps=1).model.model_dump(mode="json")
+        errors = list(
+            jsonschema.Draft202012Validator(schema).iter_errors({**BASE, "model": model, **given})
+        )
+        assert (errors == []) is valid, errors

@@ -1,0 +1,91 @@
+"""Exported weights load in transformers and give the same logits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from lehr_testing.exports import same_logits, transformers_warnings
+from lehr_trainer.configs.gpt2 import GPT2Config
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig, ModelConfig
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.export.tokenizer import SpecialIds
+from lehr_trainer.export.weights import write_model
+from lehr_trainer.models.gpt2 import GPT2
+from lehr_trainer.models.init import initialise
+from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.stable_embedding import use_stable_embedding
+
+SMALL = {"vocab_size": 512, "num_hidden_layers": 2, "max_sequence_length": 64}
+
+
+def small(preset: str, **changes) -> LlamaConfig | GPT2Config:
+    """The preset's architecture with its numbers of heads, but narrow."""
+    values = {**MODEL_PRESETS[preset].values, **SMALL}
+    values["hidden_size"] = 8 * values["num_attention_heads"]
+    if values["kind"] == "llama":
+        values["intermediate_size"] = 3 * values["hidden_size"]
+    return TypeAdapter(ModelConfig).validate_python({**values, **changes})
+
+
+def fresh(config: LlamaConfig | GPT2Config) -> Llama | GPT2:
+    model = Llama(config) if isinstance(config, LlamaConfig) else GPT2(config)
+    initialise(model, seed=1)
+    return model
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("preset", sorted(MODEL_PRESETS))
+def test_transformers_loads_every_preset_and_gives_the_same_logits(
+    tmp_path: Path, preset: str, tied: bool
+) -> None:
+    model = fresh(small(preset, tie_embeddings=tied))
+    write_model(model.config, model.state_dict(), tmp_path)
+    same_logits(model, tmp_path)
+
+
+def test_biases_are_exported(tmp_path: Path) -> None:
+    model = fresh(small("tiny", attention_bias=True, mlp_bias=True))
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.endswith("bias"):
+                value.normal_()
+    write_model(model.config, model.state_dict(), tmp_path)
+    same_logits(model, tmp_path)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "gpt2-tiny"])
+def test_both_configs_have_the_ids_of_the_special_tokens(tmp_path: Path, preset: str, caplog):
+    from transformers import AutoConfig, GenerationConfig
+
+    model = fresh(small(preset))
+    write_model(model.config, model.state_dict(), tmp_path, SpecialIds(256, 256, 7))
+    with transformers_warnings(caplog) as warnings:
+        for read in (AutoConfig, GenerationConfig):
+            found = read.from_pretrained(tmp_path)
+            assert (found.bos_token_id, found.eos_token_id, found.pad_token_id) == (256, 256, 7)
+    assert warnings == []
+
+
+@pytest.mark.parametrize("preset", ["tiny", "gpt2-tiny"])
+def test_ids_of_published_models_are_never_taken(tmp_path: Path, preset: str) -> None:
+    # GPT-2's class has 50256 by default, beyond this vocabulary; Llama's has 1 and 2.
+    from transformers import AutoConfig
+
+    model = fresh(small(preset))
+    write_model(model.config, model.state_dict(), tmp_path)
+    found = AutoConfig.from_pretrained(tmp_path)
+    assert (found.bos_token_id, found.eos_token_id, found.pad_token_id) == (None, None, None)
+    assert json.loads((tmp_path / "generation_config.json").read_text())["eos_token_id"] is None
+
+
+def test_model_with_a_stable_embedding_is_refused(tmp_path: Path) -> None:
+    model = Llama(small("tiny"))
+    use_stable_embedding(model, seed=0)
+    with pytest.raises(BadConfig, match="stable_embedding"):
+        write_model(model.config, model.state_dict(), tmp_path / "c")
