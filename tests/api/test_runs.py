@@ -384,6 +384,29 @@ def test_running_run_shows_its_step_and_remaining_time(api):
         assert (view["liveness"], view["eta_s"]) == (liveness.value, None)
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_other_data_after_a_resume_raises_an_alert(api, other):
+    """Digests of superseded steps are compared with those of the attempt that repeated them."""
+    api_, client = api
+    store, run = api_.store, submit(client)
+
+    def steps(first, last, more=0):
+        return b"".join(
+            metrics(step, step, **{"data/digest": step * 2.0**40 + more, "data/epoch": step / 99})
+            for step in range(first, last + 1)
+        )
+
+    ingest(store, begin(store, run["id"]), started() + steps(1, 8))
+    end(store, run["id"], RunState.QUEUED)
+    resumed = line("resumed", step=5, checkpoint="attempt-1/checkpoints/step-00000005")
+    second = begin(store, run["id"], 2)
+    ingest(store, second, started(2) + resumed + steps(6, 6) + steps(7, 10, more=int(other)))
+    alerts = client.get("/api/v1/runs/one/alerts").json()
+    assert [(alert["code"], alert["step"]) for alert in alerts] == [("other_data", 7)] * other
+    view = client.get("/api/v1/runs/one").json()
+    assert view["latest"]["data/epoch"] == {"value": pytest.approx(10 / 99), "step": 10}
+
+
 def test_non_finite_values_are_sent_by_name_and_raise_an_alert(api):
     api_, client = api
     run = submit(client)

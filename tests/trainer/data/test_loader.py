@@ -1,5 +1,6 @@
 """Batches: a pure function of the step, the same for any number of ranks and way of loading."""
 
+import hashlib
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ from lehr_testing.corpora import documents, prepare_texts
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import BatchConfig, LengthStage
 from lehr_trainer.data import Loader, TrainTokens, prepare
+from lehr_trainer.data.batch_digest import added, sequences_digest
 from lehr_trainer.data.shuffle import shuffled
 from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.data.tokens import choose_loading
@@ -56,6 +58,18 @@ def naive_rows(prepared, step, batch=SHAPE, seed=5):
         epoch, index = divmod(sequence, len(blocks))
         rows.append(blocks[shuffled(seed, epoch, len(blocks), np.array([index]))[0]])
     return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+
+def test_batches_of_a_config_stay_bitwise_the_same(prepared):
+    """Compare with recorded values: a run that resumes with a newer version must not change."""
+    found = {}
+    for batch in (SHAPE, STAGED):
+        digest = hashlib.sha256()
+        for step in (0, 1, 19, 500):
+            inputs, targets = step_rows(prepared, step, 2, batch, steps=20)
+            digest.update(inputs.numpy().tobytes() + targets.numpy().tobytes())
+        found[len(batch.stages)] = digest.hexdigest()[:16]
+    assert found == {0: "967fa9c87491dc3c", 1: "db61c54ca29c360c"}
 
 
 @pytest.mark.parametrize("step", [0, 1, 77, 10_000])
@@ -164,6 +178,52 @@ def test_the_wait_for_data_is_measured(prepared, monkeypatch):
         before = loader.waited_s
         loader.batch(1)
         assert loader.waited_s - before >= 0.05
+
+
+# --- what is logged of the data ------------------------------------------------------------------
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    step=st.integers(0, 10**6),
+    world_size=st.sampled_from([1, 2, 3, 6]),
+    micro_batch=st.sampled_from([None, 1, 2]),
+    workers=st.sampled_from([0, 2]),
+)
+def test_digest_of_a_step_is_the_same_however_it_is_shared(
+    prepared, step, world_size, micro_batch, workers
+):
+    shape = SHAPE.model_copy(update={"micro_batch": micro_batch})
+    parts = []
+    for rank in range(world_size):
+        with load(prepared, shape, rank=rank, world_size=world_size, workers=workers) as loader:
+            loader.batch(step)  # As ``assemble`` does before the first step.
+            for micro_step in range(loader.micro_steps(step)):
+                loader.batch(step, micro_step)
+            parts.append(loader.digest)
+    rows = naive_rows(prepared, step).numpy().astype("<u4")
+    assert added(*parts) == sequences_digest(rows)
+
+
+def test_each_step_of_an_epoch_has_a_digest_of_its_own(prepared):
+    with load(prepared) as loader:
+        digests = []
+        for step in range(loader.data.blocks // SHAPE.sequences):
+            loader.batch(step)
+            digests.append(loader.digest)
+    assert len(set(digests)) == len(digests) > 20
+
+
+@pytest.mark.parametrize("batch", ["SHAPE", "STAGED"])
+def test_epoch_is_the_share_of_blocks_that_were_visited(prepared, batch):
+    shape = {"SHAPE": SHAPE, "STAGED": STAGED}[batch]
+    with load(prepared, shape, steps=100) as loader:
+        blocks, length = loader.data.blocks, shape.longest_sequence
+        assert loader.epochs(0) == {"data/epoch": 0.0}
+        for step in (1, 50, 95, 100):
+            passed = step * SHAPE.tokens_per_step / length / blocks
+            assert loader.epochs(step) == {"data/epoch": pytest.approx(passed)}
+        assert loader.epochs(blocks)["data/epoch"] == pytest.approx(12 * 16 / length)
 
 
 # --- longer sequences later ----------------------------------------------------------------------

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lehr_trainer.configs.train import BatchConfig
+from lehr_trainer.data.batch_digest import added, sequences_digest
 from lehr_trainer.data.shuffle import SampleOrder
 from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.data.tokens import Loading, TrainTokens
@@ -28,6 +29,8 @@ from lehr_trainer.errors import BadConfig
 
 Place = tuple[int, int]
 """Step and micro-step."""
+_Made = tuple[Tensor, int]
+"""Inputs and targets, [2, B, T], and the digest of their sequences."""
 
 
 class Loader:
@@ -82,9 +85,11 @@ class Loader:
         self._order = SampleOrder(seed, self.data.blocks)
         self._ahead = max(1, workers * prefetch)
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
-        self._ready: deque[tuple[Place, Future[Tensor]]] = deque()
+        self._ready: deque[tuple[Place, Future[_Made]]] = deque()
         self.waited_s = 0.0
         """Total seconds that callers of ``batch`` have waited."""
+        self.digest = 0
+        """Digest of this rank's sequences of a step: of those taken since its micro-step 0."""
 
     def micro_steps(self, step: int = 0) -> int:
         """Count this rank's forward passes in that step."""
@@ -97,11 +102,17 @@ class Loader:
         Targets are the inputs shifted by one token.
         """
         began = time.perf_counter()
-        both = self._take((step, micro_step))
+        both, digest = self._take((step, micro_step))
+        self.digest = added(self.digest, digest) if micro_step else digest
         if both.device != self._device:
             both = both.to(self._device, non_blocking=True)
         self.waited_s += time.perf_counter() - began
         return both[0], both[1]
+
+    def epochs(self, step: int) -> dict[str, float]:
+        """Return how often the first ``step`` steps pass over the corpus, by name of metric."""
+        epoch_tokens = self.data.blocks * self._block
+        return {"data/epoch": step * self._batch.tokens_per_step / epoch_tokens}
 
     def close(self) -> None:
         """Stop the threads. Closing twice is harmless."""
@@ -133,8 +144,8 @@ class Loader:
         first = step * shape.sequences + self._rank * share + micro_step * micro_batch
         return np.arange(first, first + micro_batch, dtype=np.int64)
 
-    def _make(self, place: Place) -> Tensor:
-        """Make the batch in host memory (pinned for CUDA): [2, B, T], inputs and targets."""
+    def _make(self, place: Place) -> _Made:
+        """Make the batch in host memory (pinned for CUDA), and its digest."""
         shape = self._batch.at(place[0], self._steps)
         length = shape.sequence_length
         positions, offsets = np.divmod(self._sequences(place, shape) * length, self._block)
@@ -147,11 +158,11 @@ class Loader:
         filled = both.numpy()
         filled[0] = rows[:, :-1]
         filled[1] = rows[:, 1:]
-        return both
+        return both, sequences_digest(rows)
 
     # --- ahead of time -----------------------------------------------------------------------
 
-    def _take(self, place: Place) -> Tensor:
+    def _take(self, place: Place) -> _Made:
         if self._pool is None:
             return self._make(place)
         if not self._ready or self._ready[0][0] != place:

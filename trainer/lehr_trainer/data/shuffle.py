@@ -86,14 +86,14 @@ def _encipher(
     across, down = np.divmod(points, np.uint64(height))
     for number, key in enumerate(keys):
         if number % 2 == 0:
-            across = (across + _mix(down ^ key) % np.uint64(width)) % np.uint64(width)
+            across = (across + mix64(down ^ key) % np.uint64(width)) % np.uint64(width)
         else:
-            down = (down + _mix(across ^ key) % np.uint64(height)) % np.uint64(height)
+            down = (down + mix64(across ^ key) % np.uint64(height)) % np.uint64(height)
     result: NDArray[np.uint64] = across * np.uint64(height) + down
     return result
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Apply SplitMix64's finalizer (Steele, Lea, Flood, 2014); it wraps around on purpose."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
