@@ -135,6 +135,34 @@ def test_missing_corpus_is_rejected_at_submission(api, tmp_path):
     assert "no file matches" in answer.json()["detail"]
 
 
+def with_mix(web, tmp_path):
+    parts = {
+        "web": {"weight": 3, "corpus": {"kind": "text", "paths": [web]}},
+        "code": {"weight": 1, "corpus": {"kind": "text", "paths": [str(tmp_path)]}},
+    }
+    return changed(RUN_SPEC, "train.data.corpus", {"kind": "mix", "parts": parts})
+
+
+def test_corpora_of_a_mix_are_checked_at_submission(api, tmp_path):
+    api_, client = api
+    (tmp_path / "there.txt").write_text("text")
+    field = "train.data.corpus.parts.web.corpus.paths"
+    for path, says in ((str(tmp_path / "nowhere"), "there is no"), ("here", "relative path")):
+        answer = client.post("/api/v1/runs", json={"spec": with_mix(path, tmp_path)})
+        assert answer.status_code == 422
+        [problem] = answer.json()["problems"]
+        assert problem["path"] == field
+        assert says in problem["message"]
+    spec = with_mix(str(tmp_path / "there.txt"), tmp_path)
+    body = {"spec": spec, "overrides": {field: ["here"]}}
+    assert "relative" in client.post("/api/v1/runs", json=body).json()["detail"]
+    (tmp_path / "empty").mkdir()
+    answer = client.post("/api/v1/runs", json={"spec": with_mix(f"{tmp_path}/empty", tmp_path)})
+    assert f"{field}: the folder {tmp_path}/empty holds no text file" in answer.json()["detail"]
+    assert counts(api_) == (0, 0)
+    assert client.post("/api/v1/runs", json={"spec": spec}).status_code == 201
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "wording"),
     [("tekken", "131,072 tokens"), ("tekkn", "did you mean tekken?")],

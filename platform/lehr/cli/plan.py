@@ -44,10 +44,11 @@ def plan(
     or {kind: "rollout", name, left_out, stages: [{number, name, title, judged_at_step, changes,
     runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and a
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
-    tokens, flops, gpus, gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes,
-    checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, basis}; an unknown value is
-    null. ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
-    it is 0 if saves block training.
+    tokens, corpus_tokens, flops, gpus, gpu_type, micro_batch, accumulation, memory_bytes,
+    gpu_memory_bytes, checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, basis}; an
+    unknown value is null. ``corpus_tokens`` has the tokens of each corpus of a mix.
+    ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0; it is 0 if
+    saves block training.
     """
     spec = read_spec(file, overrides)
     if spec.kind == "run":

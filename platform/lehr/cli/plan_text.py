@@ -31,6 +31,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
         f"[bold]{plan.name}[/]  {over}, {size}, {escaped(plan.metric)} {_GOALS[plan.goal]}",
         *_model_lines(plans),
         _tokens_line(plans, each=" a trial"),
+        *_corpus_lines(plans),
         _memory_line(plans),
         *_host_lines(plans, each=" a trial"),
         _line("place", _places(plan, first, cluster)),
@@ -46,6 +47,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         f"[bold]{name}[/]",
         *_model_lines([plan]),
         _tokens_line([plan], each=""),
+        *_corpus_lines([plan]),
         _memory_line([plan]),
         *_host_lines([plan], each=""),
         _line("place", f"{place}{f'; {missing}' if missing else ''}"),
@@ -88,6 +90,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "tokens_per_step": plan.tokens_per_step,
         "steps": plan.steps,
         "tokens": plan.tokens,
+        "corpus_tokens": plan.corpus_tokens,
         "flops": plan.flops,
         "gpus": plan.gpus,
         "gpu_type": plan.gpu_type,
@@ -201,6 +204,19 @@ def _tokens_line(plans: list[RunPlan], *, each: str) -> str:
         f"{_range([formats.count(n) for n in steps])} steps = "
         f"{_range([formats.millions(n) for n in totals])}{each}",
     )
+
+
+def _corpus_lines(plans: list[RunPlan]) -> list[str]:
+    """Return a line for each corpus of a mix: its tokens, and its share of all."""
+    lines = []
+    for name in dict.fromkeys(name for plan in plans for name in plan.shares):
+        there = [plan for plan in plans if name in plan.shares]
+        tokens = sorted({plan.corpus_tokens[name] for plan in there})
+        shares = sorted({plan.shares[name] for plan in there})
+        text = f"{escaped(name)}   {_range([formats.millions(n) for n in tokens])} tokens"
+        of_all = _range([f"{share:.1%}" for share in shares])
+        lines.append(_line("", f"{text}, {of_all} of training"))
+    return lines
 
 
 def _memory_line(plans: list[RunPlan]) -> str:

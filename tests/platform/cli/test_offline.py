@@ -192,6 +192,7 @@ def test_a_dry_run_as_json(lehr):
         "tokens_per_step",
         "steps",
         "tokens",
+        "corpus_tokens",
         "flops",
         "gpus",
         "gpu_type",

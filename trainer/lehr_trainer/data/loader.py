@@ -22,9 +22,9 @@ from torch import Tensor
 
 from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data.batch_digest import added, sequences_digest
-from lehr_trainer.data.shuffle import SampleOrder
 from lehr_trainer.data.token_dataset import PreparedData
-from lehr_trainer.data.tokens import Loading, TrainTokens
+from lehr_trainer.data.tokens import Loading
+from lehr_trainer.data.train_stream import open_stream
 from lehr_trainer.errors import BadConfig
 
 Place = tuple[int, int]
@@ -58,7 +58,7 @@ class Loader:
         """Open the data.
 
         Args:
-            prepared: the corpus.
+            prepared: the corpus, or the mix.
             batch: the shape of every step, and its stages.
             seed: of the order.
             rank: this process's.
@@ -81,8 +81,7 @@ class Loader:
         self._block = batch.longest_sequence
         self._rank, self._world_size = rank, world_size
         self._device = torch.device(device)
-        self.data = TrainTokens.open(prepared, loading, self._block)
-        self._order = SampleOrder(seed, self.data.blocks)
+        self.stream = open_stream(prepared, batch, seed, loading)
         self._ahead = max(1, workers * prefetch)
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
         self._ready: deque[tuple[Place, Future[_Made]]] = deque()
@@ -110,9 +109,8 @@ class Loader:
         return both[0], both[1]
 
     def epochs(self, step: int) -> dict[str, float]:
-        """Return how often the first ``step`` steps pass over the corpus, by name of metric."""
-        epoch_tokens = self.data.blocks * self._block
-        return {"data/epoch": step * self._batch.tokens_per_step / epoch_tokens}
+        """Return how often the first ``step`` steps pass over the data, by name of metric."""
+        return self.stream.epochs(step * self._batch.tokens_per_step // self._block)
 
     def close(self) -> None:
         """Stop the threads. Closing twice is harmless."""
@@ -149,9 +147,7 @@ class Loader:
         shape = self._batch.at(place[0], self._steps)
         length = shape.sequence_length
         positions, offsets = np.divmod(self._sequences(place, shape) * length, self._block)
-        first, last = int(positions[0]), int(positions[-1])
-        blocks = self._order.blocks(first, last)[positions - first]
-        rows = self.data.windows(blocks, offsets, length)
+        rows = self.stream.rows(positions, offsets, length)
         both = torch.empty(
             (2, *rows[:, 1:].shape), dtype=torch.int64, pin_memory=self._device.type == "cuda"
         )
