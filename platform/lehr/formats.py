@@ -137,6 +137,12 @@ def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) 
     return "".join(letters)
 
 
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Join names with commas; count those beyond the first few."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def short_paths(paths: Sequence[str]) -> list[str]:
     """Shorten dotted paths to the last names that still differ from each other."""
     names = []

@@ -89,12 +89,14 @@ def comparison_html(found: ComparisonView) -> str:
         for texts in [[formats.parameter(value, one.path) for value in one.values]]
     )
     notes = "".join(
-        f"<li>{escape(note)}</li>" for note in found.notes if note != found.held_out_note
+        f"<li>{escape(note)}</li>"
+        for note in (f"Batches: {found.batches_note}", *found.notes)
+        if note != found.held_out_note
     )
     return (
         f"{_first(found.held_out_note)}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         f"<table><thead><tr>{_heads('what differs', *names)}</tr></thead>"
-        f"<tbody>{differences}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
+        f"<tbody>{differences}</tbody></table><ul>{notes}</ul>"
     )
 
 

@@ -6,7 +6,15 @@ import copy
 
 import pytest
 
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    api_client,
+    begin,
+    ingest,
+    metrics,
+    started,
+)
 from lehr_testing.trained import train
 
 DOCS, FEW = "6705cb68" * 8, "6dc60039" * 8
@@ -97,6 +105,28 @@ def test_runs_without_an_evaluation_have_no_note(api):
     ]
     found = compare(client, *ids)
     assert (found["held_out"], found["notes"]) == ("same", [])
+
+
+def test_the_first_step_with_other_batches_is_shown(api):
+    api_, client = api
+    ids = []
+    for name, digests in (("base", [1, 2, 3, 4]), ("same", [1, 2, 3, 4]), ("other", [1, 2, 9, 4])):
+        spec = {**RUN_SPEC, "name": name}
+        ids.append(client.post("/api/v1/runs", json={"spec": spec}).json()["id"])
+        attempt = begin(api_.store, ids[-1])
+        ingest(api_.store, attempt, started())
+        for step, digest in enumerate(digests, start=1):
+            ingest(api_.store, attempt, metrics(step, step, **{"data/digest": digest + 2.0**51}))
+    found = compare(client, *ids, metric="train/loss")
+    assert found["batches"] == "different"
+    assert [one["batches"] for one in found["results"]] == ["same", "same", "different"]
+    assert [one["batches_differ_from"] for one in found["results"]] == [None, None, 3]
+    assert found["batches_note"] == (
+        "the same as base at all 4 compared steps: same; other batches than base: other (from "
+        "step 3 on)"
+    )
+    assert "base and other trained on different batches from step 3 on" in found["notes"][0]
+    assert compare(client, *ids[:2], metric="train/loss")["batches"] == "same"
 
 
 def test_trials_of_different_held_out_sets_are_not_ranked(api):

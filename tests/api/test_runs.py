@@ -135,6 +135,34 @@ def test_missing_corpus_is_rejected_at_submission(api, tmp_path):
     assert "no file matches" in answer.json()["detail"]
 
 
+def with_mix(web, tmp_path):
+    parts = {
+        "web": {"weight": 3, "corpus": {"kind": "text", "paths": [web]}},
+        "code": {"weight": 1, "corpus": {"kind": "text", "paths": [str(tmp_path)]}},
+    }
+    return changed(RUN_SPEC, "train.data.corpus", {"kind": "mix", "parts": parts})
+
+
+def test_corpora_of_a_mix_are_checked_at_submission(api, tmp_path):
+    api_, client = api
+    (tmp_path / "there.txt").write_text("text")
+    field = "train.data.corpus.parts.web.corpus.paths"
+    for path, says in ((str(tmp_path / "nowhere"), "there is no"), ("here", "relative path")):
+        answer = client.post("/api/v1/runs", json={"spec": with_mix(path, tmp_path)})
+        assert answer.status_code == 422
+        [problem] = answer.json()["problems"]
+        assert problem["path"] == field
+        assert says in problem["message"]
+    spec = with_mix(str(tmp_path / "there.txt"), tmp_path)
+    body = {"spec": spec, "overrides": {field: ["here"]}}
+    assert "relative" in client.post("/api/v1/runs", json=body).json()["detail"]
+    (tmp_path / "empty").mkdir()
+    answer = client.post("/api/v1/runs", json={"spec": with_mix(f"{tmp_path}/empty", tmp_path)})
+    assert f"{field}: the folder {tmp_path}/empty holds no text file" in answer.json()["detail"]
+    assert counts(api_) == (0, 0)
+    assert client.post("/api/v1/runs", json={"spec": spec}).status_code == 201
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "wording"),
     [("tekken", "131,072 tokens"), ("tekkn", "did you mean tekken?")],
@@ -382,6 +410,29 @@ def test_running_run_shows_its_step_and_remaining_time(api):
         api_.dispatcher.silent = {run["id"]: liveness}
         view = client.get("/api/v1/runs/one").json()
         assert (view["liveness"], view["eta_s"]) == (liveness.value, None)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_other_data_after_a_resume_raises_an_alert(api, other):
+    """Digests of superseded steps are compared with those of the attempt that repeated them."""
+    api_, client = api
+    store, run = api_.store, submit(client)
+
+    def steps(first, last, more=0):
+        return b"".join(
+            metrics(step, step, **{"data/digest": step * 2.0**40 + more, "data/epoch": step / 99})
+            for step in range(first, last + 1)
+        )
+
+    ingest(store, begin(store, run["id"]), started() + steps(1, 8))
+    end(store, run["id"], RunState.QUEUED)
+    resumed = line("resumed", step=5, checkpoint="attempt-1/checkpoints/step-00000005")
+    second = begin(store, run["id"], 2)
+    ingest(store, second, started(2) + resumed + steps(6, 6) + steps(7, 10, more=int(other)))
+    alerts = client.get("/api/v1/runs/one/alerts").json()
+    assert [(alert["code"], alert["step"]) for alert in alerts] == [("other_data", 7)] * other
+    view = client.get("/api/v1/runs/one").json()
+    assert view["latest"]["data/epoch"] == {"value": pytest.approx(10 / 99), "step": 10}
 
 
 def test_non_finite_values_are_sent_by_name_and_raise_an_alert(api):

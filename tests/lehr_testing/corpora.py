@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
-from lehr_trainer.data import PreparedData, prepare_dataset
+from lehr_trainer.data import PreparedData, PreparedMix, prepare_dataset
 
 WORDS = [
     "glass",
@@ -60,3 +60,38 @@ def prepare_texts(
     path = write_jsonl(folder / "corpus.jsonl", texts)
     held_out = ValidationConfig(share=share, tokens=tokens)
     return prepare_dataset(jsonl_data(path, **options), held_out, 512, folder / "root", silent)
+
+
+def mix_data(folder: Path, parts: dict[str, dict[str, Any]], **options: Any) -> DataConfig:
+    """A mix of texts: each part has its ``weight`` and its ``texts``, written under ``folder``."""
+    corpus = {
+        "kind": "mix",
+        "parts": {
+            name: {
+                "weight": part["weight"],
+                "corpus": {
+                    "kind": "jsonl",
+                    "paths": [str(write_jsonl(folder / f"{name}.jsonl", part["texts"]))],
+                },
+            }
+            for name, part in parts.items()
+        },
+    }
+    return DataConfig.model_validate({"corpus": corpus, "tokenizer": "byte", **options})
+
+
+def prepare_mix(
+    folder: Path,
+    parts: dict[str, dict[str, Any]],
+    *,
+    share: float = 0.1,
+    tokens: int = 10**9,
+    **options: Any,
+) -> PreparedMix:
+    """The texts of each part as byte shards under ``folder``."""
+    held_out = ValidationConfig(share=share, tokens=tokens)
+    made = prepare_dataset(
+        mix_data(folder, parts, **options), held_out, 512, folder / "root", silent
+    )
+    assert isinstance(made, PreparedMix)
+    return made

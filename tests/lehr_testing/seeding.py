@@ -133,6 +133,7 @@ class Attempt:
     def train(self, steps: Iterable[int], *, lr: float | None = None, logs: bool = True) -> None:
         """Steps of training, with evaluations where they are due."""
         rate = lr if lr is not None else self.run.spec["train"]["optimizer"]["lr"]
+        seed = self.run.spec["train"]["seed"]
         total = self.run.spec["train"]["steps"]
         lines = []
         for step in steps:
@@ -150,6 +151,8 @@ class Attempt:
                 "tokens_per_s": 31_200 * jitter,
                 "step_time_s": 2.1 / jitter,
                 "data_wait_s": 0.0021 * jitter,
+                "data/digest": random.Random(f"{seed} {step}").getrandbits(52),
+                "data/epoch": step / 12_000,
                 "mfu": 0.49 * jitter,
                 "memory/allocated_bytes": 21.4e9,
                 "memory/peak_bytes": 61.3e9,

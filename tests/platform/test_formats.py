@@ -111,3 +111,9 @@ def test_sparkline_follows_the_loss():
 def test_paths_are_shortened_to_unique_names():
     assert formats.short_paths(["train.optimizer.lr", "train.seed"]) == ["lr", "seed"]
     assert formats.short_paths(["train.a.name", "train.b.name"]) == ["a.name", "b.name"]
+
+
+def test_names_beyond_the_first_few_are_counted():
+    assert formats.listed([]) == ""
+    assert formats.listed(["a", "b", "c", "d"]) == "a, b, c, d"
+    assert formats.listed(["a", "b", "c"], most=1) == "a and 2 more"

@@ -242,7 +242,7 @@ def test_data_is_mapped_or_read_as_configured(tmp_path: Path, corpus: Path, load
     data = {"corpus": {"kind": "text", "paths": [str(corpus)]}, "tokenizer": "byte"}
     training = begin(tmp_path / "run", corpus, data={**data, "loading": loading}, **QUIET)
     training.loader.close()
-    (shard,) = training.loader.data.shards
+    (shard,) = training.loader.stream.tokens[0].shards
     # A mapped file is read-only and belongs to the mapping.
     assert shard.flags.owndata == (loading == "preload")
     assert shard.flags.writeable == (loading == "preload")

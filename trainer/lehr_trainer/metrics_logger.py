@@ -29,6 +29,8 @@ _LOG_EVERY_S = 1.0
 
 Moment = float | torch.cuda.Event
 """Seconds of ``time.perf_counter``, or an event of CUDA's stream."""
+DataValues = Callable[[], Mapping[str, float]]
+"""Returns the values of a step that tell which data it took; may wait for other ranks."""
 
 
 class Clock:
@@ -71,6 +73,7 @@ class _Pending:
     data_wait_s: float
     extra: tuple[str, ...]
     """Names of the values that follow loss and gradient norm."""
+    data: DataValues
 
 
 class MetricsLogger:
@@ -128,6 +131,7 @@ class MetricsLogger:
         lr: float,
         waited_s: float,
         extra: Mapping[str, Tensor] | None = None,
+        data: DataValues = dict,
     ) -> None:
         """Record a step's figures, the same on all ranks, and write those of the step before.
 
@@ -138,6 +142,7 @@ class MetricsLogger:
             lr: that it used.
             waited_s: how long it waited for data.
             extra: further values by metric name, 0-d; a step that has some is always logged.
+            data: called when the record is written.
         """
         extra = extra or {}
         values = torch.stack([loss.detach(), grad_norm.detach(), *map(_fp32, extra.values())])
@@ -151,7 +156,14 @@ class MetricsLogger:
         before, self._pending = (
             self._pending,
             _Pending(
-                step, max(1, step - self._timed_step), spans, lr, values, waited_s, tuple(extra)
+                step,
+                max(1, step - self._timed_step),
+                spans,
+                lr,
+                values,
+                waited_s,
+                tuple(extra),
+                data,
             ),
         )
         self._timed_step, self._spans, self._span_began = step, [], now
@@ -200,6 +212,7 @@ class MetricsLogger:
             "tokens_per_s": tokens_per_step / step_time,
             "step_time_s": step_time,
             "data_wait_s": pending.data_wait_s,
+            **pending.data(),
             **memory_values(self._device),
             **dict(zip(pending.extra, extra, strict=True)),
         }

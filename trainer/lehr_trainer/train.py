@@ -20,6 +20,7 @@ from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Evaluation, Finished, Stopping
 from lehr_trainer.data import Loader, PreparedData, ValidationSet
+from lehr_trainer.data.batch_digest import added
 from lehr_trainer.diagnostics.diagnostics_logger import Batch, DiagnosticsLogger, every
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.evaluate import evaluate
@@ -170,6 +171,7 @@ class Training(TrainStep):
         waited_before = self.loader.waited_s
 
         loss, batch = self.backward(step, self.loader)
+        digest = self.ranks.begin_sum(self.loader.digest)
         with self.profiler.phase("update"):
             self.diagnostics_logger.before_update(step + 1, self.update_step)
             grad_norm = self.update(loss)
@@ -181,7 +183,15 @@ class Training(TrainStep):
         )
         waited_s = self.loader.waited_s - waited_before
         lr = config.optimizer.lr * factor
-        self.metrics_logger.note(step, loss, grad_norm, lr, waited_s, extra)
+        self.metrics_logger.note(
+            step,
+            loss,
+            grad_norm,
+            lr,
+            waited_s,
+            extra,
+            data=lambda: {"data/digest": added(digest()), **self.loader.epochs(step)},
+        )
         self.profiler.step()
 
     def evaluate(self) -> float:

@@ -30,6 +30,7 @@ _EXAMPLE = ComparisonView(
             value=5.204,
             delta=0.0,
             held_out=_SET,
+            batches="same",
             tokens_per_s=31_120.0,
             step_time_s=2.106,
             mfu=0.49,
@@ -43,6 +44,7 @@ _EXAMPLE = ComparisonView(
             value=5.912,
             delta=0.708,
             held_out=_SET,
+            batches="same",
             tokens_per_s=31_180.0,
             step_time_s=2.102,
             mfu=0.49,
@@ -52,6 +54,8 @@ _EXAMPLE = ComparisonView(
     differences=[DifferenceView(path="train.optimizer.lr", values=[3e-4, 1e-4], factor=True)],
     noise=None,
     held_out="same",
+    batches="same",
+    batches_note="the same as lr-grid-2 at all 400 compared steps: lr-grid-1",
     notes=[],
 )
 

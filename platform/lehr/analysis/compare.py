@@ -12,9 +12,11 @@ import bisect
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lehr.analysis.batches import Agreement, BatchesVerdict, agreement, batches_note
+from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import HeldOut, is_measured
 from lehr.analysis.noise import pooled_deviation
 
@@ -45,6 +47,8 @@ _OUTCOME_NEUTRAL = (
 )
 """Fields that change speed or memory, but by contract not the losses."""
 SEED = "train.seed"
+_CHANGE_BATCHES = (SEED, "train.data", "train.batch", "train.validation", "train.steps")
+"""Fields that decide which batches a run trains on; of these, only factors and the seed do."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class ComparedRun:
     """It has a metric of the held-out set."""
     held_out: str | None = None
     """Digest of that set; None where its trainer recorded none."""
+    digests: Curve = field(default=Curve((), ()))
+    """Digest of each step's batch; empty where its trainer logged none."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,8 @@ class RunOutcome:
     """value minus the baseline's; None where they were measured on different held-out sets."""
     incomparable: bool = False
     """True if it has no delta for that reason."""
+    batches: Agreement = field(default=Agreement())
+    """Whether it trained on the baseline's batches."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,10 @@ class ComparisonResult:
     """The held-out sets of the runs that were evaluated, whatever metric is compared."""
     held_out_note: str | None = None
     """The verdict on the held-out sets for this metric; also the first of the notes."""
+    batches: BatchesVerdict = "unknown"
+    """Whether all runs trained on the same batches, at the steps that they logged."""
+    batches_note: str = ""
+    """The same as a sentence."""
     notes: tuple[str, ...] = field(default=())
 
 
@@ -140,7 +152,15 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
     if is_measured(metric):
         note = held_out.note(metric, {run.id: run.name for run in runs})
     common = _common_x(runs)
-    results = _standings(runs, common, held_out if is_measured(metric) else HeldOut())
+    agreements = [agreement(runs[0].digests, run.digests) for run in runs]
+    results = [
+        replace(one, batches=batches)
+        for one, batches in zip(
+            _standings(runs, common, held_out if is_measured(metric) else HeldOut()),
+            agreements,
+            strict=True,
+        )
+    ]
     noise = _seed_noise(runs, results, by_set=is_measured(metric))
     return ComparisonResult(
         differences=tuple(found),
@@ -149,6 +169,11 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
         noise=noise,
         held_out=held_out,
         held_out_note=note,
+        batches=_batches_verdict(agreements[1:]),
+        batches_note=batches_note(
+            [(run.name, one) for run, one in zip(runs[1:], agreements[1:], strict=True)],
+            runs[0].name,
+        ),
         notes=(*([note] if note else []), *_notes(runs, results, noise, metric)),
     )
 
@@ -157,6 +182,15 @@ def _is_factor(path: str) -> bool:
     if path == SEED or path.split(".", maxsplit=1)[0] in _NOT_FACTORS:
         return False
     return not any(path == p or path.startswith(f"{p}.") for p in _OUTCOME_NEUTRAL)
+
+
+def _changes_batches(difference: Difference) -> bool:
+    if not difference.factor and difference.path != SEED:
+        return False
+    return any(
+        difference.path == path or difference.path.startswith(f"{path}.")
+        for path in _CHANGE_BATCHES
+    )
 
 
 def _comes_with(path: str, values: tuple[Any, ...], flat: Sequence[Mapping[str, Any]]) -> bool:
@@ -196,6 +230,13 @@ def _standings(
     return found
 
 
+def _batches_verdict(agreements: Sequence[Agreement]) -> BatchesVerdict:
+    verdicts = {one.verdict for one in agreements}
+    if "different" in verdicts:
+        return "different"
+    return "unknown" if "unknown" in verdicts else "same"
+
+
 def _seed_noise(
     runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
 ) -> float | None:
@@ -224,7 +265,14 @@ def _notes(
 ) -> Iterable[str]:
     base = runs[0]
     for run, outcome in zip(runs[1:], results[1:], strict=True):
-        factors = [d for d in differences([base.spec, run.spec]) if d.factor]
+        found = differences([base.spec, run.spec])
+        factors = [d for d in found if d.factor]
+        step = outcome.batches.differs_from
+        if step is not None and not any(map(_changes_batches, found)):
+            yield (
+                f"{base.name} and {run.name} trained on different batches from step {step:,} on, "
+                "but their specs do not show why."
+            )
         if len(factors) > 1:
             listed = "; ".join(
                 f"{d.path} {_as_written(d.values[0])} / {_as_written(d.values[1])}"

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lehr.analysis.batches import DIGEST, EPOCH, agreement, repetition
+from lehr.analysis.curve import Curve
 from lehr.specs.gates import AlertCode
 
 JUDGED = (
@@ -22,8 +24,12 @@ JUDGED = (
     "train/grad_norm",
     "step_time_s",
     "data_wait_s",
+    DIGEST,
+    EPOCH,
 )
 """The metrics that the rules read."""
+EXACT = (DIGEST, EPOCH)
+"""Those of them of which a rule needs every point, superseded ones included."""
 MIN_POINTS = 20
 """With fewer points, a trend is noise."""
 TOO_GOOD = 0.2
@@ -48,17 +54,6 @@ class Alert:
     @property
     def message(self) -> str:
         return f"{self.seen}. {self.advice}"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A metric by step, ascending; values may be NaN or infinite."""
-
-    steps: Sequence[int]
-    values: Sequence[float]
-
-    def __len__(self) -> int:
-        return len(self.steps)
 
 
 def diagnose(
@@ -270,6 +265,40 @@ def _data_wait(run: _Run) -> Iterator[_Sign]:
         )
 
 
+def _repeated_batches(run: _Run) -> Iterator[_Sign]:
+    digests, epochs = run.curves.get(DIGEST), run.curves.get(EPOCH)
+    if digests is None or epochs is None:
+        return
+    found = repetition(digests, epochs, lasts=LASTS)
+    if found is not None:
+        yield _Sign(
+            found.step,
+            f"step {found.step:,} had the same batch as step {found.earlier:,}, within one pass "
+            f"over the corpus; {found.count:,} logged steps repeat a batch",
+            "Look for copies in the corpus and for a change of the data order; the run learns "
+            "from fewer tokens than it counts",
+        )
+
+
+def _other_data(run: _Run) -> Iterator[_Sign]:
+    """Detect an attempt that trained on other batches at steps that an earlier one had taken.
+
+    One step suffices: the digests of equal batches are always equal.
+    """
+    digests = run.curves.get(DIGEST)
+    if digests is None:
+        return
+    differing = [agreement(digests, earlier).differs_from for earlier in digests.superseded]
+    steps = [step for step in differing if step is not None]
+    if steps:
+        yield _Sign(
+            min(steps),
+            f"since a resume, the batch of step {min(steps):,} is another one than before it",
+            "Compare version, seed, batch and data of the attempts. To train on other data on "
+            "purpose, fork the run",
+        )
+
+
 def _noise(values: Sequence[float]) -> float:
     """Estimate the spread of a series about its trend, which may rise or jump, from differences."""
     found = np.abs(np.diff([value for value in values if math.isfinite(value)]))
@@ -295,4 +324,6 @@ RULES: dict[AlertCode, Callable[[_Run], Iterator[_Sign]]] = {
     "exploding": _exploding,
     "overfitting": _overfitting,
     "data_wait": _data_wait,
+    "repeated_batches": _repeated_batches,
+    "other_data": _other_data,
 }

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lehr.analysis.diagnosis import Alert, Curve
+from lehr.analysis.curve import Curve
+from lehr.analysis.diagnosis import Alert
 from lehr.specs.gates import (
     ExactResume,
     FallingLoss,

@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lehr.formats import listed
+
 HeldOutVerdict = Literal["same", "different", "unknown"]
 
 _SHOWN = 8
 """Characters of a digest that a sentence shows."""
-_NAMED = 4
-"""Runs of each set that a sentence names."""
 
 
 def is_measured(metric: str) -> bool:
@@ -89,6 +89,4 @@ class HeldOut:
 
 
 def _listed(run_ids: Collection[str], names: Mapping[str, str]) -> str:
-    named = [names.get(run_id, run_id) for run_id in run_ids]
-    more = len(named) - _NAMED
-    return ", ".join(named[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed([names.get(run_id, run_id) for run_id in run_ids])

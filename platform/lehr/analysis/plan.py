@@ -18,7 +18,7 @@ from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
-from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.configs.train import MixCorpus, TrainConfig
 from lehr_trainer.planning.counts import (
     flops_per_token,
     parameter_counts,
@@ -52,6 +52,8 @@ class RunPlan:
     tied: bool
     tokens_per_step: int
     steps: int
+    shares: dict[str, float]
+    """Of the corpora of a mix in the training tokens; empty for a single corpus."""
     flops: float
     """Of the whole run."""
     gpus: int
@@ -81,6 +83,11 @@ class RunPlan:
     def tokens_per_parameter(self) -> float:
         """Return tokens for each parameter of the model, embeddings included."""
         return self.tokens / self.parameters.total
+
+    @property
+    def corpus_tokens(self) -> dict[str, int]:
+        """Return the tokens that the run takes of each corpus of a mix."""
+        return {name: round(share * self.tokens) for name, share in self.shares.items()}
 
     @property
     def gpu_hours(self) -> float | None:
@@ -148,7 +155,7 @@ def plan_run(
     spec: RunSpec, *, measured: Measured | None = None, price: float | None = None
 ) -> RunPlan:
     """Plan a run. ``price`` is in dollars per GPU-hour."""
-    train = spec.train
+    train, corpus = spec.train, spec.train.data.corpus
     gpus, ranks = spec.resources.gpus, spec.resources.ranks
     gpu = _asked_for(spec.resources.gpu_type)
     counts = parameter_counts(train.model)
@@ -164,6 +171,7 @@ def plan_run(
         tied=counts.head == 0,
         tokens_per_step=train.tokens_per_step,
         steps=train.steps,
+        shares=corpus.shares() if isinstance(corpus, MixCorpus) else {},
         flops=flops,
         gpus=gpus,
         gpu=gpu,

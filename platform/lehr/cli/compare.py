@@ -57,7 +57,7 @@ def compare(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare runs: their configs, a metric at equal step (or --x), speed and memory.
+    """Compare runs: their configs, a metric at equal step (or --x), batches, speed and memory.
 
     Warns when runs were evaluated on different held-out sets (a metric under val/ then has no
     delta), when they differ in more than one factor, and when a gap is within the noise between
@@ -89,7 +89,9 @@ def compare(
         out.print("  [dim]* may change the outcome[/]")
     else:
         out.print("Their configs are the same.")
-    out.print(f"\n{_noise(found)}")
+    batches = f"batches: {escaped(found.batches_note)}"
+    out.print(f"\n[dim]{batches}[/]" if found.batches == "unknown" else f"\n{batches}")
+    out.print(_noise(found))
     others = [note for note in found.notes if note != found.held_out_note]
     for note in others[:_NOTES]:
         out.print(f"! {escaped(note)}", style="yellow")

@@ -50,11 +50,13 @@ def plan(
     or {kind: "rollout", name, left_out, stages: [{number, name, title, judged_at_step, changes,
     runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and a
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
-    tokens, tokens_per_parameter, usual_batches: [{tokens, source, reference, domain}], flops, gpus,
+    tokens, corpus_tokens, tokens_per_parameter,
+    usual_batches: [{tokens, source, reference, domain}], flops, gpus,
     gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
     checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, basis}; an unknown value is
-    null. ``usual_batches`` are published recommendations for such a run.
+    null. ``corpus_tokens`` has the tokens of each corpus of a mix. ``usual_batches`` are
+    published recommendations for such a run.
     ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
     it is 0 if saves block training. ``phases`` has, for each phase of a step, the bytes of
     parameters, gradients, optimizer, activations, temporaries and their total. With --trace a run

@@ -33,6 +33,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
         *_model_lines(plans),
         _tokens_line(plans, each=" a trial"),
         *_batch_lines(plans),
+        *_corpus_lines(plans),
         _memory_line(plans),
         *_host_lines(plans, each=" a trial"),
         _line("place", _places(plan, first, cluster)),
@@ -49,6 +50,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         *_model_lines([plan]),
         _tokens_line([plan], each=""),
         *_batch_lines([plan]),
+        *_corpus_lines([plan]),
         _memory_line([plan]),
         *_phase_lines(plan),
         *_host_lines([plan], each=""),
@@ -96,6 +98,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "tokens": plan.tokens,
         "tokens_per_parameter": plan.tokens_per_parameter,
         "usual_batches": [asdict(one) for one in plan.usual_batches],
+        "corpus_tokens": plan.corpus_tokens,
         "flops": plan.flops,
         "gpus": plan.gpus,
         "gpu_type": plan.gpu_type,
@@ -236,6 +239,19 @@ def _batch_lines(plans: list[RunPlan]) -> list[str]:
         for source, tokens in by_source.items()
     ]
     return [_line("batch", f"usual tokens a step: {', '.join(texts)}")] if texts else []
+
+
+def _corpus_lines(plans: list[RunPlan]) -> list[str]:
+    """Return a line for each corpus of a mix: its tokens, and its share of all."""
+    lines = []
+    for name in dict.fromkeys(name for plan in plans for name in plan.shares):
+        there = [plan for plan in plans if name in plan.shares]
+        tokens = sorted({plan.corpus_tokens[name] for plan in there})
+        shares = sorted({plan.shares[name] for plan in there})
+        text = f"{escaped(name)}   {_range([formats.millions(n) for n in tokens])} tokens"
+        of_all = _range([f"{share:.1%}" for share in shares])
+        lines.append(_line("", f"{text}, {of_all} of training"))
+    return lines
 
 
 def _memory_line(plans: list[RunPlan]) -> str:

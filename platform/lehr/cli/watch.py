@@ -175,6 +175,7 @@ def run_lines(run: RunView) -> str:
         f"val {formats.loss(latest.get('val/loss'))}",
         f"{formats.si(latest.get('tokens_per_s'))} tok/s",
         *([f"MFU {formats.share(latest['mfu'])}"] if "mfu" in latest else []),
+        *([f"epoch {latest['data/epoch']:.3g}"] if "data/epoch" in latest else []),
     ]
     spark = formats.sparkline(run.trend, 24, unicode=unicode_safe())
     lines.append(f"  {spark}  {'   '.join(figures)}" if latest else "")

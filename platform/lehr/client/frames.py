@@ -120,6 +120,7 @@ def comparison_frame(found: ComparisonView) -> pd.DataFrame:
             found.metric: one.value,
             "delta": one.delta,
             "held_out": one.held_out,
+            "batches": one.batches,
             "tokens_per_s": one.tokens_per_s,
             "mfu": one.mfu,
             "memory_bytes": one.memory_bytes,

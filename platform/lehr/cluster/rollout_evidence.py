@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from lehr.analysis.diagnosis import JUDGED, Curve, diagnose
+from lehr.analysis.curve import Curve
+from lehr.analysis.diagnosis import EXACT, JUDGED, diagnose
 from lehr.analysis.gates import Evidence, Pair
 from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control.lifecycle import RunState
@@ -39,14 +40,16 @@ def evidence(
             series = store.series.read(
                 run.id,
                 name,
-                exact=stage.judge_after <= _POINTS,
+                exact=stage.judge_after <= _POINTS or name in EXACT,
                 points=_POINTS,
                 last=stage.judge_after,
+                with_superseded=name in EXACT,
             )
         except NotFound:
             continue
         if series.y:
-            curves[name] = Curve(series.step, series.y)
+            earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
+            curves[name] = Curve(series.step, series.y, earlier)
     train = stage.train.train
     newest = store.series.latest([run.id], ["train/loss"]).get(run.id, {}).get("train/loss")
     reached = newest is not None and newest.step >= stage.judge_after

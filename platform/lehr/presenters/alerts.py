@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr.analysis.diagnosis import JUDGED, Alert, Curve, diagnose
+from lehr.analysis.curve import Curve
+from lehr.analysis.diagnosis import EXACT, JUDGED, Alert, diagnose
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.lru import Lru
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from lehr.store.tables import RunRow
 
 _POINTS = 2_000
-"""More points would not change a verdict; longer series are reduced to this many."""
+"""More points would not change a verdict; most longer series are reduced to this many."""
 _AGAIN_AFTER = 0.01
 """Share of a run's steps after which it is diagnosed again."""
 _REMEMBERED = 20_000
@@ -53,10 +54,17 @@ class Alerts:
         curves = {}
         for name in JUDGED:
             try:
-                series = self._store.series.read(run.id, name, points=_POINTS)
+                series = self._store.series.read(
+                    run.id,
+                    name,
+                    points=_POINTS,
+                    exact=name in EXACT,
+                    with_superseded=name in EXACT,
+                )
             except NotFound:
                 continue
-            curves[name] = Curve(series.step, series.y)
+            earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
+            curves[name] = Curve(series.step, series.y, earlier)
         steps = int(train["steps"])
         schedule = ScheduleConfig.model_validate(train["schedule"])
         return diagnose(curves, total_steps=steps, warmup_steps=schedule.warmup(steps))

@@ -33,6 +33,7 @@ CORE_METRICS = (
     "mfu",
     "step_time_s",
     "data_wait_s",
+    "data/epoch",
     "memory/allocated_bytes",
     "memory/peak_bytes",
     "memory/rss_bytes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from lehr.analysis.batches import BatchesVerdict
 from lehr.analysis.held_out import HeldOutVerdict
 from lehr.schemas.base import View
 
@@ -31,6 +32,10 @@ class RunResultView(View):
     """Why it has no delta: it was measured on another held-out set than the baseline's."""
     held_out: str | None = None
     """Digest of the held-out set of its last evaluation; null where none was recorded."""
+    batches: BatchesVerdict = "unknown"
+    """Whether it trained on the baseline's batches, at the steps that both logged."""
+    batches_differ_from: int | None = None
+    """First logged step at which its batch is not the baseline's; null where there is none."""
     tokens_per_s: float | None = None
     """Median over the run."""
     step_time_s: float | None = None
@@ -57,5 +62,11 @@ class ComparisonView(View):
     """
     held_out_note: str | None = None
     """The same as a sentence, where it matters for ``metric``; also the first of the notes."""
+    batches: BatchesVerdict = "unknown"
+    """Whether all runs trained on the batches of the baseline, by the digests that trainers log
+    (``data/digest``). ``unknown``: some logged none at the baseline's steps.
+    """
+    batches_note: str = ""
+    """The same as a sentence, with the step from which a run had other batches."""
     notes: list[str]
     """Limits of the comparison."""

@@ -7,6 +7,7 @@ only be known later (a corpus on another node, a GPU type that no node has yet) 
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from lehr.specs import RunSpec
 from lehr.specs.overrides import parse_overrides
 from lehr.specs.storage_url import missing_package
 from lehr.wandb_mirror import preflight
+from lehr_trainer.configs.corpus import corpora
 from lehr_trainer.configs.train import FilesCorpus
 from lehr_trainer.data.checks import check_data
 from lehr_trainer.errors import TrainerError
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from lehr.specs.overrides import Overrides
 
 Trials = list[tuple[dict[str, Any], RunSpec]]
-_CORPUS_PATHS = "train.data.corpus.paths"
+_CORPUS = "train.data.corpus"
+_OF_A_CORPUS = re.compile(r"\bdata\.corpus\.(.*\.corpus\.)?paths$")
 
 
 def check_run(context: Context, spec: RunSpec) -> None:
@@ -53,7 +56,11 @@ def refuse_relative_paths(overrides: Overrides) -> None:
         SpecError: an override has a relative path.
     """
     for path, value, _ in parse_overrides(overrides):
-        if path.endswith("data.corpus.paths") and isinstance(value, list):
+        if (
+            ".data.corpus." in f".{path}"
+            and path.endswith("corpus.paths")
+            and isinstance(value, list)
+        ):
             _refuse(p for item in value for p in _path_problems(str(item), path, look=False))
 
 
@@ -142,10 +149,15 @@ def _upload_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProb
 def _corpus_problems(
     context: Context, specs: Sequence[RunSpec], prefix: str
 ) -> Iterator[SpecProblem]:
-    corpora = [spec.train.data.corpus for spec in specs]
-    paths = (p for corpus in corpora if isinstance(corpus, FilesCorpus) for p in corpus.paths)
-    for path in dict.fromkeys(paths):
-        yield from _path_problems(path, f"{prefix}{_CORPUS_PATHS}", look=context.one_machine)
+    fields = (
+        (path, f"{field}.paths")
+        for spec in specs
+        for field, corpus in corpora(spec.train.data.corpus, f"{prefix}{_CORPUS}").items()
+        if isinstance(corpus, FilesCorpus)
+        for path in corpus.paths
+    )
+    for path, field in dict.fromkeys(fields):
+        yield from _path_problems(path, field, look=context.one_machine)
 
 
 def _path_problems(path: str, field: str, *, look: bool) -> Iterator[SpecProblem]:

@@ -7,8 +7,10 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from lehr.analysis.batches import DIGEST
 from lehr.analysis.compare import ComparedRun
 from lehr.analysis.compare import compare as compare_curves
+from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import is_measured
 from lehr.errors import NotFound, UserError, nearest
 from lehr.presenters.flops import flops_per_token
@@ -50,6 +52,7 @@ def compare_runs(
             curve,
             evaluated=any(is_measured(info.name) for info in names),
             held_out=held_out[run.id],
+            digests=_digests(store, run, names),
         )
         for run, names, curve in zip(runs, infos, curves, strict=True)
     ]
@@ -69,6 +72,8 @@ def compare_runs(
                 delta=one.delta,
                 incomparable="another held-out set" if one.incomparable else None,
                 held_out=held_out[run.id],
+                batches=one.batches.verdict,
+                batches_differ_from=one.batches.differs_from,
                 tokens_per_s=_median(store, run, names, "tokens_per_s"),
                 step_time_s=_median(store, run, names, "step_time_s"),
                 mfu=_median(store, run, names, "mfu"),
@@ -83,6 +88,8 @@ def compare_runs(
         noise=result.noise,
         held_out=result.held_out.verdict,
         held_out_note=result.held_out_note,
+        batches=result.batches,
+        batches_note=result.batches_note,
         notes=list(result.notes),
     )
 
@@ -136,6 +143,14 @@ def _points(
         last=None if last is None else last / cost + (0.5 if x_axis == "flops" else 0.0),
     )
     return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
+
+
+def _digests(store: Store, run: RunRow, known: Sequence[MetricSummary]) -> Curve:
+    """Read the digest of each logged step; reduced ones could not be compared."""
+    if not any(one.name == DIGEST for one in known):
+        return Curve((), ())
+    series = store.series.read(run.id, DIGEST, exact=True)
+    return Curve(series.step, series.y)
 
 
 def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> None:

@@ -17,6 +17,8 @@ AlertCode = Literal[
     "exploding",
     "overfitting",
     "data_wait",
+    "repeated_batches",
+    "other_data",
 ]
 """Names of the alerts; ``lehr.analysis.diagnosis`` has a rule for each."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ KINDS: dict[str, type[Spec]] = {"run": RunSpec, "sweep": SweepSpec, "rollout": R
 _OF_A_RUN: dict[str, type[Spec]] = {"sweep": SweepSpec, "rollout": RolloutSpec}
 """Kinds whose spec contains a run."""
 _SWEEP_ONLY = frozenset({"parameters", "method", "run", "metric", "points", "trials", "pruning"})
-_PATH_FIELDS = ("train.data.corpus.paths", "run.train.data.corpus.paths")
+_CORPORA = ("train.data.corpus", "run.train.data.corpus")
+_PATHS = re.compile(r"(run\.)?train\.data\.corpus(\.parts\.[^.]+\.corpus)?\.paths")
+"""The paths of a corpus, or of a corpus of a mix."""
 
 
 def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) -> Spec:
@@ -163,7 +166,7 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
             problems.append(SpecProblem(full, f"{error}.", source=f"override {written}"))
             continue
         origin.overrides[full] = written
-        if full in _PATH_FIELDS:
+        if _PATHS.fullmatch(full):
             _make_absolute(data, Path.cwd())
     if problems:
         raise SpecError(problems)
@@ -171,13 +174,16 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
 
 def _make_absolute(data: dict[str, Any], folder: Path) -> None:
     """Make relative corpus paths absolute, so that they do not depend on where the trainer runs."""
-    for path in _PATH_FIELDS:
-        *way, last = path.split(".")
-        here: Any = data
-        for name in way:
-            here = here.get(name) if isinstance(here, dict) else None
-        if isinstance(here, dict) and isinstance(here.get(last), list):
-            here[last] = [
-                str((folder / item).resolve()) if isinstance(item, str) and item else item
-                for item in here[last]
-            ]
+    for path in _CORPORA:
+        corpus: Any = data
+        for name in path.split("."):
+            corpus = corpus.get(name) if isinstance(corpus, dict) else None
+        parts = corpus.get("parts") if isinstance(corpus, dict) else None
+        of_parts = parts.values() if isinstance(parts, dict) else ()
+        inner = [part.get("corpus") for part in of_parts if isinstance(part, dict)]
+        for one in (corpus, *inner):
+            if isinstance(one, dict) and isinstance(one.get("paths"), list):
+                one["paths"] = [
+                    str((folder / item).resolve()) if isinstance(item, str) and item else item
+                    for item in one["paths"]
+                ]

@@ -1,5 +1,6 @@
 """Comparisons list differences, and mark those within the noise."""
 
+import dataclasses
 import math
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.analysis.compare import ComparedRun, compare, differences, flatten
+from lehr.analysis.curve import Curve
 
 
 def spec(lr=3e-4, optimizer="adamw", seed=0, **more):
@@ -127,6 +129,56 @@ def test_a_field_of_only_one_optimizer_is_not_a_separate_factor():
 def test_spec_has_no_difference_to_itself(value):
     assert differences([{"a": value}, {"a": value}]) == []
     assert all(not isinstance(v, dict) or not v for v in flatten({"a": value}).values())
+
+
+STEPS = list(range(1, 21))
+
+
+def on_batches(name, digests, **kwargs):
+    return dataclasses.replace(run(name, [3.0], **kwargs), digests=Curve(STEPS, digests))
+
+
+def test_runs_of_the_same_data_have_the_same_batches():
+    digests = [float(step**2) for step in STEPS]
+    result = compare([on_batches("a", digests), on_batches("b", digests, lr=9e-4)])
+    assert (result.batches, result.notes) == ("same", ())
+    assert result.batches_note == "the same as a at all 20 compared steps: b"
+    assert [one.batches.differs_from for one in result.results] == [None, None]
+
+
+def test_other_batches_are_shown_with_their_first_step_and_noted_if_the_specs_are_the_same():
+    digests = [float(step**2) for step in STEPS]
+    other = [*digests[:11], *(d + 1 for d in digests[11:])]
+    result = compare([on_batches("a", digests), on_batches("b", other, lr=9e-4)])
+    assert (result.batches, result.results[1].batches.differs_from) == ("different", 12)
+    assert "b (from step 12 on)" in result.batches_note
+    assert result.notes == (
+        "a and b trained on different batches from step 12 on, but their specs do not show why.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "noted"),
+    [
+        ({"seed": 3}, False),
+        ({"data": {"max_tokens": 5}}, False),
+        ({"batch": {"sequences": 9}}, False),
+        ({"batch": {"micro_batch": 1}}, True),
+        ({"data": {"workers": 9}}, True),
+        ({"lr": 9e-4}, True),
+    ],
+)
+def test_other_batches_need_no_note_where_the_specs_explain_them(changes, noted):
+    digests = [float(step) for step in STEPS]
+    result = compare([on_batches("a", digests), on_batches("b", digests[::-1], **changes)])
+    assert result.batches == "different"
+    assert any("specs do not show why" in note for note in result.notes) == noted
+
+
+def test_batches_without_digests_are_unknown():
+    result = compare([on_batches("a", [1.0] * 20), run("old", [3.0]), run("older", [3.0])])
+    assert (result.batches, result.notes) == ("unknown", ())
+    assert result.batches_note == ("not known, for lack of digests at the same steps: old, older")
 
 
 def test_a_comparison_needs_two_runs():

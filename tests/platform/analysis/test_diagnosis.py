@@ -6,7 +6,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from lehr.analysis.diagnosis import JUDGED, RULES, Curve, diagnose
+from lehr.analysis.curve import Curve
+from lehr.analysis.diagnosis import JUDGED, RULES, diagnose
 from lehr.specs.gates import AlertCode
 
 STEPS = list(range(1, 1001))
@@ -146,6 +147,71 @@ def test_waiting_for_data_is_reported_as_a_share_of_the_step():
     curves = {"step_time_s": curve([0.5] * 1000), "data_wait_s": curve([0.1] * 1000)}
     (alert,) = diagnose(curves, total_steps=1000)
     assert "20%" in alert.seen
+
+
+# --- which data ------------------------------------------------------------------------------
+
+
+def batches(digests, *, blocks_per_epoch=10_000, superseded=(), first=1, every=1):
+    """The curves of a run that logged these digests; each step is one of so many of an epoch."""
+    steps = list(range(first, first + every * len(digests), every))
+    return {
+        "data/digest": Curve(steps, [float(d) for d in digests], tuple(superseded)),
+        "data/epoch": Curve(steps, [step / blocks_per_epoch for step in steps]),
+    }
+
+
+def fresh(count, seed=0):
+    return [int(d) for d in np.random.default_rng(seed).integers(0, 2**52, count)]
+
+
+def test_a_batch_that_every_step_repeats_is_found():
+    (alert,) = diagnose(batches(fresh(100) + [7] * 50), total_steps=1000)
+    assert (alert.code, alert.step) == ("repeated_batches", 102)
+    assert "step 102 had the same batch as step 101" in alert.seen
+    assert "49 logged steps" in alert.seen
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_stretch_of_the_data_order_that_is_taken_again_is_found(every):
+    digests = fresh(60)
+    found = batches(digests + digests[20:40], every=every)
+    (alert,) = diagnose(found, total_steps=1000)
+    assert (alert.code, alert.step) == ("repeated_batches", 60 * every + 1)
+    assert f"as step {20 * every + 1:,}" in alert.seen
+
+
+def test_two_repetitions_are_no_sign_yet():
+    digests = fresh(60)
+    assert codes(batches([*digests, *digests[:2], *fresh(60, seed=1), digests[5]])) == set()
+
+
+@pytest.mark.parametrize("per_epoch", [1, 0.25, 2, 3])
+def test_batches_of_a_small_corpus_may_repeat_in_later_epochs(per_epoch):
+    """With a whole number of batches in an epoch, each batch may come again in the next one."""
+    digests = [step % max(1, int(per_epoch)) for step in range(90)]
+    assert codes(batches(digests, blocks_per_epoch=per_epoch)) == set()
+
+
+def test_repetitions_without_a_logged_epoch_are_not_judged():
+    found = batches([7] * 50)
+    del found["data/epoch"]
+    assert codes(found) == set()
+
+
+def test_other_data_after_a_resume_is_found_at_its_first_step():
+    digests = fresh(100)
+    lost = Curve(list(range(71, 81)), digests[70:80])
+    assert codes(batches(digests, superseded=[lost])) == set()
+    lost = Curve(list(range(71, 81)), [*digests[70:75], *fresh(5, seed=1)])
+    (alert,) = diagnose(batches(digests, superseded=[lost]), total_steps=1000)
+    assert (alert.code, alert.step) == ("other_data", 76)
+    assert "the batch of step 76 is another one" in alert.seen
+
+
+def test_steps_that_only_one_attempt_logged_are_not_compared():
+    lost = Curve([2, 4, 6], fresh(3, seed=1))
+    assert codes(batches(fresh(50), superseded=[lost], first=1, every=2)) == set()
 
 
 def test_run_without_records_has_no_alerts():

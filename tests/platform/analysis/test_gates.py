@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from lehr.analysis.diagnosis import Alert, Curve
+from lehr.analysis.curve import Curve
+from lehr.analysis.diagnosis import Alert
 from lehr.analysis.gates import Evidence, Pair, expected, judge
 from lehr.specs import stages
 from lehr_testing.rollouts import H100, spec

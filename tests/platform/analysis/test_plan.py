@@ -11,6 +11,7 @@ from lehr.analysis.plan import (
     plan_sweep,
     refuse_if_impossible,
 )
+from lehr.cli.plan_text import run_text, sweep_text
 from lehr.errors import PlanRefused
 from lehr.examples import LR_GRID, LR_GRID_SMALL
 from lehr.formats import millions
@@ -49,6 +50,23 @@ def test_plan_of_the_reference_grid_matches_its_logs():
     assert first.fits
     assert plan.places == 8
     assert plan.waves == 1
+
+
+MIX = (
+    "run.train.data.corpus={kind: mix, parts: {web: {weight: 3, corpus: {kind: text, paths: [/w]}},"
+    " own: {weight: 1, corpus: {kind: stdlib}}}}"
+)
+
+
+def test_plan_of_a_mix_has_the_tokens_of_each_corpus():
+    plan = plan_run(grid(MIX).run)
+    assert plan.corpus_tokens == {"web": 49_152_000, "own": 16_384_000}
+    assert plan_run(grid().run).corpus_tokens == {}
+    text = run_text("mixed", plan, None)
+    assert "web   49.2 M tokens, 75.0% of training" in text
+    spec = grid(MIX, "parameters={train.data.corpus.parts.own.weight: {values: [1, 3]}}")
+    text = sweep_text(plan_sweep(spec, expand(spec)), None)
+    assert "own   16.4 M to 32.8 M tokens, 25.0% to 50.0% of training" in text
 
 
 def test_time_and_cost_follow_from_flops_and_the_dense_peak():

@@ -200,6 +200,7 @@ def test_a_dry_run_as_json(lehr):
         "tokens",
         "tokens_per_parameter",
         "usual_batches",
+        "corpus_tokens",
         "flops",
         "gpus",
         "gpu_type",

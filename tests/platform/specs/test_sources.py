@@ -95,7 +95,7 @@ def test_problem_names_the_override_that_caused_it():
     [problem] = problems(RUN_DATA, ["train.data.corpus={}"])
     assert problem.path == "train.data.corpus.kind"
     assert problem.message == (
-        "train.data.corpus.kind is missing; it must be one of stdlib, text, jsonl, parquet, hub."
+        "train.data.corpus.kind is missing; it must be one of stdlib, text, jsonl, parquet, hub, mix."
     )
 
 
@@ -122,6 +122,52 @@ def test_corpus_paths_are_relative_to_the_folder_of_the_file(tmp_path, monkeypat
         SWEEP.replace("{kind: stdlib}", "{kind: text, paths: [texts]}")
     )
     assert load_spec(folder / "sweep.yaml").run.train.data.corpus.paths == [str(folder / "texts")]
+
+
+def test_paths_of_a_mix_are_relative_to_the_folder_of_the_file(tmp_path, monkeypatch):
+    mix = (
+        "{kind: mix, parts: {web: {weight: 1, corpus: {kind: text, paths: [texts, /abs]}}, "
+        "own: {weight: 2.5, corpus: {kind: stdlib}}}}"
+    )
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    (folder / "run.yaml").write_text(RUN.replace("{kind: stdlib}", mix))
+    (folder / "sweep.yaml").write_text(SWEEP.replace("{kind: stdlib}", mix))
+    monkeypatch.chdir(tmp_path)
+    parts = load_spec(folder / "run.yaml").train.data.corpus.parts
+    assert parts["web"].corpus.paths == [str(folder / "texts"), "/abs"]
+    assert parts["own"].weight == 2.5
+    paths = "train.data.corpus.parts.web.corpus.paths=[here]"
+    over = load_spec(folder / "run.yaml", [paths, "train.data.corpus.parts.own.weight=4"])
+    assert over.train.data.corpus.parts["web"].corpus.paths == [str(tmp_path / "here")]
+    assert over.train.data.corpus.parts["own"].weight == 4
+    swept = load_spec(folder / "sweep.yaml").run.train.data.corpus.parts
+    assert swept["web"].corpus.paths == [str(folder / "texts"), "/abs"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("web.weight=0", "train.data.corpus.parts.web.weight is 0; it must be greater than 0."),
+        ("web.weihgt=1", "train.data.corpus.parts.web.weihgt is not a field."),
+        ("web.corpus={kind: mix}", "one of stdlib, text, jsonl, parquet, hub."),
+        ("own.corpus={kind: text, paths: [/a]}", "parts web and own are the same corpus"),
+    ],
+)
+def test_problem_of_a_mix_names_its_field(change, message):
+    mix = (
+        "{kind: mix, parts: {web: {weight: 1, corpus: {kind: text, paths: [/a]}}, "
+        "own: {weight: 2, corpus: {kind: stdlib}}}}"
+    )
+    text = RUN.replace("{kind: stdlib}", mix)
+    [problem] = problems(text, [f"train.data.corpus.parts.{change}"])
+    assert message in problem.message
+
+
+def test_mix_of_one_corpus_is_rejected():
+    mix = "{kind: mix, parts: {own: {weight: 2, corpus: {kind: stdlib}}}}"
+    [problem] = problems(RUN.replace("{kind: stdlib}", mix))
+    assert problem.message == "train.data.corpus.parts is 1 long; give at least 2 values."
 
 
 def test_corpus_path_that_is_not_a_string_is_rejected(tmp_path):

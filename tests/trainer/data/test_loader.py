@@ -1,6 +1,8 @@
 """Batches: a pure function of the step, the same for any number of ranks and way of loading."""
 
+import hashlib
 import mmap
+import random
 import time
 
 import numpy as np
@@ -9,10 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr_testing.corpora import documents, prepare_texts
+from lehr_testing.corpora import documents, prepare_mix, prepare_texts
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import BatchConfig, LengthStage
 from lehr_trainer.data import Loader, TrainTokens, prepare
+from lehr_trainer.data.batch_digest import added, sequences_digest
 from lehr_trainer.data.shuffle import shuffled
 from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.data.tokens import choose_loading
@@ -59,6 +62,18 @@ def naive_rows(prepared, step, batch=SHAPE, seed=5):
     return torch.from_numpy(np.stack(rows).astype(np.int64))
 
 
+def test_batches_of_a_config_stay_bitwise_the_same(prepared):
+    """Compare with recorded values: a run that resumes with a newer version must not change."""
+    found = {}
+    for batch in (SHAPE, STAGED):
+        digest = hashlib.sha256()
+        for step in (0, 1, 19, 500):
+            inputs, targets = step_rows(prepared, step, 2, batch, steps=20)
+            digest.update(inputs.numpy().tobytes() + targets.numpy().tobytes())
+        found[len(batch.stages)] = digest.hexdigest()[:16]
+    assert found == {0: "967fa9c87491dc3c", 1: "db61c54ca29c360c"}
+
+
 @pytest.mark.parametrize("step", [0, 1, 77, 10_000])
 def test_batch_matches_its_definition(prepared, step):
     rows = naive_rows(prepared, step)
@@ -91,7 +106,7 @@ def test_a_step_has_the_same_sequences_however_it_is_shared_and_loaded(
 def test_an_epoch_visits_every_block_once(prepared):
     shape = BatchConfig(sequences=1, sequence_length=16)
     with load(prepared, shape) as loader:
-        blocks = loader.data.blocks
+        blocks = loader.stream.tokens[0].blocks
         seen = torch.cat([loader.batch(step)[0] for step in range(blocks)])
         again = torch.cat([loader.batch(step)[0] for step in range(blocks, 2 * blocks)])
     assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, again.tolist()))
@@ -167,6 +182,52 @@ def test_the_wait_for_data_is_measured(prepared, monkeypatch):
         assert loader.waited_s - before >= 0.05
 
 
+# --- what is logged of the data ------------------------------------------------------------------
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    step=st.integers(0, 10**6),
+    world_size=st.sampled_from([1, 2, 3, 6]),
+    micro_batch=st.sampled_from([None, 1, 2]),
+    workers=st.sampled_from([0, 2]),
+)
+def test_digest_of_a_step_is_the_same_however_it_is_shared(
+    prepared, step, world_size, micro_batch, workers
+):
+    shape = SHAPE.model_copy(update={"micro_batch": micro_batch})
+    parts = []
+    for rank in range(world_size):
+        with load(prepared, shape, rank=rank, world_size=world_size, workers=workers) as loader:
+            loader.batch(step)  # As ``assemble`` does before the first step.
+            for micro_step in range(loader.micro_steps(step)):
+                loader.batch(step, micro_step)
+            parts.append(loader.digest)
+    rows = naive_rows(prepared, step).numpy().astype("<u4")
+    assert added(*parts) == sequences_digest(rows)
+
+
+def test_each_step_of_an_epoch_has_a_digest_of_its_own(prepared):
+    with load(prepared) as loader:
+        digests = []
+        for step in range(loader.stream.tokens[0].blocks // SHAPE.sequences):
+            loader.batch(step)
+            digests.append(loader.digest)
+    assert len(set(digests)) == len(digests) > 20
+
+
+@pytest.mark.parametrize("batch", ["SHAPE", "STAGED"])
+def test_epoch_is_the_share_of_blocks_that_were_visited(prepared, batch):
+    shape = {"SHAPE": SHAPE, "STAGED": STAGED}[batch]
+    with load(prepared, shape, steps=100) as loader:
+        blocks, length = loader.stream.tokens[0].blocks, shape.longest_sequence
+        assert loader.epochs(0) == {"data/epoch": 0.0}
+        for step in (1, 50, 95, 100):
+            passed = step * SHAPE.tokens_per_step / length / blocks
+            assert loader.epochs(step) == {"data/epoch": pytest.approx(passed)}
+        assert loader.epochs(blocks)["data/epoch"] == pytest.approx(12 * 16 / length)
+
+
 # --- longer sequences later ----------------------------------------------------------------------
 
 
@@ -230,6 +291,104 @@ def test_invalid_stages_are_rejected(stages, says):
         BatchConfig(sequences=12, sequence_length=16, stages=stages)
 
 
+# --- a mix of corpora ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A mix of 3 to 1, without equal blocks."""
+    folder = tmp_path_factory.mktemp("mix")
+    rng = random.Random(0)
+    parts = {
+        name: {"weight": weight, "texts": [rng.randbytes(50).hex() for _ in range(count)]}
+        for name, weight, count in (("web", 0.75, 300), ("code", 0.25, 30))
+    }
+    return prepare_mix(folder, parts)
+
+
+def corpus_blocks(prepared, length=16):
+    tokens = TrainTokens.open(prepared, "preload", length)
+    every = np.arange(tokens.blocks)
+    return tokens.windows(every, np.zeros_like(every), length)
+
+
+def test_each_step_has_its_exact_share_of_each_corpus_and_no_block_early(mixed):
+    blocks = {name: corpus_blocks(part) for name, part in mixed.parts.items()}
+    known = {}
+    for name, rows in blocks.items():
+        for number, row in enumerate(rows.astype(np.int64)):
+            known.setdefault(row.tobytes(), (name, number))
+    seen = {name: np.zeros(len(rows), int) for name, rows in blocks.items()}
+    assert len(known) == sum(map(len, blocks.values())), "no two blocks are the same"
+    with load(mixed) as loader:
+        for step in range(120):
+            inputs, targets = loader.batch(step)
+            rows = torch.cat([inputs, targets[:, -1:]], dim=1).numpy()
+            found = [known[row.tobytes()] for row in rows]
+            assert sum(name == "web" for name, _ in found) == 9
+            for name, number in found:
+                seen[name][number] += 1
+            assert all(times.max() - times.min() <= 1 for times in seen.values())
+        metrics = loader.epochs(120)
+    epochs = {name: times.sum() / len(times) for name, times in seen.items()}
+    assert epochs["code"] > 1.5 > epochs["web"] > 0.5
+    assert metrics == pytest.approx(
+        {
+            "data/epoch": epochs["code"],
+            "data/epoch/web": epochs["web"],
+            "data/epoch/code": epochs["code"],
+            "data/share/web": 0.75,
+            "data/share/code": 0.25,
+        }
+    )
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    step=st.integers(0, 10**7),
+    world_size=st.sampled_from([1, 2, 3, 6]),
+    micro_batch=st.sampled_from([None, 1]),
+    workers=st.sampled_from([0, 2]),
+)
+def test_a_step_of_a_mix_has_the_same_sequences_however_it_is_shared(
+    mixed, step, world_size, micro_batch, workers
+):
+    shape = SHAPE.model_copy(update={"micro_batch": micro_batch})
+    expected = step_rows(mixed, step, 1)
+    shared = step_rows(mixed, step, world_size, shape, workers=workers)
+    assert torch.equal(shared[0], expected[0])
+    assert torch.equal(shared[1], expected[1])
+
+
+def test_sequences_of_a_mix_may_grow_without_a_repetition(mixed):
+    long = BatchConfig(sequences=6, sequence_length=32)
+    for step in (0, 5, 89):
+        short, _ = step_rows(mixed, step, 1, STAGED, steps=100)
+        whole, _ = step_rows(mixed, step, 1, long)
+        assert torch.equal(short.reshape(6, 32), whole)
+
+
+def test_batches_of_a_mix_stay_bitwise_the_same(mixed):
+    digest = hashlib.sha256()
+    for step in (0, 1, 19, 500):
+        inputs, targets = step_rows(mixed, step, 2)
+        digest.update(inputs.numpy().tobytes() + targets.numpy().tobytes())
+    assert digest.hexdigest()[:16] == "bde898cd3c8fc712"
+
+
+def test_the_corpora_of_a_mix_share_the_memory_for_preloading(mixed, monkeypatch):
+    size = sum(part.train_bytes for part in mixed.parts.values())
+    for free, loading in ((2 * size, "preload"), (2 * size - 2, "memmap")):
+        monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda free=free: free)
+        with load(mixed) as loader:
+            assert [one.loading for one in loader.stream.tokens] == [loading] * 2
+
+
+def test_a_corpus_of_a_mix_that_is_too_short_is_named(mixed):
+    with pytest.raises(BadData, match=r"data\.corpus\.parts\.code: .* fewer than one sequence"):
+        load(mixed, BatchConfig(sequences=1, sequence_length=8192))
+
+
 # --- what cannot work -----------------------------------------------------------------------------
 
 
@@ -255,7 +414,7 @@ def test_a_corpus_of_a_few_blocks_is_repeated_in_new_orders(tmp_path):
     small = prepare_texts(tmp_path, documents(20), share=0.3)
     shape = BatchConfig(sequences=64, sequence_length=64)
     with load(small, shape) as loader:
-        assert 1 <= loader.data.blocks < 64
+        assert 1 <= loader.stream.tokens[0].blocks < 64
         assert torch.equal(loader.batch(0)[0], naive_rows(small, 0, shape)[:, :-1])
 
 

@@ -83,6 +83,8 @@ def test_a_run_writes_all_its_records(undisturbed: Path) -> None:
         "tokens_per_s",
         "step_time_s",
         "data_wait_s",
+        "data/digest",
+        "data/epoch",
         "memory/rss_bytes",
     } == metrics[0]["values"].keys()
     assert [record["tokens"] for record in metrics] == [256 * step for step in range(1, 13)]
@@ -134,7 +136,16 @@ def test_accumulation_matches_one_large_batch(
     got, want = losses(run / "attempt-1"), losses(undisturbed)
     assert got == pytest.approx(want, abs=2e-5)
     assert got != want, "it must have added up in another order"
+    same_data(run / "attempt-1", undisturbed)
     same_gradient_norms(run / "attempt-1", undisturbed)
+
+
+def same_data(one: Path, *other: Path) -> None:
+    """Each step trained on the same sequences, and each on others than the steps before."""
+    digests_ = series("data/digest", one)
+    assert digests_ == series("data/digest", *other)
+    assert len(set(digests_.values())) == len(digests_) == 12
+    assert series("data/epoch", one) == series("data/epoch", *other)
 
 
 def same_gradient_norms(one: Path, other: Path) -> None:
@@ -152,6 +163,7 @@ def test_two_ranks_match_one_rank_with_the_whole_batch(
     train_to_end(run, ranks=2, data=data)
     attempt = run / "attempt-1"
     assert records(attempt, "started")[0]["world_size"] == 2
+    same_data(attempt, undisturbed)
     assert losses(attempt) == pytest.approx(losses(undisturbed), abs=2e-5)
     same_gradient_norms(attempt, undisturbed)
     got, want = (records(a, "evaluation")[-1]["values"] for a in (attempt, undisturbed))
@@ -219,6 +231,7 @@ def test_run_resumes_with_another_number_of_ranks(
     assert records(run / "attempt-2", "resumed")[0]["step"] == 5
     got = losses(run / "attempt-1", run / "attempt-2")
     assert got == pytest.approx(losses(undisturbed), abs=5e-5)
+    same_data(undisturbed, run / "attempt-1", run / "attempt-2")
 
 
 def test_damaged_newest_checkpoint_is_skipped_and_reported(

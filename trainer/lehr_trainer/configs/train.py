@@ -26,6 +26,15 @@ from lehr_trainer.configs.base import (
     tagged,
 )
 from lehr_trainer.configs.compile import CompileConfig
+from lehr_trainer.configs.corpus import (
+    Corpus,
+    FilesCorpus,
+    HubCorpus,
+    MixCorpus,
+    MixPart,
+    SingleCorpus,
+    StdlibCorpus,
+)
 from lehr_trainer.configs.diagnostics import DiagnosticsConfig
 from lehr_trainer.configs.fp8 import Fp8Config
 from lehr_trainer.configs.gpt2 import GPT2Config
@@ -52,12 +61,15 @@ __all__ = [
     "HubCorpus",
     "LengthStage",
     "LlamaConfig",
+    "MixCorpus",
+    "MixPart",
     "ModelConfig",
     "NonNegativeInt",
     "ParallelConfig",
     "PositiveInt",
     "PrecisionConfig",
     "ScheduleConfig",
+    "SingleCorpus",
     "StdlibCorpus",
     "TrainConfig",
     "ValidationConfig",
@@ -71,44 +83,6 @@ ModelConfig = Annotated[
 
 
 # --- data ----------------------------------------------------------------------------------
-
-
-class StdlibCorpus(Config):
-    """The Python standard library's sources: real text that every machine has."""
-
-    kind: Literal["stdlib"] = "stdlib"
-
-
-class FilesCorpus(Config):
-    """Local files, UTF-8; a document is a line (jsonl), a row (parquet) or a file (text)."""
-
-    kind: Literal["text", "jsonl", "parquet"]
-    paths: Annotated[list[str], Field(min_length=1)]
-    """Files, folders or globs."""
-    text_field: str = "text"
-    """The column or key that holds the document (jsonl, parquet)."""
-    document: Literal["file", "paragraph", "line"] = "file"
-    """What a document of a text file is: the whole file, a paragraph between blank lines, or a
-    line. Documents are held out whole, so a single file needs one of the latter two."""
-
-
-class HubCorpus(Config):
-    """A dataset of the Hugging Face hub, by ``datasets``."""
-
-    kind: Literal["hub"] = "hub"
-    id: str
-    """E.g. ``HuggingFaceFW/fineweb-edu``."""
-    name: str | None = None
-    """The dataset's configuration, e.g. sample-10BT."""
-    split: str = "train"
-    """Which part of the dataset."""
-    text_field: str = "text"
-    """The column that holds the document."""
-    revision: str | None = None
-    """Commit or tag to pin; a branch may move on."""
-
-
-Corpus = Annotated[StdlibCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
 
 
 class ValidationConfig(Config):
@@ -129,7 +103,7 @@ class DataConfig(Config):
     tokenizer: str = "tekken"
     """tekken (131,072 tokens, offline), byte, a path to a tokenizers JSON, or a hub id."""
     max_tokens: PositiveInt | None = None
-    """Prepare at most this many training tokens of the corpus."""
+    """Prepare at most this many training tokens of the corpus; of a mix, of each corpus."""
     loading: Literal["auto", "memmap", "preload"] = "auto"
     """auto preloads if one rank is alone on its machine and the shards fit in half of the free
     memory. Several ranks share one map, which is read ahead if it fits so."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lehr_trainer.data.checks import check_corpus, check_data
     from lehr_trainer.data.loader import Loader
     from lehr_trainer.data.prepare import prepare_dataset
+    from lehr_trainer.data.prepared_mix import PreparedMix
     from lehr_trainer.data.token_dataset import PreparedData
     from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
     from lehr_trainer.data.tokens import TrainTokens
@@ -23,6 +24,7 @@ __all__ = [
     "Loader",
     "Notify",
     "PreparedData",
+    "PreparedMix",
     "Tokenizer",
     "TrainTokens",
     "ValidationSet",
@@ -36,6 +38,7 @@ _HOMES = {
     "Loader": "loader",
     "Notify": "progress",
     "PreparedData": "token_dataset",
+    "PreparedMix": "prepared_mix",
     "Tokenizer": "tokenizers",
     "TrainTokens": "tokens",
     "ValidationSet": "validation",

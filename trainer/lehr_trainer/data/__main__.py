@@ -10,6 +10,8 @@ from pathlib import Path
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
 from lehr_trainer.data.prepare import prepare_dataset
+from lehr_trainer.data.prepared_mix import PreparedMix
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import TrainerError
 from lehr_trainer.runtime.launch import read_config
 
@@ -47,12 +49,24 @@ def main(argv: list[str] | None = None) -> int:
     print(
         f"{prepared.tokens:,} training tokens of {prepared.documents:,} documents, "
         f"digest {prepared.digest[:12]}\n"
+        f"{_corpora(prepared, config.total_tokens)}"
         f"{prepared.validation_tokens:,} validation tokens are scored, "
         f"digest {prepared.validation_digest[:12]}\n"
         f"{prepared.directory}",
         file=sys.stderr if given.notices else sys.stdout,
     )
     return 0
+
+
+def _corpora(prepared: PreparedData, total_tokens: int) -> str:
+    """Return a line for each corpus of a mix: its share, its size, its epochs in the whole run."""
+    if not isinstance(prepared, PreparedMix):
+        return ""
+    return "".join(
+        f"  {name}: {prepared.share(name):.1%} of training, {part.tokens:,} tokens, "
+        f"{prepared.share(name) * total_tokens / part.tokens:.3g} epochs in this run\n"
+        for name, part in prepared.parts.items()
+    )
 
 
 def _progress(phase: str, message: str, done: float | None) -> None:

@@ -9,7 +9,8 @@ import difflib
 import glob
 from pathlib import Path
 
-from lehr_trainer.configs.train import Corpus, DataConfig, FilesCorpus, HubCorpus
+from lehr_trainer.configs.corpus import corpora
+from lehr_trainer.configs.train import Corpus, DataConfig, FilesCorpus, HubCorpus, SingleCorpus
 from lehr_trainer.errors import BadConfig, BadData
 
 TOKENIZER_SIZES = {"byte": 257, "tekken": 131_072}
@@ -41,17 +42,24 @@ def check_corpus(corpus: Corpus) -> None:
     Raises:
         BadData: a path does not exist or holds nothing to read; the nearest one is named.
     """
+    for field, one in corpora(corpus, "data.corpus").items():
+        _check_single(one, field)
+
+
+def _check_single(corpus: SingleCorpus, field: str) -> None:
     if isinstance(corpus, FilesCorpus):
-        resolve_files(corpus)
+        resolve_files(corpus, field)
     elif isinstance(corpus, HubCorpus) and corpus.id.count("/") > 1:
         raise BadData(
-            f"data.corpus.id {corpus.id!r} is not a dataset of the hub (OWNER/NAME); for files "
+            f"{field}.id {corpus.id!r} is not a dataset of the hub (OWNER/NAME); for files "
             "on this machine use kind text, jsonl or parquet with paths"
         )
 
 
-def resolve_files(corpus: FilesCorpus) -> list[Path]:
+def resolve_files(corpus: FilesCorpus, field: str = "data.corpus") -> list[Path]:
     """List the files of a corpus: folders searched, globs expanded, sorted within each path.
+
+    ``field`` is the path of the corpus in the config, for errors.
 
     Raises:
         BadData: a path matches nothing.
@@ -66,14 +74,14 @@ def resolve_files(corpus: FilesCorpus) -> list[Path]:
             matches = sorted(p for p in path.rglob("*") if p.name.endswith(suffixes))
             if not matches:
                 raise BadData(
-                    f"data.corpus.paths: the folder {given} holds no {corpus.kind} file "
+                    f"{field}.paths: the folder {given} holds no {corpus.kind} file "
                     f"({', '.join(suffixes)}); name the files or a glob"
                 )
         else:
             matches = sorted(Path(p) for p in glob.glob(str(path), recursive=True))  # noqa: PTH207 - absolute
         matches = [match for match in matches if match.is_file()]
         if not matches:
-            raise BadData(f"data.corpus.paths: {given} does not exist{_nearest(path)}")
+            raise BadData(f"{field}.paths: {given} does not exist{_nearest(path)}")
         found.update(dict.fromkeys(match.absolute() for match in matches))
     return list(found)
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from lehr_trainer.configs.train import Corpus, FilesCorpus, StdlibCorpus
+from lehr_trainer.configs.train import FilesCorpus, SingleCorpus, StdlibCorpus
 from lehr_trainer.data.checks import resolve_files
 
 
@@ -45,7 +45,7 @@ class CorpusReader(ABC):
         return None
 
 
-def open_corpus(corpus: Corpus) -> CorpusReader:
+def open_corpus(corpus: SingleCorpus) -> CorpusReader:
     """Open the corpus that the config names.
 
     Raises:

@@ -21,13 +21,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data.shuffle import SampleOrder
+from lehr_trainer.data.batch_digest import added, sequences_digest
 from lehr_trainer.data.token_dataset import PreparedData
-from lehr_trainer.data.tokens import Loading, TrainTokens
+from lehr_trainer.data.tokens import Loading
+from lehr_trainer.data.train_stream import open_stream
 from lehr_trainer.errors import BadConfig
 
 Place = tuple[int, int]
 """Step and micro-step."""
+_Made = tuple[Tensor, int]
+"""Inputs and targets, [2, B, T], and the digest of their sequences."""
 
 
 class Loader:
@@ -55,7 +58,7 @@ class Loader:
         """Open the data.
 
         Args:
-            prepared: the corpus.
+            prepared: the corpus, or the mix.
             batch: the shape of every step, and its stages.
             seed: of the order.
             rank: this process's.
@@ -78,13 +81,14 @@ class Loader:
         self._block = batch.longest_sequence
         self._rank, self._world_size = rank, world_size
         self._device = torch.device(device)
-        self.data = TrainTokens.open(prepared, loading, self._block)
-        self._order = SampleOrder(seed, self.data.blocks)
+        self.stream = open_stream(prepared, batch, seed, loading)
         self._ahead = max(1, workers * prefetch)
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
-        self._ready: deque[tuple[Place, Future[Tensor]]] = deque()
+        self._ready: deque[tuple[Place, Future[_Made]]] = deque()
         self.waited_s = 0.0
         """Total seconds that callers of ``batch`` have waited."""
+        self.digest = 0
+        """Digest of this rank's sequences of a step: of those taken since its micro-step 0."""
 
     def micro_steps(self, step: int = 0) -> int:
         """Count this rank's forward passes in that step."""
@@ -97,11 +101,16 @@ class Loader:
         Targets are the inputs shifted by one token.
         """
         began = time.perf_counter()
-        both = self._take((step, micro_step))
+        both, digest = self._take((step, micro_step))
+        self.digest = added(self.digest, digest) if micro_step else digest
         if both.device != self._device:
             both = both.to(self._device, non_blocking=True)
         self.waited_s += time.perf_counter() - began
         return both[0], both[1]
+
+    def epochs(self, step: int) -> dict[str, float]:
+        """Return how often the first ``step`` steps pass over the data, by name of metric."""
+        return self.stream.epochs(step * self._batch.tokens_per_step // self._block)
 
     def close(self) -> None:
         """Stop the threads. Closing twice is harmless."""
@@ -133,25 +142,23 @@ class Loader:
         first = step * shape.sequences + self._rank * share + micro_step * micro_batch
         return np.arange(first, first + micro_batch, dtype=np.int64)
 
-    def _make(self, place: Place) -> Tensor:
-        """Make the batch in host memory (pinned for CUDA): [2, B, T], inputs and targets."""
+    def _make(self, place: Place) -> _Made:
+        """Make the batch in host memory (pinned for CUDA), and its digest."""
         shape = self._batch.at(place[0], self._steps)
         length = shape.sequence_length
         positions, offsets = np.divmod(self._sequences(place, shape) * length, self._block)
-        first, last = int(positions[0]), int(positions[-1])
-        blocks = self._order.blocks(first, last)[positions - first]
-        rows = self.data.windows(blocks, offsets, length)
+        rows = self.stream.rows(positions, offsets, length)
         both = torch.empty(
             (2, *rows[:, 1:].shape), dtype=torch.int64, pin_memory=self._device.type == "cuda"
         )
         filled = both.numpy()
         filled[0] = rows[:, :-1]
         filled[1] = rows[:, 1:]
-        return both
+        return both, sequences_digest(rows)
 
     # --- ahead of time -----------------------------------------------------------------------
 
-    def _take(self, place: Place) -> Tensor:
+    def _take(self, place: Place) -> _Made:
         if self._pool is None:
             return self._make(place)
         if not self._ready or self._ready[0][0] != place:

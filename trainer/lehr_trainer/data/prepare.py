@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,12 @@ from typing import Literal
 import numpy as np
 
 from lehr_trainer.callbacks import Notify
-from lehr_trainer.configs.train import DataConfig, ValidationConfig
+from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
 from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.lock import PreparationLock, preparation_lock
+from lehr_trainer.data.mix import whole_weights
+from lehr_trainer.data.prepared_mix import PreparedMix
 from lehr_trainer.data.progress import PHASE, Meter
 from lehr_trainer.data.shards import (
     STATE,
@@ -62,7 +64,7 @@ def prepare_dataset(
     started_by: str = "",
     hash_everything: bool = False,
 ) -> PreparedData:
-    """Return the token shards of a corpus; prepare them if they do not exist yet.
+    """Return the token shards of a corpus, or of all of a mix; prepare what does not exist yet.
 
     May be called by any number of processes at once: one prepares, the others wait.
 
@@ -81,6 +83,22 @@ def prepare_dataset(
         BadConfig: the tokenizer does not fit the model's vocabulary.
         DiskFull: no room for the shards.
     """
+    if isinstance(data.corpus, MixCorpus):
+        return _prepare_mix(
+            data.corpus,
+            data,
+            validation,
+            notify,
+            lambda own, held_out, tell: prepare_dataset(
+                own,
+                held_out,
+                vocab_size,
+                root,
+                tell,
+                started_by=started_by,
+                hash_everything=hash_everything,
+            ),
+        )
     if not started_by and (attempt := os.environ.get("LEHR_ATTEMPT")):
         started_by = f"attempt {attempt}"
     tokenizer = load_tokenizer(data.tokenizer)
@@ -96,6 +114,33 @@ def prepare_dataset(
                 job = _Preparation(corpus, tokenizer, data, validation, directory, notify, lock)
                 job.run()
     return open_prepared(directory, validation.tokens, vocab_size, hash_everything=hash_everything)
+
+
+def _prepare_mix(
+    mix: MixCorpus,
+    data: DataConfig,
+    validation: ValidationConfig,
+    notify: Notify,
+    prepare: Callable[[DataConfig, ValidationConfig, Notify], PreparedData],
+) -> PreparedMix:
+    """Prepare each corpus as if it were alone, so that other runs can use its shards too.
+
+    Each holds out the same share of its documents, and an evaluation scores equally many tokens of
+    each. So runs with other weights are evaluated on the same set.
+    """
+    weights = whole_weights({name: part.weight for name, part in mix.parts.items()})
+    own = validation.model_copy(update={"tokens": max(1, validation.tokens // len(weights))})
+    parts: dict[str, PreparedData] = {}
+    for name, part in mix.parts.items():
+
+        def tell(phase: str, message: str, done: float | None, name: str = name) -> None:
+            notify(phase, f"{name}: {message}", done)
+
+        try:
+            parts[name] = prepare(data.model_copy(update={"corpus": part.corpus}), own, tell)
+        except BadData as error:
+            raise BadData(f"data.corpus.parts.{name}: {error}") from None
+    return PreparedMix.of(parts, weights, validation.tokens)
 
 
 def cache_key(

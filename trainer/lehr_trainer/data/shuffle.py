@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from functools import lru_cache
 from math import isqrt
@@ -38,39 +39,49 @@ def shuffled(seed: int, epoch: int, size: int, indices: NDArray[np.int64]) -> ND
     return places.astype(np.int64)
 
 
-class SampleOrder:
-    """All epochs' orders as one sequence: returns the block at any position.
+class Order(ABC):
+    """What comes at each position of an endless sequence.
 
-    A range of the order is computed at once and kept, since a few thousand blocks cost little more
-    than one.
+    A range is computed at once and kept, since a few thousand positions cost little more than one.
     """
 
-    def __init__(self, seed: int, blocks: int) -> None:
-        self._seed = seed
-        self._blocks = blocks
-        self._stretch = min(4096, max(64, blocks))
+    def __init__(self, stretch: int) -> None:
+        """Keep ranges of ``stretch`` positions."""
+        self._stretch = stretch
         self._kept: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
         self._lock = threading.Lock()
 
     def blocks(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the blocks at positions ``first`` to ``last``, both included."""
+        """Return what is at positions ``first`` to ``last``, both included, along the last axis."""
         numbers = range(first // self._stretch, last // self._stretch + 1)
         stretches = [self._get(number) for number in numbers]
-        together = stretches[0] if len(stretches) == 1 else np.concatenate(stretches)
+        together = stretches[0] if len(stretches) == 1 else np.concatenate(stretches, axis=-1)
         start = numbers[0] * self._stretch
-        return together[first - start : last - start + 1]
+        return together[..., first - start : last - start + 1]
 
     def _get(self, number: int) -> NDArray[np.int64]:
         with self._lock:
             if number not in self._kept:
-                self._kept[number] = self._compute(number)
+                self._kept[number] = self._compute(number * self._stretch, self._stretch)
                 if len(self._kept) > 8:
                     self._kept.popitem(last=False)
             return self._kept[number]
 
-    def _compute(self, number: int) -> NDArray[np.int64]:
-        first = number * self._stretch
-        positions = np.arange(first, first + self._stretch, dtype=np.int64)
+    @abstractmethod
+    def _compute(self, first: int, count: int) -> NDArray[np.int64]:
+        """Compute the values at ``count`` positions from ``first`` on."""
+
+
+class SampleOrder(Order):
+    """All epochs' orders of a corpus as one sequence: the block at any position."""
+
+    def __init__(self, seed: int, blocks: int) -> None:
+        super().__init__(min(4096, max(64, blocks)))
+        self._seed = seed
+        self._blocks = blocks
+
+    def _compute(self, first: int, count: int) -> NDArray[np.int64]:
+        positions = np.arange(first, first + count, dtype=np.int64)
         epochs, indices = np.divmod(positions, self._blocks)
         found = np.empty_like(positions)
         for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
@@ -86,14 +97,14 @@ def _encipher(
     across, down = np.divmod(points, np.uint64(height))
     for number, key in enumerate(keys):
         if number % 2 == 0:
-            across = (across + _mix(down ^ key) % np.uint64(width)) % np.uint64(width)
+            across = (across + mix64(down ^ key) % np.uint64(width)) % np.uint64(width)
         else:
-            down = (down + _mix(across ^ key) % np.uint64(height)) % np.uint64(height)
+            down = (down + mix64(across ^ key) % np.uint64(height)) % np.uint64(height)
     result: NDArray[np.uint64] = across * np.uint64(height) + down
     return result
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Apply SplitMix64's finalizer (Steele, Lea, Flood, 2014); it wraps around on purpose."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

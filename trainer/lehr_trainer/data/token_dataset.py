@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lehr_trainer.data.checks import check_vocabulary
@@ -95,6 +96,14 @@ class PreparedData:
     """Token that ends each document, and so marks where documents meet."""
     tokenizer: str
 
+    @property
+    def train_bytes(self) -> int:
+        return self.tokens * np.dtype(self.dtype).itemsize
+
+    def held_out_tokens(self, count: int) -> NDArray[Any]:
+        """Read the first ``count`` held-out tokens, or all if there are fewer."""
+        return np.fromfile(self.directory / VALIDATION, dtype=self.dtype, count=count)
+
     def require_same(
         self, *, digest: str | None = None, validation_digest: str | None = None
     ) -> None:
@@ -139,15 +148,19 @@ def open_prepared(
         tokens=sum(shard.tokens for shard in manifest.train),
         documents=sum(shard.documents for shard in manifest.train),
         validation_tokens=scored,
-        validation_digest=hashlib.sha256(
-            f"{manifest.tokenizer} {seen.size} ".encode() + seen.astype("<u4").tobytes()
-        ).hexdigest(),
+        validation_digest=tokens_digest(manifest.tokenizer, seen),
         bytes_per_token=_bytes_per_token(directory, scored + 1),
         dtype=manifest.dtype,
         vocab_size=manifest.vocab_size,
         eos_id=manifest.eos_id,
         tokenizer=manifest.tokenizer,
     )
+
+
+def tokens_digest(tokenizer: str, tokens: NDArray[Any]) -> str:
+    """Return the digest of scored tokens, whatever their width."""
+    content = f"{tokenizer} {tokens.size} ".encode() + tokens.astype("<u4").tobytes()
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_manifest(directory: Path) -> DatasetManifest:

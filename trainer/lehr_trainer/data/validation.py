@@ -9,7 +9,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from lehr_trainer.data.token_dataset import VALIDATION, PreparedData
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import BadData
 
 
@@ -42,9 +42,7 @@ class ValidationSet:
                 f"one sequence of {sequence_length:,}; raise validation.share or take a larger "
                 "corpus"
             )
-        held_out = np.fromfile(
-            prepared.directory / VALIDATION, dtype=prepared.dtype, count=self.tokens + 1
-        )
+        held_out = prepared.held_out_tokens(self.tokens + 1)
         windows = sliding_window_view(held_out, sequence_length + 1)[::sequence_length]
         self._rows = windows[rank::world_size]
         self._micro_batch = micro_batch

@@ -144,6 +144,22 @@ class Ranks:
             dist.all_reduce(values, op=dist.ReduceOp.SUM)
         return values
 
+    def begin_sum(self, value: int) -> Callable[[], int]:
+        """Start to add a number over all ranks, on the CPU; call the result to wait for the sum.
+
+        The exchange runs in threads of gloo, so it costs the caller nothing before the wait.
+        """
+        if self.cpu_group is None:
+            return lambda: value
+        total = torch.tensor([value], dtype=torch.int64)
+        work = dist.all_reduce(total, op=dist.ReduceOp.SUM, group=self.cpu_group, async_op=True)
+
+        def wait() -> int:
+            work.wait()
+            return int(total.item())
+
+        return wait
+
     # --- words -------------------------------------------------------------------------------
 
     def all_reduce_max(self, values: list[int]) -> list[int]:

@@ -102,6 +102,8 @@
  * @property {WireNumber | null} delta
  * @property {string | null} incomparable
  * @property {string | null} held_out
+ * @property {HeldOut} batches
+ * @property {number | null} batches_differ_from
  * @property {WireNumber | null} tokens_per_s
  * @property {WireNumber | null} mfu
  * @property {WireNumber | null} step_time_s
@@ -115,6 +117,8 @@
  * @property {number | null} noise
  * @property {HeldOut} held_out
  * @property {string | null} held_out_note
+ * @property {HeldOut} batches
+ * @property {string} batches_note
  * @property {string[]} notes
  *
  * @typedef {object} GateView

@@ -187,6 +187,7 @@ function drawTable() {
     comparison.notes.slice(0, NOTES).map((note) => h("div.alert", {}, note)),
     comparison.notes.length > NOTES &&
       h("details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`), comparison.notes.slice(NOTES).map((note) => h("div.alert", {}, note))),
+    h("p.note", {}, `Batches: ${comparison.batches_note}.`),
     comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
   );
   fill(sets, comparison.held_out === "different" && h("div.alert", {}, "Curves under val/ are from different held-out sets and are not comparable."));

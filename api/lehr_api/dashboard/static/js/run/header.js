@@ -77,6 +77,7 @@ function figures(run) {
     figure("train/loss", f.number(latest("train/loss")?.value)),
     figure("val/loss", f.number(val?.value), val && `at step ${f.integer(val.step)}`),
     figure("tokens/s", f.si(latest("tokens_per_s")?.value)),
+    figure("epoch", f.number(latest("data/epoch")?.value), "passes over the data"),
     figure("MFU", f.percent(latest("mfu")?.value)),
     figure("memory", f.bytes(memory && latest(memory).value), kind),
     figure("lr", f.scientific(latest("train/lr")?.value)),

@@ -1,0 +1,122 @@
+"""Compare the batches of steps by the digests that trainers log. Pure.
+
+The digest of a batch is equal for equal sequences, whatever the number of ranks and micro-batches.
+So runs trained on the same data as long as their digests are equal, and a digest that occurs twice
+is a batch that was trained on twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lehr.analysis.curve import Curve
+from lehr.formats import listed
+
+DIGEST = "data/digest"
+EPOCH = "data/epoch"
+BatchesVerdict = Literal["same", "different", "unknown"]
+
+_ROUNDING = 1e-6
+"""Epochs are computed in floating point."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Whether two series of digests are equal at the steps that both have."""
+
+    steps: int = 0
+    """Number of these steps."""
+    differs_from: int | None = None
+    """The first of these steps at which they differ; None if they are equal."""
+
+    @property
+    def verdict(self) -> BatchesVerdict:
+        if self.differs_from is not None:
+            return "different"
+        return "same" if self.steps else "unknown"
+
+
+def agreement(one: Curve, other: Curve) -> Agreement:
+    """Compare the digests of two runs, or of two attempts."""
+    steps, here, there = np.intersect1d(
+        np.asarray(one.steps, np.int64), np.asarray(other.steps, np.int64), return_indices=True
+    )
+    ours, theirs = _digests(one)[here], _digests(other)[there]
+    differ = np.flatnonzero((ours != theirs) & np.isfinite(ours) & np.isfinite(theirs))
+    return Agreement(len(steps), int(steps[differ[0]]) if differ.size else None)
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Batches that were trained on before, within one pass over the corpus."""
+
+    step: int
+    """The first step with such a batch."""
+    earlier: int
+    """The step that had the same batch before."""
+    count: int
+    """Number of logged steps with such a batch."""
+
+
+def repetition(digests: Curve, epochs: Curve, *, lasts: int) -> Repetition | None:
+    """Find batches that occur again; the sign must last for some consecutive logged steps.
+
+    A batch that occurs again after a new pass over the corpus began is no sign: a small corpus may
+    fill every batch with the same sequences.
+    """
+    steps, values = np.asarray(digests.steps, np.int64), _digests(digests)
+    if len(steps) <= lasts or not len(epochs):
+        return None
+    # Sorted by digest, then by step: a batch that occurs again follows its last occurrence.
+    order = np.lexsort((steps, values))
+    again = values[order][1:] == values[order][:-1]
+    previous = np.full(len(steps), -1)
+    previous[order[1:][again]] = order[:-1][again]
+    passed = np.interp(steps, np.asarray(epochs.steps), np.asarray(epochs.values, float))
+    of_a_step = passed / np.maximum(steps, 1)
+    began = np.floor((passed - of_a_step)[previous] + _ROUNDING)
+    repeated = (previous >= 0) & (passed <= began + 1 + _ROUNDING)
+    run = 0
+    for at in np.flatnonzero(repeated):
+        run = run + 1 if at and repeated[at - 1] else 1
+        if run == lasts:
+            first = at - lasts + 1
+            return Repetition(
+                int(steps[first]), int(steps[previous[first]]), int(repeated[first:].sum())
+            )
+    return None
+
+
+def batches_note(agreements: Sequence[tuple[str, Agreement]], baseline: str) -> str:
+    """Return as a sentence which runs trained on the batches of the baseline.
+
+    Args:
+        agreements: the name of each other run, and how its batches compare with the baseline's.
+        baseline: its name.
+    """
+    same = [(name, one.steps) for name, one in agreements if one.verdict == "same"]
+    unknown = [name for name, one in agreements if one.verdict == "unknown"]
+    differ = [
+        f"{name} (from step {one.differs_from:,} on)"
+        for name, one in agreements
+        if one.differs_from is not None
+    ]
+    parts = []
+    if same:
+        fewest = min(steps for _, steps in same)
+        steps = f"all {fewest:,} compared steps" if fewest > 1 else "the one compared step"
+        parts.append(f"the same as {baseline} at {steps}: {listed([name for name, _ in same])}")
+    if differ:
+        parts.append(f"other batches than {baseline}: {listed(differ)}")
+    if unknown:
+        parts.append(f"not known, for lack of digests at the same steps: {listed(unknown)}")
+    return "; ".join(parts)
+
+
+def _digests(curve: Curve) -> NDArray[np.float64]:
+    return np.asarray(curve.values, np.float64)

@@ -1,0 +1,79 @@
+"""Several prepared corpora as one: the data of a mix."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lehr_trainer.data.token_dataset import PreparedData, tokens_digest
+
+
+@dataclass(frozen=True)
+class PreparedMix(PreparedData):
+    """A mix: the sums over its corpora, and the corpora themselves.
+
+    ``directory`` is the folder that holds those of the corpora. Held-out documents are chosen by
+    their hash and one share. So a document that is held out of one corpus is trained on in none.
+    """
+
+    parts: Mapping[str, PreparedData]
+    """By name, in the order of the names."""
+    weights: Mapping[str, int]
+    """Whole numbers, by name, in the same order."""
+
+    @classmethod
+    def of(
+        cls,
+        parts: Mapping[str, PreparedData],
+        weights: Mapping[str, int],
+        validation_tokens: int,
+    ) -> PreparedMix:
+        """Join corpora that were prepared with one tokenizer.
+
+        Args:
+            parts: by name, each opened with its share of the validation tokens.
+            weights: whole numbers, by name.
+            validation_tokens: how many tokens an evaluation scores, if so many are held out.
+        """
+        names = sorted(parts)
+        parts = {name: parts[name] for name in names}
+        weights = {name: weights[name] for name in names}
+        first = parts[names[0]]
+        held_out = np.concatenate([_scored(part) for part in parts.values()])
+        total_bytes = sum(part.bytes_per_token * _scored(part).size for part in parts.values())
+        scored = min(validation_tokens, held_out.size - 1)
+        identity = [[name, weights[name], part.digest] for name, part in parts.items()]
+        return cls(
+            directory=first.directory.parent,
+            digest=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
+            tokens=sum(part.tokens for part in parts.values()),
+            documents=sum(part.documents for part in parts.values()),
+            validation_tokens=scored,
+            validation_digest=tokens_digest(first.tokenizer, held_out[: scored + 1]),
+            bytes_per_token=total_bytes / held_out.size,
+            dtype=first.dtype,
+            vocab_size=first.vocab_size,
+            eos_id=first.eos_id,
+            tokenizer=first.tokenizer,
+            parts=parts,
+            weights=weights,
+        )
+
+    def held_out_tokens(self, count: int) -> NDArray[Any]:
+        together: NDArray[Any] = np.concatenate([_scored(part) for part in self.parts.values()])
+        return together[:count]
+
+    def share(self, name: str) -> float:
+        """Return the share of a corpus in the training tokens."""
+        return self.weights[name] / sum(self.weights.values())
+
+
+def _scored(part: PreparedData) -> NDArray[Any]:
+    """Read the held-out tokens of a corpus that an evaluation scores, and the one after them."""
+    return part.held_out_tokens(part.validation_tokens + 1)
