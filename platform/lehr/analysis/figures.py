@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lehr import formats
 from lehr.analysis.colours import slots, stroke
 from lehr.analysis.lr_fit import LrFit
+from lehr.analysis.lr_posterior import Posterior
 from lehr.analysis.sweep_result import (
     is_number,
     outcome,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 JsonObject = dict[str, Any]
 
 _BLUE, _RED, _GREY = "#3f90da", "#bd1f01", "#7d8f8d"
-_FIT_POINTS = 80
 _MOST_TICKS = 12
 
 
@@ -43,8 +43,8 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonO
     losses = [trial.compared_value for trial in ranked if trial.compared_value is not None]
     fit = sweep_fit(sweep, parameter) if numeric else None
     data: list[JsonObject] = []
-    if fit is not None and fit.parabola is not None and fit.minimum is not None:
-        data.append(_fit_trace(fit))
+    if fit is not None and fit.curves is not None:
+        data += _fit_traces(fit.curves)
     data += _ranked_traces(sweep, parameter, ranked)
     data += _other_traces(sweep, parameter, trials, top=max(losses, default=1.0))
     best = [trial for trial in ranked if trial.best]
@@ -318,41 +318,49 @@ def _best_trace(
     }
 
 
-def _fit_trace(fit: LrFit) -> JsonObject:
-    parabola = fit.parabola
-    assert parabola is not None
-    ratio = parabola.last / parabola.first
-    rates = [parabola.first * ratio ** (i / (_FIT_POINTS - 1)) for i in range(_FIT_POINTS)]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "fit",
-        "x": rates,
-        "y": [parabola(rate) for rate in rates],
-        "line": {"width": 1.5, "dash": "dash", "color": _GREY},
-        "hoverinfo": "skip",
-        "meta": {"role": "fit"},
-    }
+def _fit_traces(curves: Posterior) -> list[JsonObject]:
+    """Return the band that holds the curve with 68 % at each rate, and its middle."""
+    rates = curves.rates.tolist()
+    low, high = (curves.mean - curves.spread).tolist(), (curves.mean + curves.spread).tolist()
+    common = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "meta": {"role": "fit"}}
+    return [
+        {
+            **common,
+            "x": [*rates, *reversed(rates)],
+            "y": [*high, *reversed(low)],
+            "line": {"width": 0},
+            "fill": "toself",
+            "fillcolor": "rgba(125,143,141,0.2)",
+            "showlegend": False,
+        },
+        {
+            **common,
+            "name": "fit, 68 %",
+            "x": rates,
+            "y": curves.mean.tolist(),
+            "line": {"width": 1.5, "dash": "dash", "color": _GREY},
+        },
+    ]
 
 
 def _shapes(fit: LrFit | None, *, numeric: bool) -> list[JsonObject]:
     shapes: list[JsonObject] = []
     if fit is None or not numeric:
         return shapes
-    if fit.minimum is not None:
+    if fit.recommended is not None:
         shapes.append(
             {
                 "type": "line",
                 "name": "minimum",
                 "xref": "x",
                 "yref": "paper",
-                "x0": fit.minimum,
-                "x1": fit.minimum,
+                "x0": fit.recommended,
+                "x1": fit.recommended,
                 "y0": 0,
                 "y1": 1,
                 "line": {"width": 1, "dash": "dot", "color": _GREY},
                 "label": {
-                    "text": f"fit {formats.scientific(fit.minimum, 3)}",
+                    "text": f"probably {formats.scientific(fit.recommended, 2)}",
                     "textposition": "start",
                     "textangle": 0,
                     "xanchor": "left",

@@ -1,54 +1,51 @@
-"""Fit the best learning rate: the best point, the best region, and what to try next.
+"""The verdict on a learning rate: the best trial, where the best rate lies, and what to try next.
 
-Near its minimum, final loss is close to a parabola in log LR, so a quadratic is fitted to the best
-trial and its neighbours. A minimum between trials is reported only when the parabola opens upward
-and its vertex is among the fitted trials; otherwise the grid did not bracket it.
+Trials sample a curve of loss over log learning rate. What they tell of the rates between them is a
+distribution over curves (``lr_posterior``). From it come the recommended rate, the intervals that
+hold the best rate with 68 and 95 %, and the range in which any rate costs little.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lehr.analysis.lr_posterior import Posterior, Trial, posterior
 from lehr.analysis.noise import pooled_deviation
 from lehr.formats import scientific
 
-NEIGHBOURS = 2
-"""Trials on each side of the best that are fitted: farther out, loss is no parabola."""
+COST = 0.01
+"""Loss above the best that counts as little, in the metric's units (nats)."""
+_WIDE = 4.0
+"""Factor over which a 95 % interval leaves the rate undecided."""
+_LIKELY_GAP = 0.15
+"""Probability from which a gap between two trials is worth another trial."""
+_NARROW = 1.5
+"""Factor between two trials below which another rate between them tells little."""
 
-
-@dataclass(frozen=True)
-class Parabola:
-    """loss = a (ln lr)^2 + b ln lr + c, fitted over [first, last]."""
-
-    a: float
-    b: float
-    c: float
-    first: float
-    last: float
-
-    def __call__(self, lr: float) -> float:
-        x = math.log(lr)
-        return self.a * x * x + self.b * x + self.c
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class LrFit:
-    """The result of (learning rate, loss) pairs, lower loss being better."""
+    """The verdict of (learning rate, loss) pairs, lower loss being better."""
 
     best: float
     """Learning rate with the lowest mean loss."""
     best_loss: float
-    minimum: float | None
-    """Learning rate of the fitted minimum, where the trials bracket one."""
-    minimum_factor: float | None
-    """One standard error of it, as a factor: 1.2 means minimum / 1.2 to minimum x 1.2. None when
-    the fit has no degrees of freedom left.
-    """
-    parabola: Parabola | None
+    recommended: float | None
+    """The lowest point of the mean curve, where the trials bracket a minimum."""
+    likely: Range | None
+    """It holds the best rate with 68 %."""
+    sure: Range | None
+    """It holds the best rate with 95 %."""
+    cheap: Range | None
+    """Any rate in it is expected to cost less than ``COST``."""
+    curves: Posterior | None
     edge: Literal["low", "high"] | None
     """The best is on this edge of the grid, so the grid does not bracket the minimum."""
     diverged: tuple[float, ...]
@@ -57,33 +54,58 @@ class LrFit:
     """Standard deviation of loss between seeds at one learning rate, pooled; None with one seed."""
     within_noise: tuple[float, ...]
     """Learning rates whose mean loss is within twice the noise of the best."""
-    next_grid: tuple[float, ...]
-    """Learning rates to try when the best is on an edge."""
+    next_rates: tuple[float, ...]
+    """Learning rates to try: beyond the edge, or between trials that do not decide."""
+    undecided: bool
+    """The 95 % interval is wide, and its rates do not all cost little."""
 
     def notes(self) -> list[str]:
-        """Return what the fit adds to a ranking, one sentence each."""
+        """Return what the verdict adds to a ranking, one sentence each."""
         out = []
-        if self.next_grid:
-            out.append(f"Learning rates to try next: {_listed(self.next_grid)}.")
-        minimum = self.minimum_note()
-        if minimum is not None:
-            out.append(minimum)
+        if self.edge is not None and self.next_rates:
+            out.append(f"Learning rates to try next: {_listed(self.next_rates)}.")
+        out += [note for note in (self.range_note(), self.cost_note()) if note is not None]
+        if self.undecided:
+            out.append(self._undecided_note())
         if self.noise is not None:
             noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
             if len(self.within_noise) > 1:
                 noise += f"; within twice that, these are equal: {_listed(self.within_noise)}"
             out.append(f"{noise}.")
+        elif self.recommended is not None:
+            out.append(
+                "With one seed for each rate the noise is unknown; it is estimated from how smooth "
+                "the curve is."
+            )
         return out
 
-    def minimum_note(self) -> str | None:
-        """Return where the fitted minimum is, as a sentence; None without one."""
-        if self.minimum is None:
+    def range_note(self) -> str | None:
+        """Return where the best rate lies, as a sentence; None where the trials bracket none."""
+        if self.recommended is None or self.likely is None or self.sure is None:
             return None
-        spread = ""
-        if self.minimum_factor is not None:
-            spread = f", within a factor of {self.minimum_factor:.2f}"
-        minimum = scientific(self.minimum, 2)
-        return f"A quadratic fit of loss over log LR puts the best at {minimum}{spread}."
+        return (
+            f"The best learning rate is probably near {scientific(self.recommended, 2)}: between "
+            f"{_between(self.likely)} with 68 %, and {_between(self.sure)} with 95 %."
+        )
+
+    def cost_note(self) -> str | None:
+        """Return the range of rates that cost little, as a sentence; None without one."""
+        if self.cheap is None:
+            return None
+        low, high = self.cheap
+        return (
+            f"Any rate from {scientific(low, 2)} to {scientific(high, 2)} is expected to cost less "
+            f"than {COST:g} of loss."
+        )
+
+    def _undecided_note(self) -> str:
+        if self.next_rates:
+            return f"These rates would tell more: {_listed(self.next_rates)}."
+        return "The trials lie close together; more seeds would tell more."
+
+
+def _between(both: Range) -> str:
+    return f"{scientific(both[0], 2)} and {scientific(both[1], 2)}"
 
 
 def _listed(rates: Iterable[float]) -> str:
@@ -91,7 +113,7 @@ def _listed(rates: Iterable[float]) -> str:
 
 
 def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
-    """Fit loss over learning rate; None when no loss is finite.
+    """Judge loss over learning rate; None when no loss is finite.
 
     Args:
         points: (learning rate > 0, loss) pairs; several of one rate are seeds of one trial; a loss
@@ -114,26 +136,40 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
         return None
     rates = list(means)
     best = min(rates, key=means.__getitem__)
-    at = rates.index(best)
     noise = pooled_deviation(losses for lr, losses in by_rate.items() if lr in means)
     edge = _edge(best, sorted(by_rate), means)
-    window = rates[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1]
-    parabola, minimum, factor = _fit_parabola(window, [means[lr] for lr in window])
-    if edge is not None:
-        minimum = factor = None
+    curves = None
+    if edge is None:
+        trials = (
+            Trial(lr, means.get(lr), len(losses) if lr in means else 1)
+            for lr, losses in sorted(by_rate.items())
+        )
+        curves = posterior(tuple(trials), noise)
+    likely = sure = cheap = None
+    undecided = False
+    next_rates = _beyond(rates, edge)
+    if curves is not None:
+        likely, sure, cheap = curves.interval(0.68), curves.interval(0.95), curves.cheap(COST)
+        costly = cheap is None or sure[0] < cheap[0] or sure[1] > cheap[1]
+        undecided = costly and sure[1] / sure[0] > _WIDE
+        if undecided:
+            next_rates = _between_trials(sorted(by_rate), curves)
     return LrFit(
         best=best,
         best_loss=means[best],
-        minimum=minimum,
-        minimum_factor=factor,
-        parabola=parabola,
+        recommended=None if curves is None else curves.recommended,
+        likely=likely,
+        sure=sure,
+        cheap=cheap,
+        curves=curves,
         edge=edge,
         diverged=tuple(lr for lr in sorted(by_rate) if lr not in means),
         noise=noise,
         within_noise=()
         if noise is None
         else tuple(lr for lr in rates if means[lr] - means[best] <= 2 * noise),
-        next_grid=_next_grid(rates, edge),
+        next_rates=next_rates,
+        undecided=undecided,
     )
 
 
@@ -150,46 +186,7 @@ def _edge(
     return "high" if best == tried[-1] else None
 
 
-def _fit_parabola(
-    rates: Sequence[float], losses: Sequence[float]
-) -> tuple[Parabola | None, float | None, float | None]:
-    """Fit and return (parabola, its minimum inside the rates, one standard error of that as a
-    factor).
-    """
-    if len(rates) < 3:
-        return None, None, None
-    import numpy as np
-
-    # Centred on the middle of the rates, so that the least squares is well conditioned.
-    middle = math.log(rates[0] * rates[-1]) / 2
-    x = np.log(np.asarray(rates)) - middle
-    y = np.asarray(losses)
-    design = np.stack([x * x, x, np.ones_like(x)], axis=1)
-    (a, b, c), *_ = np.linalg.lstsq(design, y, rcond=None)
-    parabola = Parabola(
-        a=float(a),
-        b=float(b - 2 * a * middle),
-        c=float(a * middle * middle - b * middle + c),
-        first=rates[0],
-        last=rates[-1],
-    )
-    if a <= 0:
-        return parabola, None, None
-    vertex = -b / (2 * a)
-    if not x[0] <= vertex <= x[-1]:
-        return parabola, None, None
-    factor = None
-    freedom = len(rates) - 3
-    if freedom > 0:
-        residual = y - design @ np.asarray([a, b, c])
-        covariance = float(residual @ residual) / freedom * np.linalg.inv(design.T @ design)
-        # Delta method: the gradient of -b / 2a in (a, b, c).
-        gradient = np.asarray([b / (2 * a * a), -1 / (2 * a), 0.0])
-        factor = float(math.exp(math.sqrt(max(0.0, float(gradient @ covariance @ gradient)))))
-    return parabola, float(math.exp(vertex + middle)), factor
-
-
-def _next_grid(rates: Sequence[float], edge: str | None) -> tuple[float, ...]:
+def _beyond(rates: Sequence[float], edge: str | None) -> tuple[float, ...]:
     """Return three rates beyond the edge, at the grid's own mean spacing."""
     if edge is None or len(rates) < 2:
         return ()
@@ -197,3 +194,13 @@ def _next_grid(rates: Sequence[float], edge: str | None) -> tuple[float, ...]:
     if edge == "low":
         return tuple(rates[0] / spacing**k for k in (3, 2, 1))
     return tuple(rates[-1] * spacing**k for k in (1, 2, 3))
+
+
+def _between_trials(tried: Sequence[float], curves: Posterior) -> tuple[float, ...]:
+    """Return the middles of the two gaps that most likely hold the best rate."""
+    gaps = []
+    for low, high in itertools.pairwise(tried):
+        probability = curves.probability(low, high)
+        if probability >= _LIKELY_GAP and high / low >= _NARROW:
+            gaps.append((probability, math.sqrt(low * high)))
+    return tuple(sorted(rate for _, rate in sorted(gaps, reverse=True)[:2]))

@@ -62,11 +62,10 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
     )
     parts = [f"Best {at}: {sweep.metric} {sweep.best_value:#.4g}"]
     fit = sweep_fit(sweep, parameter)
-    if fit is not None and fit.minimum is not None:
-        spread = ""
-        if fit.minimum_factor is not None:
-            spread = f", within a factor of {fit.minimum_factor:.2f}"
-        parts.append(f"the fit gives {formats.scientific(fit.minimum, 3)}{spread}")
+    if fit is not None and fit.recommended is not None and fit.sure is not None:
+        low, high = (formats.scientific(rate, 2) for rate in fit.sure)
+        near = formats.scientific(fit.recommended, 2)
+        parts.append(f"with 95 % the best rate is between {low} and {high}, probably near {near}")
     if fit is not None and len(sweep.trials) > 2:
         if fit.edge is None:
             parts.append("not at the edge of what was tried")

@@ -27,7 +27,7 @@ def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
         )
     chosen = parameter_choice(detail, parameter)
     fit = sweep_fit(detail, chosen)
-    said = {fit.minimum_note()} if fit is not None else set()
+    said = {fit.range_note()} if fit is not None else set()
     if detail.held_out == "different":
         said.add(detail.held_out_note)
     return SweepFigure(

@@ -81,11 +81,13 @@ def test_the_fit_is_drawn_with_its_minimum():
     figure = sweep_figure_data(grid)
     assert roles(figure)["best"]["x"] == [8e-4]
     assert roles(figure)["fit"]["x"][0] >= 1e-4
+    assert {trace.get("fill") for trace in figure["data"]} == {None, "toself"}
     [minimum] = [shape for shape in figure["layout"]["shapes"] if shape["name"] == "minimum"]
     assert minimum["x0"] == pytest.approx(1e-3, rel=0.05)
     assert figure["layout"]["xaxis"]["type"] == "log"
     verdict = sweep_verdict(grid, LR)
-    assert verdict.startswith("Best lr 8.0e-4: val/loss 3.010; the fit gives 1.0e-3")
+    assert verdict.startswith("Best lr 8.0e-4: val/loss 3.010; with 95 % the best rate is between ")
+    assert "probably near 1.0e-3" in verdict
     assert verdict.endswith("not at the edge of what was tried.")
 
 

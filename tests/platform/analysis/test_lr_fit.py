@@ -3,10 +3,11 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.analysis.lr_fit import fit_learning_rate
+from lehr.analysis.lr_fit import COST, fit_learning_rate
+from lehr_testing.properties import examples
 
 GRID = [1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3, 1.28e-2]
 
@@ -15,13 +16,17 @@ def bowl(lr, *, at, depth=3.0, width=0.2):
     return depth + width * math.log(lr / at) ** 2
 
 
+@settings(max_examples=examples(20))
 @given(
     at=st.floats(math.log(3e-4), math.log(4e-3)).map(math.exp),
     width=st.floats(0.01, 5.0),
+    scale=st.sampled_from([1e-3, 1.0, 50.0]),
 )
-def test_exact_parabola_gives_its_minimum(at, width):
-    fit = fit_learning_rate([(lr, bowl(lr, at=at, width=width)) for lr in GRID])
-    assert fit.minimum == pytest.approx(at, rel=1e-6)
+def test_best_rate_of_an_exact_parabola_is_recommended_and_inside_the_intervals(at, width, scale):
+    fit = fit_learning_rate([(lr, scale * bowl(lr, at=at, width=width)) for lr in GRID])
+    assert fit.recommended == pytest.approx(at, rel=0.1)
+    assert fit.sure[0] < at < fit.sure[1]
+    assert fit.sure[0] <= fit.likely[0] < fit.likely[1] <= fit.sure[1]
     assert fit.edge is None
     assert fit.best == min(GRID, key=lambda lr: abs(math.log(lr / at)))
 
@@ -30,9 +35,9 @@ def test_exact_parabola_gives_its_minimum(at, width):
 def test_a_minimum_beyond_the_grid_is_reported_as_an_edge(at, edge):
     fit = fit_learning_rate([(lr, bowl(lr, at=at)) for lr in GRID])
     assert fit.edge == edge
-    assert fit.minimum is None
-    assert len(fit.next_grid) == 3
-    beyond = max(fit.next_grid) < GRID[0] if edge == "low" else min(fit.next_grid) > GRID[-1]
+    assert (fit.recommended, fit.sure) == (None, None)
+    assert len(fit.next_rates) == 3
+    beyond = max(fit.next_rates) < GRID[0] if edge == "low" else min(fit.next_rates) > GRID[-1]
     assert beyond
     assert "to try next" in fit.notes()[0]
 
@@ -45,7 +50,8 @@ def test_diverged_rate_bounds_the_best_and_is_excluded_from_the_fit():
     fit = fit_learning_rate(points)
     assert fit.diverged == (GRID[6], GRID[7])
     assert fit.edge is None
-    assert fit.minimum == pytest.approx(1.6e-3, rel=1e-6)
+    assert fit.recommended == pytest.approx(1.6e-3, rel=0.1)
+    assert fit.sure[1] < GRID[6]
 
 
 def test_no_finite_value_gives_no_fit():
@@ -68,6 +74,41 @@ def test_a_learning_rate_that_is_not_positive_is_an_error():
         fit_learning_rate([(0.0, 1.0)])
 
 
-def test_two_points_have_a_best_but_no_parabola():
+def test_two_points_have_a_best_but_no_recommendation():
     fit = fit_learning_rate([(1e-3, 3.0), (2e-3, 2.0)])
-    assert (fit.best, fit.parabola, fit.edge) == (2e-3, None, "high")
+    assert (fit.best, fit.recommended, fit.edge) == (2e-3, None, "high")
+
+
+def test_a_range_of_rates_that_cost_little_is_named():
+    fit = fit_learning_rate([(lr, bowl(lr, at=1.1e-3, width=0.01)) for lr in GRID])
+    low, high = fit.cheap
+    assert low < 1.1e-3 < high
+    for lr in (low, high):
+        assert bowl(lr, at=1.1e-3, width=0.01) - 3.0 == pytest.approx(COST, rel=0.3)
+    assert "cost less than 0.01" in fit.cost_note()
+    steep = fit_learning_rate([(lr, bowl(lr, at=1.1e-3, width=5)) for lr in GRID])
+    assert (steep.cheap, steep.cost_note()) == (None, None)
+
+
+def test_two_valleys_leave_it_undecided_and_rates_between_trials_are_proposed():
+    losses = [3.20, 3.10, 3.00, 3.09, 3.04, 3.002, 3.10, 3.3]
+    rates = [1e-4 * 4**n for n in range(8)]
+    fit = fit_learning_rate(zip(rates, losses, strict=True))
+    assert fit.undecided
+    assert fit.next_rates
+    assert not set(fit.next_rates) & set(rates)
+    assert all(fit.sure[0] / 4 < rate < fit.sure[1] * 4 for rate in fit.next_rates)
+    assert any("would tell more" in note for note in fit.notes())
+
+
+def test_more_seeds_narrow_the_interval():
+    def width(seeds):
+        points = [
+            (lr, bowl(lr, at=1.1e-3, width=0.02) + 0.02 * (-1) ** seed)
+            for lr in GRID
+            for seed in range(seeds)
+        ]
+        low, high = fit_learning_rate(points).sure
+        return high / low
+
+    assert width(32) < width(2)

@@ -1,0 +1,257 @@
+"""What trials tell of loss at the learning rates between them, as a distribution over curves.
+
+Loss over log learning rate is a curve with one valley, of unknown width, skewness and noise. The
+model is a Gaussian process in log2(lr) (Rasmussen & Williams 2006, chapter 2) around a parabola of
+unknown shape. Its smoothness, length, size and noise are not estimated: every setting of a grid
+counts by how well it explains the trials. So the intervals include what is not known of the shape.
+
+Two changes make it fit for learning rates. Loss is measured in units of the rise next to the best
+trial, so nothing depends on the scale of the metric. And what lies far above the best is
+compressed, since a sweep's worst trials must not shape the valley; a diverged rate, or one beyond
+``CLIFF`` units, counts only as high ground, with a wide margin.
+
+The settings were chosen by ``tests/bench/lr_verdict.py``: docs/judgement.md has its table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+CLIFF = 20.0
+"""Units above the best from which a loss counts as high ground only."""
+_BEND = 5.0
+"""Units up to which loss is not compressed; farther up, its logarithm counts."""
+_CLIFF_MARGIN = 0.5
+"""Standard deviation of high ground, as a share of its height."""
+_STEPS = 12
+"""Points of the grid for each doubling of the rate."""
+_DRAWS = 800
+
+_SIZES = (1.0, 2.0, 4.0)
+"""Standard deviations of the curve around its parabola, in units."""
+_LENGTHS = (1.0, 2.0, 4.0)
+"""Doublings of the rate over which the curve bends."""
+_NOISES = (0.02, 0.06, 0.2, 0.5)
+"""Standard deviation of one trial's loss, in units, where no seeds tell it."""
+_SMOOTHNESS = ("five halves", "one half")
+"""Kernels of the Matern family: smooth curves, and rough ones."""
+_PARABOLA = (4.0, 1.0, 0.7)
+"""Prior standard deviations of level, slope and curvature."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The mean of one learning rate's seeds."""
+
+    rate: float
+    loss: float | None
+    """None: it diverged."""
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Curves that agree with the trials, on a grid of learning rates."""
+
+    rates: Array
+    """[G], ascending."""
+    excess: Array
+    """[N, G]: of each curve, the loss above its own minimum."""
+    mean: Array
+    """[G]: mean loss."""
+    spread: Array
+    """[G]: standard deviation of the loss."""
+
+    @property
+    def risk(self) -> Array:
+        """The loss that each rate is expected to cost above the best one, [G]."""
+        risk: Array = self.excess.mean(axis=0)
+        return risk
+
+    @property
+    def recommended(self) -> float:
+        """The lowest point of the mean curve."""
+        return float(self.rates[self.mean.argmin()])
+
+    def interval(self, probability: float) -> tuple[float, float]:
+        """Return the central interval that holds the best rate with this probability."""
+        import numpy as np
+
+        best = np.log(self.rates[self.excess.argmin(axis=1)])
+        tail = (1 - probability) / 2
+        low, high = np.quantile(best, (tail, 1 - tail))
+        return math.exp(low), math.exp(high)
+
+    def probability(self, low: float, high: float) -> float:
+        """Return the probability that the best rate lies between two rates."""
+        best = self.rates[self.excess.argmin(axis=1)]
+        return float(((best > low) & (best < high)).mean())
+
+    def cheap(self, cost: float) -> tuple[float, float] | None:
+        """Return the rates around the recommended one that are expected to cost less.
+
+        None: even the recommended rate is expected to cost more.
+        """
+        risk = self.risk
+        at = int(self.mean.argmin())
+        if risk[at] >= cost:
+            return None
+        low, high = at, at
+        while low > 0 and risk[low - 1] < cost:
+            low -= 1
+        while high < len(risk) - 1 and risk[high + 1] < cost:
+            high += 1
+        return float(self.rates[low]), float(self.rates[high])
+
+
+@lru_cache(maxsize=256)
+def posterior(trials: tuple[Trial, ...], noise: float | None) -> Posterior | None:
+    """Compute the curves that agree with the trials; None with fewer than three finite losses.
+
+    Args:
+        trials: by ascending rate.
+        noise: standard deviation of loss between seeds; None where no rate has two.
+    """
+    import numpy as np
+
+    known = [(trial.rate, trial.loss, trial.seeds) for trial in trials if trial.loss is not None]
+    if len(known) < 3:
+        return None
+    losses = np.array([loss for _, loss, _ in known])
+    excess = losses - losses.min()
+    best = int(excess.argmin())
+    unit = _unit(excess, best)
+    near = excess < CLIFF * unit
+    x = np.log2([rate for rate, _, _ in known])
+    walls = [
+        math.log2(trial.rate)
+        for trial in trials
+        if trial.loss is None or trial.loss - losses.min() >= CLIFF * unit
+    ]
+    left = [wall for wall in walls if wall < x[best]][-1:]
+    right = [wall for wall in walls if wall > x[best]][:1]
+    first = left[0] if left else math.log2(trials[0].rate)
+    last = right[0] if right else math.log2(trials[-1].rate)
+    inside = near & (x >= first) & (x <= last)
+    height = float(_compressed(np.array([CLIFF]))[0])
+    grid = np.linspace(first, last, math.ceil((last - first) * _STEPS) + 1)
+    seeds = np.array([count for _, _, count in known])
+    mean, spread, drawn = _curves(
+        np.concatenate([x[inside], left, right]),
+        np.concatenate([_compressed(excess[inside] / unit), [height] * len(left + right)]),
+        margins=np.concatenate(
+            [np.zeros(int(inside.sum())), [_CLIFF_MARGIN * height] * len(left + right)]
+        ),
+        seeds=np.concatenate([seeds[inside], [1] * len(left + right)]),
+        noises=_NOISES if noise is None else (max(noise / unit, 1e-3),),
+        grid=grid,
+    )
+    wide = _expanded(drawn - drawn.min(axis=1, keepdims=True)) * unit
+    return Posterior(
+        rates=2.0**grid,
+        excess=wide,
+        mean=losses.min() + _expanded(mean) * unit,
+        spread=spread * unit,
+    )
+
+
+def _unit(excess: Array, best: int) -> float:
+    """Return the rise of loss next to the best trial: the mean of the two lowest neighbours."""
+    beside = sorted([*excess[max(0, best - 2) : best], *excess[best + 1 : best + 3]])[:2]
+    return float(sum(beside) / len(beside)) or float(excess.max()) or 1.0
+
+
+def _compressed(excess: Array) -> Array:
+    import numpy as np
+
+    bent: Array = np.where(
+        excess <= _BEND, excess, _BEND * (1 + np.log(np.maximum(excess, _BEND) / _BEND))
+    )
+    return bent
+
+
+def _expanded(height: Array) -> Array:
+    """Undo ``_compressed``."""
+    import numpy as np
+
+    wide: Array = np.where(
+        height <= _BEND, height, _BEND * np.exp(np.minimum(height, 20 * _BEND) / _BEND - 1)
+    )
+    return wide
+
+
+def _curves(
+    x: Array,
+    y: Array,
+    *,
+    margins: Array,
+    seeds: Array,
+    noises: Sequence[float],
+    grid: Array,
+) -> tuple[Array, Array, Array]:
+    """Return mean [G] and standard deviation [G] over all settings, and curves drawn from them.
+
+    Args:
+        x: [M], log2 of the rates.
+        y: [M], their heights.
+        margins: [M], standard deviations besides the noise.
+        seeds: [M], trials whose mean each height is.
+        noises: standard deviations of one trial to consider.
+        grid: [G], where the curves are wanted.
+    """
+    import numpy as np
+
+    centre = x[y.argmin()]
+
+    def features(at: Array) -> Array:
+        level, slope, curvature = _PARABOLA
+        away = at - centre
+        return np.stack([np.full_like(at, level), slope * away, curvature * away**2])
+
+    settings: list[tuple[float, Array, Array, Array]] = []
+    for size, length, kernel in itertools.product(_SIZES, _LENGTHS, _SMOOTHNESS):
+        at_trials, to_grid, on_grid = (
+            size**2 * _matern(np.abs(a[:, None] - b) / length, kernel) + features(a).T @ features(b)
+            for a, b in ((x, x), (grid, x), (grid, grid))
+        )
+        for noise in noises:
+            root = np.linalg.cholesky(at_trials + np.diag(noise**2 / seeds + margins**2 + 1e-10))
+            half = np.linalg.solve(root, y)
+            likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
+            shrink = np.linalg.solve(root, to_grid.T)
+            settings.append((likelihood, shrink.T @ half, on_grid, shrink))
+    weights = np.exp(np.array([one[0] for one in settings]) - max(one[0] for one in settings))
+    weights /= weights.sum()
+    draw = np.random.default_rng(0)  # Always the same, so that a verdict does not change by itself.
+    parts = []
+    for weight, (_, middle, on_grid, shrink) in zip(weights, settings, strict=True):
+        count = round(weight * _DRAWS)
+        if not count:
+            continue
+        rest = on_grid - shrink.T @ shrink
+        values, vectors = np.linalg.eigh(rest)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        parts.append(middle + draw.standard_normal((count, len(grid))) @ root.T)
+    drawn = np.concatenate(parts)
+    mean = sum(weight * one[1] for weight, one in zip(weights, settings, strict=True))
+    return np.asarray(mean), drawn.std(axis=0), drawn
+
+
+def _matern(distance: Array, kernel: str) -> Array:
+    """Compute the Matern covariance with unit size and length (Rasmussen & Williams, 4.2.1)."""
+    import numpy as np
+
+    scaled: Array = distance * (1.0 if kernel == "one half" else math.sqrt(5))
+    falling: Array = np.exp(-scaled)
+    return falling if kernel == "one half" else (1 + scaled + scaled**2 / 3) * falling
