@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal
 
 from lehr.analysis.curve import Curve
 from lehr.formats import listed
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 DIGEST = "data/digest"
 EPOCH = "data/epoch"
@@ -43,6 +44,8 @@ class Agreement:
 
 def agreement(one: Curve, other: Curve) -> Agreement:
     """Compare the digests of two runs, or of two attempts."""
+    import numpy as np
+
     steps, here, there = np.intersect1d(
         np.asarray(one.steps, np.int64), np.asarray(other.steps, np.int64), return_indices=True
     )
@@ -69,6 +72,8 @@ def repetition(digests: Curve, epochs: Curve, *, lasts: int) -> Repetition | Non
     A batch that occurs again after a new pass over the corpus began is no sign: a small corpus may
     fill every batch with the same sequences.
     """
+    import numpy as np
+
     steps, values = np.asarray(digests.steps, np.int64), _digests(digests)
     if len(steps) <= lasts or not len(epochs):
         return None
@@ -119,4 +124,6 @@ def batches_note(agreements: Sequence[tuple[str, Agreement]], baseline: str) -> 
 
 
 def _digests(curve: Curve) -> NDArray[np.float64]:
+    import numpy as np
+
     return np.asarray(curve.values, np.float64)
