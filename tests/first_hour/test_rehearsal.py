@@ -128,7 +128,7 @@ def test_run_without_its_package_is_not_here_and_another_error_is_a_failure(
 ) -> None:
     with pytest.raises(NotHere, match="needs a CUDA GPU"):
         trained.train(session, session.work("liger"), loss={"name": "liger"})
-    harm = "import lehr_trainer.assemble as a\na.build_loss = lambda *_: 1 / 0\n"
+    harm = "import lehr_trainer.step_parts as a\na.build_loss = lambda *_: 1 / 0\n"
     with pytest.raises(Failed, match="division by zero"):
         trained.train(session, session.work("broken"), code=harm)
 

@@ -224,6 +224,7 @@ def test_the_score_counts_killed_and_explained():
     one, other, third = mutants("a.py", SOURCE.encode())[:3]
     outcomes = {one: "killed", other: "survived", third: "unreached"}
     results = {m.key: {"outcome": o, "seconds": 1.0} for m, o in outcomes.items()}
-    score = Score([one, other, third], results, {"a.py": {name_of(other): "a word"}})
+    every = [one, other, third]
+    score = Score(every, every, results, {"a.py": {name_of(other): "a word"}})
     assert score.share == pytest.approx(2 / 3)
     assert [mutant for mutant, _ in score.unexplained] == [third]

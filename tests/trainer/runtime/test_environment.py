@@ -57,7 +57,7 @@ def test_deterministic_settings_are_read_back(tmp_path: Path) -> None:
         "cudnn_benchmark": False,
         "cublas_workspace": ":4096:8",
         "nccl_algorithm": "Ring",
-        "float32_products": torch.get_float32_matmul_precision(),
+        "float32_products": "highest",
     }
     found = json.loads(read_back(tmp_path, deterministic=False))
     assert (found["algorithms"], found["cublas_workspace"]) == (False, None)
