@@ -4,8 +4,7 @@ Parameters are named as in ``transformers``' LlamaModel, so a checkpoint maps on
 prefix ``model.``. The model ends at its last norm: the head's product belongs to the loss
 (losses/chunked.py), which alone decides in what precision and in how many pieces it is made.
 
-Shapes: B sequences, T positions, H hidden, N heads, K key/value heads, D head size, C = K D,
-V vocabulary.
+Shapes: B sequences, T positions, H hidden, N heads, K key/value heads, D head size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -139,12 +138,12 @@ class Attention(nn.Module):
         mask: Tensor | BlockMask | None = None,
     ) -> Tensor:
         batch, length, hidden = x_BTH.shape
-        q_BTH, k_BTC, v_BTC = products(
-            x_BTH, (self.q_proj, self.k_proj, self.v_proj), joint=self.joint
+        linears = (self.q_proj, self.k_proj, self.v_proj)
+        # Under no other name: a projection is freed once it is rotated.
+        q_BTND, k_BTKD, v_BTKD = (
+            part.view(batch, length, -1, self.head_size)
+            for part in products(x_BTH, linears, joint=self.joint)
         )
-        q_BTND = q_BTH.view(batch, length, self.heads, self.head_size)
-        k_BTKD = k_BTC.view(batch, length, self.kv_heads, self.head_size)
-        v_BTKD = v_BTC.view(batch, length, self.kv_heads, self.head_size)
         q_BTND, k_BTKD = rotate(q_BTND, rotary), rotate(k_BTKD, rotary)
         out_BNTD = attend(
             q_BTND.transpose(1, 2), k_BTKD.transpose(1, 2), v_BTKD.transpose(1, 2), mask
@@ -164,8 +163,11 @@ class SwiGLU(nn.Module):
         """Compute gate and up as one product."""
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = products(x, (self.gate_proj, self.up_proj), joint=self.joint)
-        projected: Tensor = self.down_proj(F.silu(gate) * up)
+        if self.joint:
+            gate, up = products(x, (self.gate_proj, self.up_proj), joint=True)
+            return self.down_proj(F.silu(gate) * up)  # type: ignore[no-any-return]
+        # Unnamed, so that each is freed as early as can be where nothing is kept for backward.
+        projected: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return projected
 
 
