@@ -84,18 +84,23 @@ class Posterior:
         """The lowest point of the mean curve."""
         return float(self.rates[self.mean.argmin()])
 
+    @property
+    def best_rates(self) -> Array:
+        """The best rate of each curve, [N]."""
+        best: Array = self.rates[self.excess.argmin(axis=1)]
+        return best
+
     def interval(self, probability: float) -> tuple[float, float]:
         """Return the central interval that holds the best rate with this probability."""
         import numpy as np
 
-        best = np.log(self.rates[self.excess.argmin(axis=1)])
         tail = (1 - probability) / 2
-        low, high = np.quantile(best, (tail, 1 - tail))
+        low, high = np.quantile(np.log(self.best_rates), (tail, 1 - tail))
         return math.exp(low), math.exp(high)
 
     def probability(self, low: float, high: float) -> float:
         """Return the probability that the best rate lies between two rates."""
-        best = self.rates[self.excess.argmin(axis=1)]
+        best = self.best_rates
         return float(((best > low) & (best < high)).mean())
 
     def cheap(self, cost: float) -> tuple[float, float] | None:
@@ -219,11 +224,14 @@ def _curves(
         away = at - centre
         return np.stack([np.full_like(at, level), slope * away, curvature * away**2])
 
+    pairs = [
+        (np.abs(a[:, None] - b), features(a).T @ features(b))
+        for a, b in ((x, x), (grid, x), (grid, grid))
+    ]
     settings: list[tuple[float, Array, Array, Array]] = []
     for size, length, kernel in itertools.product(_SIZES, _LENGTHS, _SMOOTHNESS):
         at_trials, to_grid, on_grid = (
-            size**2 * _matern(np.abs(a[:, None] - b) / length, kernel) + features(a).T @ features(b)
-            for a, b in ((x, x), (grid, x), (grid, grid))
+            size**2 * _matern(distance / length, kernel) + parabola for distance, parabola in pairs
         )
         for noise in noises:
             root = np.linalg.cholesky(at_trials + np.diag(noise**2 / seeds + margins**2 + 1e-10))

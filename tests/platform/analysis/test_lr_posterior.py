@@ -74,5 +74,14 @@ def test_gap_around_the_best_rate_is_the_most_probable() -> None:
     assert parts.index(max(parts)) == 3
 
 
+def test_more_seeds_at_the_same_noise_narrow_the_interval() -> None:
+    def width(seeds: int) -> float:
+        given = tuple(Trial(rate, loss, seeds) for rate, loss in zip(RATES, valley(), strict=True))
+        low, high = posterior(given, 0.02).interval(0.95)
+        return high / low
+
+    assert width(32) < 0.9 * width(2)
+
+
 def test_two_finite_losses_tell_nothing() -> None:
     assert posterior(trials([3.0, 2.9, *[None] * 6]), None) is None

@@ -296,4 +296,11 @@ def test_a_static_graph_with_accumulation_is_refused(
 def test_command_line_exports_a_trained_model(plain: Path, tmp_path: Path) -> None:
     done = run_forked("lehr_trainer", "export", plain.parent, tmp_path, environment=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} >= {"config.json", "model.safetensors"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "README.md",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
