@@ -5,7 +5,8 @@ A curve of 9 to 12 rates is thinned to every second, third or fourth rate, at ea
 verdict sees those, and is judged on the whole curve. Regret is the loss at its rate, between two
 measured rates by linear interpolation over log rate, above the lowest of the curve. An interval
 holds the truth if it comes within half a step (a factor of 1.19) of the rate with the lowest loss:
-the truth is known no better. The settings were tuned on the 214M model; the other sizes report.
+the truth is known no better. The settings were tuned on the 215M model and on synthetic
+sweeps; the other sizes only report.
 
 **Synthetic sweeps** of five families, grids from 5 to 12 rates, three noises and two depths, where the
 best rate is known exactly.

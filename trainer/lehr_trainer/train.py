@@ -47,7 +47,7 @@ class MicroBatches(Protocol):
 
 
 class Phases(Protocol):
-    """Told which part of a step runs: a profiler, or a memory trace."""
+    """A listener to the parts of a step: a profiler, or a memory trace."""
 
     def phase(self, name: str) -> AbstractContextManager[object]: ...
 

@@ -76,19 +76,18 @@ class UpdateStep:
         skip = overflow
         if self._spikes is not None:
             skip = skip | self._spikes.judge(loss, grad_norm)
-        left_out, skip = skip, skip.float()
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             # As GradScaler does for fused optimizers, which then leave weights and state as they
             # are.
-            optimizer.found_inf = skip  # type: ignore[attr-defined]
+            optimizer.found_inf = skip.float()  # type: ignore[attr-defined]
             optimizer.step()
             del optimizer.found_inf  # type: ignore[attr-defined]
-        elif not left_out.item():
+        elif not skip.item():
             optimizer.step()
         if self._scaling is not None:
             self._scaling.update(overflow)
         self.skipped += skip.long()
-        return skip
+        return skip.float()
 
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold so that a resumed run skips the same steps."""

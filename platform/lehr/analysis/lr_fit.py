@@ -40,9 +40,9 @@ class LrFit:
     recommended: float | None
     """The lowest point of the mean curve, where the trials bracket a minimum."""
     likely: Range | None
-    """It holds the best rate with 68 %."""
+    """The interval that holds the best rate with 68 %."""
     sure: Range | None
-    """It holds the best rate with 95 %."""
+    """The interval that holds the best rate with 95 %."""
     cheap: Range | None
     """Any rate in it is expected to cost less than ``COST``."""
     curves: Posterior | None

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 Pointwise = Callable[[Tensor, Tensor, float, torch.dtype], tuple[Tensor, Tensor]]
 """(logits [R, V] in fp32, targets [R, 1], lift, dtype) -> (sum of losses, gradient [R, V]).
 
-The gradient is ``lift`` times d(sum)/d(logits), rounded to the dtype. The logits are spent."""
+The gradient is ``lift`` times d(sum)/d(logits), rounded to the dtype. The caller
+drops the logits."""
 
 
 def eager(

@@ -139,7 +139,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         batch, length, hidden = x_BTH.shape
         linears = (self.q_proj, self.k_proj, self.v_proj)
-        # Under no other name: a projection is freed once it is rotated.
+        # No other name keeps a projection, so it is freed once it is rotated.
         q_BTND, k_BTKD, v_BTKD = (
             part.view(batch, length, -1, self.head_size)
             for part in products(x_BTH, linears, joint=self.joint)
