@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lehr.analysis.batch_size import UsualBatch, usual_batches
-from lehr.errors import PlanRefused
+from lehr.analysis.plan_fit import largest_micro_batch, usable_bytes
+from lehr.analysis.plan_time import Measured, estimate_time
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.presets import MODEL_PRESETS
@@ -23,25 +24,8 @@ from lehr_trainer.planning.counts import (
     flops_per_token,
     parameter_counts,
 )
-from lehr_trainer.planning.hardware import GPUS, Arithmetic, GpuType
-from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage, training_memory
-
-ASSUMED_MFU = 0.40
-"""MFU that a plan assumes. The 1.2B Llama run of docs/reference-runs.md reached 42 % on 8xH100,
-with bf16 and every block recomputed.
-"""
-USABLE_MEMORY = 0.94
-"""Share of a GPU's memory that training can use; the CUDA context and fragmentation take the
-rest.
-"""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The speed of an earlier run of the same kind."""
-
-    tokens_per_s: float
-    run_name: str
+from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind
+from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage
 
 
 @dataclass(frozen=True)
@@ -68,6 +52,8 @@ class RunPlan:
     """The same for each shape of a micro-batch, in the order of the training."""
     fits: bool | None
     """Whether it fits in ``gpu``; None when unknown."""
+    largest_micro_batch: int | None
+    """Largest one of a rank's share that fits in ``gpu``; None when none does, or unknown."""
     seconds: float | None
     basis: str
     """Source of the time estimate, or why there is none."""
@@ -102,13 +88,13 @@ class RunPlan:
     @property
     def least_memory_bytes(self) -> int | None:
         """Return the smallest memory of a known GPU in which it would fit."""
-        sizes = [gpu.memory_bytes for gpu in GPUS]
-        return min((n for n in sizes if self.memory.peak <= USABLE_MEMORY * n), default=None)
+        roomy = [gpu.memory_bytes for gpu in GPUS if self.memory.peak <= usable_bytes(gpu)]
+        return min(roomy, default=None)
 
     @property
     def roomy_gpus(self) -> list[str]:
         """Return kinds of GPU in which it would fit, smallest first."""
-        roomy = [gpu for gpu in GPUS if self.memory.peak <= USABLE_MEMORY * gpu.memory_bytes]
+        roomy = [gpu for gpu in GPUS if self.memory.peak <= usable_bytes(gpu)]
         return list(dict.fromkeys(gpu.kind for gpu in sorted(roomy, key=lambda g: g.memory_bytes)))
 
 
@@ -152,19 +138,22 @@ class SweepPlan:
 
 
 def plan_run(
-    spec: RunSpec, *, measured: Measured | None = None, price: float | None = None
+    spec: RunSpec, *, measured: Sequence[Measured] = (), price: float | None = None
 ) -> RunPlan:
     """Plan a run. ``price`` is in dollars per GPU-hour."""
     train, corpus = spec.train, spec.train.data.corpus
     gpus, ranks = spec.resources.gpus, spec.resources.ranks
-    gpu = _asked_for(spec.resources.gpu_type)
+    kind = spec.resources.gpu_type
+    gpu = None if kind is None else gpu_of_kind(kind)
     counts = parameter_counts(train.model)
     per_rank = train.batch.sequences // ranks
     micro_batch = train.batch.micro_batch or per_rank
     stages = memory_by_stage(train, ranks)
     memory = max(stages, key=lambda stage: stage.peak)
     flops = _flops(train)
-    seconds, basis = _time(train, gpus, gpu, flops, measured)
+    time = estimate_time(
+        train, gpus=gpus, gpu=gpu, flops=flops, parameters=counts.total, measured=measured
+    )
     return RunPlan(
         model=model_name(train),
         parameters=counts,
@@ -180,9 +169,10 @@ def plan_run(
         accumulation=per_rank // micro_batch,
         memory=memory,
         memory_stages=stages,
-        fits=None if gpu is None else memory.peak <= USABLE_MEMORY * gpu.memory_bytes,
-        seconds=seconds,
-        basis=basis,
+        fits=None if gpu is None else memory.peak <= usable_bytes(gpu),
+        largest_micro_batch=None if gpu is None else largest_micro_batch(train, ranks, gpu),
+        seconds=time.seconds,
+        basis=time.basis,
         dollars_per_gpu_hour=price if price is not None else _price(gpu),
         usual_batches=usual_batches(train),
     )
@@ -193,7 +183,7 @@ def plan_sweep(
     trials: Sequence[tuple[dict[str, Any], RunSpec]],
     *,
     free_gpus: int | None = None,
-    measured: Measured | None = None,
+    measured: Sequence[Measured] = (),
     price: float | None = None,
 ) -> SweepPlan:
     """Plan a sweep. ``free_gpus``: available GPUs of the cluster; None plans one place per
@@ -219,30 +209,6 @@ def plan_sweep(
     )
 
 
-def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
-    """Reject an impossible run before it uses GPUs.
-
-    Raises:
-        PlanRefused: it does not fit in the requested kind of GPU.
-    """
-    if plan.fits is not False or plan.gpu is None:
-        return
-    need = plan.memory.peak / 1e9
-    room = plan.gpu.memory_bytes / 1e9
-    smaller = _micro_batch_that_fits(spec, plan.gpu)
-    if smaller is not None:
-        hint = f"It fits with train.batch.micro_batch={smaller}, at the same batch and result."
-    else:
-        others = [kind for kind in plan.roomy_gpus if kind != plan.gpu.kind]
-        hint = "Not even one sequence at a time fits."
-        hint += f" It would fit in: {', '.join(others)}." if others else ""
-    raise PlanRefused(
-        f"{spec.name} needs about {need:.1f} GB a GPU, and {_article(plan.gpu.kind)} has "
-        f"{room:.0f} GB.",
-        hint=hint,
-    )
-
-
 def model_name(train: TrainConfig) -> str:
     """Return the preset with these values, else the kind and its depth."""
     values = train.model.model_dump(exclude_defaults=False)
@@ -253,18 +219,6 @@ def model_name(train: TrainConfig) -> str:
         ):
             return name
     return f"{train.model.kind} of {train.model.num_hidden_layers} layers"
-
-
-def _asked_for(gpu_type: str | None) -> GpuType | None:
-    """Return the table's GPU for a spec's word; the largest, since ``A100`` usually means the 80
-    GB one.
-    """
-    if gpu_type is None:
-        return None
-    word = gpu_type.upper()
-    found = [gpu for gpu in GPUS if gpu.kind.upper() == word or word in gpu.words]
-    plain = [gpu for gpu in found if gpu.words == frozenset({word})]
-    return next(iter(plain or found), None)
 
 
 def _flops(train: TrainConfig) -> float:
@@ -278,53 +232,11 @@ def _flops(train: TrainConfig) -> float:
     )
 
 
-def _time(
-    train: TrainConfig, gpus: int, gpu: GpuType | None, flops: float, measured: Measured | None
-) -> tuple[float | None, str]:
-    if measured is not None:
-        seconds = train.total_tokens / measured.tokens_per_s
-        speed = f"{measured.tokens_per_s:,.0f} tok/s"
-        return seconds, f"from {measured.run_name}, at its median {speed}"
-    unmeasured = "no measured run of this kind yet"
-    if gpu is None:
-        return None, f"unknown: {unmeasured}, and no GPU type to plan for"
-    arithmetic = _arithmetic(train)
-    peak = gpu.peak_flops.get(arithmetic)
-    if peak is None:
-        return None, f"unknown: {unmeasured}, and no {arithmetic} peak of {gpu.kind} is known"
-    seconds = flops / (ASSUMED_MFU * peak * gpus)
-    return seconds, f"from plan, at {ASSUMED_MFU * 100:.0f} % MFU; {unmeasured}"
-
-
-def _arithmetic(train: TrainConfig) -> Arithmetic:
-    if train.precision.compute == "fp32":
-        return "tf32" if train.precision.tf32 else "fp32"
-    return "bf16"
-
-
 def _price(gpu: GpuType | None) -> float | None:
     return None if gpu is None else gpu.dollars_per_hour
-
-
-def _micro_batch_that_fits(spec: RunSpec, gpu: GpuType) -> int | None:
-    """Return the largest micro-batch that divides a rank's share and fits."""
-    train, gpus = spec.train, spec.resources.gpus
-    share = train.batch.sequences // gpus
-    for micro_batch in range(share, 0, -1):
-        if share % micro_batch:
-            continue
-        batch = train.batch.model_copy(update={"micro_batch": micro_batch})
-        memory = training_memory(train.model_copy(update={"batch": batch}), gpus)
-        if memory.peak <= USABLE_MEMORY * gpu.memory_bytes:
-            return micro_batch
-    return None
 
 
 def _all(values: list[float | None]) -> list[float] | None:
     """Return the values if all are known."""
     known = [value for value in values if value is not None]
     return known if len(known) == len(values) else None
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'AHLR' else 'a'} {kind}"

@@ -52,11 +52,12 @@ def plan(
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
     tokens, corpus_tokens, tokens_per_parameter,
     usual_batches: [{tokens, source, reference, domain}], flops, gpus,
-    gpu_type, micro_batch, accumulation, memory_bytes, gpu_memory_bytes,
+    gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
     checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, basis}; an unknown value is
     null. ``corpus_tokens`` has the tokens of each corpus of a mix. ``usual_batches`` are
     published recommendations for such a run.
+    ``largest_micro_batch`` is the largest one that divides a rank's share of the batch and fits.
     ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
     it is 0 if saves block training. ``phases`` has, for each phase of a step, the bytes of
     parameters, gradients, optimizer, activations, temporaries and their total. With --trace a run
@@ -102,13 +103,14 @@ def show_run_plan(
     Raises:
         PlanRefused: it does not fit in the requested GPU.
     """
-    from lehr.analysis.plan import plan_run, refuse_if_impossible
+    from lehr.analysis.plan import plan_run
+    from lehr.analysis.plan_fit import refuse_if_impossible
     from lehr.cli.plan_text import known_cluster, measured_before, plan_json, run_text
     from lehr.cli.plan_trace import show_trace, traced
 
     made = plan_run(spec, price=price)
     measured = measured_before(spec, made.parameters.total)
-    if measured is not None:
+    if measured:
         made = plan_run(spec, price=price, measured=measured)
     found = traced(spec) if trace else None
     if as_json:
@@ -129,7 +131,8 @@ def show_sweep_plan(
     Raises:
         PlanRefused: a trial does not fit in the requested GPU.
     """
-    from lehr.analysis.plan import plan_sweep, refuse_if_impossible
+    from lehr.analysis.plan import plan_sweep
+    from lehr.analysis.plan_fit import refuse_if_impossible
     from lehr.cli.plan_text import (
         known_cluster,
         matching_gpus,
@@ -145,7 +148,7 @@ def show_sweep_plan(
     free = None if cluster is None else matching_gpus(spec.run.resources.gpu_type, cluster)
     made = plan_sweep(spec, trials, price=price, free_gpus=free or None)
     measured = measured_before(trials[0][1], made.trials[0][1].parameters.total)
-    if measured is not None and len({trial.parameters.total for _, trial in made.trials}) == 1:
+    if measured and len({trial.parameters.total for _, trial in made.trials}) == 1:
         made = plan_sweep(spec, trials, price=price, free_gpus=free or None, measured=measured)
     if as_json:
         print_json({"kind": "sweep", **sweep_json(made)})

@@ -13,10 +13,13 @@ from lehr.errors import LehrError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lehr.analysis.plan import Measured, RunPlan, SweepPlan
+    from lehr.analysis.plan import RunPlan, SweepPlan
+    from lehr.analysis.plan_time import Measured
     from lehr.schemas.cluster import ClusterView
     from lehr.specs import RunSpec
 
+_MOST_LIKE = 20
+"""Earlier runs of another kind whose curves are read for a plan."""
 _GOALS = {"minimize": "down", "maximize": "up"}
 
 
@@ -52,6 +55,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         *_batch_lines([plan]),
         *_corpus_lines([plan]),
         _memory_line([plan]),
+        _micro_batch_line(plan),
         *_phase_lines(plan),
         *_host_lines([plan], each=""),
         _line("place", f"{place}{f'; {missing}' if missing else ''}"),
@@ -104,6 +108,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "gpu_type": plan.gpu_type,
         "micro_batch": plan.micro_batch,
         "accumulation": plan.accumulation,
+        "largest_micro_batch": plan.largest_micro_batch,
         "memory_bytes": plan.memory.peak,
         "gpu_memory_bytes": plan.gpu.memory_bytes if plan.gpu else None,
         "memory_stages": [
@@ -174,26 +179,45 @@ def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
     return f"waits: this cluster has {have}"
 
 
-def measured_before(spec: RunSpec, parameters: int) -> Measured | None:
-    """Return the median speed of the newest finished run of the same model size, batch and GPUs."""
+def measured_before(spec: RunSpec, parameters: int) -> list[Measured]:
+    """Return the speeds of finished runs on the same type of GPU, newest first.
+
+    Those of the same model size, batch and number of GPUs are marked as of the same kind; only the
+    newest of them is returned.
+    """
     import statistics
 
-    from lehr.analysis.plan import Measured
+    from lehr.analysis.plan_time import Measured
 
+    found: list[Measured] = []
     try:
         for run in connect().runs(states=["completed"], limit=100):
             view = run.view
-            if (
-                "tokens_per_s" in view.latest
-                and view.parameters == parameters
-                and view.tokens_per_step == spec.train.tokens_per_step
-                and (view.gpus, view.gpu_type) == (spec.resources.gpus, spec.resources.gpu_type)
-            ):
-                speeds = run.series("tokens_per_s")[0].y
-                return Measured(statistics.median(speeds), view.name)
+            if "tokens_per_s" not in view.latest or view.gpu_type != spec.resources.gpu_type:
+                continue
+            same = (view.parameters, view.tokens_per_step, view.gpus) == (
+                parameters,
+                spec.train.tokens_per_step,
+                spec.resources.gpus,
+            )
+            if not same and (len(found) >= _MOST_LIKE or "mfu" not in view.latest):
+                continue
+            series = {one.name: one.y for one in run.series("tokens_per_s", "mfu")}
+            mfu = series.get("mfu")
+            found.append(
+                Measured(
+                    view.name,
+                    statistics.median(series["tokens_per_s"]),
+                    statistics.median(mfu) if mfu else None,
+                    same_kind=same,
+                    parameters=view.parameters or 0,
+                )
+            )
+            if same:
+                break
     except LehrError:
-        return None
-    return None
+        return []
+    return found
 
 
 # --- lines ----------------------------------------------------------------------------------
@@ -273,6 +297,17 @@ def _memory_line(plans: list[RunPlan]) -> str:
         )
     verdict = f"fits {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
     return _line("memory", f"{formats.size(need)} a GPU (plan)", verdict)
+
+
+def _micro_batch_line(plan: RunPlan) -> str:
+    size = f"micro-batch {plan.micro_batch}"
+    if plan.accumulation > 1:
+        size += f", accumulated {plan.accumulation} times"
+    most = plan.largest_micro_batch
+    if plan.gpu is None or most is None:
+        return _line("", size)
+    most_text = "" if most == plan.micro_batch else f"up to {most} fits"
+    return _line("", size, most_text)
 
 
 def _phase_lines(plan: RunPlan) -> list[str]:

@@ -20,7 +20,8 @@ def show_rollout_plan(
     Raises:
         PlanRefused: a stage does not fit in the requested GPU.
     """
-    from lehr.analysis.plan import plan_run, refuse_if_impossible
+    from lehr.analysis.plan import plan_run
+    from lehr.analysis.plan_fit import refuse_if_impossible
     from lehr.specs import stages
 
     planned = [(stage, plan_run(stage.train, price=price)) for stage in stages(spec)]

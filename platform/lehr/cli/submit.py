@@ -100,7 +100,8 @@ def refuse(spec: RunSpec) -> None:
     Raises:
         PlanRefused: it does not fit.
     """
-    from lehr.analysis.plan import plan_run, refuse_if_impossible
+    from lehr.analysis.plan import plan_run
+    from lehr.analysis.plan_fit import refuse_if_impossible
 
     try:
         refuse_if_impossible(spec, plan_run(spec))

@@ -12,6 +12,7 @@ from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
 from lehr.lru import Lru
 from lehr.presenters.alerts import Alerts
+from lehr.presenters.cost import Costs
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.streams import latest_values
 from lehr.schemas.runs import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
@@ -94,6 +95,7 @@ class RunPresenter:
         self._mirror_view = mirror_view
         self._summaries: Lru[tuple[str, int], TrainerSummary] = Lru(_SUMMARIES_KEPT)
         self._alerts = Alerts(store)
+        self._costs = Costs(store)
 
     def views(self, runs: Sequence[RunRow]) -> list[RunView]:
         """Return the views in the same order."""
@@ -112,6 +114,12 @@ class RunPresenter:
                 for attempt in attempts
             ],
             wandb=self._mirror_view(run.id, sizes),
+            cost=self._costs.of_runs(
+                run.id,
+                [run.id],
+                device=fields["device"],
+                gpu_type=run.spec["resources"]["gpu_type"],
+            ),
         )
 
     def diagnose(self, run: RunRow) -> bool:

@@ -11,6 +11,7 @@ from lehr.analysis.held_out import is_measured
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit
 from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
+from lehr.presenters.cost import Costs
 from lehr.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
 from lehr.presenters.seeds import noise as between_seeds
 from lehr.presenters.seeds import notes as seed_notes
@@ -52,6 +53,7 @@ class SweepPresenter:
     def __init__(self, store: Store, runs: RunPresenter) -> None:
         self._store = store
         self._runs = runs
+        self._costs = Costs(store)
 
     def views(self, sweeps: Sequence[SweepRow]) -> list[SweepView]:
         """Return the views in the same order."""
@@ -92,6 +94,12 @@ class SweepPresenter:
                 "trials_total": len(found),
                 "best_trials": _trial_views(judged, views, best),
                 **self._progress_of(judged.trials),
+                "cost": self._costs.of_runs(
+                    sweep.id,
+                    [trial.run_id for trial in judged.trials],
+                    device=next((v.device for v in views.values() if v.device is not None), None),
+                    gpu_type=sweep.spec["run"]["resources"]["gpu_type"],
+                ),
             }
         )
 

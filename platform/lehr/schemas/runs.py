@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.schemas.base import View
+from lehr.schemas.cost import CostView
 
 
 class GpuRef(View):
@@ -115,6 +116,8 @@ class RunDetail(RunView):
     attempts: list[AttemptView] = []
     wandb: WandbView | None = None
     """Its mirror in Weights & Biases; null when it has none."""
+    cost: CostView | None = None
+    """Null before its first attempt."""
 
 
 class Deletion(View):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from lehr.analysis.held_out import HeldOutVerdict
 from lehr.schemas.base import View
+from lehr.schemas.cost import CostView
 from lehr.schemas.runs import RunView
 
 
@@ -108,6 +109,8 @@ class SweepDetail(SweepView):
     """Means that differ by less than this cannot be distinguished (two standard errors)."""
     notes: list[str] = []
     """Notes on the result: the best is at the edge of the grid, ..."""
+    cost: CostView | None = None
+    """Of all its runs; null before the first attempt."""
 
 
 class SweepDeletion(View):

@@ -18,3 +18,12 @@ class ActivationCheckpointingConfig(Config):
     """The part of the model whose activations are not kept; swiglu is GPT-2's MLP too."""
     every: PositiveInt = 1
     """Only in every n-th layer: 2 halves both the saving and the cost."""
+
+    @property
+    def time_factor(self) -> float:
+        """Time of a step over that of one without recomputation, as measured (see above)."""
+        return 1 + _COST.get(self.policy, 0.0) / self.every
+
+
+_COST = {"attention": 0.06, "swiglu": 0.06, "block": 0.17}
+"""Share of a step's time that a policy adds in every layer."""

@@ -28,6 +28,10 @@ class BaseOptimizerConfig(Config, ABC):
     def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:
         """Count the most bytes that the update itself allocates, besides gradients and state."""
 
+    def in_eight_bits(self) -> EightBitAdamWConfig | None:
+        """Return the same optimizer with its moments in 8 bits; None if there is none."""
+        return None
+
 
 class AdamWConfig(BaseOptimizerConfig):
     """AdamW (Loshchilov and Hutter 2019), moments in fp32."""
@@ -56,6 +60,12 @@ class AdamWConfig(BaseOptimizerConfig):
         if self.fused:
             return 0
         return 2 * FP32 * counts.largest if on_cpu else FP32 * counts.total
+
+    def in_eight_bits(self) -> EightBitAdamWConfig | None:
+        """Return the optimizer with quantised moments."""
+        return EightBitAdamWConfig(
+            lr=self.lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay
+        )
 
 
 class EightBitAdamWConfig(BaseOptimizerConfig):

@@ -103,3 +103,13 @@ def peak_flops(device_name: str, arithmetic: Arithmetic) -> float | None:
     """Return the dense FLOP/s, or None if unknown."""
     gpu = find_gpu(device_name)
     return None if gpu is None else gpu.peak_flops.get(arithmetic)
+
+
+def gpu_of_kind(kind: str) -> GpuType | None:
+    """Find the row for a spec's word such as ``A100``: the plain one, since ``A100`` usually means
+    the 80 GB one; None if unknown.
+    """
+    word = kind.upper()
+    found = [gpu for gpu in GPUS if gpu.kind.upper() == word or word in gpu.words]
+    plain = [gpu for gpu in found if gpu.words == frozenset({word})]
+    return next(iter(plain or found), None)

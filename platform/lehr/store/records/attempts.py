@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Integer, bindparam, case, func, update
+from sqlalchemy import select as sa_select
 from sqlmodel import Session, col, select
 
 from lehr.errors import InternalError, NotFound
@@ -15,6 +16,20 @@ from lehr.store.tables import Attempt, RunRow
 
 _FIXED = frozenset({"id", "run_id", "number", "token_sha256", "created_at", "events_applied"})
 _UPDATABLE = frozenset(Attempt.model_fields) - _FIXED
+
+
+_IDS_AT_ONCE = 10_000
+"""SQLite takes at most 32,766 parameters in a statement."""
+
+
+class GpuTime(NamedTuple):
+    """The time for which an attempt held its GPUs; in seconds since 1970."""
+
+    gpus: int
+    began: float
+    """When its start was confirmed; when it was created, if that is not known."""
+    ended: float | None
+    """When its processes had ended; None while they live."""
 
 
 class Attempts:
@@ -44,6 +59,24 @@ class Attempts:
                 select(Attempt).where(Attempt.run_id == run_id).order_by(col(Attempt.number))
             )
             return list(rows.all())
+
+    def times(self, run_ids: Sequence[str]) -> list[GpuTime]:
+        """Return how long each attempt of these runs held its GPUs, in no order."""
+        columns = (
+            col(Attempt.placement),
+            func.coalesce(col(Attempt.dispatched_at), col(Attempt.created_at)),
+            col(Attempt.exited_at),
+        )
+        found: list[GpuTime] = []
+        with self._db.read() as session:
+            for begin in range(0, len(run_ids), _IDS_AT_ONCE):
+                some = run_ids[begin : begin + _IDS_AT_ONCE]
+                rows = session.execute(sa_select(*columns).where(col(Attempt.run_id).in_(some)))
+                found += [
+                    GpuTime(sum(len(share["gpus"]) for share in placement), began, ended)
+                    for placement, began, ended in rows
+                ]
+        return found
 
     def newest(self, run_ids: list[str]) -> dict[str, Attempt]:
         """Map each of these runs that has an attempt to its newest one."""

@@ -1,0 +1,182 @@
+"""Find changes of a spec that make it fit in a GPU, the cheapest in time first. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lehr.errors import PlanRefused
+from lehr_trainer.planning.hardware import GPUS
+from lehr_trainer.planning.memory import training_memory
+
+if TYPE_CHECKING:
+    from lehr.analysis.plan import RunPlan
+    from lehr.specs.run import RunSpec
+    from lehr_trainer.configs.train import TrainConfig
+    from lehr_trainer.planning.hardware import GpuType
+
+USABLE_MEMORY = 0.94
+"""Share of a GPU's memory that training can use; the CUDA context and fragmentation take the
+rest.
+"""
+_RECOMPUTE = (("none", 1), ("swiglu", 1), ("block", 2), ("block", 1))
+"""Policies of activation checkpointing to try, with every how many layers."""
+_SAME = "same batch, same result"
+_ROUNDED = "the optimizer's moments are rounded to 8 bits"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A set of changes after which a run fits."""
+
+    changes: dict[str, Any]
+    """New values by path in the spec."""
+    memory_bytes: int
+    """Planned peak of one GPU after them."""
+    time_factor: float
+    """Time of a step after them, over its time before; smaller products of a smaller micro-batch
+    are not counted."""
+    result: str
+    """What they do to the training's result."""
+
+    @property
+    def text(self) -> str:
+        paths = " ".join(f"{path}={value}" for path, value in self.changes.items())
+        percent = 100 * (self.time_factor - 1)
+        time = f"about {percent:.0f} % more time" if percent >= 0.5 else "no recomputation"
+        return f"{paths}   {self.memory_bytes / 1e9:.1f} GB, {time}, {self.result}"
+
+
+def usable_bytes(gpu: GpuType) -> float:
+    """Return the bytes of a GPU that a plan may use."""
+    return USABLE_MEMORY * gpu.memory_bytes
+
+
+def largest_micro_batch(train: TrainConfig, ranks: int, gpu: GpuType) -> int | None:
+    """Return the largest micro-batch that divides a rank's share and fits; None if none does."""
+    whole = train.batch.model_copy(update={"micro_batch": None})
+    found = _largest_micro_batch(train.model_copy(update={"batch": whole}), ranks, gpu)
+    return None if found is None else found[0]
+
+
+def ways_to_fit(spec: RunSpec, gpu: GpuType, *, most: int = 3) -> list[Way]:
+    """Return up to ``most`` sets of changes that make a run fit, cheapest in time first.
+
+    Tried: a smaller micro-batch, activation checkpointing, the chunked loss, 8-bit moments, and all
+    their combinations. A set is left out if a part of it fits with as large a micro-batch.
+    Times of recomputation are those of ``ActivationCheckpointingConfig``. A run that fits as it is
+    needs none.
+    """
+    if training_memory(spec.train, spec.resources.ranks).peak <= usable_bytes(gpu):
+        return []
+    share = spec.train.batch.micro_batch or spec.train.batch.sequences // spec.resources.ranks
+    costs = [(_cost(way, share), way) for way in _fitting(spec, gpu)]
+    kept = [
+        way
+        for cost, way in sorted(costs, key=lambda pair: pair[0])
+        if not any(
+            other != cost and all(a <= b for a, b in zip(other, cost, strict=True))
+            for other, _ in costs
+        )
+    ]
+    return kept[:most]
+
+
+def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
+    """Reject an impossible run before it uses GPUs.
+
+    Raises:
+        PlanRefused: it does not fit in the requested kind of GPU; the hint has the ways to fit.
+    """
+    if plan.fits is not False or plan.gpu is None:
+        return
+    need, room = plan.memory.peak / 1e9, plan.gpu.memory_bytes / 1e9
+    over = need - usable_bytes(plan.gpu) / 1e9
+    ways = ways_to_fit(spec, plan.gpu)
+    if ways:
+        lines = "\n    ".join(way.text for way in ways)
+        hint = f"It fits with one of these, the cheapest in time first:\n    {lines}"
+    else:
+        hint = "Not even one sequence at a time fits, with everything recomputed."
+        others = _kinds_that_fit(spec)
+        hint += (
+            f" It fits, as it is or changed like this, in: {', '.join(others)}." if others else ""
+        )
+    raise PlanRefused(
+        f"{spec.name} needs about {need:.1f} GB a GPU, {over:.1f} GB too much: "
+        f"{_article(plan.gpu.kind)} has {room:.0f} GB, of which a training can use "
+        f"{USABLE_MEMORY:.0%}.",
+        hint=hint,
+    )
+
+
+def _kinds_that_fit(spec: RunSpec) -> list[str]:
+    """Return kinds of GPU in which it fits as it is or after a change, smallest first."""
+    peak = training_memory(spec.train, spec.resources.ranks).peak
+    fitting = [gpu for gpu in GPUS if peak <= usable_bytes(gpu) or ways_to_fit(spec, gpu, most=1)]
+    return list(dict.fromkeys(gpu.kind for gpu in sorted(fitting, key=lambda g: g.memory_bytes)))
+
+
+def _cost(way: Way, share: int) -> tuple[float, int, bool, int]:
+    """Return what a way costs, each the lower the better: time, micro-batch, result, changes."""
+    micro_batch = way.changes.get("train.batch.micro_batch", share)
+    return way.time_factor, -micro_batch, way.result != _SAME, len(way.changes)
+
+
+def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
+    """Yield each combination of changes that fits, with its largest micro-batch."""
+    train, ranks = spec.train, spec.resources.ranks
+    before = train.activation_checkpointing
+    for (policy, every), chunked, eight_bit in itertools.product(
+        _RECOMPUTE, (False, True), (False, True)
+    ):
+        again = before.model_copy(update={"policy": policy, "every": every})
+        changes: dict[str, Any] = {}
+        update: dict[str, Any] = {}
+        if again.time_factor > before.time_factor:
+            update["activation_checkpointing"] = again
+            changes["train.activation_checkpointing.policy"] = policy
+            if every != before.every:
+                changes["train.activation_checkpointing.every"] = every
+        elif (policy, every) != _RECOMPUTE[0]:
+            continue  # Less recomputation than now.
+        if chunked:
+            if train.loss.name != "standard":
+                continue
+            update["loss"] = train.loss.model_copy(update={"name": "chunked"})
+            changes["train.loss.name"] = "chunked"
+        if eight_bit:
+            smaller = train.optimizer.in_eight_bits()
+            if smaller is None:
+                continue
+            update["optimizer"] = smaller
+            changes["train.optimizer.name"] = smaller.name
+        changed = train.model_copy(update=update)
+        found = _largest_micro_batch(changed, ranks, gpu)
+        if found is None:
+            continue
+        micro_batch, memory = found
+        if micro_batch != (train.batch.micro_batch or train.batch.sequences // ranks):
+            changes["train.batch.micro_batch"] = micro_batch
+        if changes:
+            factor = changed.activation_checkpointing.time_factor / before.time_factor
+            yield Way(changes, memory, factor, _ROUNDED if eight_bit else _SAME)
+
+
+def _largest_micro_batch(train: TrainConfig, ranks: int, gpu: GpuType) -> tuple[int, int] | None:
+    """Return it with the planned peak; a larger one than the spec's is not tried."""
+    share = train.batch.sequences // ranks
+    for micro_batch in range(min(train.batch.micro_batch or share, share), 0, -1):
+        if share % micro_batch:
+            continue
+        batch = train.batch.model_copy(update={"micro_batch": micro_batch})
+        peak = training_memory(train.model_copy(update={"batch": batch}), ranks).peak
+        if peak <= usable_bytes(gpu):
+            return micro_batch, peak
+    return None
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'AHLR' else 'a'} {kind}"

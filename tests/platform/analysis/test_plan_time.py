@@ -1,0 +1,69 @@
+"""Time of a run: from measured runs, else from published ones."""
+
+import pytest
+
+from lehr.analysis.plan_time import Measured, estimate_time
+from lehr.specs import RunSpec, load_spec
+from lehr_testing.paths import DATA
+from lehr_trainer.planning.hardware import gpu_of_kind
+from lehr_trainer.planning.published import usual_mfu
+
+FLOPS = 1e18
+PARAMETERS = 100_000_000
+
+
+def seconds(*measured: Measured, gpu: str | None = "A100", gpus: int = 2, **overrides):
+    spec = load_spec(DATA / "run.yaml", overrides)
+    assert isinstance(spec, RunSpec)
+    return estimate_time(
+        spec.train,
+        gpus=gpus,
+        gpu=None if gpu is None else gpu_of_kind(gpu),
+        flops=FLOPS,
+        parameters=PARAMETERS,
+        measured=measured,
+    )
+
+
+def other(name: str, mfu: float | None, parameters: int) -> Measured:
+    return Measured(name, 1.0, mfu, same_kind=False, parameters=parameters)
+
+
+def test_run_of_the_same_kind_decides_alone():
+    same = Measured("before", 1024.0, 0.2, same_kind=True, parameters=PARAMETERS)
+    found = seconds(other("wide", 0.9, PARAMETERS), same)
+    assert found.seconds == pytest.approx(100 * 8 * 128 / 1024.0)
+    assert "before, at its median 1,024 tok/s" in found.basis
+
+
+def test_mfu_of_runs_of_about_the_same_size_is_used_and_named():
+    found = seconds(
+        other("a", 0.30, 90_000_000), other("b", 0.20, 150_000_000), other("c", 0.25, 250_000_000)
+    )
+    assert found.seconds == pytest.approx(FLOPS / (0.25 * 312e12 * 2))
+    assert "the MFU of a, b, c (25%)" in found.basis
+
+
+def test_runs_of_another_size_or_without_an_mfu_are_not_used():
+    found = seconds(other("huge", 0.6, 301_000_000), other("unknown", None, PARAMETERS))
+    assert found.seconds == pytest.approx(FLOPS / (usual_mfu("A100").share * 312e12 * 2))
+    assert "at 50 % MFU (published runs on A100 reach 29 to 62 %)" in found.basis
+
+
+def test_recomputation_costs_the_time_that_was_measured_for_it():
+    path = "train.activation_checkpointing.policy"
+    plain, block = seconds().seconds, seconds(**{path: "block"}).seconds
+    assert block == pytest.approx(1.17 * plain)
+    halved = seconds(**{path: "block", "train.activation_checkpointing.every": 2}).seconds
+    assert halved == pytest.approx(1.085 * plain)
+
+
+@pytest.mark.parametrize(("gpu", "words"), [("L4", "assumed"), (None, "no GPU type")])
+def test_basis_says_what_is_assumed_or_unknown(gpu, words):
+    assert words in seconds(gpu=gpu).basis
+
+
+def test_peak_of_an_arithmetic_that_a_gpu_lacks_is_unknown():
+    found = seconds(gpu="V100")
+    assert found.seconds is None
+    assert "no bf16 peak of V100 is known" in found.basis
