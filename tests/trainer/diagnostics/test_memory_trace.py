@@ -63,6 +63,7 @@ BOTH_PRECISIONS: dict[str, dict[str, Any]] = {
     "muon": {"batch": sized(2), "optimizer": {"name": "muon"}},
     "unfused": {"batch": sized(2), "optimizer": {"fused": False}},
     "8-ranks": {"batch": sized(64)},
+    "muon-8-ranks": {"batch": sized(16), "optimizer": {"name": "muon", "batch_mb": 1}},
     "8-ranks-accumulating": {"batch": sized(64, 4)},
     "block-accumulating": {"batch": sized(4, 1), **recompute("block")},
 }

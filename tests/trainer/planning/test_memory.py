@@ -11,9 +11,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from lehr_trainer.configs.loss import LOSSES, LossConfig, LossName
-from lehr_trainer.configs.optimizer import BaseOptimizerConfig, OptimizerConfig
+from lehr_trainer.configs.optimizer import BaseOptimizerConfig, MuonConfig, OptimizerConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
-from lehr_trainer.configs.sizes import HeadSize
+from lehr_trainer.configs.sizes import HeadSize, ParameterCounts
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models import build_model
@@ -174,6 +174,29 @@ def test_each_optimizer_has_its_own_memory_formulas() -> None:
         assert issubclass(optimizer, BaseOptimizerConfig)
         # Not inherited: an optimizer that extends another one states its own.
         assert {"state_bytes", "update_workspace_bytes"} <= vars(optimizer).keys(), optimizer
+
+
+@pytest.mark.parametrize(
+    ("batch_mb", "ranks", "nesterov", "traced"),
+    [
+        (256, 1, True, 82_591_765),
+        (256, 1, False, 57_425_941),
+        (1, 4, True, 41_959_446),
+        (1, 8, True, 71_319_573),
+        (256, 8, False, 58_736_661),
+        (256, 2, False, 46_153_749),
+    ],
+)
+def test_workspace_of_muon_is_that_of_traces_on_several_ranks(
+    batch_mb: int, ranks: int, nesterov: bool, traced: int
+) -> None:
+    """Figures of MemTracker for the step of a Llama with these matrices."""
+    matrices = ((512, 512, 6), (128, 512, 6), (2048, 512, 6), (512, 2048, 3))
+    counts = ParameterCounts(0, 0, 0, 0, 0, matrices)
+    muon = MuonConfig(batch_mb=batch_mb, nesterov=nesterov)
+    assert muon.update_workspace_bytes(counts, ranks=ranks) == pytest.approx(traced, rel=0.001)
+    alone = muon.model_copy(update={"distributed": False})
+    assert alone.update_workspace_bytes(counts, ranks=ranks) == muon.update_workspace_bytes(counts)
 
 
 def test_an_optimizer_without_formulas_cannot_be_made() -> None:

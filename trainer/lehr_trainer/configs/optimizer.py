@@ -25,7 +25,9 @@ class BaseOptimizerConfig(Config, ABC):
         """Count the bytes of state that the optimizer keeps between two steps."""
 
     @abstractmethod
-    def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:
+    def update_workspace_bytes(
+        self, counts: ParameterCounts, *, ranks: int = 1, on_cpu: bool = False
+    ) -> int:
         """Count the most bytes that the update itself allocates, besides gradients and state."""
 
     def in_eight_bits(self) -> EightBitAdamWConfig | None:
@@ -52,7 +54,9 @@ class AdamWConfig(BaseOptimizerConfig):
         """Count both moments in fp32."""
         return 2 * FP32 * counts.total
 
-    def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:
+    def update_workspace_bytes(
+        self, counts: ParameterCounts, *, ranks: int = 1, on_cpu: bool = False
+    ) -> int:
         """Count the square roots of all second moments at once; the fused kernel needs none.
 
         A CPU takes one parameter after the other: its square roots, and the same corrected.
@@ -94,7 +98,9 @@ class EightBitAdamWConfig(BaseOptimizerConfig):
         small = counts.layers + counts.head
         return 2 * FP32 * counts.total - 2 * (FP32 - 1) * small + small // 32
 
-    def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:  # noqa: ARG002 - the face of all optimizers
+    def update_workspace_bytes(
+        self, counts: ParameterCounts, *, ranks: int = 1, on_cpu: bool = False
+    ) -> int:
         """Count nothing: the kernel decodes moments as it goes."""
         return 0
 
@@ -149,20 +155,37 @@ class MuonConfig(BaseOptimizerConfig):
         """Count one fp32 momentum for the blocks' matrices, both moments for other parameters."""
         return 2 * FP32 * counts.total - FP32 * counts.layers
 
-    def update_workspace_bytes(self, counts: ParameterCounts, *, on_cpu: bool = False) -> int:  # noqa: ARG002 - the face of all optimizers
-        """Count the batch of matrices that takes most.
+    def update_workspace_bytes(
+        self, counts: ParameterCounts, *, ranks: int = 1, on_cpu: bool = False
+    ) -> int:
+        """Count the most that the update holds at once, over its batches of matrices.
 
-        In fp32: its gradients, its directions if they look ahead, and these stacked. In 16 bits:
-        two stages of the iteration, the Gram matrices and their polynomial.
+        It computes a batch while the results of the one before are exchanged, then casts those to
+        fp32. Held are: the directions in fp32 if they look ahead, a rank's share of them stacked in
+        fp32 and two stages of the iteration in 16 bits with Gram matrix and polynomial, the
+        16-bit results of both batches, and the cast ones.
         """
-        fp32 = 3 if self.nesterov else 2
-        most = 0
+        ranks = ranks if self.distributed else 1
+        most = before_results = before_cast = before_directions = 0
         for rows, columns, number in counts.matrices:
             size, gram = rows * columns, min(rows, columns) ** 2
-            together = min(number, max(1, self.batch_mb * 2**20 // (BF16 * size)))
-            each = fp32 * FP32 * size + 2 * BF16 * (size + gram)
-            most = max(most, together * each)
-        return most
+            batch = max(1, self.batch_mb * 2**20 // (BF16 * size))
+            batch = -(-batch // ranks) * ranks
+            for first in range(0, number, batch):
+                together = min(batch, number - first)
+                share = -(-together // ranks)
+                directions = FP32 * size * together if self.nesterov else 0
+                results = BF16 * size * share * ranks
+                working = share * (FP32 * size + 2 * BF16 * (size + gram))
+                most = max(
+                    most,
+                    before_results + before_directions + directions,
+                    before_results + directions + working,
+                    before_results + directions + results + before_cast,
+                )
+                before_results, before_directions = results, directions
+                before_cast = FP32 * size * together
+        return max(most, before_results + before_directions + before_cast)
 
     def check_tied(self, *, tie_embeddings: bool) -> None:
         """Check that tied weights, which are one weight, have one learning rate.

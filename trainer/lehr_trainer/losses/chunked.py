@@ -93,6 +93,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 logits[:, vocabulary:] = float("-inf")
                 if not needs_hidden and not needs_weight:
                     total -= F.log_softmax(logits, dim=-1).gather(-1, target).sum()
+                    del logits
                     continue
                 loss, grad_logits = between(logits, target, ctx.lift, operands)
                 # Otherwise they would live until the next chunk's logits exist beside them.

@@ -240,7 +240,9 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
         of_layer=FP32 * counts.layers // model.num_hidden_layers,
         loss=config.loss.forward_bytes(head),
         loss_backward=config.loss.backward_bytes(head),
-        optimizer_workspace=config.optimizer.update_workspace_bytes(counts, on_cpu=on_cpu),
+        optimizer_workspace=config.optimizer.update_workspace_bytes(
+            counts, ranks=world_size, on_cpu=on_cpu
+        ),
         evaluation_workspace=_evaluation_bytes(config, world_size, counts, kernels),
         overhead=0 if on_cpu else _OVERHEAD_BYTES,
         keeps_gradients=rests or batch.tokens_per_step // world_size > tokens,
