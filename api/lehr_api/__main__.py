@@ -135,6 +135,7 @@ def _settings(options: argparse.Namespace, where: Path) -> Settings:
         port=options.port,
         public_url=options.public_url,
         allowed_hosts=tuple(options.allowed_host),
+        webhook_hosts=tuple(os.environ.get("LEHR_WEBHOOK_HOSTS", "").replace(",", " ").split()),
         gpus=options.gpus,
         ray_address=options.ray_address,
         tls_certificate=options.tls_certificate,

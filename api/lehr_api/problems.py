@@ -156,7 +156,8 @@ def install(app: FastAPI) -> None:
 
 async def _lehr_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, LehrError)
-    if error.status >= 500:
+    # 502 is the failure of another server, and not of this one.
+    if error.status >= 500 and error.status != HTTPStatus.BAD_GATEWAY:
         _log.error("request failed: %s %s", request.method, request.url.path, exc_info=error)
     return error_response(error)
 

@@ -19,6 +19,7 @@ _DESCRIPTIONS = {
     413: "The body is too large.",
     422: "The request is wrong; `problems` names each thing that is.",
     429: "Too much is being written at once; `Retry-After` says when to come back.",
+    502: "Another server did not take the message.",
 }
 
 

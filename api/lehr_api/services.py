@@ -12,6 +12,9 @@ import orjson
 from anyio import to_thread
 from starlette.responses import Response
 
+from lehr.alerting.sender import Sender
+from lehr.alerting.watch import AlertWatch
+from lehr.alerting.webhooks import Webhooks
 from lehr.presenters import Presenter
 from lehr.services import context
 from lehr.services.once import Operation, once
@@ -62,6 +65,7 @@ class Services(context.Context):
     settings: Settings
     hub: Hub
     intake: Intake
+    sender: Sender
 
     def once(self, key: str | None, operation: Operation[Any], *, status: int = 201) -> Response:
         """Carry out an operation, once for each ``Idempotency-Key``, and answer with its result.
@@ -98,6 +102,7 @@ def assemble(
         settings=settings,
         hub=Hub(store, presenter, cluster_views.cluster, heartbeat_s=settings.heartbeat_s),
         intake=Intake(at_once=settings.appends_at_once, waiting=settings.appends_waiting),
+        sender=Sender(Webhooks(settings.home), allowed_hosts=settings.webhook_hosts),
     )
 
 
@@ -131,10 +136,21 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         mirror = MirrorController(store, services.presenter, settings.home)
         mirror.start()
         await to_thread.run_sync(services.presenter.rounds.start)
+        watch = AlertWatch(
+            store,
+            services.presenter.runs,
+            services.sender,
+            wake=dispatcher.wake,
+            server_url=settings.url,
+        )
+        services.sender.start()
+        await to_thread.run_sync(watch.start)
         try:
             yield services
         finally:
             await services.hub.stop()
+            await to_thread.run_sync(watch.stop)
+            await to_thread.run_sync(services.sender.stop)
             await to_thread.run_sync(services.presenter.rounds.stop)
             await to_thread.run_sync(mirror.stop)
             await to_thread.run_sync(dispatcher.stop)

@@ -37,6 +37,8 @@ class Settings:
     """Pieces of streams that are written at the same time."""
     appends_waiting: int = 64
     """Pieces that may wait; more are rejected with Retry-After."""
+    webhook_hosts: tuple[str, ...] = ()
+    """Hosts inside the network that webhooks may reach."""
     heartbeat_s: float = 15.0
     """Seconds between the event stream's heartbeats."""
 

@@ -8,11 +8,15 @@ import secrets
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace the file: a reader sees the old content or the new one."""
+def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Replace the file: a reader sees the old content or the new one.
+
+    ``mode``: the permissions of the new file, less those that the umask takes away.
+    """
     draft = _draft(path)
     try:
-        draft.write_text(text, "utf-8")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(text.encode())
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

@@ -24,6 +24,7 @@ from lehr_api.routes import (
     sweeps,
     tags,
     wandb,
+    webhooks,
 )
 
 router = APIRouter()
@@ -45,6 +46,7 @@ for _resource in (
     cluster,
     queue,
     presets,
+    webhooks,
     stream,
     attempts,
 ):

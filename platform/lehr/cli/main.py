@@ -54,6 +54,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
         "wandb": ("wandb", "Mirror a run or sweep to Weights & Biases, even after it has ended"),
         "tag": ("tag", "Add or remove tags of a run or sweep"),
+        "webhook": ("webhook", "Send messages about alerts and ended runs to a chat"),
         "archive": ("archive", "Hide an ended run, sweep or rollout from lists"),
         "unarchive": ("archive", "Show an archived run, sweep or rollout again"),
         "delete": ("archive", "Delete the files of an ended run or sweep, after confirmation"),

@@ -15,6 +15,7 @@ from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageVie
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, SampleView, Series
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
+from lehr.schemas.webhooks import WebhookView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.overrides import Overrides
 from lehr_trainer.configs.train import TrainConfig
@@ -732,6 +733,22 @@ class AsyncClient(AsyncProxy):
 
     async def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""
+        ...
+
+    async def webhooks(self) -> list[WebhookView]:
+        """Return the webhooks of the server by name. Their addresses are not shown."""
+        ...
+
+    async def put_webhook(self, name: str, url: str) -> WebhookView:
+        """Add a webhook, or give it another address."""
+        ...
+
+    async def delete_webhook(self, name: str) -> None:
+        """Remove a webhook. Specs that name it send nothing any more."""
+        ...
+
+    async def test_webhook(self, name: str) -> WebhookView:
+        """Send a message to a webhook now."""
         ...
 
     async def health(self) -> Health:

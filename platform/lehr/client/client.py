@@ -24,6 +24,7 @@ from lehr.schemas.cluster import ClusterView, QueueEntry
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
+from lehr.schemas.webhooks import WebhooksView, WebhookView
 from lehr.specs.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -247,6 +248,24 @@ class Client:
     def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""
         return TypeAdapter(list[QueueEntry]).validate_json(self.transport.get("/queue"))
+
+    def webhooks(self) -> list[WebhookView]:
+        """Return the webhooks of the server by name. Their addresses are not shown."""
+        return WebhooksView.model_validate_json(self.transport.get("/webhooks")).webhooks
+
+    def put_webhook(self, name: str, url: str) -> WebhookView:
+        """Add a webhook, or give it another address."""
+        answer = self.transport.put(f"/webhooks/{quote(name, safe='')}", {"url": url})
+        return WebhookView.model_validate_json(answer)
+
+    def delete_webhook(self, name: str) -> None:
+        """Remove a webhook. Specs that name it send nothing any more."""
+        self.transport.delete(f"/webhooks/{quote(name, safe='')}")
+
+    def test_webhook(self, name: str) -> WebhookView:
+        """Send a message to a webhook now."""
+        answer = self.transport.post(f"/webhooks/{quote(name, safe='')}/test")
+        return WebhookView.model_validate_json(answer)
 
     def health(self) -> Health:
         """Return the server's health; needs no token."""

@@ -154,6 +154,9 @@ class Transport:
     ) -> bytes:
         return self._send("DELETE", path, params=params, again=True, within_s=within_s).content
 
+    def put(self, path: str, body: Mapping[str, Any]) -> bytes:
+        return self._send("PUT", path, json=body, again=True).content
+
     def post(
         self,
         path: str,

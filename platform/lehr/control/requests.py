@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from lehr.control.lifecycle import Desired, RunState
 
+ALERT = "alert:"
+"""Prefix of the actor of a request that an alert made; the alert's code follows."""
 TIME_LIMIT = "time_limit"
 """The cause of a run that stops because it has reached its time limit."""
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lehr.control.copy_retention import kept_because
+from lehr.control.requests import ALERT
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.streams import EventView, SampleView
 from lehr.store.records.checkpoints import THERE
@@ -94,6 +95,14 @@ def _moved(move: Transition) -> EventView:
 
 
 def _asked(request: RunRequest) -> EventView:
+    if request.actor.startswith(ALERT):
+        return EventView(
+            at=request.at,
+            kind="alert",
+            message=f"{request.message} ({request.kind})",
+            attempt=request.attempt,
+            data={"action": request.kind, "code": request.actor.removeprefix(ALERT)},
+        )
     said_so = f": {request.message}" if request.message else ""
     return EventView(
         at=request.at,

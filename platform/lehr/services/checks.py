@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lehr.alerting.webhooks import Webhooks
 from lehr.control.gpu_types import likely_meant
-from lehr.errors import SpecError, SpecProblem
+from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import RunSpec
 from lehr.specs.overrides import parse_overrides
 from lehr.specs.storage_url import missing_package
@@ -76,6 +77,7 @@ def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Ite
     yield from _gpu_type_problems(context, specs, prefix)
     yield from _mirror_problems(specs, prefix)
     yield from _upload_problems(specs, prefix)
+    yield from _webhook_problems(context, specs, prefix)
     missing = list(_corpus_problems(context, specs, prefix))
     yield from missing
     if context.one_machine and not missing:
@@ -122,6 +124,17 @@ def _gpu_type_problems(
                 f"Did you mean {meant}? For a GPU newer than this Lehr give the name that "
                 f"nvidia-smi shows: NVIDIA {kind}.",
             )
+
+
+def _webhook_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    for name in dict.fromkeys(spec.alerts.webhook for spec in specs if spec.alerts.webhook):
+        try:
+            Webhooks(context.home).get(name)
+        except NotFound as error:
+            path = f"{prefix}alerts.webhook"
+            yield SpecProblem(path, f"{path}: {error.message}", error.hint)
 
 
 def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:

@@ -128,6 +128,11 @@ def _translate(
         return problem(f"{shown} is not a field.", _instead(path, where, root), key=True)
     if kind == "missing":
         return problem(f"{shown} is missing.", about)
+    if kind == "literal_error" and detail["loc"][-1] == "[key]":
+        # The annotation at this path is the value's; the message has the valid names.
+        names = re.findall(r"'([^']*)'", context["expected"])
+        message = f"{shown}: {name!r} is not a name here; it must be {_one_of(names)}."
+        return problem(message, _meant(name, names), key=True)
     if kind == "literal_error":
         valid = [show(literal) for kind_ in where.annotations for literal in get_args(kind_)]
         return problem(

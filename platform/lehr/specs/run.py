@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from lehr.specs.alerts import AlertActions
 from lehr.specs.tracking import NO_KEY, Tracking
 from lehr_trainer.configs.train import Config, TrainConfig
 
@@ -125,6 +126,8 @@ class RunSpec(Config):
     """Environment variables of the trainer."""
     tracking: Tracking = Tracking()
     """Mirrors of the run in other tools."""
+    alerts: AlertActions = AlertActions()
+    """What an alert about its curves does."""
 
     @model_validator(mode="after")
     def _ranks_share_the_batch(self) -> Self:

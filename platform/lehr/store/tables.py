@@ -126,7 +126,7 @@ class Transition(SQLModel, table=True):
 
 
 class RunRequest(SQLModel, table=True):
-    """A user's request to a run: cancel it, pause it, save a checkpoint now."""
+    """A request of a user or an alert to a run: cancel it, pause it, save a checkpoint now."""
 
     __tablename__ = "requests"
 
@@ -134,7 +134,9 @@ class RunRequest(SQLModel, table=True):
     run_id: str = Field(foreign_key="runs.id", index=True)
     attempt: int
     kind: str
-    """run, pause, cancel, prune (control.lifecycle.Desired), checkpoint, archive or unarchive."""
+    """run, pause, cancel, prune (control.lifecycle.Desired), checkpoint, archive or unarchive; of
+    an alert its action, e.g. warn; message, for one that was sent to a webhook.
+    """
     message: str | None = None
     actor: str
     at: float

@@ -79,6 +79,13 @@ class Requests:
             announce_run(self._db, run)
             return True
 
+    def note(self, run_id: str, kind: str, *, actor: str, message: str) -> None:
+        """Record something about a run that asks nothing of the dispatcher."""
+        with self._db.write(what="note about a run") as session:
+            run = get_run(session, run_id)
+            add_request(session, run, kind, message, actor, self._clock())
+            announce_run(self._db, run)
+
     def of_run(self, run_id: str) -> list[RunRequest]:
         """Return the requests to the run, oldest first."""
         with self._db.read() as session:

@@ -5,6 +5,7 @@ import { byId, fill, h, throttled } from "./dom.js";
 import { integer } from "./format.js";
 import { install as installKeys } from "./keys.js";
 import { showKept } from "./notices.js";
+import { installNotifications } from "./notify.js";
 import { on, onCatchUp, onConnection } from "./stream.js";
 
 const TOTALS_MS = 5000;
@@ -44,6 +45,7 @@ async function showTotals() {
 export function installPage() {
   installKeys();
   showKept();
+  installNotifications();
   const connection = byId("connection");
   onConnection((state) => {
     connection.className = `connection ${state}`;

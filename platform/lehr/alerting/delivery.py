@@ -1,0 +1,99 @@
+"""Post a message to an address, never to one inside the network of the server.
+
+A webhook's address comes from a user, and the server may reach what that user may not: a cloud's
+metadata service, a router, another service on loopback. So the host is resolved once, each of its
+addresses must be public, and the connection goes to that very address: a name that resolves to
+another one a moment later changes nothing. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import httpx
+
+from lehr.errors import LehrError
+
+TIMEOUT_S = 10.0
+_TRANSLATED = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("2002::/16"))
+"""IPv6 networks whose addresses contain an IPv4 address, public or not."""
+
+
+class Undelivered(LehrError):
+    """A message did not arrive. ``again``: whether a later try may succeed."""
+
+    code = "undelivered"
+    status = 502
+
+    def __init__(self, message: str, *, hint: str | None = None, again: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.again = again
+
+
+def post(url: str, body: Mapping[str, Any], *, allowed_hosts: Collection[str] = ()) -> None:
+    """Post ``body`` as JSON.
+
+    Args:
+        url: of http or https.
+        body: the message.
+        allowed_hosts: hosts that may have an address inside the network.
+
+    Raises:
+        Undelivered: the address is not public, or the answer's status is not 2xx.
+    """
+    address = httpx.URL(url)
+    host = address.host
+    port = address.port or (443 if address.scheme == "https" else 80)
+    pinned = _public_address(host, port, internal_allowed=host in allowed_hosts)
+    headers = {"Host": address.netloc.decode("ascii")}
+    try:
+        with httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client:
+            answer = client.post(
+                address.copy_with(host=pinned),
+                json=dict(body),
+                headers=headers,
+                extensions={"sni_hostname": host},
+            )
+    except httpx.HTTPError as error:
+        raise Undelivered(f"{host} did not answer: {error}.", again=True) from error
+    if answer.is_redirect:
+        raise Undelivered(f"{host} answered with a redirect; they are not followed.")
+    if not answer.is_success:
+        again = answer.status_code == 429 or answer.status_code >= 500
+        raise Undelivered(f"{host} answered {answer.status_code}.", again=again)
+
+
+def _public_address(host: str, port: int, *, internal_allowed: bool) -> str:
+    """Resolve the host; return the first of its addresses.
+
+    Raises:
+        Undelivered: it has none, or one that is not public.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Undelivered(f"the host {host!r} is not known: {error}.", again=True) from error
+    addresses = [str(one[4][0]) for one in found]
+    if not internal_allowed:
+        for address in addresses:
+            if not is_public(address):
+                raise Undelivered(
+                    f"{host} is {address}, an address inside the server's network.",
+                    hint="If messages may go there, name the host in LEHR_WEBHOOK_HOSTS and "
+                    "restart the server.",
+                )
+    return addresses[0]
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address belongs to the public internet."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return is_public(str(ip.ipv4_mapped))
+        if any(ip in network for network in _TRANSLATED):
+            return False
+    return ip.is_global and not ip.is_multicast

@@ -1,0 +1,58 @@
+"""Messages about runs, as webhooks get them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from lehr.analysis.diagnosis import Alert
+    from lehr.specs.alerts import AlertAction
+    from lehr.store.tables import RunRow
+
+_DONE = {"pause": "It is being paused, with a checkpoint.", "stop": "It is being cancelled."}
+MOST_CHARACTERS = 1_500
+"""Chats cut longer messages, or refuse them."""
+
+
+def about_alert(run: RunRow, alert: Alert, action: AlertAction, *, server: str) -> dict[str, Any]:
+    """Return the message that a run's curves showed something."""
+    done = _DONE.get(action, "")
+    text = f"{run.name} ({run.id}): {alert.seen}. {alert.advice}. {done}".strip()
+    seen = {"code": alert.code, "step": alert.step, "seen": alert.seen, "advice": alert.advice}
+    return _message("alert", run, text, server) | {"alert": {**seen, "action": action}}
+
+
+def about_end(run: RunRow, *, server: str) -> dict[str, Any]:
+    """Return the message that a run has ended."""
+    why = f": {run.reason}" if run.reason and run.state != "completed" else "."
+    return _message("end", run, f"{run.name} ({run.id}) is {run.state}{why}", server)
+
+
+def test_message(name: str) -> dict[str, Any]:
+    """Return the message that shows whether a webhook works."""
+    return {"event": "test", "text": f"Lehr can send messages to the webhook {name}."}
+
+
+def for_host(message: dict[str, Any], url: str) -> dict[str, Any]:
+    """Return the message in the form that the host takes: Discord calls the text ``content``."""
+    host = urlsplit(url).hostname or ""
+    if host == "discord.com" or host.endswith(".discord.com"):
+        return {"content": message["text"]}
+    return message
+
+
+def _message(event: str, run: RunRow, text: str, server: str) -> dict[str, Any]:
+    url = f"{server}/runs/{run.id}"
+    short = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+    return {
+        "event": event,
+        "text": f"{short} {url}",
+        "run": {
+            "id": run.id,
+            "name": run.name,
+            "project": run.project,
+            "state": run.state,
+            "url": url,
+        },
+    }

@@ -1,0 +1,159 @@
+"""Watch live runs: act on each of their alerts once, as their specs say."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lehr.alerting.messages import about_alert, about_end
+from lehr.control.lifecycle import Desired, RunState
+from lehr.control.requests import ALERT
+from lehr.errors import Conflict, NotFound
+from lehr.specs.alerts import AlertActions
+from lehr.store.changes import Change
+
+if TYPE_CHECKING:
+    from lehr.analysis.diagnosis import Alert
+    from lehr.presenters.runs import RunPresenter
+    from lehr.specs.alerts import AlertAction
+    from lehr.store import Store
+    from lehr.store.tables import RunRow
+
+_log = logging.getLogger("lehr.alerting")
+
+GATHER_S = 2.0
+"""Changes are gathered for so long."""
+SHARE = 0.2
+"""Largest share of one thread's time."""
+MESSAGE = "webhook:"
+"""Prefix of the actor of a message's note; the webhook's name follows."""
+_DESIRED = {"pause": Desired.PAUSE, "stop": Desired.CANCEL}
+
+
+class Outbox(Protocol):
+    def put(self, webhook: str, body: dict[str, Any]) -> None: ...
+
+
+class AlertWatch:
+    """A thread that diagnoses runs while they train and carries out their alerts' actions.
+
+    What an alert did is recorded with the run, in the same table as people's requests. So it acts
+    once, also over restarts of the server and of the run; a run that was resumed after a pause is
+    not paused for the same alert again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        runs: RunPresenter,
+        outbox: Outbox,
+        *,
+        wake: Callable[[], Any],
+        server_url: str,
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._outbox = outbox
+        self._wake = wake
+        self._url = server_url
+        self._due: dict[str, None] = {}
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._go, name="alerts", daemon=True)
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        self._unsubscribe = self._store.subscribe(self._on_change)
+        for run in self._store.runs.by_state([RunState.RUNNING]):
+            self._put(run.id)
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind in {"run", "metrics"}:
+            self._put(change.id)
+
+    def _put(self, run_id: str) -> None:
+        with self._changed:
+            self._due.setdefault(run_id)
+            self._changed.notify()
+
+    def _go(self) -> None:
+        while self._wait():
+            with self._changed:
+                changed, self._due = list(self._due), {}
+            for run_id in changed:
+                began = time.monotonic()
+                self._look(run_id)
+                took = time.monotonic() - began
+                if self._stopped.wait(took / SHARE - took):
+                    return
+
+    def _wait(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._due or self._stopped.is_set())
+        return not self._stopped.wait(GATHER_S)
+
+    def _look(self, run_id: str) -> None:
+        try:
+            self.act(run_id)
+        except NotFound:
+            pass  # Deleted meanwhile.
+        except Exception:  # noqa: BLE001 - logged; one run must not end the watch
+            _log.exception("the alerts of %s could not be carried out", run_id)
+
+    def act(self, run_id: str) -> None:
+        """Carry out what the run's alerts and its end ask for, as far as that was not done."""
+        run = self._store.runs.get(run_id)
+        ended = RunState(run.state).ended
+        settings = AlertActions.model_validate(run.spec.get("alerts") or {})
+        if not run.attempt or not (ended or run.state == RunState.RUNNING):
+            return
+        done: set[str] | None = None
+        for alert in self._runs.alerts(run):
+            done = self._done(run) if done is None else done
+            if f"{ALERT}{alert.code}" not in done:
+                self._carry_out(run, alert, settings, ended=ended)
+        if ended and settings.webhook is not None:
+            note = f"{MESSAGE}{settings.webhook}:{run.attempt}"
+            if note not in (self._done(run) if done is None else done):
+                self._store.requests.note(
+                    run.id, "message", actor=note, message=f"the run is {run.state}"
+                )
+                self._outbox.put(settings.webhook, about_end(run, server=self._url))
+
+    def _done(self, run: RunRow) -> set[str]:
+        return {request.actor for request in self._store.requests.of_run(run.id)}
+
+    def _carry_out(self, run: RunRow, alert: Alert, settings: AlertActions, *, ended: bool) -> None:
+        action: AlertAction = settings.action(alert.code)
+        if ended and action in _DESIRED:
+            action = "warn"  # There is nothing to pause or stop any more.
+        actor, message = (
+            f"{ALERT}{alert.code}",
+            f"{alert.code} at step {alert.step:,}: {alert.seen}",
+        )
+        if action in _DESIRED:
+            try:
+                self._store.requests.set_desired(
+                    run.id, _DESIRED[action], actor=actor, message=message
+                )
+                self._wake()
+            except Conflict:  # It ended, or is being cancelled.
+                action = "warn"
+        # Also where the state was requested already: what is recorded is not done again.
+        if actor not in self._done(run):
+            self._store.requests.note(run.id, action, actor=actor, message=message)
+        if settings.webhook is not None and action != "note":
+            self._outbox.put(settings.webhook, about_alert(run, alert, action, server=self._url))
