@@ -22,7 +22,7 @@ class Address(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    url: str = Field(min_length=1, max_length=2000)
+    url: str = Field(min_length=1, max_length=2000, examples=["https://hooks.example.com/T0/B0"])
     """Address of http or https. It is stored on the server and never shown again."""
 
 
