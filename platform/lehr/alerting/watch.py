@@ -124,7 +124,7 @@ class AlertWatch:
         for alert in self._runs.alerts(run):
             done = self._done(run) if done is None else done
             if f"{ALERT}{alert.code}" not in done:
-                self._carry_out(run, alert, settings, ended=ended)
+                self._carry_out(run, alert, settings)
         if ended and settings.webhook is not None:
             note = f"{MESSAGE}{settings.webhook}:{run.attempt}"
             if note not in (self._done(run) if done is None else done):
@@ -138,8 +138,6 @@ class AlertWatch:
 
     def _carry_out(self, run: RunRow, alert: Alert, settings: AlertActions, *, ended: bool) -> None:
         action: AlertAction = settings.action(alert.code)
-        if ended and action in _DESIRED:
-            action = "warn"  # There is nothing to pause or stop any more.
         actor, message = (
             f"{ALERT}{alert.code}",
             f"{alert.code} at step {alert.step:,}: {alert.seen}",
@@ -150,7 +148,7 @@ class AlertWatch:
                     run.id, _DESIRED[action], actor=actor, message=message
                 )
                 self._wake()
-            except Conflict:  # It ended, or is being cancelled.
+            except Conflict:  # It has ended, or is being cancelled.
                 action = "warn"
         # Also where the state was requested already: what is recorded is not done again.
         if actor not in self._done(run):
