@@ -136,12 +136,10 @@ class AlertWatch:
     def _done(self, run: RunRow) -> set[str]:
         return {request.actor for request in self._store.requests.of_run(run.id)}
 
-    def _carry_out(self, run: RunRow, alert: Alert, settings: AlertActions, *, ended: bool) -> None:
+    def _carry_out(self, run: RunRow, alert: Alert, settings: AlertActions) -> None:
         action: AlertAction = settings.action(alert.code)
-        actor, message = (
-            f"{ALERT}{alert.code}",
-            f"{alert.code} at step {alert.step:,}: {alert.seen}",
-        )
+        actor = f"{ALERT}{alert.code}"
+        message = f"{alert.code} at step {alert.step:,}: {alert.seen}"
         if action in _DESIRED:
             try:
                 self._store.requests.set_desired(
