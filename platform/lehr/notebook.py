@@ -90,7 +90,12 @@ def comparison_html(found: ComparisonView) -> str:
     )
     notes = "".join(
         f"<li>{escape(note)}</li>"
-        for note in (f"Batches: {found.batches_note}", *found.notes)
+        for note in (
+            *found.means,
+            *(gap.sentence for gap in found.gaps),
+            f"Batches: {found.batches_note}",
+            *found.notes,
+        )
         if note != found.held_out_note
     )
     return (

@@ -165,7 +165,7 @@ def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
     notes = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
     assert "Learning rates to try next: 1.0e-1, 1.0e0, 1.0e1." in notes
     [noise] = [note for note in notes if note.startswith("The noise between seeds is 0.014")]
-    assert noise.endswith("within twice that, these are equal: 1.0e-4, 1.0e-3, 1.0e-2.")
+    assert noise.endswith("within it, these are equal: 1.0e-4, 1.0e-3, 1.0e-2.")
 
 
 @pytest.mark.parametrize("method", ["random", "tpe"])

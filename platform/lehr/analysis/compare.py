@@ -18,7 +18,8 @@ from typing import Any
 from lehr.analysis.batches import Agreement, BatchesVerdict, agreement, batches_note
 from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import HeldOut, is_measured
-from lehr.analysis.noise import pooled_deviation
+from lehr.analysis.noise import Noise, pooled_noise
+from lehr.analysis.significance import Group, Significance, goal_of, judge, mean_note
 
 _MISSING = "—"
 _NOT_FACTORS = (
@@ -47,6 +48,8 @@ _OUTCOME_NEUTRAL = (
 )
 """Fields that change speed or memory, but by contract not the losses."""
 SEED = "train.seed"
+_OWN_NOISE = 3
+"""Seeds from which two groups are judged by their own noise; with fewer, by that of all groups."""
 _CHANGE_BATCHES = (SEED, "train.data", "train.batch", "train.validation", "train.steps")
 """Fields that decide which batches a run trains on; of these, only factors and the seed do."""
 
@@ -94,6 +97,15 @@ class RunOutcome:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """The difference between two groups of runs that differ only in their seed."""
+
+    base_ids: tuple[str, ...]
+    run_ids: tuple[str, ...]
+    found: Significance
+
+
+@dataclass(frozen=True)
 class ComparisonResult:
     differences: tuple[Difference, ...]
     common_x: float | None
@@ -102,6 +114,10 @@ class ComparisonResult:
     """In the runs' order; the first run is the baseline."""
     noise: float | None
     """Standard deviation of the metric between runs that differ only in their seed, if any do."""
+    gaps: tuple[Gap, ...] = ()
+    """The baseline's group against each other group of runs that differ only in their seed."""
+    means: tuple[str, ...] = ()
+    """The mean of each group with several seeds, as a sentence."""
     held_out: HeldOut = field(default=HeldOut())
     """The held-out sets of the runs that were evaluated, whatever metric is compared."""
     held_out_note: str | None = None
@@ -161,12 +177,15 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
             strict=True,
         )
     ]
-    noise = _seed_noise(runs, results, by_set=is_measured(metric))
+    groups = _groups(runs, results, by_set=is_measured(metric))
+    noise = pooled_noise([group.finite for group in groups])
     return ComparisonResult(
         differences=tuple(found),
         common_x=common,
         results=tuple(results),
-        noise=noise,
+        noise=None if noise is None else noise.deviation,
+        gaps=_gaps(groups, noise, metric),
+        means=_means(groups, metric),
         held_out=held_out,
         held_out_note=note,
         batches=_batches_verdict(agreements[1:]),
@@ -174,7 +193,7 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
             [(run.name, one) for run, one in zip(runs[1:], agreements[1:], strict=True)],
             runs[0].name,
         ),
-        notes=(*([note] if note else []), *_notes(runs, results, noise, metric)),
+        notes=(*([note] if note else []), *_notes(runs, results)),
     )
 
 
@@ -237,31 +256,87 @@ def _batches_verdict(agreements: Sequence[Agreement]) -> BatchesVerdict:
     return "unknown" if "unknown" in verdicts else "same"
 
 
-def _seed_noise(
-    runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
-) -> float | None:
-    """Return the noise, pooled over groups of runs with the same factors (and held-out sets, if
-    ``by_set``).
+@dataclass(frozen=True)
+class _Seeds:
+    """Runs with the same factors, and the same held-out set where that counts."""
 
-    A repetition of a seed counts once: equal results of one seed show nothing about other seeds.
-    """
-    groups: dict[str, dict[Any, float]] = {}
+    name: str
+    values: Mapping[Any, float]
+    """By seed. A repetition of a seed counts once: it shows nothing about other seeds."""
+    run_ids: tuple[str, ...]
+    incomparable: bool
+
+    @property
+    def group(self) -> Group:
+        return Group(self.name, tuple(self.values.values()))
+
+    @property
+    def finite(self) -> list[float]:
+        return [value for value in self.values.values() if math.isfinite(value)]
+
+
+def _groups(
+    runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
+) -> list[_Seeds]:
+    """Return the runs that have a value, grouped; the baseline's group first."""
+    members: dict[str, list[tuple[ComparedRun, RunOutcome]]] = {}
     for run, outcome in zip(runs, results, strict=True):
-        if outcome.value is None or not math.isfinite(outcome.value):
+        if outcome.value is None:
             continue
-        flat = flatten(run.spec)
-        factors = {p: v for p, v in flat.items() if _is_factor(p)}
+        factors = {p: v for p, v in flatten(run.spec).items() if _is_factor(p)}
         key = repr((run.held_out if by_set else None, sorted(factors.items())))
-        group = groups.setdefault(key, {})
-        group.setdefault(flat.get(SEED), outcome.value)
-    return pooled_deviation(list(group.values()) for group in groups.values())
+        members.setdefault(key, []).append((run, outcome))
+    found = []
+    for group in members.values():
+        values: dict[Any, float] = {}
+        for run, outcome in group:
+            assert outcome.value is not None
+            values.setdefault(flatten(run.spec).get(SEED), outcome.value)
+        found.append(
+            _Seeds(
+                group[0][0].name,
+                values,
+                tuple(run.id for run, _ in group),
+                any(outcome.incomparable for _, outcome in group),
+            )
+        )
+    return found
+
+
+def _means(groups: Sequence[_Seeds], metric: str) -> tuple[str, ...]:
+    found = (mean_note(group.group, metric) for group in groups)
+    return tuple(sentence for sentence in found if sentence is not None)
+
+
+def _gaps(groups: Sequence[_Seeds], noise: Noise | None, metric: str) -> tuple[Gap, ...]:
+    if not groups:
+        return ()
+    base, *others = groups
+    found = []
+    for other in others:
+        if other.incomparable:
+            continue
+        few = min(len(base.values), len(other.values)) < _OWN_NOISE
+        found.append(
+            Gap(
+                base.run_ids,
+                other.run_ids,
+                judge(
+                    base.group,
+                    other.group,
+                    goal=goal_of(metric),
+                    metric=metric,
+                    noise=noise if few else None,
+                    measure=f"lehr seeds {base.run_ids[0]} --n 3",
+                ),
+            )
+        )
+    return tuple(found)
 
 
 def _notes(
     runs: Sequence[ComparedRun],
     results: Sequence[RunOutcome],
-    noise: float | None,
-    metric: str,
 ) -> Iterable[str]:
     base = runs[0]
     for run, outcome in zip(runs[1:], results[1:], strict=True):
@@ -282,11 +357,6 @@ def _notes(
             yield (
                 f"{base.name} and {run.name} differ in {len(factors)} factors ({listed}{more}), so "
                 "the gap between them cannot be attributed to one."
-            )
-        if noise is not None and outcome.delta is not None and abs(outcome.delta) <= 2 * noise:
-            yield (
-                f"{metric} of {run.name} differs from {base.name} by {outcome.delta:+.4g}, which "
-                f"is within twice the noise between seeds ({noise:.2g})."
             )
 
 

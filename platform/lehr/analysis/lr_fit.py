@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lehr.analysis.lr_posterior import Posterior, Trial, posterior
-from lehr.analysis.noise import pooled_deviation
+from lehr.analysis.noise import pooled_noise
+from lehr.analysis.significance import within_noise
 from lehr.formats import scientific
 
 COST = 0.01
@@ -53,7 +54,9 @@ class LrFit:
     noise: float | None
     """Standard deviation of loss between seeds at one learning rate, pooled; None with one seed."""
     within_noise: tuple[float, ...]
-    """Learning rates whose mean loss is within twice the noise of the best."""
+    """Learning rates whose mean loss is within the noise of the best: the 95 % interval of the
+    difference holds zero.
+    """
     next_rates: tuple[float, ...]
     """Learning rates to try: beyond the edge, or between trials that do not decide."""
     undecided: bool
@@ -70,7 +73,7 @@ class LrFit:
         if self.noise is not None:
             noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
             if len(self.within_noise) > 1:
-                noise += f"; within twice that, these are equal: {_listed(self.within_noise)}"
+                noise += f"; within it, these are equal: {_listed(self.within_noise)}"
             out.append(f"{noise}.")
         elif self.recommended is not None:
             out.append(
@@ -136,7 +139,7 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
         return None
     rates = list(means)
     best = min(rates, key=means.__getitem__)
-    noise = pooled_deviation(losses for lr, losses in by_rate.items() if lr in means)
+    noise = pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
     edge = _edge(best, sorted(by_rate), means)
     curves = None
     if edge is None:
@@ -144,7 +147,7 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
             Trial(lr, means.get(lr), len(losses) if lr in means else 1)
             for lr, losses in sorted(by_rate.items())
         )
-        curves = posterior(tuple(trials), noise)
+        curves = posterior(tuple(trials), None if noise is None else noise.deviation)
     likely = sure = cheap = None
     undecided = False
     next_rates = _beyond(rates, edge)
@@ -164,10 +167,14 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
         curves=curves,
         edge=edge,
         diverged=tuple(lr for lr in sorted(by_rate) if lr not in means),
-        noise=noise,
+        noise=None if noise is None else noise.deviation,
         within_noise=()
         if noise is None
-        else tuple(lr for lr in rates if means[lr] - means[best] <= 2 * noise),
+        else tuple(
+            lr
+            for lr in rates
+            if within_noise(means[lr] - means[best], noise, (len(by_rate[lr]), len(by_rate[best])))
+        ),
         next_rates=next_rates,
         undecided=undecided,
     )

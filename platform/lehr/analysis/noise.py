@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 
-def pooled_deviation(groups: Iterable[Collection[float]]) -> float | None:
-    """Sample standard deviation within the groups; None where no group has two values."""
-    squares, freedom = 0.0, 0
+@dataclass(frozen=True)
+class Noise:
+    """An estimate of the noise between seeds."""
+
+    deviation: float
+    """Sample standard deviation between seeds, pooled over the groups."""
+    freedom: int
+    """Its degrees of freedom: seeds less groups."""
+    groups: int
+    """Number of groups with several seeds."""
+
+
+def pooled_noise(groups: Iterable[Collection[float]]) -> Noise | None:
+    """Return the noise within the groups; None where no group has two values."""
+    squares, freedom, several = 0.0, 0, 0
     for group in groups:
         mean = math.fsum(group) / max(len(group), 1)
         squares += math.fsum((value - mean) ** 2 for value in group)
         freedom += max(len(group) - 1, 0)
-    return math.sqrt(squares / freedom) if freedom else None
+        several += len(group) > 1
+    return Noise(math.sqrt(squares / freedom), freedom, several) if freedom else None
+
+
+def pooled_deviation(groups: Iterable[Collection[float]]) -> float | None:
+    """Sample standard deviation within the groups; None where no group has two values."""
+    found = pooled_noise(groups)
+    return None if found is None else found.deviation

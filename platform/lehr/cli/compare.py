@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lehr import formats
+from lehr.analysis.significance import PLUS_MINUS
 from lehr.cli.connect import connect, find
 from lehr.cli.output import (
     JsonOption,
@@ -60,8 +61,8 @@ def compare(
     """Compare runs: their configs, a metric at equal step (or --x), batches, speed and memory.
 
     Warns when runs were evaluated on different held-out sets (a metric under val/ then has no
-    delta), when they differ in more than one factor, and when a gap is within the noise between
-    seeds.
+    delta), and when they differ in more than one factor. Runs that differ only in their seed are
+    one group; a difference between groups is compared with the noise between seeds.
 
     JSON: {comparison: ComparisonView}.
     """
@@ -92,6 +93,14 @@ def compare(
     batches = f"batches: {escaped(found.batches_note)}"
     out.print(f"\n[dim]{batches}[/]" if found.batches == "unknown" else f"\n{batches}")
     out.print(_noise(found))
+    for mean in found.means[:_NOTES]:
+        out.print(escaped(mean))
+    for gap in found.gaps[:_NOTES]:
+        out.print(escaped(gap.sentence))
+    if len(found.gaps) > _NOTES:
+        out.print(f"  and {len(found.gaps) - _NOTES} more: add --json", style="dim")
+    if found.means or any(gap.half_width is not None for gap in found.gaps):
+        out.print(PLUS_MINUS, style="dim")
     others = [note for note in found.notes if note != found.held_out_note]
     for note in others[:_NOTES]:
         out.print(f"! {escaped(note)}", style="yellow")
@@ -129,6 +138,7 @@ def _standings(found: ComparisonView) -> Table:
     ordered = "loss" in found.metric and found.held_out_note is None
     best = min(values, default=None) if ordered else None
     base = found.results[0]
+    remarks = _remarks(found)
     for number, one in enumerate(found.results, start=1):
         trials = [
             str(number),
@@ -137,7 +147,7 @@ def _standings(found: ComparisonView) -> Table:
             state_text(one.state),
             formats.loss(one.value),
             "baseline" if one is base else _signed(one.delta),
-            _remark(one, found.noise, base=one is base),
+            _remark(one, remarks),
             _beside(one.tokens_per_s, base.tokens_per_s, formats.si(one.tokens_per_s), one is base),
         ]
         trials += [formats.share(one.mfu)] if has_mfu else []
@@ -151,12 +161,20 @@ def _signed(value: float | None) -> str:
     return formats.NOTHING if value is None else f"{value:+.4f}"
 
 
-def _remark(one: RunResultView, noise: float | None, *, base: bool) -> str:
+def _remarks(found: ComparisonView) -> dict[str, str]:
+    """Return what is said of a run beside its delta, by id."""
+    said = {}
+    for gap in found.gaps:
+        said.update(dict.fromkeys(gap.base_ids[1:], "other seed"))
+        if gap.verdict == "within_noise":
+            said.update(dict.fromkeys(gap.run_ids, "within noise"))
+    return said
+
+
+def _remark(one: RunResultView, remarks: dict[str, str]) -> str:
     if one.incomparable:
         return f"[yellow]{escaped(one.incomparable)}[/]"
-    if base or noise is None or one.delta is None or abs(one.delta) > 2 * noise:
-        return ""
-    return "[dim]within noise[/]"
+    return f"[dim]{remarks.get(one.run_id, '')}[/]"
 
 
 def _beside(value: float | None, base: float | None, text: str, is_base: bool) -> str:

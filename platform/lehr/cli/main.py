@@ -51,6 +51,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "resume": ("run_actions", "Queue a paused run again, from its checkpoint"),
         "retry": ("run_actions", "Queue a failed run, or a sweep's failed trials, again"),
         "extend": ("run_actions", "Add values, points or trials to a sweep"),
+        "seeds": ("seeds", "Repeat a run with other seeds, to measure the noise between seeds"),
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
         "wandb": ("wandb", "Mirror a run or sweep to Weights & Biases, even after it has ended"),
         "tag": ("tag", "Add or remove tags of a run or sweep"),

@@ -29,10 +29,12 @@ from lehr.schemas.streams import (
     SampleView,
     Series,
 )
+from lehr.schemas.sweeps import SweepDetail
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lehr.client.sweeps import Sweep
     from lehr.client.transport import Transport
     from lehr.specs import RunSpec
     from lehr_trainer.configs.train import TrainConfig
@@ -210,6 +212,35 @@ class Run:
         key = idempotency_key or uuid.uuid4().hex
         answer = self._transport.post(f"/runs/{self.id}/fork", body, idempotency_key=key)
         return Run(self._transport, RunDetail.model_validate_json(answer))
+
+    def seeds(
+        self,
+        n: int = 3,
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Sweep:
+        """Repeat it ``n`` times with seeds that it does not have yet, as a sweep over the seed.
+
+        Once they have ended, ``client.compare`` of this run, the sweep's runs and other runs judges
+        differences by the noise between seeds.
+
+        Args:
+            n: number of runs to add, 1 to 20.
+            provenance: where the request comes from. Default: commit, host and command.
+            idempotency_key: identifies this request, so that repeating it is safe.
+
+        Raises:
+            UserError: ``n`` is out of its range.
+            Conflict: it was deleted or archived, or it is a fork.
+        """
+        from lehr.client.provenance import provenance as gathered
+        from lehr.client.sweeps import Sweep
+
+        body = {"n": n, "provenance": dict(provenance or gathered(None))}
+        key = idempotency_key or uuid.uuid4().hex
+        answer = self._transport.post(f"/runs/{self.id}/seeds", body, idempotency_key=key)
+        return Sweep(self._transport, SweepDetail.model_validate_json(answer))
 
     def mirror(
         self,

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lehr.analysis.noise import pooled_deviation
+from lehr import formats
+from lehr.analysis.noise import Noise, pooled_deviation, pooled_noise
+from lehr.analysis.significance import PLUS_MINUS, Goal, Group, band, judge, within_noise
 
 
 @dataclass(frozen=True)
@@ -31,21 +33,6 @@ class Point:
     def spread(self) -> float | None:
         """Sample standard deviation between its seeds; None for a single one."""
         return pooled_deviation([self.values])
-
-
-@dataclass(frozen=True)
-class Noise:
-    deviation: float
-    """Sample standard deviation between seeds, pooled over the points."""
-    seeds: int
-    """Smallest number of seeds per point."""
-
-    @property
-    def band(self) -> float:
-        """Return the difference below which two points' means cannot be distinguished: twice the
-        standard error of their difference, s * sqrt(2 / n).
-        """
-        return 2.0 * self.deviation * math.sqrt(2.0 / self.seeds)
 
 
 def is_seed(path: str) -> bool:
@@ -88,28 +75,55 @@ def _point(members: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str
 
 def noise(found: Sequence[Point]) -> Noise | None:
     """None where no point has several seeds to tell it."""
-    several = [point.values for point in found if len(point.values) > 1]
-    deviation = pooled_deviation(several)
-    return None if deviation is None else Noise(deviation, min(map(len, several)))
+    return pooled_noise([point.values for point in found])
 
 
-def notes(found: Sequence[Point], spread: Noise | None, metric: str) -> list[str]:
-    """Compare the lead of the best point with the spread between seeds, in a sentence."""
+def noise_band(found: Sequence[Point], spread: Noise | None) -> float | None:
+    """Return the difference below which two points' means cannot be distinguished: half of the
+    95 % interval, with the smallest number of seeds that a point has.
+    """
+    if spread is None:
+        return None
+    seeds = min(len(point.values) for point in found if len(point.values) > 1)
+    return band(spread, (seeds, seeds))
+
+
+def notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal) -> list[str]:
+    """Compare the best point with the next, by the noise between seeds."""
     if spread is None:
         return []
-    ordered = sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
     differ = f"differ by {spread.deviation:.3g} in {metric} (standard deviation)"
-    sentence = f"Seeds of one point {differ}"
+    said = [f"Seeds of one point {differ}."]
+    ordered = sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
     if len(ordered) < 2:
-        return [f"{sentence}."]
+        return said
     first, second = ordered[:2]
-    assert first.mean is not None
-    assert second.mean is not None
-    gap = abs(second.mean - first.mean)
-    if gap > spread.band:
-        lead = f"the best point leads by {gap:.3g}, more than the {spread.band:.3g} of chance"
-        return [f"{sentence}; {lead}."]
-    tied = [p for p in ordered[1:] if abs((p.mean or 0.0) - first.mean) <= spread.band]
-    who = "the next point is" if len(tied) == 1 else f"the next {len(tied)} points are"
-    near = f"{who} within {spread.band:.3g} of the best, which may be chance"
-    return [f"{sentence}; {near}: more seeds would decide."]
+    lead = judge(
+        Group(name(second.parameters), second.values),
+        Group(name(first.parameters), first.values),
+        goal=goal,
+        metric=metric,
+        noise=spread,
+    )
+    said.append(f"{lead.sentence[0].upper()}{lead.sentence[1:]} {PLUS_MINUS}")
+    tied = [
+        point
+        for point in ordered[2:]
+        if within_noise(_gap(first, point), spread, (len(first.values), len(point.values)))
+    ]
+    if lead.verdict == "within_noise" and tied:
+        others = f"{len(tied)} more {'point is' if len(tied) == 1 else 'points are'}"
+        said.append(f"{others} within seed noise of the best.")
+    return said
+
+
+def name(parameters: Mapping[str, Any]) -> str:
+    """Return a point's parameters as a name: ``lr 1e-3, width 64``."""
+    return ", ".join(
+        f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
+        for path, value in parameters.items()
+    )
+
+
+def _gap(first: Point, other: Point) -> float:
+    return (other.mean or 0.0) - (first.mean or 0.0)

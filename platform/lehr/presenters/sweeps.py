@@ -14,6 +14,7 @@ from lehr.control.lifecycle import RunState
 from lehr.presenters.cost import Costs
 from lehr.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
 from lehr.presenters.seeds import noise as between_seeds
+from lehr.presenters.seeds import noise_band
 from lehr.presenters.seeds import notes as seed_notes
 from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import PointView, SweepDetail, SweepView, TrialView
@@ -128,7 +129,7 @@ class SweepPresenter:
                 for point in verdict.points
             ],
             noise=noise.deviation if noise else None,
-            noise_band=noise.band if noise else None,
+            noise_band=noise_band(verdict.points, noise),
             spec=sweep.spec,
             trials=outlines,
             notes=[
@@ -141,7 +142,7 @@ class SweepPresenter:
                     tried=_tried(judged.trials),
                     unit="step" if judged.tokens_per_step else "tokens",
                 ),
-                *seed_notes(verdict.points, noise, metric),
+                *seed_notes(verdict.points, noise, metric, sweep.spec["metric"]["goal"]),
             ],
         )
         fit = sweep_fit(detail, parameter_choice(detail)) if fitted else None

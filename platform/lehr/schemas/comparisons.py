@@ -46,6 +46,26 @@ class RunResultView(View):
     """Peak memory of one GPU; on a CPU, of the process."""
 
 
+class GapView(View):
+    """The difference between two groups of runs that differ only in their seed."""
+
+    base_ids: list[str]
+    """The baseline and the compared runs that differ from it only in their seed."""
+    run_ids: list[str]
+    """The other group."""
+    verdict: Literal["differs", "within_noise", "unknown", "diverged"]
+    """unknown: no group has two seeds, so the noise is not known; diverged: a value is not
+    finite.
+    """
+    difference: float | None = None
+    """Mean of the group minus that of the baseline's; null where a value is not finite."""
+    half_width: float | None = None
+    """Half of the difference's 95 % interval; null where the noise is unknown."""
+    more_seeds: int | None = None
+    """Further seeds of each group that would probably tell; null where none or too many would."""
+    sentence: str
+
+
 class ComparisonView(View):
     runs: list[str]
     metric: str
@@ -56,6 +76,10 @@ class ComparisonView(View):
     differences: list[DifferenceView]
     noise: float | None = None
     """Standard deviation between runs that differ only in their seed, if there are any."""
+    gaps: list[GapView] = []
+    """The baseline's group of seeds against each other group; none between held-out sets."""
+    means: list[str] = []
+    """The mean of each group with several seeds, as a sentence."""
     held_out: HeldOutVerdict = "unknown"
     """Whether the runs that were evaluated used one held-out set. If ``different``, no metric
     under ``val/`` is comparable between the sets. ``unknown``: some recorded no digest.

@@ -106,7 +106,8 @@ class SweepDetail(SweepView):
     noise: float | None = None
     """Standard deviation between the seeds of a point, pooled over the points."""
     noise_band: float | None = None
-    """Means that differ by less than this cannot be distinguished (two standard errors)."""
+    """Means that differ by less than this cannot be distinguished (half of
+    the 95 % interval of their difference)."""
     notes: list[str] = []
     """Notes on the result: the best is at the edge of the grid, ..."""
     cost: CostView | None = None

@@ -15,7 +15,7 @@ from lehr.analysis.held_out import is_measured
 from lehr.errors import NotFound, UserError, nearest
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.runs import CORE_METRICS
-from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
+from lehr.schemas.comparisons import ComparisonView, DifferenceView, GapView, RunResultView
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -86,6 +86,19 @@ def compare_runs(
             for one in result.differences
         ],
         noise=result.noise,
+        means=list(result.means),
+        gaps=[
+            GapView(
+                base_ids=list(gap.base_ids),
+                run_ids=list(gap.run_ids),
+                verdict=gap.found.verdict,
+                difference=gap.found.difference,
+                half_width=gap.found.half_width,
+                more_seeds=gap.found.more_seeds,
+                sentence=gap.found.sentence,
+            )
+            for gap in result.gaps
+        ],
         held_out=result.held_out.verdict,
         held_out_note=result.held_out_note,
         batches=result.batches,

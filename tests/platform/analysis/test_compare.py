@@ -43,7 +43,7 @@ def test_repeated_seed_gives_no_noise_between_seeds():
     assert compare(other, metric="val/loss").noise == pytest.approx(0.2 / math.sqrt(2))
 
 
-def test_a_gap_within_the_noise_between_seeds_has_a_note():
+def test_a_gap_within_the_noise_between_seeds_is_one_sentence_for_each_group():
     runs = [
         run("a", [3.00]),
         run("a2", [3.04], seed=1),
@@ -52,7 +52,47 @@ def test_a_gap_within_the_noise_between_seeds_has_a_note():
     ]
     result = compare(runs)
     assert result.noise == pytest.approx(0.04 / math.sqrt(2))
-    assert sum("within twice the noise" in note for note in result.notes) == 3
+    [gap] = result.gaps
+    assert (gap.base_ids, gap.run_ids) == (("a", "a2"), ("b", "b2"))
+    assert gap.found.verdict == "within_noise"
+    assert gap.found.difference == pytest.approx(-0.02)
+    # The noise of two groups with two seeds each has two degrees of freedom: t is 4.3027.
+    assert gap.found.half_width == pytest.approx(4.302653 * 0.04 / math.sqrt(2))
+    assert "noise pooled over 2 groups" in gap.found.sentence
+    assert result.means[0].startswith("a: val/loss 3.02 ± 0.25 (mean of 2 seeds)")
+
+
+def test_one_seed_each_names_the_command_that_measures_the_noise():
+    [gap] = compare([run("a", [3.0]), run("b", [2.9], lr=9e-4)]).gaps
+    assert gap.found.verdict == "unknown"
+    assert "one seed each" in gap.found.sentence
+    assert "`lehr seeds a --n 3`" in gap.found.sentence
+
+
+def test_three_seeds_are_judged_by_their_own_noise_and_not_by_that_of_other_groups():
+    runs = [
+        run(f"{lr}-{seed}", [middle + 0.01 * seed * scale], lr=lr, seed=seed)
+        for lr, middle, scale in ((1e-3, 3.0, 1), (2e-3, 2.9, 1), (4e-3, 4.0, 100))
+        for seed in range(3)
+    ]
+    better, worse = compare(runs).gaps
+    assert better.found.verdict == "differs"
+    assert "pooled" not in better.found.sentence
+    assert worse.found.verdict == "within_noise"
+
+
+def test_a_diverged_seed_is_said_and_never_averaged():
+    runs = [run("a", [3.0]), run("a2", [3.1], seed=1), run("b", [math.nan], lr=9e-4)]
+    [gap] = compare(runs).gaps
+    assert gap.found.verdict == "diverged"
+    assert gap.found.difference is None
+    assert "b diverged" in gap.found.sentence
+
+
+def test_groups_of_different_held_out_sets_have_no_sentence():
+    runs = [run("a", [3.0]), run("b", [2.0], lr=9e-4, held_out="b" * 64)]
+    assert compare(runs).gaps == ()
+    assert len(compare(runs, metric="train/loss").gaps) == 1
 
 
 def test_values_of_different_held_out_sets_have_no_delta_and_it_is_the_first_note():

@@ -323,6 +323,7 @@ ACTING = {
         _with_files,
         ["fork", "one", "--step", "50", "train.optimizer.lr=1.5e-4"],
     ),
+    "seeds": (lambda world: world.ended("one"), ["seeds", "one", "--n", "2", "-y"]),
     "checkpoints-rm": (_with_files, ["checkpoints", "rm", "one", "--step", "50", "-y"]),
     "cluster-exclude": (None, ["cluster", "exclude", "n1", "--reason", "its fans are replaced"]),
     "cluster-readmit": (None, ["cluster", "readmit", "n1"]),

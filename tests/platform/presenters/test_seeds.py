@@ -9,7 +9,7 @@ import pytest
 
 from lehr.analysis.figures import sweep_figure_data
 from lehr.presenters.ranking import TrialStatus, rank
-from lehr.presenters.seeds import noise, notes, points
+from lehr.presenters.seeds import noise, noise_band, notes, points
 from lehr_testing.api import api_client, begin, ingest, line
 
 LR = "train.optimizer.lr"
@@ -61,13 +61,24 @@ def test_note_compares_the_lead_with_the_pooled_noise():
     assert estimate is not None
     pooled = math.sqrt(statistics.fmean(statistics.variance(v) for v in LOSSES.values()))
     assert estimate.deviation == pytest.approx(pooled)
-    assert estimate.band == pytest.approx(2 * pooled * math.sqrt(2 / 3))
-    [note] = notes(found, estimate, "val/loss")
-    assert "may be chance" in note
+    assert estimate.freedom == 6
+    t = 2.446912  # 97.5 % of Student's t with six degrees of freedom.
+    assert noise_band(found, estimate) == pytest.approx(t * pooled * math.sqrt(2 / 3))
+    said, note = notes(found, estimate, "val/loss", "minimize")
+    assert said == "Seeds of one point differ by 0.109 in val/loss (standard deviation)."
+    assert note.startswith(
+        "Lr 1.0e-1 looks better than lr 1.0e-2 by 0.01 ± 0.22, within seed noise"
+    )
     clear = judged({1e-3: [3.0, 3.01], 1e-2: [2.0, 2.01]}).points
-    [note] = notes(clear, noise(clear), "val/loss")
-    assert "leads by 1, more than" in note
-    assert notes(points([], {}, "minimize"), None, "val/loss") == []
+    [_, note] = notes(clear, noise(clear), "val/loss", "minimize")
+    assert note.startswith("Lr 1.0e-2 is better than lr 1.0e-3 by 1.000 ±")
+    assert notes(points([], {}, "minimize"), None, "val/loss", "minimize") == []
+
+
+def test_the_highest_point_is_better_where_the_metric_is_maximized():
+    verdict = rank(standings({1e-3: [0.1, 0.11], 1e-2: [0.5, 0.51]}), "maximize", lambda *_: None)
+    [_, note] = notes(verdict.points, noise(verdict.points), "accuracy", "maximize")
+    assert note.startswith("Lr 1.0e-2 is better than lr 1.0e-3 by 0.400 ±")
 
 
 def test_sweep_answer_has_the_mean_of_each_point_and_the_noise_band(tmp_path):

@@ -109,12 +109,20 @@
  * @property {WireNumber | null} step_time_s
  * @property {WireNumber | null} memory_bytes
  *
+ * @typedef {object} GapView
+ * @property {string[]} base_ids
+ * @property {string[]} run_ids
+ * @property {string} verdict
+ * @property {string} sentence
+ *
  * @typedef {object} ComparisonView
  * @property {string[]} runs
  * @property {number | null} common_x
  * @property {RunResultView[]} results
  * @property {{path: string, values: any[], factor: boolean}[]} differences
  * @property {number | null} noise
+ * @property {GapView[]} gaps
+ * @property {string[]} means
  * @property {HeldOut} held_out
  * @property {string | null} held_out_note
  * @property {HeldOut} batches

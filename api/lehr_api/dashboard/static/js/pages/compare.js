@@ -20,6 +20,8 @@ import { read, write } from "../urlstate.js";
 
 const MOST = 50;
 const NOTES = 3;
+const GAPS = 6;
+const PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds.";
 /** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
 const BESIDES = /** @type {const} */ ([
   ["tokens_per_s", "tokens/s", "median over the run", "tokens_per_s"],
@@ -188,6 +190,10 @@ function drawTable() {
     comparison.notes.length > NOTES &&
       h("details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`), comparison.notes.slice(NOTES).map((note) => h("div.alert", {}, note))),
     h("p.note", {}, `Batches: ${comparison.batches_note}.`),
+    comparison.means.map((mean) => h("p.note", {}, mean)),
+    comparison.gaps.slice(0, GAPS).map((gap) => h("p.verdict.gap", {}, gap.sentence)),
+    comparison.gaps.length > GAPS && h("details", {}, h("summary.dim", {}, `${comparison.gaps.length - GAPS} more`), comparison.gaps.slice(GAPS).map((gap) => h("p.note", {}, gap.sentence))),
+    comparison.noise !== null && h("p.hint", {}, PLUS_MINUS),
     comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
   );
   fill(sets, comparison.held_out === "different" && h("div.alert", {}, "Curves under val/ are from different held-out sets and are not comparable."));

@@ -1,0 +1,229 @@
+"""Whether two groups of runs differ, by how much, and how to say it.
+
+A group holds the values of runs that differ only in their seed. The difference of two means is
+compared with the noise between seeds: by Welch's t test (Welch 1947, Biometrika 34, 28-35) with the
+noise of these two groups, or by Student's with a noise pooled over more groups, which then is
+stated. ``±`` is always half of the 95 % interval of the difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lehr.analysis.noise import Noise, pooled_noise
+from lehr.analysis.student import quantile
+
+Goal = Literal["minimize", "maximize"]
+Verdict = Literal["differs", "within_noise", "unknown", "diverged"]
+
+PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds."
+_LEVEL = 0.975
+_POWER = 0.8
+_MOST_SEEDS = 30
+_LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "raw_ce_fp32", "step_time_s")
+_HIGHER_IS_BETTER = ("mfu", "tokens_per_s", "top1_acc", "accuracy")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only in their seed."""
+
+    name: str
+    values: tuple[float, ...]
+    """One for each seed; a value that is NaN or infinite diverged."""
+
+    @property
+    def diverged(self) -> int:
+        return sum(not math.isfinite(value) for value in self.values)
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.values) / len(self.values)
+
+
+@dataclass(frozen=True)
+class Significance:
+    verdict: Verdict
+    """unknown: no two values of a group tell the noise; diverged: a value is not finite."""
+    difference: float | None
+    """Mean of the other group minus that of the baseline; None where a value is not finite."""
+    half_width: float | None
+    """Half of the difference's 95 % interval; None where the noise is unknown."""
+    more_seeds: int | None
+    """Further seeds for each group that would probably tell; None if none, or too many, would."""
+    sentence: str
+
+
+def goal_of(metric: str) -> Goal | None:
+    """Return whether lower or higher values of a metric are better; None where that is open."""
+    last = metric.rpartition("/")[2]
+    if any(word in last for word in _LOWER_IS_BETTER):
+        return "minimize"
+    return "maximize" if last in _HIGHER_IS_BETTER else None
+
+
+def judge(
+    base: Group,
+    other: Group,
+    *,
+    goal: Goal | None,
+    metric: str,
+    noise: Noise | None = None,
+    measure: str | None = None,
+) -> Significance:
+    """Compare two groups.
+
+    Args:
+        base: the baseline.
+        other: the group that the sentence speaks of.
+        goal: whether lower or higher is better; None: the sentence only says lower or higher.
+        metric: name of the values.
+        noise: pooled over more groups; None: that of these two groups is used.
+        measure: a command that measures the noise, for the sentence where it is unknown.
+
+    Raises:
+        ValueError: a group is empty.
+    """
+    if not base.values or not other.values:
+        raise ValueError("a group has no values")
+    if base.diverged or other.diverged:
+        return Significance("diverged", None, None, None, _diverged(base, other, metric))
+    gap = other.mean - base.mean
+    counts = len(base.values), len(other.values)
+    found = _half_width(base, other, noise)
+    lead = _Lead(base.name, other.name, gap, goal, metric)
+    if found is None:
+        how = "one seed each" if counts == (1, 1) else f"{_seeds(counts)}"
+        ask = f": `{measure}` measures it" if measure else ""
+        sentence = f"{lead.looks()} ({how}), but the noise between seeds is not known{ask}."
+        return Significance("unknown", gap, None, None, sentence)
+    width, deviation = found
+    pooled = f"; noise pooled over {noise.groups} groups" if noise and noise.groups > 1 else ""
+    seeds = f"({_seeds(counts)}{pooled})"
+    if abs(gap) > width:
+        return Significance("differs", gap, width, None, f"{lead.surely(width)} {seeds}.")
+    more = _more_seeds(abs(gap), deviation, min(counts))
+    if more is None:
+        tell = f"more than {_MOST_SEEDS} seeds each would be needed to tell"
+    else:
+        tell = f"about {more} more {'seed' if more == 1 else 'seeds'} each would tell"
+    sentence = f"{lead.looks(width)}, within seed noise {seeds}; {tell}."
+    return Significance("within_noise", gap, width, more, sentence)
+
+
+def mean_note(group: Group, metric: str) -> str | None:
+    """Return a group's mean with half of its 95 % interval; None for a single seed."""
+    if len(group.values) < 2:
+        return None
+    if group.diverged:
+        return f"{group.name}: {group.diverged} of {len(group.values)} seeds diverged."
+    noise = pooled_noise([group.values])
+    assert noise is not None
+    width = quantile(_LEVEL, noise.freedom) * noise.deviation / math.sqrt(len(group.values))
+    shown = _with_width(group.mean, width)
+    return f"{group.name}: {metric} {shown} (mean of {len(group.values)} seeds)."
+
+
+def within_noise(gap: float, noise: Noise, counts: tuple[int, int]) -> bool:
+    """Return whether two means over ``counts`` seeds may differ by ``gap`` by chance alone."""
+    return abs(gap) <= band(noise, counts)
+
+
+def band(noise: Noise, counts: tuple[int, int]) -> float:
+    """Return half of the 95 % interval of the difference between means over ``counts`` seeds."""
+    spread = noise.deviation * math.sqrt(sum(1 / count for count in counts))
+    return quantile(_LEVEL, noise.freedom) * spread
+
+
+def _half_width(base: Group, other: Group, noise: Noise | None) -> tuple[float, float] | None:
+    """Return half of the 95 % interval, and the standard deviation between seeds; None if the noise
+    is unknown.
+    """
+    counts = len(base.values), len(other.values)
+    if noise is not None:
+        return band(noise, counts), noise.deviation
+    if min(counts) < 2:
+        own = pooled_noise([base.values, other.values])
+        return None if own is None else (band(own, counts), own.deviation)
+    squared = []
+    for group in (base, other):
+        deviation = pooled_noise([group.values])
+        assert deviation is not None
+        squared.append(deviation.deviation**2)
+    errors = [square / count for square, count in zip(squared, counts, strict=True)]
+    if sum(errors) == 0:
+        return 0.0, 0.0
+    # The Welch-Satterthwaite degrees of freedom.
+    parts = (error**2 / (count - 1) for error, count in zip(errors, counts, strict=True))
+    freedom = sum(errors) ** 2 / math.fsum(parts)
+    return quantile(_LEVEL, freedom) * math.sqrt(sum(errors)), math.sqrt(sum(squared) / 2)
+
+
+def _more_seeds(gap: float, deviation: float, there: int) -> int | None:
+    """Return how many further seeds of each group find a true difference of ``gap`` in 80 % of
+    cases; None if more than ``_MOST_SEEDS`` are needed in all.
+    """
+    for count in range(max(there, 1) + 1, _MOST_SEEDS + 1):
+        freedom = 2 * (count - 1)
+        needed = quantile(_LEVEL, freedom) + quantile(_POWER, freedom)
+        if gap >= needed * deviation * math.sqrt(2 / count):
+            return count - there
+    return None
+
+
+@dataclass(frozen=True)
+class _Lead:
+    base: str
+    other: str
+    gap: float
+    goal: Goal | None
+    metric: str
+
+    def surely(self, width: float) -> str:
+        return (
+            f"{self.other} is {self._word} than {self.base} by {_with_width(abs(self.gap), width)}"
+        )
+
+    def looks(self, width: float | None = None) -> str:
+        if self.gap == 0:
+            return f"{self.other} and {self.base} have the same {self.metric}"
+        by = f"{abs(self.gap):.2g}" if width is None else _with_width(abs(self.gap), width)
+        return f"{self.other} looks {self._word} than {self.base} by {by}"
+
+    @property
+    def _word(self) -> str:
+        if self.goal is None:
+            return f"{'higher' if self.gap > 0 else 'lower'} in {self.metric}"
+        good = self.gap < 0 if self.goal == "minimize" else self.gap > 0
+        return "better" if good else "worse"
+
+
+def _with_width(value: float, width: float) -> str:
+    """Return ``0.040 ± 0.012``: the width with two digits, the value with as many decimals."""
+    if width == 0:
+        return f"{value:.4g} ± 0"
+    decimals = 1 - math.floor(math.log10(width))
+    if not 0 <= decimals <= 6:
+        return f"{value:.3g} ± {width:.2g}"
+    return f"{value:.{decimals}f} ± {width:.{decimals}f}"
+
+
+def _seeds(counts: Sequence[int]) -> str:
+    first, second = counts
+    if first != second:
+        return f"{second} and {first} seeds"
+    return f"{first} {'seed' if first == 1 else 'seeds'} each"
+
+
+def _diverged(base: Group, other: Group, metric: str) -> str:
+    parts = []
+    for group in (other, base):
+        if group.diverged:
+            number = f"{group.diverged} of {len(group.values)} seeds of {group.name}"
+            if len(group.values) == 1:
+                number = group.name
+            parts.append(f"{number} diverged ({metric} is not finite)")
+    return f"{' and '.join(parts)}, so {other.name} and {base.name} have no difference."

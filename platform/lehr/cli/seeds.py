@@ -1,0 +1,65 @@
+"""``lehr seeds``: repeat a run with other seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr import formats
+from lehr.cli.connect import Ref, connect
+from lehr.cli.output import JsonOption, console, escaped, print_json, to_jsonable
+from lehr.cli.run_actions import confirm
+from lehr.cli.watch import watch_until_end
+
+if TYPE_CHECKING:
+    from lehr.client import Run
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("seeds")
+def seeds(
+    ref: Ref,
+    n: Annotated[int, typer.Option("--n", "-n", help="Number of runs to add, 1 to 20.")] = 3,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show their progress until they end.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Repeat a run with seeds that it does not have yet, as a sweep over train.seed.
+
+    Shows the noise between seeds. When they have ended, compare the run and its repetitions with
+    other runs: lehr compare RUN RUN-seeds OTHER. The comparison then says whether a difference is
+    more than this noise.
+
+    JSON: {sweep: SweepDetail}, without confirmation.
+    """
+    client = connect()
+    run = client.run(ref)
+    if not as_json and not yes and n >= 1:
+        confirm(f"Queue {n} {'run' if n == 1 else 'runs'} like {run.name}{_time(run, n)}?")
+    made = run.seeds(n)
+    if as_json:
+        print_json({"sweep": to_jsonable(made.detail)})
+    else:
+        out = console()
+        count = sum(made.view.counts.values())
+        runs = "1 run" if count == 1 else f"{count} runs"
+        out.print(f"[bold]{escaped(made.name)}[/]  {made.id}  {runs} queued")
+        listed = ", ".join(str(trial.parameters["train.seed"]) for trial in made.trials)
+        out.print(f"  seeds {listed}")
+        out.print(f"  {made.url}", style="dim")
+        out.print(f"  When they have ended: lehr compare {run.id} {made.id} OTHER", style="dim")
+    if watch and not watch_until_end(client, made, as_json=as_json):
+        raise typer.Exit(1)
+
+
+def _time(run: Run, n: int) -> str:
+    """Return the GPU-hours that they will need, if the run has ended completely."""
+    view = run.view
+    if view.state != "completed" or view.started_at is None or view.ended_at is None:
+        return ""
+    hours = n * view.gpus * (view.ended_at - view.started_at) / 3600
+    return f", about {formats.si(hours)} GPU-hours" if hours >= 0.1 else ", under 0.1 GPU-hours"

@@ -1,0 +1,98 @@
+"""The sentence on two groups of seeds, against worked examples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lehr.analysis.noise import pooled_noise
+from lehr.analysis.significance import Group, goal_of, judge, mean_note
+
+LOSS = {"goal": "minimize", "metric": "val/loss"}
+A = Group("a", (3.00, 3.01, 3.02))
+
+
+def test_a_clear_difference_has_its_interval():
+    found = judge(A, Group("b", (2.90, 2.91, 2.93)), **LOSS)
+    assert found.verdict == "differs"
+    assert found.sentence == "b is better than a by 0.097 ± 0.031 (3 seeds each)."
+
+
+def test_welch_agrees_with_a_worked_example():
+    # Two samples of unequal size and variance; computed by hand with the Welch-Satterthwaite df.
+    a, b = (27.5, 21.0, 19.0, 23.6, 17.0), (27.1, 22.0, 20.8)
+    errors = np.var(a, ddof=1) / 5, np.var(b, ddof=1) / 3
+    freedom = sum(errors) ** 2 / (errors[0] ** 2 / 4 + errors[1] ** 2 / 2)
+    assert freedom == pytest.approx(5.137, abs=1e-3)
+    found = judge(Group("a", a), Group("b", b), **LOSS)
+    # t(0.975) is 2.571 with 5 and 2.447 with 6 degrees of freedom; between them, 2.551.
+    assert found.half_width / math.sqrt(sum(errors)) == pytest.approx(2.551, abs=3e-3)
+
+
+def test_a_small_lead_says_how_many_more_seeds_would_tell():
+    found = judge(A, Group("b", (2.98, 2.98, 3.005)), **LOSS)
+    assert found.verdict == "within_noise"
+    # 0.0217 found in 80 % of cases against a noise of 0.0125: seven seeds of each in all.
+    assert found.more_seeds == 4
+    assert found.sentence.endswith(
+        "within seed noise (3 seeds each); about 4 more seeds each would tell."
+    )
+
+
+def test_a_difference_too_small_to_tell_is_said():
+    found = judge(A, Group("b", (3.00, 3.01, 3.021)), **LOSS)
+    assert found.more_seeds is None
+    assert "more than 30 seeds each" in found.sentence
+
+
+def test_one_seed_each_is_unknown_unless_other_groups_tell_the_noise():
+    one, other = Group("a", (3.0,)), Group("b", (2.5,))
+    found = judge(one, other, **LOSS, measure="lehr seeds a --n 3")
+    assert (found.verdict, found.half_width) == ("unknown", None)
+    assert "`lehr seeds a --n 3` measures it" in found.sentence
+    noise = pooled_noise([(1.0, 1.1, 1.2), (5.0, 5.1, 5.2)])
+    found = judge(one, other, **LOSS, noise=noise)
+    # t(0.975, 4) * 0.1 * sqrt(2).
+    assert found.half_width == pytest.approx(2.776445 * 0.1 * math.sqrt(2))
+    assert found.sentence.endswith("(1 seed each; noise pooled over 2 groups).")
+
+
+def test_maximize_turns_better_round_and_an_open_goal_says_higher():
+    b = Group("b", (3.20, 3.21, 3.22))
+    assert "b is worse than a" in judge(A, b, **LOSS).sentence
+    assert "b is better than a" in judge(A, b, goal="maximize", metric="mfu").sentence
+    assert "b is higher in x than a" in judge(A, b, goal=None, metric="x").sentence
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_diverged_seeds_are_said_and_never_averaged(bad):
+    found = judge(A, Group("b", (2.9, bad)), **LOSS)
+    assert (found.verdict, found.difference) == ("diverged", None)
+    assert found.sentence.startswith("1 of 2 seeds of b diverged (val/loss is not finite)")
+    assert mean_note(Group("b", (2.9, bad)), "val/loss") == "b: 1 of 2 seeds diverged."
+
+
+def test_equal_values_of_all_seeds_have_no_difference():
+    same = Group("b", (3.0, 3.0))
+    found = judge(Group("a", (3.0, 3.0)), same, **LOSS)
+    assert found.verdict == "within_noise"
+    assert found.sentence.startswith("b and a have the same val/loss")
+
+
+def test_a_group_without_values_is_an_error():
+    with pytest.raises(ValueError, match="no values"):
+        judge(A, Group("b", ()), **LOSS)
+
+
+def test_mean_has_the_interval_of_its_seeds():
+    # t(0.975, 2) * 0.01 / sqrt(3) is 0.0248.
+    assert mean_note(A, "val/loss") == "a: val/loss 3.010 ± 0.025 (mean of 3 seeds)."
+    assert mean_note(Group("a", (3.0,)), "val/loss") is None
+
+
+def test_the_goal_of_a_metric_follows_from_its_name():
+    assert goal_of("val/loss") == goal_of("train/loss") == "minimize"
+    assert goal_of("tokens_per_s") == goal_of("mfu") == "maximize"
+    assert goal_of("params/norm") is None

@@ -1,0 +1,125 @@
+"""Repetitions of a run with other seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.analysis.compare import ComparedRun, compare, differences
+from lehr.control.lifecycle import RunState
+from lehr.errors import Conflict, UserError
+from lehr.services.archive import archive_run
+from lehr.services.context import Context
+from lehr.services.delete import delete_run
+from lehr.services.once import once
+from lehr.services.seeds import repeat_run
+from lehr.services.submit import launch_sweep, submit_run
+from lehr.specs import RunSpec
+from lehr.store.tables import RunRow
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end
+
+
+def submitted(context: Context, **changes: object) -> RunRow:
+    spec = {**RUN_SPEC, "tags": ["first"], **changes}
+    made = once(context.store, None, submit_run(context, spec, {}, {}), status=201)
+    return context.store.runs.get(made.body["id"])
+
+
+def repeated(context: Context, run: RunRow, n: int = 3, key: str | None = None) -> list[RunRow]:
+    operation = repeat_run(context, run, n=n, provenance={"host": "h"})
+    made = once(context.store, key, operation, status=201)
+    return context.store.sweeps.runs(made.body["id"])
+
+
+def seeds(runs: list[RunRow]) -> list[int]:
+    return [run.spec["train"]["seed"] for run in runs]
+
+
+def test_repetitions_differ_in_the_seed_alone_and_compare_groups_them(context: Context) -> None:
+    run = submitted(context)
+    runs = repeated(context, run)
+    assert [one.name for one in runs] == ["one-seeds-1", "one-seeds-2", "one-seeds-3"]
+    assert {one.state for one in runs} == {"queued"}
+    for one in runs:
+        found = differences([run.spec, one.spec])
+        assert [d.path for d in found if d.factor or d.path == "train.seed"] == ["train.seed"]
+        assert one.tags == ["first"]
+        assert context.store.runs.provenance(one)["seeds_of"] == {"run": run.id, "name": "one"}
+    curves = [[(10.0, 3.0 + 0.1 * n)] for n in range(4)]
+    compared = [
+        ComparedRun(one.id, one.name, one.spec, curve)
+        for one, curve in zip([run, *runs], curves, strict=True)
+    ]
+    [mean] = compare(compared).means
+    assert mean.endswith("(mean of 4 seeds).")
+
+
+def test_each_request_takes_seeds_that_none_had(context: Context) -> None:
+    run = submitted(context, train={**RUN_SPEC["train"], "seed": 2})
+    assert seeds(repeated(context, run)) == [0, 1, 3]
+    assert seeds(repeated(context, run, 2)) == [4, 5]
+
+
+def test_seeds_of_the_trials_beside_it_are_not_repeated(context: Context) -> None:
+    spec = {**SWEEP_SPEC, "seeds": [0, 1], "metric": {"name": "top1_acc", "goal": "maximize"}}
+    made = once(context.store, None, launch_sweep(context, spec, {}, {}), status=201)
+    trial = context.store.sweeps.runs(made.body["id"])[0]
+    runs = repeated(context, trial, 2)
+    assert seeds(runs) == [2, 3]
+    assert runs[0].sweep_id is not None
+    metric = context.store.sweeps.get(runs[0].sweep_id).spec["metric"]
+    assert metric == {"name": "top1_acc", "goal": "maximize"}
+
+
+def test_a_repeated_request_is_recorded_once(context: Context) -> None:
+    run = submitted(context)
+    first = repeated(context, run, key="k")
+    assert [one.id for one in repeated(context, run, key="k")] == [one.id for one in first]
+    with pytest.raises(Conflict):
+        repeated(context, run, 2, key="k")
+
+
+def test_seeds_taken_while_a_request_is_prepared_are_drawn_again(context: Context) -> None:
+    run = submitted(context)
+    operation = repeat_run(context, run, n=2, provenance={})
+    record = operation.prepare()
+    repeated(context, run, 2)
+    with context.store.transaction():
+        made = record()
+    assert seeds(context.store.sweeps.runs(made)) == [3, 4]
+
+
+@pytest.mark.parametrize("n", [0, -1, 21])
+def test_a_number_out_of_range_is_an_error(context: Context, n: int) -> None:
+    run = submitted(context)
+    with pytest.raises(UserError, match=f"n is {n}; it must be 1 to 20"):
+        repeat_run(context, run, n=n, provenance={})
+
+
+def test_archived_and_deleted_runs_are_refused(context: Context) -> None:
+    run = submitted(context)
+    begin(context.store, run.id)
+    end(context.store, run.id, RunState.FAILED)
+    archive_run(context, run)
+    with pytest.raises(Conflict, match="is archived"):
+        repeated(context, run)
+    delete_run(context, context.store.runs.get(run.id))
+    with pytest.raises(Conflict, match="was deleted"):
+        repeated(context, run)
+    assert context.store.sweeps.page().items == []
+
+
+def test_a_fork_is_refused_and_its_origin_named(context: Context) -> None:
+    run = submitted(context)
+    fork = context.store.runs.create(
+        RunSpec.model_validate({**run.spec, "name": "fork"}),
+        forked_from=run.id,
+        resume_from="/x",
+    )
+    with pytest.raises(Conflict, match="is a fork"):
+        repeated(context, fork)
+
+
+def test_the_name_stays_within_its_limit(context: Context) -> None:
+    long = "x" * 100
+    runs = repeated(context, submitted(context, name=long), 1)
+    assert runs[0].name == f"{'x' * 89}-seeds-1"
