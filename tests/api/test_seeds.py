@@ -20,9 +20,9 @@ def test_route_records_once_for_each_key_and_refuses_bad_numbers(tmp_path):
         assert made[0].json()["id"] == made[1].json()["id"]
         assert made[0].json()["counts"] == {"queued": 2}
         refused = client.post(url, json={"n": 21})
-        assert refused.status_code == 400
+        assert refused.status_code == 422
         assert refused.json()["detail"] == "n is 21; it must be 1 to 20."
-        assert client.post(url, json={"n": "2"}).status_code == 400
+        assert client.post(url, json={"n": "2"}).status_code == 422
         assert client.post("/api/v1/runs/nothing/seeds", json={}).status_code == 404
         assert client.get("/api/v1/sweeps").json()["total"] == 1
 

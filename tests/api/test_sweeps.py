@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import shlex
 
 import pytest
 
+from lehr import Client
 from lehr.control.lifecycle import RunState
-from lehr_testing.api import SWEEP_SPEC, api_client, begin, evaluation, ingest
+from lehr_testing import cli
+from lehr_testing.api import SWEEP_SPEC, TOKEN, api_client, begin, evaluation, ingest, served
 from lehr_testing.statements import transactions, written_statements
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
@@ -146,6 +149,18 @@ def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(api)
     assert (more["state"], more["trials_remaining"]) == ("running", 3)
 
 
+def complete(store, run_id):
+    for old, new in [("starting", "running"), ("running", "completed")]:
+        assert store.transitions.apply(
+            run_id,
+            old=RunState(old),
+            new=RunState(new),
+            attempt=1,
+            cause="completed",
+            actor="dispatcher",
+        )
+
+
 def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
     api_, client = api
     sweep = submit(client, seeds=[0, 1])
@@ -153,17 +168,10 @@ def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
         # Lower is better throughout, so the best is at the edge; seeds differ by 0.02.
         loss = 2 - trial["parameters"]["train.optimizer.lr"] + 0.02 * (trial["number"] % 2)
         ingest(api_.store, begin(api_.store, trial["run"]["id"]), evaluation(100, loss))
-        for old, new in [("starting", "running"), ("running", "completed")]:
-            assert api_.store.transitions.apply(
-                trial["run"]["id"],
-                old=RunState(old),
-                new=RunState(new),
-                attempt=1,
-                cause="completed",
-                actor="dispatcher",
-            )
+        complete(api_.store, trial["run"]["id"])
     notes = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
-    assert "Learning rates to try next: 1.0e-1, 1.0e0, 1.0e1." in notes
+    command = f"lehr extend {sweep['id']} 'train.optimizer.lr=[0.1,1,10]'"
+    assert f"Learning rates to try next: 1.0e-1, 1.0e0, 1.0e1. Add them: `{command}`" in notes
     [noise] = [note for note in notes if note.startswith("The noise between seeds is 0.014")]
     assert noise.endswith("within it, these are equal: 1.0e-4, 1.0e-3, 1.0e-2.")
 
@@ -181,3 +189,27 @@ def test_a_sweep_is_launched_and_cancelled_in_one_transaction_each(api, method):
     assert set(found["counts"]) == {"cancelled"}
     assert (found["state"], found["trials_remaining"]) == ("finished", 0)
     assert found["stopped"] == ("cancelled" if method == "tpe" else None)
+
+
+def test_the_extension_that_a_verdict_names_is_accepted_as_it_stands(tmp_path):
+    with served(tmp_path / "home") as (api_, address):
+        client = Client(address, token=TOKEN)
+        made = []
+        for name in ("by-client", "by-command"):
+            sweep = client.sweep({**SWEEP_SPEC, "name": name})
+            for trial in sweep.trials:
+                loss = 2 - trial.parameters["train.optimizer.lr"]
+                ingest(api_.store, begin(api_.store, trial.run.id), evaluation(100, loss))
+                complete(api_.store, trial.run.id)
+            made.append(sweep.refresh())
+        first, second = made
+        advice = first.detail.next_trials
+        first.extend(advice.parameters)
+        assert first.refresh().detail.next_trials is None
+        lehr, *words = shlex.split(second.detail.next_trials.command)
+        assert lehr == "lehr"
+        done = cli.call("--server", address, *words, cwd=tmp_path, LEHR_TOKEN=TOKEN)
+        assert done.returncode == 0, done.stderr
+        for sweep in made:
+            rates = [t.parameters["train.optimizer.lr"] for t in sweep.refresh().trials]
+            assert rates == [1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0]

@@ -221,3 +221,37 @@ def test_pruned_trial_shows_the_step_where_it_ended(visit: Visit, lehr: Lehr):
     )
     trials = page.get_by_role("table", name="Trials").locator("tbody tr")
     expect(trials.last).to_contain_text("pruned")
+
+
+def test_the_button_adds_the_trials_that_would_tell_more(visit: Visit, lehr: Lehr):
+    rates = [1e-4, 1e-3, 1e-2]
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("edge", rates, steps=40))
+    for run, loss in zip(runs, (4.0, 3.0, 2.0), strict=True):
+        attempt = seeding.start(lehr.store, run)
+        attempt.started()
+        attempt.evaluate(40, loss)
+        attempt.end(RunState.COMPLETED, 40)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator("#sweep-head")).to_contain_text(f"lehr extend {sweep.id}")
+    page.get_by_role("button", name="Add 3 trials that would tell more").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Learning rates 1.0e-1, 1.0e0, 1.0e1")
+    expect(dialog).to_contain_text("GPU-hours")
+    dialog.get_by_role("button", name="Back").click()
+    assert lehr.store.sweeps.trial_count(sweep.id) == 3
+    page.get_by_role("button", name="Add 3 trials that would tell more").click()
+    page.get_by_role("dialog").get_by_role("button", name="Add the trials").click()
+    expect(page.get_by_text("The trials are queued.")).to_be_visible()
+    trials = lehr.store.sweeps.trials(sweep.id)
+    assert [trial.parameters["train.optimizer.lr"] for trial in trials[3:]] == [0.1, 1.0, 10.0]
+
+
+def test_the_seeds_button_of_a_run_queues_repetitions(visit: Visit, lehr: Lehr):
+    run = lehr.store.runs.create(seeding.run_spec("base"))
+    page = visit.open(f"/runs/{run.id}")
+    page.get_by_role("button", name="Seeds").click()
+    page.get_by_role("dialog").get_by_label("runs").fill("2")
+    page.get_by_role("dialog").get_by_role("button", name="Queue them").click()
+    expect(page.get_by_role("heading", name="base-seeds")).to_be_visible()
+    [sweep] = lehr.store.sweeps.page().items
+    assert lehr.store.sweeps.trial_count(sweep.id) == 2

@@ -62,14 +62,19 @@ class LrFit:
     undecided: bool
     """The 95 % interval is wide, and its rates do not all cost little."""
 
-    def notes(self) -> list[str]:
-        """Return what the verdict adds to a ranking, one sentence each."""
+    def notes(self, command: str | None = None) -> list[str]:
+        """Return what the verdict adds to a ranking, one sentence each.
+
+        Args:
+            command: adds the ``next_rates`` to the sweep.
+        """
         out = []
+        add = f" Add them: `{command}`" if command else ""
         if self.edge is not None and self.next_rates:
-            out.append(f"Learning rates to try next: {_listed(self.next_rates)}.")
+            out.append(f"Learning rates to try next: {_listed(self.next_rates)}.{add}")
         out += [note for note in (self.range_note(), self.cost_note()) if note is not None]
         if self.undecided:
-            out.append(self._undecided_note())
+            out.append(self._undecided_note(add))
         if self.noise is not None:
             noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
             if len(self.within_noise) > 1:
@@ -101,9 +106,9 @@ class LrFit:
             f"than {COST:g} of loss."
         )
 
-    def _undecided_note(self) -> str:
+    def _undecided_note(self, add: str) -> str:
         if self.next_rates:
-            return f"These rates would tell more: {_listed(self.next_rates)}."
+            return f"These rates would tell more: {_listed(self.next_rates)}.{add}"
         return "The trials lie close together; more seeds would tell more."
 
 

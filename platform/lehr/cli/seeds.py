@@ -58,8 +58,8 @@ def seeds(
 
 def _time(run: Run, n: int) -> str:
     """Return the GPU-hours that they will need, if the run has ended completely."""
-    view = run.view
-    if view.state != "completed" or view.started_at is None or view.ended_at is None:
+    cost = run.detail.cost
+    if run.state != "completed" or cost is None:
         return ""
-    hours = n * view.gpus * (view.ended_at - view.started_at) / 3600
+    hours = n * cost.gpu_hours
     return f", about {formats.si(hours)} GPU-hours" if hours >= 0.1 else ", under 0.1 GPU-hours"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lehr.analysis.held_out import is_measured
+from lehr.analysis.next_trials import next_trials
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit
 from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
@@ -145,12 +146,15 @@ class SweepPresenter:
                 *seed_notes(verdict.points, noise, metric, sweep.spec["metric"]["goal"]),
             ],
         )
-        fit = sweep_fit(detail, parameter_choice(detail)) if fitted else None
-        return (
-            detail
-            if fit is None
-            else detail.model_copy(update={"notes": [*detail.notes, *fit.notes()]})
-        )
+        if not fitted:
+            return detail
+        parameter = parameter_choice(detail)
+        fit = sweep_fit(detail, parameter)
+        if fit is None:
+            return detail
+        more = next_trials(detail, fit, parameter)
+        said = fit.notes(more.command if more is not None else None)
+        return detail.model_copy(update={"notes": [*detail.notes, *said], "next_trials": more})
 
     def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
         # Before the newest attempt's first step, a run is at the last step of the one before.

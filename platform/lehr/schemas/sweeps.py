@@ -79,6 +79,19 @@ class PointView(View):
     rank: int | None = None
 
 
+class NextTrials(View):
+    """Trials that would tell more about the best learning rate: what `extend` takes."""
+
+    parameters: dict[str, list[Any]] | None = None
+    """For a grid: values to add."""
+    points: list[dict[str, Any]] | None = None
+    """For a list: points to add."""
+    trials: int
+    """Number of runs that this adds, with all seeds."""
+    command: str
+    """The same on the command line."""
+
+
 class SweepDetail(SweepView):
     spec: dict[str, Any]
     trials: list[TrialView]
@@ -110,6 +123,10 @@ class SweepDetail(SweepView):
     the 95 % interval of their difference)."""
     notes: list[str] = []
     """Notes on the result: the best is at the edge of the grid, ..."""
+    next_trials: NextTrials | None = None
+    """Trials that would tell more, once it has finished; null where the verdict names none, or
+    the sweep's method chooses its points itself.
+    """
     cost: CostView | None = None
     """Of all its runs; null before the first attempt."""
 

@@ -56,9 +56,18 @@
  * @property {string | null} message
  *
  * @typedef {RunView & {spec: Record<string, any>, provenance: Record<string, any>,
- *   attempts: AttemptView[], wandb: {text: string, url: string | null} | null}} RunDetail
+ *   attempts: AttemptView[], cost: CostView | null, wandb: {text: string, url: string | null} | null}} RunDetail
  *
  * @typedef {"same" | "different" | "unknown"} HeldOut
+ *
+ * @typedef {object} CostView
+ * @property {number} gpu_hours
+ *
+ * @typedef {object} NextTrials
+ * @property {Record<string, any[]> | null} parameters
+ * @property {Record<string, any>[] | null} points
+ * @property {number} trials
+ * @property {string} command
  *
  * @typedef {object} TrialView
  * @property {number} number
@@ -93,7 +102,8 @@
  * @property {number} created_at
  *
  * @typedef {SweepView & {spec: Record<string, any>, trials: TrialView[], next_cursor: string | null,
- *   trials_total: number, best_trials: TrialView[], notes: string[]}} SweepDetail
+ *   trials_total: number, best_trials: TrialView[], notes: string[],
+ *   cost: CostView | null, next_trials: NextTrials | null}} SweepDetail
  *
  * @typedef {object} RunResultView
  * @property {string} run_id

@@ -8,6 +8,7 @@ import { byId, fill, h, s, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
+import { repeat } from "../seeds.js";
 import { runState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { read, write } from "../urlstate.js";
@@ -175,6 +176,7 @@ function drawTable() {
               h(
                 "td",
                 {},
+                !run.archived && !run.forked_from && h("button.quiet", { type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: () => repeat(run) }, "Seeds"),
                 id !== base && h("button.quiet", { type: "button", onclick: () => choose([id, ...ids.filter((one) => one !== id)]) }, "Make baseline"),
                 ids.length > 2 && h("button.quiet", { type: "button", "aria-label": `Take ${run.name} out`, onclick: () => choose(ids.filter((one) => one !== id)) }, "×"),
               ),

@@ -5,6 +5,7 @@ import { fill, h } from "../dom.js";
 import * as f from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
 import { ACTIVE, ENDED, progress, runReason, runState } from "../status.js";
+import { repeat } from "../seeds.js";
 import { fork } from "./fork.js";
 import { archive, deleteRun, editTags, unarchive } from "./tags_archive.js";
 
@@ -46,6 +47,7 @@ function actions(run) {
     shown.push(button("Pause", () => pause(run)));
   }
   if (run.step !== null) shown.push(button("Fork", () => fork(run)));
+  if (!run.archived && !run.forked_from) shown.push(button("Seeds", () => repeat(run)));
   if (run.state === "paused") shown.push(button("Resume", () => order(run, "resume")));
   if (run.state === "failed") shown.push(button("Retry", () => order(run, "retry")));
   if ((ACTIVE.has(run.state) && !stopping) || run.state === "queued" || run.state === "paused") {

@@ -2,7 +2,9 @@
 
 import { post } from "../api.js";
 import { h } from "../dom.js";
+import * as f from "../format.js";
 import { field, openForm } from "../form.js";
+import { gpuHours } from "../seeds.js";
 import { confirmed, toast, tryTo } from "../notices.js";
 import { ENDED } from "../status.js";
 
@@ -71,6 +73,36 @@ function extend(sweep) {
   });
 }
 
+/**
+ * Add the trials that the verdict names.
+ *
+ * @param {SweepDetail} sweep
+ * @param {NonNullable<SweepDetail["next_trials"]>} next
+ */
+async function extendAsAdvised(sweep, next) {
+  const rates = next.parameters ? Object.values(next.parameters).flat() : (next.points ?? []).flatMap((point) => Object.values(point));
+  const done = sweep.counts.completed ?? 0;
+  // Of trials that ended early the hours say little about a whole one.
+  const hours = sweep.cost && done && done === sweep.trials_total ? (next.trials * sweep.cost.gpu_hours) / done : null;
+  const yes = await confirmed({
+    title: `Add ${next.trials} ${next.trials === 1 ? "trial" : "trials"} to ${sweep.name}?`,
+    body: h(
+      "div",
+      {},
+      h("p", {}, `Learning rates ${rates.map((rate) => f.scientific(rate)).join(", ")}. Existing trials do not change.`),
+      h("p", {}, gpuHours(hours)),
+      h("p.mono", {}, next.command),
+    ),
+    yes: "Add the trials",
+  });
+  if (!yes) return;
+  await tryTo(async () => {
+    const { parameters, points } = next;
+    await post(`/sweeps/${sweep.id}/extend`, parameters ? { parameters } : { points });
+    toast("The trials are queued.");
+  });
+}
+
 /** @param {SweepDetail} sweep */
 export function sweepActions(sweep) {
   const live = living(sweep) > 0;
@@ -81,6 +113,7 @@ export function sweepActions(sweep) {
     {},
     compared.length > 1 && h("a.button", { href: `/compare?runs=${compared.join(",")}` }, "Compare"),
     sweep.method !== "list" && h("button", { type: "button", onclick: () => extend(sweep) }, sweep.method === "grid" ? "Add values" : "Add trials"),
+    sweep.next_trials && !live && h("button.main", { type: "button", onclick: () => sweep.next_trials && extendAsAdvised(sweep, sweep.next_trials) }, `Add ${sweep.next_trials.trials} ${sweep.next_trials.trials === 1 ? "trial" : "trials"} that would tell more`),
     failed && h("button", { type: "button", onclick: () => retry(sweep) }, "Run failed again"),
     live && h("button.danger", { type: "button", onclick: () => cancel(sweep) }, "Cancel"),
   );
