@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lehr.schemas.cost import CostView
 
 NOTHING = "—"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -135,6 +138,23 @@ def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) 
         else:
             letters.append(bars[min(int((value - low) / span * len(bars)), len(bars) - 1)])
     return "".join(letters)
+
+
+def cost(view: CostView | None) -> str:
+    """Return what was used and what was planned; empty before the first attempt."""
+    if view is None:
+        return ""
+    text = gpu_hours(view.gpu_hours)
+    if view.dollars is not None and view.dollars_per_gpu_hour is not None:
+        dollars = f"${view.dollars:,.2f}" if view.dollars >= 0.01 else "under $0.01"
+        text += f", {dollars} at ${view.dollars_per_gpu_hour:.2f} a GPU-hour ({view.gpu})"
+    if view.planned_gpu_hours is not None:
+        text += f"; planned {gpu_hours(view.planned_gpu_hours)}"
+    return text
+
+
+def gpu_hours(value: float) -> str:
+    return f"{value:,.2f} GPU-hours" if value >= 0.01 else "under 0.01 GPU-hours"
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:

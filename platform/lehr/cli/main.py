@@ -43,6 +43,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
+        "report": ("report", "Write a report of a run, sweep or rollout: one HTML file"),
         "queue": ("queue", "List queued runs and why they wait"),
     },
     "Manage": {

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lehr.client import Rollout, Run, Sweep
-    from lehr.schemas.cost import CostView
     from lehr.schemas.runs import RunDetail
     from lehr.schemas.streams import EventView
 
@@ -82,25 +81,8 @@ def _print_sweep(sweep: Sweep) -> None:
         if note != view.held_out_note:
             out.print(f"  {note}", markup=False)
     if view.cost is not None:
-        out.print(f"  {cost_text(view.cost)}", markup=False)
+        out.print(f"  {formats.cost(view.cost)}", markup=False)
     out.print(f"  {sweep.url}", style="dim")
-
-
-def cost_text(cost: CostView | None) -> str:
-    """Return what was used and what was planned; empty before the first attempt."""
-    if cost is None:
-        return ""
-    text = _hours(cost.gpu_hours)
-    if cost.dollars is not None and cost.dollars_per_gpu_hour is not None:
-        dollars = f"${cost.dollars:,.2f}" if cost.dollars >= 0.01 else "under $0.01"
-        text += f", {dollars} at ${cost.dollars_per_gpu_hour:.2f} a GPU-hour ({cost.gpu})"
-    if cost.planned_gpu_hours is not None:
-        text += f"; planned {_hours(cost.planned_gpu_hours)}"
-    return text
-
-
-def _hours(value: float) -> str:
-    return f"{value:,.2f} GPU-hours" if value >= 0.01 else "under 0.01 GPU-hours"
 
 
 def _print_rollout(rollout: Rollout) -> None:
@@ -205,7 +187,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("device", view.device or ""),
         ("memory", formats.size(latest.get("memory/peak_bytes") or latest.get("memory/rss_bytes"))),
         ("attempts", str(view.attempt)),
-        ("cost", cost_text(view.cost)),
+        ("cost", formats.cost(view.cost)),
         ("W&B", f"{view.wandb.text}   {view.wandb.url or ''}" if view.wandb else ""),
         ("submitted", f"{formats.ago(view.created_at)} by {view.submitted_by}"),
         ("commit", f"{commit}{' + changes' if git.get('dirty') else ''}" if commit else ""),

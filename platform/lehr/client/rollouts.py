@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from lehr.client.files import save
 from lehr.client.frames import gates_frame, import_pandas
 from lehr.client.progress import rollout_progress
 from lehr.client.runs import Run
@@ -151,6 +153,16 @@ class Rollout:
         """Return a pandas frame: one row per gate of each stage."""
         import_pandas("frame()")
         return gates_frame(self.stages)
+
+    def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has stages, gates, curves, cost and config.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        return save(self._transport.get(f"/rollouts/{self.id}/report"), path)
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name} {state}" for name, state in self.view.progress.items())

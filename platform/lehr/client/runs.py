@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, TypeAdapter
 
 from lehr.client import checkpoints, model_export
+from lehr.client.files import save
 from lehr.client.frames import import_pandas, need_plotly, series_frame
 from lehr.client.progress import run_progress
 from lehr.client.waiting import Wait, until_ended
@@ -361,6 +362,16 @@ class Run:
         column per metric.
         """
         return self._transport.get(f"/runs/{self.id}/export", {"format": form})
+
+    def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has result, curves, cost, checkpoints, config and provenance.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        return save(self._transport.get(f"/runs/{self.id}/report"), path)
 
     def log_streams(self) -> list[LogStream]:
         return self._list("/logs", LogStream)

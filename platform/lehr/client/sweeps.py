@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from lehr.client.checkpoints import LONG_S
+from lehr.client.files import save
 from lehr.client.frames import import_pandas, need_plotly, trials_frame
 from lehr.client.progress import sweep_progress
 from lehr.client.runs import Run
@@ -246,6 +248,16 @@ class Sweep:
                 hint=f"Did you mean {near}?" if near else f"It varies: {detail.parameters}",
             )
         return sweep_figure(detail, parameter)
+
+    def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has verdict, evidence, trials, curves, cost and config.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        return save(self._transport.get(f"/sweeps/{self.id}/report"), path)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in self.view.counts.items() if count)

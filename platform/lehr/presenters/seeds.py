@@ -105,7 +105,7 @@ def notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal)
         metric=metric,
         noise=spread,
     )
-    said.append(f"{lead.sentence[0].upper()}{lead.sentence[1:]} {PLUS_MINUS}")
+    said.append(f"{lead.sentence} {PLUS_MINUS}")
     tied = [
         point
         for point in ordered[2:]

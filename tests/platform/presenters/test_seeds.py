@@ -67,18 +67,18 @@ def test_note_compares_the_lead_with_the_pooled_noise():
     said, note = notes(found, estimate, "val/loss", "minimize")
     assert said == "Seeds of one point differ by 0.109 in val/loss (standard deviation)."
     assert note.startswith(
-        "Lr 1.0e-1 looks better than lr 1.0e-2 by 0.01 ± 0.22, within seed noise"
+        "lr 1.0e-1 looks better than lr 1.0e-2 by 0.01 ± 0.22, within seed noise"
     )
     clear = judged({1e-3: [3.0, 3.01], 1e-2: [2.0, 2.01]}).points
     [_, note] = notes(clear, noise(clear), "val/loss", "minimize")
-    assert note.startswith("Lr 1.0e-2 is better than lr 1.0e-3 by 1.000 ±")
+    assert note.startswith("lr 1.0e-2 is better than lr 1.0e-3 by 1.000 ±")
     assert notes(points([], {}, "minimize"), None, "val/loss", "minimize") == []
 
 
 def test_the_highest_point_is_better_where_the_metric_is_maximized():
     verdict = rank(standings({1e-3: [0.1, 0.11], 1e-2: [0.5, 0.51]}), "maximize", lambda *_: None)
     [_, note] = notes(verdict.points, noise(verdict.points), "accuracy", "maximize")
-    assert note.startswith("Lr 1.0e-2 is better than lr 1.0e-3 by 0.400 ±")
+    assert note.startswith("lr 1.0e-2 is better than lr 1.0e-3 by 0.400 ±")
 
 
 def test_sweep_answer_has_the_mean_of_each_point_and_the_noise_band(tmp_path):

@@ -41,7 +41,7 @@ function actions(run) {
   const button = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
     h(danger ? "button.danger" : "button", { type: "button", onclick: act }, label);
   /** @type {HTMLElement[]} */
-  const shown = [];
+  const shown = [h("a.button", { href: `/api/v1/runs/${run.id}/report`, target: "_blank", rel: "noopener" }, "Report")];
   if (run.state === "running" && !stopping) {
     shown.push(button("Save checkpoint", () => order(run, "checkpoint")));
     shown.push(button("Pause", () => pause(run)));

@@ -112,6 +112,7 @@ export function sweepActions(sweep) {
     "div.actions",
     {},
     compared.length > 1 && h("a.button", { href: `/compare?runs=${compared.join(",")}` }, "Compare"),
+    h("a.button", { href: `/api/v1/sweeps/${sweep.id}/report`, target: "_blank", rel: "noopener" }, "Report"),
     sweep.method !== "list" && h("button", { type: "button", onclick: () => extend(sweep) }, sweep.method === "grid" ? "Add values" : "Add trials"),
     sweep.next_trials && !live && h("button.main", { type: "button", onclick: () => sweep.next_trials && extendAsAdvised(sweep, sweep.next_trials) }, `Add ${sweep.next_trials.trials} ${sweep.next_trials.trials === 1 ? "trial" : "trials"} that would tell more`),
     failed && h("button", { type: "button", onclick: () => retry(sweep) }, "Run failed again"),

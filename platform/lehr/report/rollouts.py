@@ -1,0 +1,115 @@
+"""The report of a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lehr import formats
+from lehr.report import parts
+from lehr.report.document import Document, Section, Table
+
+if TYPE_CHECKING:
+    from lehr.schemas.rollouts import GateView, RolloutDetail, StageView
+    from lehr.schemas.streams import Series
+
+
+def rollout_report(
+    rollout: RolloutDetail,
+    curves: Mapping[str, Sequence[tuple[str, Series]]],
+    provenance: Mapping[str, Any],
+    *,
+    made_at: float,
+    version: str,
+) -> Document:
+    """Return the report.
+
+    Args:
+        rollout: with its stages and gates.
+        curves: by metric, the name and points of each stage's run.
+        provenance: of its runs.
+        made_at: seconds since the epoch.
+        version: of Lehr.
+    """
+    runs = [(one.run.name, one.run) for stage in rollout.stages for one in stage.runs]
+    notes = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
+    if rollout.spec.get("notes"):
+        notes.append(f"Notes: {rollout.spec['notes']}")
+    sections = [
+        Section("Result", facts=_facts(rollout), notes=notes, alerts=parts.alerts(runs)),
+        Section("Stages", tables=[_stages(rollout.stages)]),
+        Section("Gates", tables=[_gates(rollout.stages)]),
+        Section(
+            "Curves",
+            figures=[parts.curves(metric, found) for metric, found in curves.items() if found],
+            empty="No run has logged a metric yet.",
+        ),
+        parts.config(rollout.spec),
+        *parts.provenance(provenance),
+    ]
+    passed = sum(stage.state == "passed" for stage in rollout.stages)
+    return Document(
+        kind="rollout",
+        name=rollout.name,
+        id=rollout.id,
+        project=rollout.project,
+        state=rollout.state,
+        tags=rollout.tags,
+        headline=f"{passed} of {len(rollout.stages)} stages passed.",
+        sections=sections,
+        made_at=parts.at(made_at),
+        version=version,
+    )
+
+
+def _facts(rollout: RolloutDetail) -> list[tuple[str, str]]:
+    used = [stage.gpu_seconds for stage in rollout.stages if stage.gpu_seconds is not None]
+    hours = formats.gpu_hours(sum(used) / 3600) if used else formats.NOTHING
+    return [
+        ("cost", hours),
+        ("submitted", parts.at(rollout.created_at)),
+        ("ended", parts.at(rollout.ended_at)),
+        ("run of the last stage", rollout.run_id or formats.NOTHING),
+    ]
+
+
+def _stages(stages: Sequence[StageView]) -> Table:
+    rows = [
+        [
+            str(stage.number),
+            stage.title,
+            stage.state + (f": {stage.reason}" if stage.reason else ""),
+            stage.model,
+            f"{stage.gpus} on {stage.nodes}",
+            f"{stage.steps:,}",
+            formats.NOTHING if stage.gpu_seconds is None else f"{stage.gpu_seconds / 3600:,.3f}",
+            ", ".join(one.run.id for one in stage.runs),
+        ]
+        for stage in stages
+    ]
+    head = ["", "stage", "state", "model", "GPUs on nodes", "steps", "GPU-hours", "runs"]
+    return Table(head, rows, right=frozenset({5, 6}))
+
+
+def _gates(stages: Sequence[StageView]) -> Table:
+    rows = [
+        [
+            stage.title,
+            gate.title,
+            gate.state.replace("_", " "),
+            gate.expected,
+            gate.seen or _NOT,
+            _step(gate),
+        ]
+        for stage in stages
+        for gate in stage.gates
+    ]
+    head = ["stage", "gate", "verdict", "expected", "seen", "step"]
+    return Table(head, rows, right=frozenset({5}))
+
+
+_NOT = formats.NOTHING
+
+
+def _step(gate: GateView) -> str:
+    return formats.NOTHING if gate.step is None else f"{gate.step:,}"
