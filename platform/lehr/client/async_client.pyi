@@ -141,6 +141,29 @@ class AsyncRun(AsyncProxy):
         """
         ...
 
+    async def seeds(
+        self,
+        n: int = 3,
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> AsyncSweep:
+        """Repeat it ``n`` times with seeds that it does not have yet, as a sweep over the seed.
+
+        Once they have ended, ``client.compare`` of this run, the sweep's runs and other runs judges
+        differences by the noise between seeds.
+
+        Args:
+            n: number of runs to add, 1 to 20.
+            provenance: where the request comes from. Default: commit, host and command.
+            idempotency_key: identifies this request, so that repeating it is safe.
+
+        Raises:
+            UserError: ``n`` is out of its range.
+            Conflict: it was deleted or archived, or it is a fork.
+        """
+        ...
+
     async def mirror(
         self,
         mode: Literal["online", "offline", "off"] = "online",
@@ -219,6 +242,16 @@ class AsyncRun(AsyncProxy):
     async def export(self, form: Literal["jsonl", "parquet"] = "jsonl") -> bytes:
         """Return every point of every metric as the bytes of a file: one row per step, one
         column per metric.
+        """
+        ...
+
+    async def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has result, curves, cost, checkpoints, config and provenance.
+
+        Raises:
+            UserError: the file cannot be written.
         """
         ...
 
@@ -474,6 +507,16 @@ class AsyncSweep(AsyncProxy):
         """
         ...
 
+    async def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has verdict, evidence, trials, curves, cost and config.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        ...
+
 class AsyncRollout(AsyncProxy):
     """A rollout as it was when last read; ``await rollout.refresh()`` reads it again."""
 
@@ -563,6 +606,16 @@ class AsyncRollout(AsyncProxy):
 
     async def frame(self) -> pd.DataFrame:
         """Return a pandas frame: one row per gate of each stage."""
+        ...
+
+    async def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has stages, gates, curves, cost and config.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
         ...
 
 class AsyncComparison(AsyncProxy):

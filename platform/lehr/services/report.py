@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from lehr import __version__, presenters
+from lehr import presenters
 from lehr.errors import NotFound
 from lehr.presenters.figures import sweep_figure
 from lehr.presenters.streams import series_view
@@ -33,7 +34,7 @@ def report_run(context: Context, run: RunRow) -> str:
         series,
         presenters.checkpoints(context.store, run),
         made_at=context.store.clock(),
-        version=__version__,
+        version=version("lehr"),
     )
     return render(document)
 
@@ -59,7 +60,7 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
         _curves(context, labels, dict.fromkeys([sweep.spec["metric"]["name"], "train/loss"])),
         _provenance(context, [trial.run.id for trial in drawn]),
         made_at=context.store.clock(),
-        version=__version__,
+        version=version("lehr"),
     )
     return render(document)
 
@@ -75,7 +76,7 @@ def report_rollout(context: Context, rollout: RolloutRow) -> str:
         _curves(context, runs, LOSSES),
         _provenance(context, [run_id for _, run_id in runs]),
         made_at=context.store.clock(),
-        version=__version__,
+        version=version("lehr"),
     )
     return render(document)
 

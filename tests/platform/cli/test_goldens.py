@@ -47,6 +47,8 @@ NOT_HERE = {
     "doctor": "tests/platform/cli/test_offline.py::test_doctor_lists_its_findings",
     "schema": "tests/platform/cli/test_offline.py::test_schemas_are_json",
     "bench": "tests/trainer/process/test_experiments.py::test_table_is_printed_with_units",
+    "report": "tests/platform/cli/test_report.py::"
+    "test_report_is_written_beside_the_command_by_default",
     "checkpoints save": "tests/platform/cli/test_verbs.py::"
     "test_save_works_for_a_running_run_and_is_an_error_otherwise",
     "checkpoints verify": f"{_UPLOAD}::"
