@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,8 +17,8 @@ from typing import Any
 from lehr.analysis.batches import Agreement, BatchesVerdict, agreement, batches_note
 from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import HeldOut, is_measured
-from lehr.analysis.noise import Noise, pooled_noise
-from lehr.analysis.significance import Group, Significance, goal_of, judge, mean_note
+from lehr.analysis.noise import pooled_noise
+from lehr.analysis.seed_groups import Gap, Member, gaps, grouped, means
 
 _MISSING = "—"
 _NOT_FACTORS = (
@@ -48,8 +47,6 @@ _OUTCOME_NEUTRAL = (
 )
 """Fields that change speed or memory, but by contract not the losses."""
 SEED = "train.seed"
-_OWN_NOISE = 3
-"""Seeds from which two groups are judged by their own noise; with fewer, by that of all groups."""
 _CHANGE_BATCHES = (SEED, "train.data", "train.batch", "train.validation", "train.steps")
 """Fields that decide which batches a run trains on; of these, only factors and the seed do."""
 
@@ -94,15 +91,6 @@ class RunOutcome:
     """True if it has no delta for that reason."""
     batches: Agreement = field(default=Agreement())
     """Whether it trained on the baseline's batches."""
-
-
-@dataclass(frozen=True)
-class Gap:
-    """The difference between two groups of runs that differ only in their seed."""
-
-    base_ids: tuple[str, ...]
-    run_ids: tuple[str, ...]
-    found: Significance
 
 
 @dataclass(frozen=True)
@@ -177,15 +165,15 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
             strict=True,
         )
     ]
-    groups = _groups(runs, results, by_set=is_measured(metric))
+    groups = grouped(_members(runs, results, by_set=is_measured(metric)))
     noise = pooled_noise([group.finite for group in groups])
     return ComparisonResult(
         differences=tuple(found),
         common_x=common,
         results=tuple(results),
         noise=None if noise is None else noise.deviation,
-        gaps=_gaps(groups, noise, metric),
-        means=_means(groups, metric),
+        gaps=gaps(groups, noise, metric),
+        means=means(groups, metric),
         held_out=held_out,
         held_out_note=note,
         batches=_batches_verdict(agreements[1:]),
@@ -256,82 +244,19 @@ def _batches_verdict(agreements: Sequence[Agreement]) -> BatchesVerdict:
     return "unknown" if "unknown" in verdicts else "same"
 
 
-@dataclass(frozen=True)
-class _Seeds:
-    """Runs with the same factors, and the same held-out set where that counts."""
-
-    name: str
-    values: Mapping[Any, float]
-    """By seed. A repetition of a seed counts once: it shows nothing about other seeds."""
-    run_ids: tuple[str, ...]
-    incomparable: bool
-
-    @property
-    def group(self) -> Group:
-        return Group(self.name, tuple(self.values.values()))
-
-    @property
-    def finite(self) -> list[float]:
-        return [value for value in self.values.values() if math.isfinite(value)]
-
-
-def _groups(
+def _members(
     runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
-) -> list[_Seeds]:
-    """Return the runs that have a value, grouped; the baseline's group first."""
-    members: dict[str, list[tuple[ComparedRun, RunOutcome]]] = {}
+) -> Iterable[Member]:
+    """Return the runs that have a value. Runs with the same factors (and held-out set, if
+    ``by_set``) are one group.
+    """
     for run, outcome in zip(runs, results, strict=True):
         if outcome.value is None:
             continue
-        factors = {p: v for p, v in flatten(run.spec).items() if _is_factor(p)}
+        flat = flatten(run.spec)
+        factors = {p: v for p, v in flat.items() if _is_factor(p)}
         key = repr((run.held_out if by_set else None, sorted(factors.items())))
-        members.setdefault(key, []).append((run, outcome))
-    found = []
-    for group in members.values():
-        values: dict[Any, float] = {}
-        for run, outcome in group:
-            assert outcome.value is not None
-            values.setdefault(flatten(run.spec).get(SEED), outcome.value)
-        found.append(
-            _Seeds(
-                group[0][0].name,
-                values,
-                tuple(run.id for run, _ in group),
-                any(outcome.incomparable for _, outcome in group),
-            )
-        )
-    return found
-
-
-def _means(groups: Sequence[_Seeds], metric: str) -> tuple[str, ...]:
-    found = (mean_note(group.group, metric) for group in groups)
-    return tuple(sentence for sentence in found if sentence is not None)
-
-
-def _gaps(groups: Sequence[_Seeds], noise: Noise | None, metric: str) -> tuple[Gap, ...]:
-    if not groups:
-        return ()
-    base, *others = groups
-    found = []
-    for other in others:
-        if other.incomparable:
-            continue
-        few = min(len(base.values), len(other.values)) < _OWN_NOISE
-        found.append(
-            Gap(
-                base.run_ids,
-                other.run_ids,
-                judge(
-                    base.group,
-                    other.group,
-                    goal=goal_of(metric),
-                    metric=metric,
-                    noise=noise if few else None,
-                    measure=f"lehr seeds {base.run_ids[0]} --n 3",
-                ),
-            )
-        )
-    return tuple(found)
+        yield Member(run.id, run.name, key, flat.get(SEED), outcome.value, outcome.incomparable)
 
 
 def _notes(

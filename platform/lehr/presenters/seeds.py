@@ -117,6 +117,36 @@ def notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal)
     return said
 
 
+def one_seed_note(
+    ranks: Mapping[str, int],
+    values: Mapping[str, float],
+    names: Mapping[str, str],
+    metric: str,
+    goal: Goal,
+) -> list[str]:
+    """Compare the best trial with the next where each point has one seed, so that nothing is known
+    of the noise.
+
+    Args:
+        ranks: by run id.
+        values: the metric where trials are compared, by run id.
+        names: what the sentence calls each trial, by run id.
+        metric: its name.
+        goal: of the metric.
+    """
+    if len(ranks) < 2:
+        return []
+    first, second = sorted(ranks, key=ranks.__getitem__)[:2]
+    found = judge(
+        Group(names[second], (values[second],)),
+        Group(names[first], (values[first],)),
+        goal=goal,
+        metric=metric,
+        measure=f"lehr seeds {first} --n 3",
+    )
+    return [found.sentence]
+
+
 def name(parameters: Mapping[str, Any]) -> str:
     """Return a point's parameters as a name: ``lr 1e-3, width 64``."""
     return ", ".join(

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lehr.analysis.held_out import is_measured
-from lehr.analysis.next_trials import next_trials
-from lehr.analysis.sweep_result import parameter_choice, sweep_fit
 from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
+from lehr.presenters.advice import with_advice
 from lehr.presenters.cost import Costs
 from lehr.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
 from lehr.presenters.seeds import noise as between_seeds
@@ -146,15 +145,7 @@ class SweepPresenter:
                 *seed_notes(verdict.points, noise, metric, sweep.spec["metric"]["goal"]),
             ],
         )
-        if not fitted:
-            return detail
-        parameter = parameter_choice(detail)
-        fit = sweep_fit(detail, parameter)
-        if fit is None:
-            return detail
-        more = next_trials(detail, fit, parameter)
-        said = fit.notes(more.command if more is not None else None)
-        return detail.model_copy(update={"notes": [*detail.notes, *said], "next_trials": more})
+        return with_advice(detail, verdict, sweep.spec["metric"]["goal"]) if fitted else detail
 
     def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
         # Before the newest attempt's first step, a run is at the last step of the one before.

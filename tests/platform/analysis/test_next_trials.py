@@ -8,7 +8,8 @@ import pytest
 
 from lehr.analysis.lr_fit import fit_learning_rate
 from lehr.analysis.next_trials import next_trials
-from lehr.schemas.sweeps import SweepDetail
+from lehr.schemas.runs import RunView
+from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr.specs.overrides import parse_overrides
 
 LR = "train.optimizer.lr"
@@ -62,6 +63,21 @@ def test_trials_are_counted_with_their_seeds():
     assert advised(sweep(seeds=[0, 1])).trials == 6
     seeded = {LR: {"values": list(LOSSES)}, "train.seed": {"values": [0, 1, 2]}}
     assert advised(sweep(parameters=seeded)).trials == 9
+
+
+def test_a_rate_that_is_already_there_is_not_added_again():
+    made = sweep()
+    run = RunView(
+        id="r",
+        name="r",
+        project="p",
+        state="queued",
+        total_steps=1,
+        tokens_per_step=1,
+        created_at=0,
+    )
+    made.trials.append(TrialView(number=4, parameters={LR: 0.1}, run=run))
+    assert advised(made).parameters == {LR: [1.0, 10.0]}
 
 
 @pytest.mark.parametrize("method", ["random", "tpe"])

@@ -1,0 +1,110 @@
+"""Groups of compared runs that differ only in their seed, and the differences between groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lehr.analysis.noise import Noise
+from lehr.analysis.significance import Group, Significance, goal_of, judge, mean_note
+
+_OWN_NOISE = 3
+"""Seeds from which two groups are judged by their own noise; with fewer, by that of all groups."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run that has a value."""
+
+    run_id: str
+    name: str
+    factors: str
+    """Equal for runs of one group."""
+    seed: Any
+    value: float
+    incomparable: bool = False
+    """It was measured on another held-out set than the baseline."""
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    name: str
+    """Of its first run."""
+    values: Mapping[Any, float]
+    """By seed. A repetition of a seed counts once: it shows nothing about other seeds."""
+    run_ids: tuple[str, ...]
+    incomparable: bool
+
+    @property
+    def group(self) -> Group:
+        return Group(self.name, tuple(self.values.values()))
+
+    @property
+    def finite(self) -> list[float]:
+        return [value for value in self.values.values() if math.isfinite(value)]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The difference between two groups."""
+
+    base_ids: tuple[str, ...]
+    run_ids: tuple[str, ...]
+    found: Significance
+
+
+def grouped(members: Iterable[Member]) -> list[SeedGroup]:
+    """Return the groups in the order of their first runs, so that the baseline's is the first."""
+    groups: dict[str, list[Member]] = {}
+    for member in members:
+        groups.setdefault(member.factors, []).append(member)
+    found = []
+    for group in groups.values():
+        values: dict[Any, float] = {}
+        for member in group:
+            values.setdefault(member.seed, member.value)
+        found.append(
+            SeedGroup(
+                group[0].name,
+                values,
+                tuple(member.run_id for member in group),
+                any(member.incomparable for member in group),
+            )
+        )
+    return found
+
+
+def means(groups: Sequence[SeedGroup], metric: str) -> tuple[str, ...]:
+    """Return the mean of each group with several seeds, as a sentence."""
+    found = (mean_note(group.group, metric) for group in groups)
+    return tuple(sentence for sentence in found if sentence is not None)
+
+
+def gaps(groups: Sequence[SeedGroup], noise: Noise | None, metric: str) -> tuple[Gap, ...]:
+    """Compare the first group with each other one, but for those of other held-out sets.
+
+    Args:
+        groups: the baseline's first.
+        noise: pooled over all groups.
+        metric: name of the values.
+    """
+    if not groups:
+        return ()
+    base, *others = groups
+    found = []
+    for other in others:
+        if other.incomparable:
+            continue
+        few = min(len(base.values), len(other.values)) < _OWN_NOISE
+        judged = judge(
+            base.group,
+            other.group,
+            goal=goal_of(metric),
+            metric=metric,
+            noise=noise if few else None,
+            measure=f"lehr seeds {base.run_ids[0]} --n 3",
+        )
+        found.append(Gap(base.run_ids, other.run_ids, judged))
+    return tuple(found)

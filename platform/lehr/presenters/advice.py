@@ -1,0 +1,35 @@
+"""What a finished sweep says beyond its ranking: the fit, the trials to add, the unknown noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr.analysis.next_trials import next_trials
+from lehr.analysis.sweep_result import parameter_choice, sweep_fit
+from lehr.presenters.seeds import name, one_seed_note
+
+if TYPE_CHECKING:
+    from lehr.control.search import Goal
+    from lehr.presenters.ranking import SweepVerdict
+    from lehr.schemas.sweeps import SweepDetail
+
+
+def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> SweepDetail:
+    """Add what its verdict adds to the notes, and the trials that would tell more.
+
+    Args:
+        detail: a finished sweep with all its trials.
+        verdict: its ranking.
+        goal: of its metric.
+    """
+    parameter = parameter_choice(detail)
+    fit = sweep_fit(detail, parameter)
+    if fit is not None:
+        more = next_trials(detail, fit, parameter)
+        said = fit.notes(more.command if more is not None else None)
+        return detail.model_copy(update={"notes": [*detail.notes, *said], "next_trials": more})
+    if detail.noise is not None:
+        return detail
+    names = {trial.run.id: name(trial.parameters) for trial in detail.trials}
+    note = one_seed_note(verdict.ranks, verdict.values, names, detail.metric, goal)
+    return detail.model_copy(update={"notes": [*detail.notes, *note]})
