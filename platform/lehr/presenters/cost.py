@@ -77,5 +77,7 @@ def _planned_hours(run: RunRow, kind: str) -> float | None:
         spec = RunSpec.model_validate(run.spec)
     except (ValueError, LehrError):
         return None  # A spec of an earlier version.
+    if spec.resources.gpus == 0:
+        return 0.0
     resources = spec.resources.model_copy(update={"gpu_type": kind})
     return plan_run(spec.model_copy(update={"resources": resources})).gpu_hours

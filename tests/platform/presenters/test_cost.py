@@ -66,3 +66,14 @@ def test_living_attempt_costs_until_now_and_a_cpu_has_no_price(api):
     assert found["gpu_hours"] == pytest.approx(1.0, abs=0.1)
     assert found["dollars"] is None
     assert found["planned_gpu_hours"] is None
+
+
+def test_run_without_a_gpu_has_no_planned_gpu_hours(api):
+    api_, client = api
+    spec = {**SWEEP_SPEC["run"], "kind": "run", "name": "on-cpu", "resources": {"gpus": 0}}
+    run = client.post("/api/v1/runs", json={"spec": spec}).json()["id"]
+    # The device as a node with GPUs reports it, though the run holds none.
+    trained(api_, run, 0.0, 3600.0)
+    answer = client.get(f"/api/v1/runs/{run}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["cost"]["planned_gpu_hours"] == 0.0
