@@ -44,6 +44,27 @@ def test_runs_that_differ_in_two_factors_have_a_note(look: Visit, world: World):
     expect(page.locator(".alert").first).to_contain_text("differ in 2 factors")
 
 
+def test_groups_of_seeds_have_the_sentence_of_the_api(visit: Visit, lehr: Lehr):
+    ids = []
+    for name, rate, losses in (
+        ("slow", 3e-4, (3.0, 3.01, 3.02)),
+        ("fast", 9e-4, (2.9, 2.91, 2.92)),
+    ):
+        for seed, loss in enumerate(losses):
+            run = lehr.store.runs.create(seeding.run_spec(f"{name}-{seed}", lr=rate, seed=seed))
+            attempt = seeding.start(lehr.store, run)
+            attempt.evaluate(100, loss)
+            attempt.end(RunState.COMPLETED, 100)
+            ids.append(run.id)
+    page = visit.open(f"/compare?runs={','.join(ids)}")
+    sentence = "fast-0 is better than slow-0 by 0.100 ± 0.023 (3 seeds each)."
+    expect(page.locator(".gap")).to_have_text(sentence)
+    expect(page.get_by_text("slow-0: val/loss 3.010 ± 0.025 (mean of 3 seeds).")).to_be_visible()
+    expect(page.get_by_text("± is half of the 95 % interval")).to_be_visible()
+    page.get_by_role("button", name="Repeat fast-0 with other seeds").click()
+    expect(page.get_by_role("dialog")).to_contain_text("The same spec, as a sweep over train.seed")
+
+
 def test_runs_of_different_held_out_sets_have_a_note_and_no_delta(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(
         lehr.store, seeding.lr_sweep("mixed", [3e-4, 1e-3], steps=100)

@@ -24,6 +24,7 @@ def run_report(
     series: Mapping[str, Series],
     checkpoints: Sequence[CheckpointView],
     *,
+    deleted: bool,
     made_at: float,
     version: str,
 ) -> Document:
@@ -33,6 +34,7 @@ def run_report(
         run: with its spec, provenance and attempts.
         series: by name, those of ``CURVES`` that it has.
         checkpoints: its checkpoints.
+        deleted: whether its metrics and files were deleted.
         made_at: seconds since the epoch.
         version: of Lehr.
     """
@@ -41,7 +43,7 @@ def run_report(
         Section(
             "Curves",
             figures=[parts.curves(name, [(run.name, one)]) for name, one in series.items()],
-            empty="It has logged no metric yet.",
+            empty="Its metrics were deleted." if deleted else "It has logged no metric yet.",
         ),
         parts.checkpoints(checkpoints),
         _attempts(run),

@@ -33,6 +33,7 @@ def report_run(context: Context, run: RunRow) -> str:
         context.presenter.runs.detail(run),
         series,
         presenters.checkpoints(context.store, run),
+        deleted=context.store.runs.is_deleted(run.id),
         made_at=context.store.clock(),
         version=version("lehr"),
     )

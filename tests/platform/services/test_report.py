@@ -9,6 +9,7 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.report import sweeps
 from lehr.services.context import Context
+from lehr.services.delete import delete_run
 from lehr.services.report import report_rollout, report_run, report_sweep
 from lehr.specs import RunSpec, SweepSpec
 from lehr_testing import seeding
@@ -68,6 +69,19 @@ def test_runs_without_a_step_failed_and_diverged_have_a_report(context: Context)
     text = page(report_run(context, context.store.runs.get(failed.id)))
     assert "failed: loss became NaN at step 19" in text
     assert "nan" in text
+
+
+def test_a_deleted_run_has_its_record(context: Context) -> None:
+    run = context.store.runs.create(seeding.run_spec("gone"))
+    attempt = seeding.start(context.store, run)
+    attempt.train(range(1, 20))
+    attempt.end(RunState.FAILED, 19, cause="error", message="stopped at step 19")
+    delete_run(context, context.store.runs.get(run.id))
+    text = page(report_run(context, context.store.runs.get(run.id)))
+    assert "It has logged no metric yet." not in text
+    assert "Its metrics were deleted." in text
+    assert "stopped at step 19" in text
+    assert "train.optimizer.lr" in text
 
 
 def test_every_text_of_users_is_escaped(context: Context) -> None:
