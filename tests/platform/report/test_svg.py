@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lehr.report import svg
@@ -76,6 +76,9 @@ def test_the_legend_names_each_trace_once_with_its_colour():
     st.lists(st.tuples(st.floats(), st.floats() | st.none()), max_size=8),
     st.sampled_from(["linear", "log", "category"]),
 )
+@example([(0.0, 1.7e308), (1.0, -1.7e308)], "linear")
+@example([(0.0, 5e-324), (1.0, 0.0)], "linear")
+@example([(0.0, 1.0), (1.0, 1.0 + 1e-15)], "linear")
 def test_any_values_give_a_balanced_figure_inside_its_frame(points, axis):
     data = figure([x for x, _ in points], [y for _, y in points], axis=axis)
     drawn = svg.draw(data, "t")
