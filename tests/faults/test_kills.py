@@ -92,6 +92,20 @@ def test_killed_bridge_is_replaced(fakes):
     judge(fakes, run, attempts=1)
 
 
+def test_frozen_bridge_is_replaced_and_no_run_starts_twice(fakes):
+    """It lives and answers nothing. A run that is submitted meanwhile starts once, afterwards."""
+    run = started(fakes, "bridge-frozen", steps=900)
+    before = fakes.bridge()
+    os.kill(before, signal.SIGSTOP)
+    other = fakes.client().submit(fakes.spec("beside-the-frozen-bridge", steps=3))
+    until(lambda: not gone_or_same(fakes, before), within_s=120, what="another bridge")
+    gone(before)
+    fakes.cluster_ready()
+    other.wait(timeout_s=90)
+    judge(fakes, other, attempts=1, steps=3)
+    judge(fakes, run, attempts=1, steps=900)
+
+
 def gone_or_same(fakes: FakeServer, before: int) -> bool:
     with contextlib.suppress(ValueError):
         return fakes.bridge() == before

@@ -9,6 +9,7 @@ Requests: ``{"id", "op": "start", "node", "launch"}`` and ``{"id", "op": "stop",
 "attempt_id", "stop_level", "reason"}``. Each is answered by ``{"id", "ok", "result"
 
 "error"}``. The end of stdin ends the bridge.
+``{"op": "ping"}`` is answered by ``{"news": "pong"}``, or not at all if the bridge hangs.
 
 News: ``{"news": "members", "nodes": [...]}`` when the members of the cluster change, and ``{"news":
 "node", "name", "hello"
@@ -43,6 +44,8 @@ MEMBERS_EVERY_S = 1.0
 LIST_EVERY_S = 2.0
 CALL_S = 30.0
 AGENT_START_S = 120.0
+WATCH_HANGS_S = 90.0
+"""Ray ends a driver that has lost its cluster for a minute; a call that takes longer never ends."""
 
 
 class Output:
@@ -180,6 +183,7 @@ class Bridge:
         self.output = output
         self.threads: dict[str, NodeThread] = {}
         self.known: list[RayNode] = []
+        self.watched_at = time.monotonic()
 
     def watch(self) -> None:
         """Follow the members of the cluster until the process ends."""
@@ -189,6 +193,7 @@ class Bridge:
                 self.known = members
                 self.output.say(news="members", nodes=[member.to_json() for member in members])
                 self.match(members)
+            self.watched_at = time.monotonic()
             time.sleep(MEMBERS_EVERY_S)
 
     def match(self, members: list[RayNode]) -> None:
@@ -208,6 +213,11 @@ class Bridge:
                 thread.start()
 
     def dispatch(self, request: dict[str, Any]) -> None:
+        if request["op"] == "ping":
+            # Without its other thread the bridge is of no use: the server replaces it.
+            if time.monotonic() - self.watched_at < WATCH_HANGS_S:
+                self.output.say(news="pong")
+            return
         thread = self.threads.get(request["node"])
         if thread is None:
             error = f"node {request['node']} is not a member of the cluster"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import logging
 import os
 import secrets
@@ -19,6 +17,7 @@ from typing import Any
 
 from lehr import home as homes
 from lehr.cluster import ray_head
+from lehr.cluster.bridge_process import HANGS_S, BridgeProcess
 from lehr.errors import LehrError
 from lehr.node import exit_report
 
@@ -26,6 +25,7 @@ log = logging.getLogger(__name__)
 
 RESTART_S = (0.2, 10.0)
 """Pause before the next bridge: doubled after each one that ended soon."""
+COMMAND = (sys.executable, "-P", "-m", "lehr.cluster.bridge")
 SETTLED_S = 30.0
 """A bridge that lived this long counts as healthy."""
 
@@ -72,7 +72,7 @@ class BridgeClient:
         self._ids = itertools.count(1)
         self._guard = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}
-        self._process: subprocess.Popen[str] | None = None
+        self._bridge: BridgeProcess | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="bridge", daemon=True)
 
@@ -87,33 +87,25 @@ class BridgeClient:
         """Stop the bridge. The head, the agents and all trainings continue."""
         self._stopping.set()
         with self._guard:
-            process = self._process
-        if process is not None and process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            bridge = self._bridge
+        if bridge is not None:
+            bridge.stop()
         self._thread.join(timeout=30)
 
     def request(self, op: str, node: str, **fields: Any) -> Future[Any]:
-        """Send a request to a node's agent; the future has its answer, or an error."""
+        """Send a request to a node's agent; the future has its answer, or an error.
+
+        Does not wait, whatever the bridge does.
+        """
         future: Future[Any] = Future()
         with self._guard:
             number = next(self._ids)
-            process = self._process
-            if process is None or process.stdin is None:
+            bridge = self._bridge
+            if bridge is None:
                 future.set_exception(BridgeDown("the bridge to Ray is not up"))
                 return future
             self._waiting[number] = future
-            try:
-                line = json.dumps({"id": number, "op": op, "node": node, **fields})
-                process.stdin.write(line + "\n")
-                process.stdin.flush()
-            except (OSError, ValueError):
-                self._waiting.pop(number, None)
-                future.set_exception(BridgeDown("the bridge to Ray has ended"))
+            bridge.send(id=number, op=op, node=node, **fields)
         return future
 
     # -------------------------------------------------------------------------- the thread
@@ -159,10 +151,7 @@ class BridgeClient:
         session = secrets.token_hex(8)
         with (logs / "bridge.log").open("ab") as errors:
             process = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "lehr.cluster.bridge"),
-                    *(address, session, self._server_url, self._node if head else ""),
-                ],
+                [*COMMAND, address, session, self._server_url, self._node if head else ""],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -171,25 +160,27 @@ class BridgeClient:
                 env=environment,
                 start_new_session=True,  # Ctrl-C must only reach the server.
             )
+        bridge = BridgeProcess(process)
         with self._guard:
-            self._process = process
+            self._bridge = bridge
         if head is not None:
             threading.Thread(
                 target=self._watch_head, args=(head, process), name="ray-head", daemon=True
             ).start()
-        assert process.stdout is not None
         try:
-            for line in process.stdout:
-                self._on_message(json.loads(line))
+            for message in bridge.lines():
+                self._on_message(message)
         finally:
             with self._guard:
-                self._process = None
+                self._bridge = None
                 waiting, self._waiting = self._waiting, {}
             if process.poll() is None and not self._stopping.is_set():
                 process.kill()
             code = process.wait()
             for future in waiting.values():
                 future.set_exception(BridgeDown("the bridge to Ray ended"))
+        if bridge.hangs:
+            return f"the bridge to Ray did not answer for {HANGS_S:g} s; reconnecting"
         return f"the connection to Ray was lost (bridge exit {code}); reconnecting{_why(logs)}"
 
     def _watch_head(self, head: ray_head.Head, bridge: subprocess.Popen[str]) -> None:
