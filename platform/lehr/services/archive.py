@@ -37,8 +37,7 @@ def archive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
     with store.transaction():
         runs = store.sweeps.runs(sweep.id)
         refuse_unfinished(sweep, runs, "archived")
-        for run in runs:
-            store.runs.set_archived(run.id, True)
+        store.runs.set_sweep_archived(sweep.id, True)
         store.sweeps.set_archived(sweep.id, True)
     return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
@@ -55,8 +54,7 @@ def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
         runs = [run for run in store.sweeps.runs(sweep.id) if run.id not in deleted]
         if not runs:
             raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is kept.")
-        for run in runs:
-            store.runs.set_archived(run.id, False)
+        store.runs.set_sweep_archived(sweep.id, False)
         store.sweeps.set_archived(sweep.id, False)
     return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 

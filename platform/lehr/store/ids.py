@@ -28,3 +28,11 @@ def split_attempt_id(text: str) -> tuple[str, int] | None:
     """Return ``("k3f9x2ab", 2)`` for ``k3f9x2ab-2``; None if it is not an attempt's id."""
     match = _ATTEMPT.fullmatch(text)
     return (match.group(1), int(match.group(2))) if match else None
+
+
+def unlike_ids(count: int) -> list[str]:
+    """Return so many ids, all different."""
+    drawn: dict[str, None] = {}
+    while len(drawn) < count:
+        drawn[new_id()] = None
+    return list(drawn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Integer, bindparam, case, func, update
@@ -88,14 +88,16 @@ class Attempts:
             )
             return {row.run_id: row for row in rows.all()}
 
-    def list_open(self) -> list[Attempt]:
-        """List attempts whose process may live or whose streams are incomplete, oldest first."""
+    def list_open(self, run_ids: Collection[str] | None = None) -> list[Attempt]:
+        """List attempts whose process may live or whose streams are incomplete, oldest first.
+
+        ``run_ids``: only attempts of these runs, at most a few hundred.
+        """
+        wanted = select(Attempt).where(col(Attempt.open).is_(True))
+        if run_ids is not None:
+            wanted = wanted.where(col(Attempt.run_id).in_(run_ids))
         with self._db.read() as session:
-            rows = session.exec(
-                select(Attempt)
-                .where(col(Attempt.open).is_(True))
-                .order_by(col(Attempt.created_at), col(Attempt.id))
-            )
+            rows = session.exec(wanted.order_by(col(Attempt.created_at), col(Attempt.id)))
             return list(rows.all())
 
     def recently_ended(self, limit: int = 200) -> list[Attempt]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import ColumnElement, insert, update
 from sqlmodel import Session, col, select
 
@@ -118,20 +120,8 @@ def cancel_runs(
         execution_options={"synchronize_session": "fetch"},
     ).all()
     if asked:
-        session.connection().execute(
-            insert(RunRequest),
-            [
-                {
-                    "run_id": run_id,
-                    "attempt": attempt,
-                    "kind": Desired.CANCEL.value,
-                    "message": message,
-                    "actor": actor,
-                    "at": at,
-                }
-                for run_id, attempt, _ in asked
-            ],
-        )
+        runs = [(run_id, attempt) for run_id, attempt, _ in asked]
+        add_requests(session, runs, Desired.CANCEL.value, message, actor, at)
         announce_runs(db, [(run_id, sweep_id) for run_id, _, sweep_id in asked])
     for state in WITHOUT_ATTEMPT:
         transition_runs(
@@ -155,3 +145,18 @@ def add_request(
             run_id=run.id, attempt=run.attempt, kind=kind, message=message, actor=actor, at=at
         )
     )
+
+
+def add_requests(
+    session: Session,
+    runs: Iterable[tuple[str, int]],
+    kind: str,
+    message: str | None,
+    actor: str,
+    at: float,
+) -> None:
+    """Record the same request for many runs, in one statement. ``runs``: id and attempt of each."""
+    common = {"kind": kind, "message": message, "actor": actor, "at": at}
+    rows = [{"run_id": run_id, "attempt": attempt, **common} for run_id, attempt in runs]
+    if rows:
+        session.connection().execute(insert(RunRequest), rows)

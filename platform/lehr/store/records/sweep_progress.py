@@ -12,17 +12,16 @@ from sqlmodel import Session, col, select
 from lehr.control.lifecycle import RunState
 from lehr.control.retries import RETRY_RESET
 from lehr.errors import Conflict
-from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.groups import get_group
-from lehr.store.records.provenance import provenance_of
+from lehr.store.records.replaced_runs import replace_runs
 from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
-from lehr.store.records.run_rows import announce_run, insert_run, is_deleted
-from lehr.store.records.transitions import transition_run, transition_runs
+from lehr.store.records.run_rows import DELETE
+from lehr.store.records.transitions import transition_runs
 from lehr.store.records.trial_rows import TrialRows, TrialSpec
-from lehr.store.tables import RunRow, SweepRow, Trial
+from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
 
 SWEEP_STOPPED = "sweep_stopped"
 """The cause of a run that never started because its sweep was stopped."""
@@ -167,56 +166,49 @@ class SweepProgress:
         at = self._clock()
         with self._db.write() as session:
             sweep = get_group(session, SweepRow, sweep_id)
-            rows = session.exec(
-                select(Trial, RunRow)
-                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
-                .where(Trial.sweep_id == sweep_id)
-                .order_by(col(Trial.number))
-            ).all()
-            again: list[str] = []
-            for trial, run in rows:
-                stopped = run.state == RunState.CANCELLED.value and run.cause == SWEEP_STOPPED
-                failed = run.state == RunState.FAILED.value
-                if failed and not is_deleted(session, run.id):
-                    self._queue_again(session, run, actor, at)
-                    again.append(run.id)
-                elif failed or stopped:
-                    again.append(self._replace(session, trial, run, actor, at))
+            deleted = select(RunRequest.run_id).where(RunRequest.kind == DELETE)
+            mine = select(Trial.run_id).where(Trial.sweep_id == sweep_id)
+            queued = transition_runs(
+                session,
+                self._db,
+                col(RunRow.id).in_(mine) & col(RunRow.id).not_in(deleted),
+                old=RunState.FAILED,
+                new=RunState.QUEUED,
+                cause="retry",
+                message="retried with its sweep's failed trials",
+                actor=actor,
+                at=at,
+                changes=RETRY_RESET,
+            )
+            # What is failed still is deleted; what was stopped has no checkpoint.
+            stopped = (col(RunRow.state) == RunState.CANCELLED.value) & (
+                col(RunRow.cause) == SWEEP_STOPPED
+            )
+            over = select(Trial.run_id).join(RunRow, col(RunRow.id) == col(Trial.run_id))
+            replaced = replace_runs(
+                session,
+                self._db,
+                sweep_id,
+                session.exec(
+                    over.where(
+                        Trial.sweep_id == sweep_id,
+                        stopped | (col(RunRow.state) == RunState.FAILED.value),
+                    ).order_by(col(Trial.number))
+                ).all(),
+                at=at,
+                actor=actor,
+            )
+            chosen = {*queued, *replaced.values()}
+            again = [
+                run_id
+                for run_id in session.exec(mine.order_by(col(Trial.number))).all()
+                if run_id in chosen
+            ]
             if not again:
                 raise Conflict(f"{sweep.name} ({sweep.id}) has no failed trial.")
             _reopen(session, sweep, at)
             self._db.changed(Change("sweep", sweep_id))
             return again
-
-    def _queue_again(self, session: Session, run: RunRow, actor: str, at: float) -> None:
-        transition_run(
-            session,
-            self._db,
-            run.id,
-            old=RunState.FAILED,
-            new=RunState.QUEUED,
-            attempt=run.attempt,
-            cause="retry",
-            message="retried with its sweep's failed trials",
-            actor=actor,
-            at=at,
-            changes=RETRY_RESET,
-        )
-
-    def _replace(self, session: Session, trial: Trial, run: RunRow, actor: str, at: float) -> str:
-        new = insert_run(
-            session,
-            RunSpec.model_validate(run.spec),
-            at=at,
-            actor=actor,
-            provenance=provenance_of(session, run),
-            sweep_id=run.sweep_id,
-        )
-        trial.run_id = new.id
-        session.add(trial)
-        session.flush()
-        announce_run(self._db, new)
-        return new.id
 
 
 def _reopen(session: Session, sweep: SweepRow, at: float) -> None:

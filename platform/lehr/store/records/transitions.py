@@ -171,16 +171,18 @@ def transition_runs(
     message: str | None,
     actor: str,
     at: float,
+    changes: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Apply one transition to every run of ``where`` that is ``old``; return the runs' ids.
 
-    One statement selects and changes them, so that each is fenced by its state.
+    One statement selects and changes them, so that each is fenced by its state. ``changes``: other
+    columns to set in it.
     """
     _refuse_impossible("runs", old, new)
     changed = session.execute(
         update(RunRow)
         .where(where, col(RunRow.state) == old.value)
-        .values(**_columns_of(new, cause, message, at))
+        .values(**_columns_of(new, cause, message, at), **_settable("runs", changes))
         .returning(col(RunRow.id), col(RunRow.attempt), col(RunRow.sweep_id)),
         execution_options={"synchronize_session": "fetch"},
     ).all()
@@ -222,11 +224,7 @@ def transition_run(
 ) -> bool:
     """Apply one transition within a transaction; see ``Transitions.apply``."""
     _refuse_impossible(f"run {run_id}", old, new)
-    given = dict(changes or {})
-    wrong = given.keys() - _SETTABLE
-    if wrong:
-        raise InternalError(f"run {run_id}: a transition cannot set {', '.join(sorted(wrong))}")
-    values = _columns_of(new, cause, message, at) | given
+    values = _columns_of(new, cause, message, at) | _settable(f"run {run_id}", changes)
     run = fenced_update(session, run_id, state=old, attempt=attempt, values=values)
     if run is None:
         return False
@@ -255,6 +253,14 @@ def _refuse_impossible(which: str, old: RunState, new: RunState) -> None:
         raise InternalError(f"{which}: there is no transition from {old} to {new}")
     if (old, new) == (RunState.QUEUED, RunState.STARTING):
         raise InternalError(f"{which}: only begin_attempt makes a run starting")
+
+
+def _settable(which: str, changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = dict(changes or {})
+    wrong = given.keys() - _SETTABLE
+    if wrong:
+        raise InternalError(f"{which}: a transition cannot set {', '.join(sorted(wrong))}")
+    return given
 
 
 def _columns_of(new: RunState, cause: str, message: str | None, at: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
-from lehr.store.ids import new_id
+from lehr.store.ids import unlike_ids
 from lehr.store.tables import RunRow, Transition, Trial
 
 TrialSpec = tuple[dict[str, Any], RunSpec]
@@ -39,7 +39,7 @@ class TrialRows:
                 "tags": _dumped(spec.tags),
                 "priority": spec.priority,
             }
-            for run_id, (_, spec) in zip(_unlike_ids(len(trials)), trials, strict=True)
+            for run_id, (_, spec) in zip(unlike_ids(len(trials)), trials, strict=True)
         ]
 
     @classmethod
@@ -108,7 +108,7 @@ class TrialRows:
                 if "runs.id" not in str(error.orig):
                     raise
                 # An id is in use: 1 draw in 6 x 10^11 for each run that exists.
-                for run, run_id in zip(self._runs, _unlike_ids(len(self._runs)), strict=True):
+                for run, run_id in zip(self._runs, unlike_ids(len(self._runs)), strict=True):
                     run["id"] = run_id
             else:
                 return [str(run["id"]) for run in self._runs]
@@ -129,13 +129,6 @@ def _untyped(model: type[SQLModel], *names: str) -> TableClause:
     unknown = set(names) - set(model.model_fields)
     assert not unknown, unknown
     return table(str(model.__tablename__), *(column(name) for name in names))
-
-
-def _unlike_ids(count: int) -> list[str]:
-    drawn: dict[str, None] = {}
-    while len(drawn) < count:
-        drawn[new_id()] = None
-    return list(drawn)
 
 
 def _dumped(value: Any) -> str:

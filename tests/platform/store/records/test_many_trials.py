@@ -16,7 +16,7 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import InternalError
 from lehr.specs import expand
 from lehr.specs.sweep import SweepSpec
-from lehr.store import Change, Store
+from lehr.store import Change, Store, ids
 from lehr.store.maintenance.integrity import check
 from lehr.store.records import trial_rows
 from lehr.store.records.provenance import provenance_digest
@@ -103,7 +103,7 @@ def test_an_id_in_use_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPat
     there = store.runs.create(run_spec())
     drawn = iter(["new1aaaa", "new1aaaa", there.id, "new2aaaa", "new3aaaa"])
     others = (f"other{number:03}" for number in itertools.count())
-    monkeypatch.setattr(trial_rows, "new_id", lambda: next(drawn, None) or next(others))
+    monkeypatch.setattr(ids, "new_id", lambda: next(drawn, None) or next(others))
     sweep = created(store, FEW)
     runs = store.sweeps.runs(sweep.id)
     assert len({run.id for run in runs} - {there.id}) == FEW
@@ -267,3 +267,120 @@ def bring_to(store: Store, run_id: str, state: RunState) -> None:
             run_id, old=old, new=new, attempt=run.attempt, cause="test", actor="test"
         )
         assert made
+
+
+def ended(store: Store, trials: int) -> SweepRow:
+    """Return a sweep of which a third has failed, a third was deleted and a third never ran."""
+    sweep = created(store, trials)
+    for number, run in enumerate(store.sweeps.runs(sweep.id)):
+        if number % 3 == 2:
+            continue
+        begin(store, run.id)
+        store.transitions.apply(
+            run.id,
+            old=RunState.STARTING,
+            new=RunState.FAILED,
+            attempt=1,
+            cause="user_code",
+            actor="dispatcher",
+            set={"user_failures": 1},
+        )
+        store.attempts.close(f"{run.id}-1")
+        if number % 3 == 1:
+            store.runs.mark_deleted(run.id)
+    store.sweep_progress.stop(sweep.id, "too many failed", actor="sweep")
+    return sweep
+
+
+def test_statements_do_not_grow_with_the_trials_that_are_retried(store: Store) -> None:
+    numbers = {}
+    for trials in (FEW, MANY):
+        sweep = ended(store, trials)
+        with written_statements(store) as found:
+            store.sweep_progress.retry_trials(sweep.id, actor="user")
+        assert transactions(found) == 1
+        numbers[trials] = len(found)
+        runs = {run.id: run for run in store.sweeps.runs(sweep.id)}
+        assert [runs[one.run_id].state for one in store.sweeps.trials(sweep.id)] == [
+            "queued"
+        ] * trials
+    assert numbers[FEW] == numbers[MANY]
+
+
+def test_retried_trials_resume_or_start_anew(store: Store) -> None:
+    sweep = ended(store, 6)
+    before = store.sweeps.trials(sweep.id)
+    again = store.sweep_progress.retry_trials(sweep.id, actor="somebody")
+    after = store.sweeps.trials(sweep.id)
+    assert [one.run_id for one in after] == again
+    assert [one.parameters for one in after] == [one.parameters for one in before]
+    assert [new.run_id == old.run_id for new, old in zip(after, before, strict=True)] == [
+        True,
+        False,
+        False,
+    ] * 2
+    resumed, anew = store.runs.get(again[0]), store.runs.get(again[2])
+    assert (resumed.attempt, resumed.user_failures, resumed.cause) == (1, 0, "retry")
+    assert store.transitions.of_run(resumed.id)[-1].actor == "somebody"
+    old = store.runs.get(before[2].run_id)
+    kept = ("name", "project", "spec", "tags", "priority", "sweep_id", "provenance_sha256")
+    assert [getattr(anew, one) for one in kept] == [getattr(old, one) for one in kept]
+    [submitted] = store.transitions.of_run(anew.id)
+    assert (submitted.new, submitted.cause, anew.attempt) == ("queued", "submitted", 0)
+    assert anew.submitted_by == "somebody"
+    assert not anew.archived
+    assert store.runs.get(before[1].run_id).archived
+    assert [store.runs.get(run_id).number for run_id in again[1:3]] == sorted(
+        store.runs.get(run_id).number for run_id in again[1:3]
+    )
+
+
+def test_id_in_use_is_drawn_again_for_a_new_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = ended(store, 3)
+    taken = store.sweeps.runs(sweep.id)[0].id
+    drawn = iter([taken, "kaaaaaaa", "kbbbbbbb", "kccccccc"])
+    monkeypatch.setattr(ids, "new_id", lambda: next(drawn))
+    again = store.sweep_progress.retry_trials(sweep.id, actor="user")
+    assert again == [taken, "kbbbbbbb", "kccccccc"]
+
+
+def test_statements_do_not_grow_with_the_runs_that_are_archived(store: Store) -> None:
+    numbers = {}
+    for trials in (FEW, MANY):
+        sweep = ended(store, trials)
+        with written_statements(store) as found:
+            store.runs.set_sweep_archived(sweep.id, True)
+            store.runs.set_sweep_archived(sweep.id, False)
+        numbers[trials] = len(found)
+        assert transactions(found) == 2
+    assert numbers[FEW] == numbers[MANY]
+
+
+def test_runs_of_a_sweep_are_archived_as_single_ones_are(store: Store) -> None:
+    """Repeating it changes nothing; runs that live stay, and deleted ones stay archived."""
+    sweep = ended(store, 4)
+    failed, deleted, cancelled, living = store.sweeps.runs(sweep.id)
+    begin_again = store.sweep_progress.retry_trials(sweep.id, actor="user")
+    assert failed.id in begin_again
+    store.sweep_progress.stop(sweep.id, "again", actor="user")
+    begin(store, store.runs.create(run_spec("other")).id)
+
+    def archived() -> list[bool]:
+        return [store.runs.get(run.id).archived for run in (failed, deleted, cancelled, living)]
+
+    def requests() -> list[list[str]]:
+        runs = (failed, deleted, cancelled, living)
+        return [[one.kind for one in store.requests.of_run(run.id)] for run in runs]
+
+    store.runs.set_sweep_archived(sweep.id, True)
+    store.runs.set_sweep_archived(sweep.id, True)
+    assert archived() == [True, True, True, True]
+    assert requests() == [["archive"], ["delete"], ["archive"], ["archive"]]
+    store.runs.set_sweep_archived(sweep.id, False)
+    assert archived() == [False, True, False, False]
+    store.sweep_progress.retry_trials(sweep.id, actor="user")
+    store.runs.set_sweep_archived(sweep.id, True)
+    states = {run.id: (run.state, run.archived) for run in store.sweeps.runs(sweep.id)}
+    assert {archived for state, archived in states.values() if state == "queued"} == {False}

@@ -1,0 +1,86 @@
+"""New runs in place of those of a sweep's trials, in few statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session, col
+
+from lehr.control.lifecycle import Desired, RunState
+from lehr.store.database import Database
+from lehr.store.ids import unlike_ids
+from lehr.store.records.run_rows import announce_runs
+from lehr.store.tables import RunRow, Transition, Trial
+
+_COPIED = ("name", "project", "spec", "tags", "priority", "sweep_id", "provenance_sha256")
+"""What a new run takes from the one that it replaces."""
+
+
+def replace_runs(
+    session: Session, db: Database, sweep_id: str, old: Sequence[str], *, at: float, actor: str
+) -> dict[str, str]:
+    """Queue a new run for the trial of each of these runs. Return the new ids by the old ones.
+
+    The rows are copied within SQLite: specs are as large as they are many.
+    """
+    if not old:
+        return {}
+    session.flush()
+    found = _insert(session, old, at, actor)
+    connection = session.connection()
+    submitted = {
+        "attempt": 0,
+        "old": None,
+        "new": RunState.QUEUED.value,
+        "cause": "submitted",
+        "actor": actor,
+        "at": at,
+    }
+    connection.execute(insert(Transition), [{**submitted, "run_id": new} for new in found.values()])
+    connection.execute(
+        update(Trial)
+        .where(col(Trial.sweep_id) == sweep_id, col(Trial.run_id) == bindparam("replaced"))
+        .values(run_id=bindparam("by")),
+        [{"replaced": run_id, "by": new} for run_id, new in found.items()],
+    )
+    announce_runs(db, [(new, sweep_id) for new in found.values()])
+    return found
+
+
+def _insert(session: Session, old: Sequence[str], at: float, actor: str) -> dict[str, str]:
+    fixed: dict[str, Any] = {
+        "state": RunState.QUEUED.value,
+        "desired": Desired.RUN.value,
+        "submitted_by": actor,
+        "created_at": at,
+        "queued_at": at,
+        "archived": False,
+        "attempt": 0,
+        "checkpoint_seq": 0,
+        "user_failures": 0,
+        "infrastructure_failures": 0,
+        "preemptions": 0,
+    }
+    copied = [getattr(RunRow, name) for name in _COPIED]
+    copy = insert(RunRow).from_select(
+        ["id", *_COPIED, *fixed],
+        select(bindparam("new"), *copied, *map(literal, fixed.values())).where(
+            col(RunRow.id) == bindparam("replaced")
+        ),
+        include_defaults=False,
+    )
+    while True:
+        found = dict(zip(old, unlike_ids(len(old)), strict=True))
+        rows = [{"new": new, "replaced": run_id} for run_id, new in found.items()]
+        try:
+            with session.begin_nested():
+                session.connection().execute(copy, rows)
+        except IntegrityError as error:
+            if "runs.id" not in str(error.orig):
+                raise
+            # An id is in use: draw all again.
+        else:
+            return found
