@@ -228,7 +228,10 @@ def test_queue_shows_reasons_in_order_with_priority_first(fakes):
     reasons = {entry.name: entry.reason for entry in client.queue()}
     assert reasons["urgent"].startswith("waits for 1 GPU (all 8 are busy")
     assert reasons["urgent"].endswith("next in line at priority 10")
-    assert reasons["a100"] == "needs 1 x A100; this cluster has 8 x logical GPU"
+    # A node that another test has lost counts: it may come back.
+    gpus = sum(len(node.gpus) for node in client.cluster().nodes)
+    assert gpus >= 8
+    assert reasons["a100"] == f"needs 1 x A100; this cluster has {gpus} x logical GPU"
     big.cancel()
     for run in (urgent, waits):
         run.wait(timeout_s=90)
