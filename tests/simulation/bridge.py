@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CALL_S = 30.0
 HELLO_S = 120.0
 RETRY_S = 2.0
+REST_LOOKS = 20
+"""While a node's list stays the same, only every so many reports is simulated."""
 
 
 class Bridge:
@@ -127,15 +129,15 @@ class Bridge:
             if name not in self._threads:
                 self._threads[name] = NodeThread(self, node)
 
-    def say(self, message: dict[str, Any], *, quiet: bool = False) -> None:
-        """Send a message to the server. Messages keep their order. ``quiet``: nothing new."""
+    def say(self, message: dict[str, Any]) -> None:
+        """Send a message to the server. Messages keep their order."""
         now = self.world.timeline.now
         self._pipe_clear_at = max(self._pipe_clear_at, now + self.world.rng.uniform(0.001, 0.1))
         session = self.session
 
         def arrive() -> None:
             if session and session == self.session:
-                self._call(lambda: self._on_message(message), quiet=quiet)
+                self._call(lambda: self._on_message(message))
 
         self.world.after(self._pipe_clear_at - now, f"news {message.get('name', '')}", arrive)
 
@@ -158,9 +160,9 @@ class Bridge:
         self.world.disturb()
         self._call(lambda: self.on_state(state, message))
 
-    def _call(self, act: Callable[[], None], *, quiet: bool = False) -> None:
+    def _call(self, act: Callable[[], None]) -> None:
         if not self.dead:
-            self.world.server_call(act, quiet=quiet)
+            self.world.server_call(act)
 
 
 class NodeThread:
@@ -176,7 +178,7 @@ class NodeThread:
         self.connected = False
         self.busy = False
         self.requests: deque[tuple[str, int, dict[str, Any]]] = deque()
-        self.look_at = self.world.timeline.now
+        self.look_at = self.looked_at = self.world.timeline.now
         self.last_report: Any = None
         self._pump_soon(0.01)
 
@@ -209,9 +211,10 @@ class NodeThread:
             self._pump_soon(self.look_at - self.world.timeline.now)
 
     def _look(self) -> None:
-        self.look_at = self.world.timeline.now + (
-            self.world.plan.report_s if self.connected else RETRY_S
-        )
+        now = self.world.timeline.now
+        self.looked_at = now
+        self.look_at = now + (self.world.plan.report_s if self.connected else RETRY_S)
+        self.node.watcher = self
         if self.connected:
             self._ask_agent("report", (), CALL_S, self._reported)
         else:
@@ -219,10 +222,21 @@ class NodeThread:
 
     def _reported(self, result: Any, error: str | None) -> None:
         if error is None:
-            quiet = result == self.last_report
+            if result == self.last_report and not self.node.in_trouble:
+                # The same list again and again: wait until the node does something.
+                self.look_at = self.looked_at + REST_LOOKS * self.world.plan.report_s
             self.last_report = result
-            self.bridge.say({"news": "node", "name": self.node.name, **result}, quiet=quiet)
+            self.bridge.say({"news": "node", "name": self.node.name, **result})
         self._done(error)
+
+    def touched(self) -> None:
+        """Look at the usual time again: the node's list may change."""
+        pause = self.world.plan.report_s
+        now = self.world.timeline.now
+        at = self.looked_at + pause * (1 + (now - self.looked_at) // pause)
+        if self.connected and at < self.look_at:
+            self.look_at = at
+            self._pump_soon(at - now)
 
     def _connect(self, then: Callable[[str | None], None]) -> None:
         def answered(result: Any, error: str | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from lehr.cluster import exits, launcher, loader
+from lehr.cluster import dispatcher, exits, launcher, loader
 from lehr.control import finalize, lifecycle, outcome, queue, reconcile, requests, retries, step
 from lehr.control.lifecycle import Desired, RunState
 from lehr.store.records import transitions
@@ -194,6 +194,11 @@ MUTATIONS: dict[str, Mutation] = {
         ("checkpoint",),
         replaced(launcher, "newest_checkpoint", _checkpoint_of_the_future),
         plan("trainer_kill", rate=6.0),
+    ),
+    "time limits are not seen in advance": Mutation(
+        ("overlooked",),
+        replaced(dispatcher, "due_in_s", lambda snapshot: None),
+        plan("power_off", "hang", rate=6.0, people=20.0, stubborn=0.5),
     ),
     "an attempt number is left out": Mutation(
         ("transitions", "internal"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simulation.part import Part
 
 if TYPE_CHECKING:
+    from simulation.bridge import NodeThread
     from simulation.world import World
 
 Reply = Callable[[Any, str | None], None]
@@ -42,6 +43,8 @@ class Node:
         self.agent = Agent(self)
         self.agent_dies_in_start = False
         self._calls_clear_at = 0.0
+        self.watcher: NodeThread | None = None
+        """What reads its list."""
 
     @property
     def ray_id(self) -> str:
@@ -123,6 +126,12 @@ class Node:
 
     def disturb(self) -> None:
         self.disturbed_at = self.world.timeline.now
+        self.touch()
+
+    def touch(self) -> None:
+        """Note that its list of attempts, or whether it answers, may change."""
+        if self.watcher is not None:
+            self.watcher.touched()
 
     def power_off(self) -> None:
         """Lose all processes at once."""
@@ -155,6 +164,7 @@ class Node:
         for part in self.parts():
             part.erased = True
         self.entries.clear()
+        self.touch()
 
     def leave(self) -> None:
         """Be gone for good."""
@@ -229,6 +239,7 @@ class Agent:
     def die(self) -> None:
         """Fail the calls that wait."""
         self.dead = True
+        self.node.touch()
         calls, self._calls = self._calls, deque()
         for _, _, reply in calls:
             reply(None, "ActorDiedError: the agent was killed")
@@ -283,6 +294,7 @@ class Agent:
             raise OSError(f"[Errno 28] No space left on device: {attempt_id}")
         part = Part(node, launch)
         node.entries[attempt_id] = part
+        node.touch()
         if node.agent_dies_in_start:
             node.agent_dies_in_start = False
             self.world.note(f"{node.name}: its agent is killed while it starts {attempt_id}")

@@ -152,12 +152,14 @@ class Part:
             self.world.after(5.0, "exit again", lambda: self._write_exit(note))
             return
         self.exit = note
+        self.node.touch()
         self.world.note(f"{self.attempt_id}/{self.rank} ended: {note['reason']} {note['code']}")
         self._start_shipper()
 
     def finalize_orphan(self) -> None:
         """Finish it for a shim that was killed."""
         self.shim = True
+        self.node.touch()
         self.shipper_life += 1
         self.offsets = None
         if self.exit is not None:
@@ -172,12 +174,14 @@ class Part:
     def kill_shim(self) -> None:
         """Its training goes on, and keeps the GPUs."""
         self.shim = False
+        self.node.touch()
         self.shipper_life += 1
         self.holds = self.trainer
 
     def vanish(self) -> None:
         """Its node loses power."""
         self.shim = self.holds = False
+        self.node.touch()
         self.shipper_life += 1
         if self.trainer:
             self.trainer = False
@@ -206,6 +210,7 @@ class Part:
             if done:
                 self.delivered = True
                 self.shim = False
+                self.node.touch()
                 self.world.note(f"{self.attempt_id}/{self.rank} delivered")
                 return
             self.backoff = 0.5
@@ -268,9 +273,7 @@ class Part:
             "step": self.step,
             "elapsed_s": round(self.world.timeline.now - self.launched_at, 3),
         }
-        reply = self._http(
-            "heartbeat", lambda s: s.dispatcher.on_heartbeat(self.attempt_id, dict(payload))
-        )
+        reply = self._http("heartbeat", lambda s: s.heartbeat(self.attempt_id, dict(payload)))
         self.next_heartbeat = self.world.timeline.now + 1.0
         if reply["fenced"]:
             self.request_stop("kill", "superseded by another attempt")

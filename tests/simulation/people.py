@@ -77,7 +77,7 @@ class People:
         if draw < 0.06:
             return {"gpus": 0}
         if draw < plan.gangs and len(plan.nodes) > 1:
-            nodes = rng.choice([2, 2, len(plan.nodes)])
+            nodes = rng.choice([2, 2, max(2, len(plan.nodes) // 4), len(plan.nodes)])
             return {"gpus": nodes * rng.choice([1, smallest]), "nodes": nodes}
         if draw < plan.gangs + 0.08:
             return {"gpus": widest}
@@ -278,11 +278,17 @@ class People:
         self.world.server.call(lambda: store.sweep_progress.retry_trials(sweep_id, actor="user"))
 
     def settle(self) -> None:
-        """Stop acting; readmit every node, and let most of the paused runs go on."""
+        """Stop acting; readmit every node, and let most of the paused runs go on.
+
+        Of runs that take days, most of those that wait are cancelled: the rest is to end soon.
+        """
         self.active = False
         server = self.world.server
         for node in self.world.nodes:
             self._try(lambda name=node.name: self.readmit(name))
+        if self.world.plan.pace > 1.0:
+            for run in server.call(lambda: server.store.runs.by_state({RunState.QUEUED}))[5:]:
+                self._try(lambda run=run: self._desire(run.id, Desired.CANCEL))
         for run in server.call(lambda: server.store.runs.by_state({RunState.PAUSED})):
             if self.world.rng.random() < 0.7:
                 self.resumes[run.id] += 1

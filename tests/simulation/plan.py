@@ -12,6 +12,8 @@ NODE_FAULTS = (
 )
 SERVER_FAULTS = ("server_kill", "server_restart", "bridge_restart", "server_clock_jump")
 SIZES = ((8,), (8,), (4, 4), (2, 2, 2, 2), (8, 8), (1, 1, 2, 4), (8, 8, 8))
+NODES_OF_8 = (1, 1, 1, 1, 1, 2, 2, 2, 4, 4, 8, 8, 16, 32, 64, 125)
+"""Nodes of the clusters with long runs: 8 to 1,000 GPUs."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ def draw(rng: random.Random, **given: Any) -> Plan:
         faults[name] = 0.0 if quiet or rng.random() < 0.4 else 10 ** rng.uniform(-1.5, 0.3)
     for name in SERVER_FAULTS:
         faults[name] = 0.0 if quiet or rng.random() < 0.3 else 10 ** rng.uniform(-1.0, 0.7)
+    if rng.random() < 0.7 and "hours" not in given:
+        return replace(_calm(rng, faults), **given)
     plan = Plan(
         nodes=rng.choice(SIZES),
         hours=rng.choice([3.0, 6.0, 12.0]),
@@ -84,3 +88,30 @@ def draw(rng: random.Random, **given: Any) -> Plan:
         faults=faults,
     )
     return replace(plan, **given)
+
+
+def _calm(rng: random.Random, faults: dict[str, float]) -> Plan:
+    """Draw a plan as most clusters are: runs of many hours, and days between faults."""
+    nodes = rng.choice(NODES_OF_8)
+    return Plan(
+        nodes=(8,) * nodes,
+        hours=rng.choice([100.0, 200.0, 300.0]) if nodes <= 16 else rng.choice([24.0, 48.0]),
+        load=rng.uniform(0.4, 1.0),
+        pace=rng.choice([4.0, 8.0, 12.0]),
+        report_s=rng.uniform(20.0, 40.0),
+        ship_s=rng.uniform(20.0, 40.0),
+        shared_storage=rng.random() < 0.5,
+        loss=rng.choice([0.0, 0.01]),
+        repeats=rng.choice([0.0, 0.01]),
+        slow=rng.choice([0.0, 0.02]),
+        people=rng.choice([0.0, 0.5, 2.0]),
+        gangs=rng.choice([0.1, 0.3]),
+        sweeps=rng.choice([0.0, 0.15, 0.3]),
+        stubborn=rng.choice([0.0, 0.1]),
+        failing=rng.choice([0.0, 0.1, 0.3]),
+        # Faults of nodes come as often in an hour on a large cluster as on a small one.
+        faults={
+            name: rate / (20.0 * (1 + nodes / 8) if name in NODE_FAULTS else 20.0)
+            for name, rate in faults.items()
+        },
+    )

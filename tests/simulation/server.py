@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lehr.cluster.dispatcher import Dispatcher
-from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.errors import LehrError
 from lehr.store import Store
 from simulation.bridge import Bridge
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EPOCH = 1_760_000_000.0
-GATHER_S = 0.02
+IDLE_S = 300.0
+"""Longest time between two ticks. In reality it is 10 s; see ``Watch.overlooked``."""
 
 
 class Killed(BaseException):
@@ -73,8 +73,8 @@ class Server:
         self.world.note(f"server: life {self.lives}")
         self.world.watch.watch_server()
         self.bridge.start()
-        self._plan_tick(GATHER_S)
-        self._regularly(self.lives)
+        self.dispatcher.wake()
+        self._plan_tick()
 
     def _make_bridge(self, home: Path, **options: Any) -> Bridge:
         self.bridge = Bridge(self.world, self.lives, **options)
@@ -123,19 +123,21 @@ class Server:
 
     # ------------------------------------------------------------------------------- calls
 
-    def call(self, act: Callable[[], T], *, quiet: bool = False) -> T:
-        """Call the server. Raises Down if it does not answer, and an error that it answers with.
-
-        ``quiet``: nothing new comes with the call, so that no tick need follow at once.
-        """
+    def call(self, act: Callable[[], T]) -> T:
+        """Call the server. Raises Down if it does not answer, and an error that it answers with."""
         if not self.up:
             raise Down
-        found = self._enter(act, quiet=quiet)
+        found = self._enter(act)
         if found is Down:
             raise Down
         return found  # type: ignore[return-value]
 
-    def _enter(self, act: Callable[[], T], *, quiet: bool = False) -> T | type[Down]:
+    def heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Answer a heartbeat as the API does: from memory where that suffices."""
+        found = self.dispatcher.heartbeat_from_memory(attempt_id, payload)
+        return found or self.dispatcher.on_heartbeat(attempt_id, payload)
+
+    def _enter(self, act: Callable[[], T]) -> T | type[Down]:
         assert not self.inside, "one call at a time"
         self.inside = True
         try:
@@ -151,17 +153,17 @@ class Server:
             return Down
         finally:
             self.inside = False
-        if self.dispatcher._wake.is_set() and not quiet:
-            self._plan_tick(GATHER_S)
+        self._plan_tick()
         return found
 
     # ------------------------------------------------------------------------------- ticks
 
-    def _plan_tick(self, seconds: float) -> None:
-        self.dispatcher._wake.clear()
+    def _plan_tick(self) -> None:
+        """Plan the tick for which the dispatcher's alarm is set."""
         timeline = self.world.timeline
-        at = max(timeline.now + seconds, self._last_tick + self.world.tick_gap_s)
-        if self._tick_due is not None and timeline.now <= self._tick_due <= at:
+        due = min(self.dispatcher.alarm.due, self._last_tick + IDLE_S)
+        at = max(due, timeline.now, self._last_tick + self.world.tick_gap_s)
+        if not self.up or (self._tick_due is not None and timeline.now <= self._tick_due <= at):
             return
         self._tick_due = at
         life = self.lives
@@ -176,35 +178,18 @@ class Server:
         self._last_tick = self.world.timeline.now
         self.world.count("ticks")
 
-        def act() -> bool:
+        def act() -> None:
             # The dispatcher does not wake itself for changes that its own thread makes.
             self.dispatcher._thread = threading.current_thread()
             try:
-                return self.dispatcher.tick()
+                self.dispatcher.tick()
             finally:
                 self.dispatcher._thread = self._nobody
 
         try:
-            more = self._enter(act)
+            found = self._enter(act)
         except LehrError as error:
             self.world.watch.fail("internal", f"a tick raised {error!r}", error)
             return
-        if more is not Down:
+        if found is not Down:
             self.world.watch.after_tick()
-            if more:
-                self._plan_tick(0.0)
-
-    def _regularly(self, life: int) -> None:
-        """Tick where something may be due: the real loop does so each second."""
-        if not self.up or life != self.lives:
-            return
-        if self.world.timeline.now - self._last_tick >= 2.0:
-            self._plan_tick(0.0)
-        self.world.after(self._pause(), "regularly", lambda: self._regularly(life))
-
-    def _pause(self) -> float:
-        states = {row.state for row in self.dispatcher._loader._runs.rows(ACTIVE)}
-        if RunState.STOPPING.value in states:
-            return 2.0
-        ending = any(node.ends_something for node in self.world.nodes)
-        return 5.0 if ending or RunState.STARTING.value in states else 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr import killpoints
+from lehr.cluster import attempt_cache, inbox, run_cache
 from lehr.store import Store, ids
 from lehr.store import store as store_module
 from lehr.store.streams import replica
@@ -55,11 +57,17 @@ class InlineAppender(Appender):
 
 @contextmanager
 def patched(rng: random.Random, reached: Callable[[str], None]) -> Iterator[None]:
-    """Draw ids from ``rng``, append inline, flush nothing, and call ``reached`` at kill points."""
+    """Draw ids from ``rng``, append inline, flush nothing, and call ``reached`` at kill points.
+
+    The caches of the tick never compare themselves with the record: a missed change would show.
+    """
     changes: list[tuple[Any, str, Any]] = [
         (ids, "secrets", rng),
         (store_module, "Appender", InlineAppender),
         (killpoints, "reached", reached),
+        (run_cache, "CHECK_EVERY_S", math.inf),
+        (attempt_cache, "WHOLE_EVERY_S", math.inf),
+        (inbox, "HEARTBEATS_EVERY_S", 300.0),
         (replica.Writing, "flush", lambda self: self._folders.clear()),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]

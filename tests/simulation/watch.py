@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import random
 import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lehr.cluster.dispatcher import TICK_S
 from lehr.control.lifecycle import ACTIVE, Desired, RunState
 from lehr.control.queue import StartRun
 from lehr.control.reconcile import AttemptPhase, Timeouts
 from lehr.errors import LehrError
 from lehr.store.tables import Attempt, RunRow
 from simulation.part import EVENTS, Part
+from simulation.server import Down
 
 if TYPE_CHECKING:
     from simulation.training import Training
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 INVARIANTS = (
     *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
     *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
+    "overlooked",
 )
 CHECK_S = 60.0
 SLACK_S = 90.0
@@ -69,6 +73,8 @@ class Watch:
         self._since: dict[Any, float] = {}
         self._head: tuple[str, float] | None = None
         self._started_in_tick = False
+        self._rng = random.Random(world.seed)
+        # Its own, so that these moments do not change the history.
 
     def fail(self, invariant: str, text: str, error: BaseException | None = None) -> None:
         assert invariant in INVARIANTS
@@ -78,6 +84,7 @@ class Watch:
 
     def start(self) -> None:
         self.world.after(CHECK_S, "check", self._check)
+        self._look_for_overlooked()
 
     # --------------------------------------------------------------- facts of the simulation
 
@@ -166,10 +173,32 @@ class Watch:
             if limit is not None and number > limit:
                 self.fail("sweep_limit", f"{sweep_id} runs {number} trials: its limit is {limit}")
 
+    def _look_for_overlooked(self) -> None:
+        """Between ticks, nothing is to be done. Check it at drawn moments, or each second."""
+        each = self.world.check_each_s
+        pause = each if each is not None else self._rng.uniform(10.0, 400.0)
+        self.world.after(pause, "look", self._look_for_overlooked)
+        server = self.world.server
+        # What has just arrived may wait for a second.
+        if not server.up or server.dispatcher.alarm.due - self.world.timeline.now <= TICK_S:
+            return
+        self.world.count("looks between ticks")
+        try:
+            found = server.call(server.dispatcher.overlooked)
+        except Down:
+            return
+        for action in found:
+            self.fail("overlooked", f"no tick was due, but there was {action}")
+
     # ------------------------------------------------------------------------- once a minute
 
     def _check(self) -> None:
         self.world.after(CHECK_S, "check", self._check)
+        busy = sum(
+            len(part.gpus) for node in self.world.nodes for part in node.parts() if part.trainer
+        )
+        self.world.counts["GPU minutes"] += busy
+        self.world.counts["idle minutes"] += not busy
         seen: set[Any] = set()
         if self.world.server.up and self.world.server.bridge.session:
             rows = self.world.server.dispatcher._loader._runs._rows
@@ -271,7 +300,8 @@ class Watch:
         if any(row.state != "paused" or row.desired != "pause" for row in rows):
             return False
         now = world.timeline.now
-        if now - (self.healed_at or now) < 120 or world.server._tick_due is not None:
+        due = world.server.dispatcher.alarm.due
+        if now - (self.healed_at or now) < 120 or due - now <= TICK_S:
             return False
         return all(self._out_of_reach(row) for row in world.server.store.attempts.list_open())
 

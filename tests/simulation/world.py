@@ -38,6 +38,7 @@ class Result:
     events: int
     counts: Counter[str]
     seconds: float
+    """Of one core."""
     digest: str
     violations: list[Violation]
     tail: list[str]
@@ -55,11 +56,20 @@ class Result:
 class World:
     server_epoch = EPOCH
 
-    def __init__(self, seed: int, plan: Plan, rng: random.Random, folder: Path) -> None:
+    def __init__(
+        self,
+        seed: int,
+        plan: Plan,
+        rng: random.Random,
+        folder: Path,
+        check_each_s: float | None = None,
+    ) -> None:
         self.seed = seed
         self.plan = plan
         self.rng = rng
         self.timeline = Timeline()
+        self.check_each_s = check_each_s
+        """Seconds between two looks whether a tick was skipped that was needed; None: drawn."""
         self.counts: Counter[str] = Counter()
         self.lossy = True
         """Whether messages are lost, and trainings fail."""
@@ -94,10 +104,10 @@ class World:
             self.trainings[part.attempt_id] = Training(self, part.attempt_id, part.launch)
         return self.trainings[part.attempt_id]
 
-    def server_call(self, act: Callable[[], Any], *, quiet: bool = False) -> None:
+    def server_call(self, act: Callable[[], Any]) -> None:
         """Call the server from its bridge."""
         with suppress(Down):
-            self.server.call(act, quiet=quiet)
+            self.server.call(act)
 
     # ------------------------------------------------------------------------------- running
 
@@ -173,17 +183,21 @@ class World:
 
 
 def simulate(
-    seed: int, *, mutation: Callable[[], AbstractContextManager[object]] = nullcontext, **given: Any
+    seed: int,
+    *,
+    mutation: Callable[[], AbstractContextManager[object]] = nullcontext,
+    check_each_s: float | None = None,
+    **given: Any,
 ) -> Result:
     """Simulate one seed. ``given``: fields of the plan that are not drawn."""
     rng = random.Random(seed)
     plan = draw(rng, **given)
-    begun = time.perf_counter()
+    begun = time.process_time()
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="lehr-simulation-", dir=memory if memory.is_dir() else None
     ) as folder:
-        world = World(seed, plan, rng, Path(folder))
+        world = World(seed, plan, rng, Path(folder), check_each_s)
         log = logging.getLogger("lehr")
         before = (log.handlers, log.propagate, log.level)
         log.handlers, log.propagate = [world.watch.handler], False
@@ -207,7 +221,7 @@ def simulate(
         hours,
         world.timeline.events,
         world.counts,
-        time.perf_counter() - begun,
+        time.process_time() - begun,
         world.timeline.digest,
         world.watch.violations,
         world.timeline.tail + described,

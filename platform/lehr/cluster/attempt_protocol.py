@@ -46,7 +46,7 @@ class AttemptProtocol:
         newer = run.attempt != attempt.number or not RunState(run.state).active
         fenced = newer or attempt.exited_at is not None
         keep = self._store.checkpoints.needed_by_forks(run.id)
-        return self._note(attempt_id, payload, orders(run, fenced=fenced, keep=keep), fenced)
+        return self._note(run, attempt_id, payload, orders(run, fenced=fenced, keep=keep), fenced)
 
     def publish(self, living: Mapping[str, RunRow]) -> None:
         """Set what ``heartbeat_from_memory`` answers from, by attempt: see ``Loader.living``."""
@@ -63,18 +63,22 @@ class AttemptProtocol:
         run = self._living.get(attempt_id)
         if run is None:
             return None
-        return self._note(attempt_id, payload, orders(run, fenced=False), fenced=False)
+        return self._note(run, attempt_id, payload, orders(run, fenced=False), fenced=False)
 
     def _note(
-        self, attempt_id: str, payload: dict[str, Any], given: Orders, fenced: bool
+        self, run: RunRow, attempt_id: str, payload: dict[str, Any], given: Orders, fenced: bool
     ) -> dict[str, Any]:
+        elapsed_s = payload.get("elapsed_s")
+        decides = not fenced and self._passes_a_limit(run, attempt_id, elapsed_s)
         self._heartbeats.heartbeat(
             attempt_id,
             step=payload.get("step"),
-            elapsed_s=payload.get("elapsed_s"),
+            elapsed_s=elapsed_s,
             node_rank=int(payload.get("node_rank") or 0),
             at=self._store.clock(),
         )
+        if decides:
+            self._wake()
         answer: dict[str, Any] = {
             "orders": given.model_dump(mode="json"),
             "fenced": fenced,
@@ -86,6 +90,14 @@ class AttemptProtocol:
         if answer["orders"]["desired"] != "run":
             answer["interval_s"] = STOPPING_HEARTBEAT_S
         return answer
+
+    def _passes_a_limit(self, run: RunRow, attempt_id: str, elapsed_s: float | None) -> bool:
+        """Return whether this heartbeat may cause a decision: all others only postpone some."""
+        limit, stall = run.spec.get("time_limit_s"), run.spec.get("stall_limit_s")
+        if limit is not None and elapsed_s is not None and elapsed_s > limit:
+            return RunState(run.state) is RunState.RUNNING
+        # Steps are counted as missing only while heartbeats arrive.
+        return stall is not None and self._heartbeats.since_contact_s(attempt_id) > stall
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record an exit; close the attempt and finalize its run once all its streams have arrived.

@@ -2,8 +2,8 @@
 
 A tick records what has arrived, loads one snapshot, gets the actions that follow from it
 (``lehr.control.step``, a pure function) and applies them. No decision depends on memory of an
-earlier tick, so a restarted server just continues. The loop wakes up on every change, and once per
-second.
+earlier tick, so a restarted server just continues. The loop wakes up on every change, and when a
+time limit runs out (``lehr.control.due``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr import home as homes
+from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.attempt_protocol import AttemptProtocol
 from lehr.cluster.bridge_client import BridgeClient
 from lehr.cluster.executor import Executor, give_up
@@ -31,10 +32,11 @@ from lehr.cluster.loader import Loader
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import EXCLUDED
 from lehr.cluster.tokens import AttemptTokens
+from lehr.control.due import due_in_s
 from lehr.control.liveness import Liveness, Thresholds
 from lehr.control.reconcile import Timeouts
 from lehr.control.resources import Need, can_ever_place
-from lehr.control.step import step
+from lehr.control.step import Action, settled, step
 from lehr.errors import NotFound, nearest
 from lehr.node import gpu_inventory
 from lehr.specs.run import Resources
@@ -44,8 +46,9 @@ from lehr.store.tables import Attempt
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-GATHER_S = 0.02
-"""Wait this long after a wake-up, so that changes that come together are handled together."""
+"""Time until the next tick while something is not settled: new metrics, an action, a fault."""
+IDLE_S = 10.0
+"""Time until the next tick if nothing happens and no limit runs out."""
 DEFAULT_TIMEOUTS = Timeouts()
 DEFAULT_THRESHOLDS = Thresholds()
 TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
@@ -89,6 +92,8 @@ class Dispatcher:
     ) -> None:
         self.store = store
         self.heartbeats = HeartbeatTable(clock)
+        self.alarm = Alarm(clock)
+        """When the next tick is due."""
         self.handlers = AttemptProtocol(store, self.heartbeats, self.wake)
         self._thresholds = thresholds
         name = node or socket.gethostname().partition(".")[0]
@@ -120,9 +125,9 @@ class Dispatcher:
                 server_url=server_url,
                 trainer=trainer or os.environ.get(TRAINER_VARIABLE) or "lehr_trainer",
             ),
-            self.wake,
+            self.alarm,
         )
-        isolation = Isolation(partial(give_up, store), self.heartbeats.now)
+        isolation = self._isolation = Isolation(partial(give_up, store), self.heartbeats.now)
         self._inbox = Inbox(store, self._launcher, self.heartbeats, isolation)
         self._loader = Loader(
             store, self._cluster, self.heartbeats, isolation, homes.runs_dir(home), timeouts
@@ -130,7 +135,7 @@ class Dispatcher:
         self._executor = Executor(
             store, self._cluster, self._launcher, isolation, self._loader.note_end
         )
-        self._wake = threading.Event()
+        self._announced = _summary(self._cluster.members())
         self._stopping = threading.Event()
         self._unsubscribe = store.subscribe(self._changed)
         self._thread = threading.Thread(target=self._loop, name="dispatcher", daemon=True)
@@ -140,6 +145,7 @@ class Dispatcher:
     def start(self) -> None:
         """Start the loop. Returns at once; Ray starts in the background."""
         self.enqueue_all()
+        self.wake()
         self._thread.start()
         self._bridge.start()
 
@@ -151,7 +157,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Stop the loop. Trainings, agents and the Ray head continue."""
         self._stopping.set()
-        self._wake.set()
+        self.alarm.within(0.0)
         if self._thread.is_alive():
             self._thread.join(timeout=30)
         if self._bridge.started:
@@ -161,7 +167,7 @@ class Dispatcher:
 
     def wake(self) -> None:
         """Run the next tick now."""
-        self._wake.set()
+        self.alarm.within(GATHER_S)
 
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record a heartbeat. The answer contains the attempt's orders."""
@@ -177,6 +183,7 @@ class Dispatcher:
         """Record the exit of an attempt. The answer lists the bytes that are still missing."""
         answer = self.handlers.on_exit(attempt_id, payload)
         self._loader.note_end()
+        self.wake()
         return answer
 
     @property
@@ -254,46 +261,67 @@ class Dispatcher:
             and not change.progress
             and threading.current_thread() is not self._thread
         ):
-            self._wake.set()  # The tick itself knows whether its changes need another tick.
+            self.wake()  # The tick itself knows whether its changes need another tick.
+        elif change.kind in {"metrics", "sweep", "rollout", "cluster"}:
+            self.alarm.within(TICK_S)
 
     def _on_news(self, news: dict[str, Any]) -> None:
-        before = self._cluster.members()
-        self._cluster.on_news(news)
-        after = self._cluster.members()
-        if _summary(before) != _summary(after):
+        if not self._cluster.on_news(news):
+            return
+        summary = _summary(self._cluster.members())
+        if summary != self._announced:
+            self._announced = summary
             self.store.notify(Change("cluster", ""))
-        self._wake.set()
+        self.wake()
 
     def _bridge_state(self, state: Any, message: str | None) -> None:
         if self._cluster.set_state(state, message):
             log.info("ray is %s%s", state, f": {message}" if message else "")
             self.store.notify(Change("cluster", ""))
-            self._wake.set()
+            self.wake()
 
     # -------------------------------------------------------------------------------- loop
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
-            self._wake.clear()
+            self.alarm.wait()
+            if self._stopping.is_set():
+                return
             try:
-                if self.tick():
-                    self._wake.set()
+                self.tick()
             except Exception:
                 # The next tick starts from the store again; a lasting error shows in the log.
                 log.exception("a tick failed")
                 self._stopping.wait(TICK_S)
-            if self._wake.wait(TICK_S):
-                self._stopping.wait(GATHER_S)
+                self.alarm.within(TICK_S)
+            self.alarm.within(IDLE_S)
 
     def tick(self) -> bool:
-        """Record what arrived, decide on one snapshot, act. Return whether more may follow now."""
+        """Record what arrived, decide on one snapshot, act. Set the alarm for the next tick.
+
+        Return whether the record has changed, so that more may follow now.
+        """
+        self.alarm.clear()
         self._inbox.record()
         snapshot = self._loader.load()
         self.handlers.publish(self._loader.living())
-        applied = self._executor.apply(step(snapshot))
+        actions = step(snapshot)
+        applied = self._executor.apply(actions)
         for subject in (*applied.changed, *applied.failed):
             self._loader.enqueue(subject)
+        if applied.changed:
+            self.alarm.within(GATHER_S)
+        elif self._isolation.failing or any(not settled(action) for action in actions):
+            self.alarm.within(TICK_S)
+        if (due := due_in_s(snapshot)) is not None:
+            self.alarm.within(due)
         return bool(applied.changed)
+
+    def overlooked(self) -> list[Action]:
+        """Return what a tick would do now beside repeating calls to agents. For tests: nothing,
+        as long as the alarm is not due.
+        """
+        return [action for action in step(self._loader.load()) if not settled(action)]
 
 
 def _summary(members: Mapping[str, Member]) -> list[tuple[Any, ...]]:

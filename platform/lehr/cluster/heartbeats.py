@@ -57,7 +57,10 @@ class HeartbeatTable:
 
     def of(self, attempt_id: str) -> Heartbeat:
         with self._guard:
-            return self._heartbeats.setdefault(attempt_id, Heartbeat(self._clock()))
+            found = self._heartbeats.get(attempt_id)
+            if found is None:
+                found = self._heartbeats[attempt_id] = Heartbeat(self._clock())
+            return found
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         kept = set(attempt_ids)
@@ -159,6 +162,12 @@ class HeartbeatTable:
         heartbeat = self.of(attempt_id)
         with self._guard:
             return median_step_s(list(heartbeat.steps))
+
+    def last_step(self, attempt_id: str) -> int | None:
+        """Return the newest step of its heartbeats; None before the first."""
+        heartbeat = self.of(attempt_id)
+        with self._guard:
+            return heartbeat.steps[-1][1] if heartbeat.steps else None
 
     def liveness(self, attempt_id: str, thresholds: Thresholds) -> Liveness:
         heartbeat = self.of(attempt_id)

@@ -79,6 +79,11 @@ class Isolation:
             if part not in what or subject in failed
         }
 
+    @property
+    def failing(self) -> bool:
+        """Return whether any part failed last time."""
+        return bool(self._failing)
+
     def tries_again(self, subject: Subject, what: str) -> bool:
         """Return whether this part failed last time, and its subject is not given up yet."""
         return (subject, what) in self._failing

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lehr import killpoints
+from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.bridge_client import AgentRefused, BridgeClient
 from lehr.cluster.exits import synthetic_exit
 from lehr.cluster.heartbeats import HeartbeatTable
@@ -45,7 +47,7 @@ class Launcher:
         heartbeats: HeartbeatTable,
         tokens: AttemptTokens,
         settings: LaunchSettings,
-        wake: Callable[[], None],
+        alarm: Alarm,
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -53,7 +55,7 @@ class Launcher:
         self._heartbeats = heartbeats
         self._tokens = tokens
         self._settings = settings
-        self._wake = wake
+        self._alarm = alarm
         self._guard = threading.Lock()
         self._answers: list[tuple[str, str, BaseException | None]] = []
         self._asked: dict[tuple[str, str, rc.StopLevel], float] = {}
@@ -77,7 +79,8 @@ class Launcher:
     def launch(self, run: RunRow, attempt: Attempt) -> None:
         """Call the agents of its nodes. Repeating the call is harmless."""
         heartbeat = self._heartbeats.of(attempt.id)
-        if self._heartbeats.now() < heartbeat.start_again:
+        if (wait := heartbeat.start_again - self._heartbeats.now()) > 0:
+            self._alarm.within(wait)
             return
         if heartbeat.failed_starts >= START_TRIES:
             words = f"its node did not start it in {START_TRIES} tries: {heartbeat.start_error}"
@@ -117,7 +120,7 @@ class Launcher:
             self._cluster.note_started(node, attempt_id, gpus)
         with self._guard:
             self._answers.append((attempt_id, node, error))
-        self._wake()
+        self._alarm.within(GATHER_S)
 
     def note_answers(self) -> None:
         """Record starts that were confirmed since the last call."""
@@ -153,9 +156,11 @@ class Launcher:
         now = self._heartbeats.now()
         for node in action.nodes:
             key = (action.attempt_id, node, action.stop_level)
-            if now - self._asked.get(key, -STOP_AGAIN_S) < STOP_AGAIN_S:
+            if (wait := self._asked.get(key, -math.inf) + STOP_AGAIN_S - now) > 0:
+                self._alarm.within(wait)
                 continue
             self._asked[key] = now
+            self._alarm.within(STOP_AGAIN_S)
             killpoints.reached("server: before a stop request is sent")
             self._bridge.request(
                 "stop",
@@ -168,7 +173,7 @@ class Launcher:
 
     def record_exit(self, attempt_id: str, note: Mapping[str, Any]) -> None:
         self._store.attempts.update(attempt_id, exit=dict(note), exited_at=self._store.clock())
-        self._wake()
+        self._alarm.within(GATHER_S)
 
     def _give_up(self, attempt_id: str, message: str, node: str | None = None) -> None:
         at = self._store.clock()

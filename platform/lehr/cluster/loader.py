@@ -8,7 +8,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from lehr.cluster.attempt_cache import AttemptCache
 from lehr.cluster.desired import effective_desired, over_time_limit
+from lehr.cluster.estimates import Estimates
 from lehr.cluster.exits import ended_attempt, ends_on_nodes
 from lehr.cluster.group_loader import GroupLoader
 from lehr.cluster.heartbeats import HeartbeatTable
@@ -22,12 +24,12 @@ from lehr.control.lifecycle import ACTIVE, Desired
 from lehr.control.nodes import Ended
 from lehr.control.queue import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
-from lehr.control.resources import NodeShare
+from lehr.control.resources import Node, NodeShare
 from lehr.control.snapshot import Snapshot
 from lehr.control.step import Subject
 from lehr.errors import NotFound
 from lehr.store import Change, Store
-from lehr.store.tables import Attempt, RunRow
+from lehr.store.tables import Attempt, NodeNote, RunRow
 
 
 class Loader:
@@ -51,7 +53,13 @@ class Loader:
         self._isolation = isolation
         self._timeouts = timeouts
         self._runs = RunCache(store, isolation, heartbeats.now)
+        self._attempts = AttemptCache(store, heartbeats.now)
+        self._estimates = Estimates(heartbeats)
         self._groups = GroupLoader(store, runs_dir, isolation)
+        self._places: dict[str, tuple[object, Node]] = {}
+        self._notes: dict[str, NodeNote] = {}
+        self._notes_changed = threading.Event()
+        self._notes_changed.set()
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
@@ -68,8 +76,12 @@ class Loader:
 
     def changed(self, change: Change) -> None:
         """Note a change of the record. May be called from any thread; fast."""
+        if change.kind == "run":
+            self._attempts.changed(change)
         if change.progress:
             return  # No decision depends on a step; metrics are announced on their own.
+        if change.kind == "cluster":
+            self._notes_changed.set()
         self._groups.changed(change)
         if change.kind == "run":
             self._runs.changed(change.id)
@@ -92,7 +104,8 @@ class Loader:
     def load(self) -> Snapshot:
         """Return the snapshot. A part that cannot be read is left out, and counts as a fault."""
         self._runs.refresh()
-        rows = self._store.attempts.list_open()
+        self._estimates.refresh()
+        rows = self._attempts.rows()
         self._heartbeats.keep_only(row.id for row in rows)
         active = {run.id: run for run in self._runs.rows(ACTIVE)}
         forked = self._runs.forked()
@@ -102,10 +115,11 @@ class Loader:
             if row.exited_at is None and _is_current(row, active) and row.run_id not in forked
         }
         members = self._members(rows)
-        notes = self._store.nodes.notes()
+        notes = self._node_notes()
         out = excluded(notes)
-        attempts, unreadable = self._attempts(rows, active, members)
+        attempts, unreadable = self._open_attempts(rows, active, members)
         runs = self._runs.open_runs()
+        self._places = {n: place for n, place in self._places.items() if n in members}
         return Snapshot(
             runs=runs,
             attempts=attempts,
@@ -114,18 +128,37 @@ class Loader:
             # An attempt that cannot be read is known, so it is no orphan: leave it alone.
             members=[member.seen(but=unreadable) for member in members.values()],
             membership_known=self._cluster.membership_known,
-            places=[member.as_node(excluded=name in out) for name, member in members.items()],
-            holders=_holders(rows, active, members, self._heartbeats),
+            places=[self._place(member, excluded=name in out) for name, member in members.items()],
+            holders=_holders(rows, active, members, self._estimates),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
             sweeps=self._groups.sweeps(),
             rollouts=self._groups.rollouts(),
             ends=self._ends(out),
             readmitted=readmitted(notes),
+            estimates_in_s=self._estimates.renewed_in_s(),
             no_cluster=self._why_no_cluster(members),
             timeouts=self._timeouts,
         )
 
-    def _attempts(
+    def _place(self, member: Member, *, excluded: bool) -> Node:
+        """Return ``member.as_node``; most of a large cluster is the same as in the last tick."""
+        key = (member.usable, excluded, member.gpus, member.hello)
+        before = self._places.get(member.name)
+        if before is None or before[0] != key:
+            before = self._places[member.name] = (key, member.as_node(excluded=excluded))
+        return before[1]
+
+    def _node_notes(self) -> dict[str, NodeNote]:
+        if self._notes_changed.is_set():
+            self._notes_changed.clear()
+            try:
+                self._notes = self._store.nodes.notes()
+            except BaseException:
+                self._notes_changed.set()
+                raise
+        return self._notes
+
+    def _open_attempts(
         self,
         rows: Sequence[Attempt],
         active: Mapping[str, RunRow],
@@ -246,6 +279,7 @@ def open_attempt(
         desired=desired,
         over_time_limit=over,
         stalled=_stalled(attempt, run, heartbeats),
+        stall_in_s=_stall_in_s(attempt, run, heartbeats),
         # Events count as contact, too: the first heartbeat comes seconds later.
         contacted=alive or attempt.events_applied > 0,
         # A heartbeat of one part of a gang does not prove that the others were started.
@@ -280,6 +314,12 @@ def _stalled(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -
     return f"no step for {since:.0f} s: stall_limit_s is {limit:g}"
 
 
+def _stall_in_s(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> float | None:
+    limit = run.spec.get("stall_limit_s") if run is not None else None
+    since = heartbeats.since_step_s(attempt.id) if limit is not None else None
+    return None if limit is None or since is None or since > limit else limit - since
+
+
 def _is_current(row: Attempt, active: Mapping[str, RunRow]) -> bool:
     run = active.get(row.run_id)
     return run is not None and run.attempt == row.number
@@ -293,7 +333,7 @@ def _holders(
     attempts: Sequence[Attempt],
     active: Mapping[str, RunRow],
     members: Mapping[str, Member],
-    heartbeats: HeartbeatTable,
+    estimates: Estimates,
 ) -> list[Active]:
     """Return all that holds GPUs: attempts that have not exited, and orphans that agents list."""
     held = []
@@ -311,7 +351,7 @@ def _holders(
                 name=run.name if run is not None else attempt.id,
                 project=run.project if run is not None else "default",
                 sweep_id=run.sweep_id if run is not None else None,
-                remaining_s=_remaining_s(attempt, run, heartbeats),
+                remaining_s=estimates.remaining_s(attempt, run),
             )
         )
     held.extend(_orphans(known, members.values()))
@@ -324,11 +364,3 @@ def _orphans(known: set[str], members: Iterable[Member]) -> Iterable[Active]:
             if listed.state is AttemptPhase.LIVE and attempt_id not in known:
                 share = NodeShare(member.name, listed.gpus)
                 yield Active(attempt_id, (share,), name=f"{attempt_id} (being ended)")
-
-
-def _remaining_s(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> float | None:
-    step_s = heartbeats.step_s(attempt.id)
-    if run is None or step_s is None or attempt.last_step is None:
-        return None
-    steps = run.spec.get("train", {}).get("steps")
-    return max(0.0, (int(steps) - attempt.last_step) * step_s) if steps is not None else None

@@ -121,12 +121,17 @@ class Cluster:
                 }
             return changed
 
-    def on_news(self, news: Mapping[str, Any]) -> None:
+    def on_news(self, news: Mapping[str, Any]) -> bool:
+        """Record news. Return whether more has changed than measurements of GPUs."""
         with self._guard:
             if news["news"] == "members":
+                before = (self._membership_known, dict(self._members))
                 self._hear_members(news["nodes"])
-            elif news["news"] == "node":
-                self._hear_node(news)
+                return before != (self._membership_known, self._members)
+            if news["news"] == "node":
+                member = self._members.get(news["name"])
+                return member is not None and self._hear_node(member, news)
+            return False
 
     def note_started(self, node: str, attempt_id: str, gpus: tuple[int, ...]) -> None:
         """Record a start confirmed by an agent: its last list is older than that.
@@ -158,13 +163,11 @@ class Cluster:
                 answered=member.answered and same and node["alive"],
             )
 
-    def _hear_node(self, news: Mapping[str, Any]) -> None:
-        member = self._members.get(news["name"])
-        if member is None:
-            return
+    def _hear_node(self, member: Member, news: Mapping[str, Any]) -> bool:
         if "error" in news:
-            self._members[member.name] = replace(member, answered=False, error=news["error"])
-            return
+            lost = replace(member, answered=False, error=news["error"])
+            self._members[member.name] = lost
+            return lost != member
         hello = news.get("hello")
         listed = hello["attempts"] if hello is not None else news["attempts"]
         attempts = {
@@ -175,13 +178,17 @@ class Cluster:
             )
             for name, entry in listed.items()
         }
-        self._members[member.name] = replace(
+        told = replace(
             member,
             answered=True,
             hello=hello if hello is not None else member.hello,
             gpus=tuple(hello["gpus"]) if hello is not None else member.gpus,
-            gpus_now={int(gpu["index"]): gpu for gpu in news.get("gpus_now", ())},
             attempts=attempts,
             error=None,
+        )
+        self._members[member.name] = replace(
+            told,
+            gpus_now={int(gpu["index"]): gpu for gpu in news.get("gpus_now", ())},
             last_seen_at=time.time(),
         )
+        return told != member

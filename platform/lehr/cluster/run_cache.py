@@ -16,10 +16,11 @@ from lehr.control.resources import Need
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
 from lehr.store import Store
+from lehr.store.records.runs import small_columns_of
 from lehr.store.tables import RunRow, SweepRow
 
-WHOLE_EVERY_S = 60.0
-"""Seconds after which everything is read again, in case a change was missed."""
+CHECK_EVERY_S = 60.0
+"""Seconds after which all rows are compared with the record, in case a change was missed."""
 MANY = 500
 """From this many changed runs on, one query for all is faster."""
 _LIVING = frozenset(RunState) - ENDED
@@ -41,9 +42,11 @@ class RunCache:
         self._dirty: set[str] = set()
         self._rows: dict[str, RunRow] = {}
         self._open: dict[str, tuple[RunRow, OpenRun]] = {}
+        self._values: list[OpenRun] | None = None
+        """What ``open_runs`` returns; None after a change."""
         self._sweeps: dict[str, SweepRow] = {}
         self._slots: dict[str, int] = {}
-        self._whole_at = -WHOLE_EVERY_S
+        self._checked_at = -CHECK_EVERY_S
 
     def changed(self, run_id: str) -> None:
         with self._guard:
@@ -52,22 +55,48 @@ class RunCache:
     def refresh(self) -> None:
         with self._guard:
             dirty, self._dirty = self._dirty, set()
-        if len(dirty) > MANY or self._clock() - self._whole_at >= WHOLE_EVERY_S:
-            self._whole_at = self._clock()
+        try:
+            self._refresh(dirty)
+        except BaseException:
+            with self._guard:
+                self._dirty |= dirty
+            raise
+
+    def _refresh(self, dirty: set[str]) -> None:
+        if self._clock() - self._checked_at >= CHECK_EVERY_S:
+            self._checked_at = self._clock()
+            dirty |= self._missed()
+            self._slots.clear()
+        if len(dirty) > MANY:
             self._rows = {run.id: run for run in self._store.runs.by_state(_LIVING)}
             self._slots.clear()
+        elif dirty:
+            self._read_again(dirty)
         else:
-            for run_id in dirty:
-                row = self._store.runs.get(run_id)
-                if RunState(row.state).ended:
-                    self._rows.pop(run_id, None)
-                    self._slots.pop(row.sweep_id or "", None)
-                else:
-                    self._rows[run_id] = row
+            return
+        self._values = None
         self._open = {i: pair for i, pair in self._open.items() if i in self._rows}
         live = {row.sweep_id for row in self._rows.values()}
         self._sweeps = {i: sweep for i, sweep in self._sweeps.items() if i in live}
         self._slots = {i: slot for i, slot in self._slots.items() if i in live}
+
+    def _read_again(self, run_ids: Collection[str]) -> None:
+        for row in self._store.runs.by_ids(run_ids):
+            if RunState(row.state).ended:
+                self._rows.pop(row.id, None)
+                self._slots.pop(row.sweep_id or "", None)
+            else:
+                self._rows[row.id] = row
+
+    def _missed(self) -> set[str]:
+        """Return the runs whose rows differ from the record."""
+        recorded = self._store.runs.small_columns(_LIVING)
+        ended = self._rows.keys() - recorded.keys()
+        return ended | {
+            run_id
+            for run_id, columns in recorded.items()
+            if (row := self._rows.get(run_id)) is None or small_columns_of(row) != columns
+        }
 
     def forget_waiting(self) -> None:
         """Drop cached queue entries after a change of the nodes that runs avoid."""
@@ -86,8 +115,11 @@ class RunCache:
 
     def open_runs(self) -> list[OpenRun]:
         """Return all runs that have not ended, in order of submission, as values."""
+        if self._values is not None:
+            return self._values
         found = []
-        for row in self.rows(_LIVING):
+        rows = self.rows(_LIVING)
+        for row in rows:
             known = self._open.get(row.id)
             if known is not None and known[0] is row:
                 found.append(known[1])
@@ -95,6 +127,8 @@ class RunCache:
             read = partial(self._read, row)
             if self._isolation.do(Subject("run", row.id), "reading it", read):
                 found.append(self._open[row.id][1])
+        if len(found) == len(rows):  # Those that could not be read are tried again.
+            self._values = found
         return found
 
     def slots(self, waiting: Iterable[Waiting]) -> dict[str, int]:

@@ -19,6 +19,9 @@ from enum import StrEnum
 
 from lehr.control.lifecycle import Desired
 
+GANG_KILL_S = 30.0
+"""After one node's part of a gang ended: time for the others to stop by themselves."""
+
 
 class AttemptPhase(StrEnum):
     """The state of an attempt in its agent's list."""
@@ -76,6 +79,8 @@ class OpenAttempt:
     """The same for each node's part, where they differ."""
     contacted: bool = False
     """At least one heartbeat or event has arrived."""
+    stall_in_s: float | None = None
+    """Until it counts as stalled if no step comes; None without a limit, or if it has passed."""
     since_request_s: float = 0.0
     """Since it was first asked to stop."""
     since_ended_s: float = 0.0
@@ -301,7 +306,7 @@ def _stopping(attempt: OpenAttempt, live: tuple[str, ...], timeouts: Timeouts) -
 
 
 def _gang_stop_level(attempt: OpenAttempt) -> StopLevel:
-    return StopLevel.KILL if attempt.since_ended_s > 30 else StopLevel.TERM
+    return StopLevel.KILL if attempt.since_ended_s > GANG_KILL_S else StopLevel.TERM
 
 
 def _stop(

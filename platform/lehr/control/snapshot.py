@@ -66,6 +66,8 @@ class Snapshot:
     """Recent ends of attempts; empty if none has ended since the last check."""
     readmitted: Mapping[str, float] = field(default_factory=dict)
     """By node: since when its failures count."""
+    estimates_in_s: float = 0.0
+    """Seconds until ``Active.remaining_s`` of the holders is estimated again."""
     no_cluster: str | None = None
     """Why no run can start, if no node answers."""
     timeouts: Timeouts = field(default_factory=Timeouts)

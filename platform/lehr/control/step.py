@@ -94,6 +94,17 @@ def subject_of(action: Action) -> Subject:
             return Subject("run", action.attempt_id.rpartition("-")[0])
 
 
+def settled(action: Action) -> bool:
+    """Return whether the next tick may repeat the action, and is not needed for it.
+
+    A call to an agent is repeated after a pause of its own; the order of the queue, if it
+    changes no reason, only shows what is.
+    """
+    return isinstance(action, reconcile.Launch | reconcile.StopAttempt) or (
+        isinstance(action, QueueOrder) and not action.reasons
+    )
+
+
 def step(snapshot: Snapshot) -> list[Action]:
     """Return the actions to take now, in order.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.isolation import Isolation
-from lehr.cluster.run_cache import RunCache
-from lehr.control.lifecycle import RunState
+from lehr.cluster.run_cache import CHECK_EVERY_S, RunCache
+from lehr.control.lifecycle import Desired, RunState
 from lehr_testing import seeding
+from lehr_testing.statements import read_statements
 from lehr_testing.stores import fresh_store
 
 
@@ -37,3 +38,50 @@ def test_slot_of_a_limited_sweep_dates_from_its_last_end(store):
     cache.changed(trials[0].id)
     store.runs.create(seeding.run_spec("later"), actor="user")
     assert slots() == {limited.id: large.number}
+
+
+def test_missed_change_is_found_by_the_check(store):
+    """Only what differs is read with its spec."""
+    now = [0.0]
+    cache = RunCache(store, Isolation(give_up=lambda *_: None), lambda: now[0])
+    runs = [store.runs.create(seeding.run_spec(f"r{n}")) for n in range(4)]
+    cache.refresh()
+    kept = {run.id: run for run in cache.rows(set(RunState))}
+    store.requests.set_desired(runs[1].id, Desired.PAUSE, actor="user")
+    store.runs.create(seeding.run_spec("new"))
+    cache.refresh()
+    assert {run.id: run for run in cache.rows(set(RunState))} == kept, "nobody told it"
+    now[0] += CHECK_EVERY_S
+    with read_statements(store) as found:
+        cache.refresh()
+    assert len(found) == 4, "two transactions: small columns of all, and the rows that differ"
+    rows = {run.id: run for run in cache.rows(set(RunState))}
+    assert len(rows) == 5
+    assert rows[runs[1].id].desired == "pause"
+    assert rows[runs[0].id] is kept[runs[0].id], "not read again"
+
+
+def test_run_that_has_ended_unnoticed_is_dropped_by_the_check(store):
+    now = [0.0]
+    cache = RunCache(store, Isolation(give_up=lambda *_: None), lambda: now[0])
+    run = seeding.start(store, store.runs.create(seeding.run_spec("one")))
+    cache.refresh()
+    assert len(cache.open_runs()) == 1
+    run.train(range(1, 3), logs=False)
+    run.end(RunState.COMPLETED, step=2)
+    now[0] += CHECK_EVERY_S
+    cache.refresh()
+    assert cache.open_runs() == []
+
+
+def test_values_of_runs_follow_their_rows(store):
+    cache = RunCache(store, Isolation(give_up=lambda *_: None))
+    run = store.runs.create(seeding.run_spec("one"))
+    cache.refresh()
+    [before] = cache.open_runs()
+    assert cache.open_runs() == [before]
+    store.requests.set_desired(run.id, Desired.CANCEL, actor="user")
+    cache.changed(run.id)
+    cache.refresh()
+    [after] = cache.open_runs()
+    assert (before.desired, after.desired) == (Desired.RUN, Desired.CANCEL)

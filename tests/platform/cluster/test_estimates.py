@@ -1,0 +1,66 @@
+"""How long attempts still take, and how long that is believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.cluster.estimates import KEPT_S, Estimates
+from lehr.cluster.heartbeats import HeartbeatTable
+from lehr_testing import seeding
+from lehr_testing.stores import begin, fresh_store
+
+
+class Case:
+    def __init__(self, store) -> None:
+        self.now = 0.0
+        self.heartbeats = HeartbeatTable(lambda: self.now)
+        self.estimates = Estimates(self.heartbeats)
+        self.run = store.runs.create(seeding.run_spec("r", steps=1000))
+        self.attempt = begin(store, self.run.id)
+
+    def step(self, step: int, *, after_s: float) -> None:
+        self.now += after_s
+        self.heartbeats.heartbeat(self.attempt.id, step=step, elapsed_s=self.now)
+
+    def remaining_s(self) -> float | None:
+        self.estimates.refresh()
+        return self.estimates.remaining_s(self.attempt, self.run)
+
+
+@pytest.fixture
+def case(tmp_path):
+    with fresh_store(tmp_path / "home") as store:
+        yield Case(store)
+
+
+def test_estimate_is_steps_times_their_usual_time(case):
+    case.step(10, after_s=40.0)
+    for number in range(11, 20):
+        case.step(number, after_s=2.0)
+    assert case.remaining_s() == pytest.approx((1000 - 19) * 2.0)
+
+
+def test_nothing_is_known_before_steps(case):
+    assert case.remaining_s() is None
+
+
+def test_estimate_stays_for_a_part_of_what_it_says(case):
+    case.step(10, after_s=40.0)
+    for number in range(11, 20):
+        case.step(number, after_s=2.0)
+    first = case.remaining_s()
+    kept = case.estimates.renewed_in_s()
+    assert kept == pytest.approx(first / 20)
+    case.step(30, after_s=kept - 1.0)
+    assert case.remaining_s() == first
+    case.step(31, after_s=2.0)
+    assert case.remaining_s() != first
+
+
+def test_short_and_long_estimates_are_kept_within_bounds(case):
+    assert case.remaining_s() is None
+    assert case.estimates.renewed_in_s() == KEPT_S[0]
+    for number in range(1, 9):
+        case.step(number, after_s=3600.0)
+    assert case.remaining_s() > 20 * KEPT_S[1]
+    assert case.estimates.renewed_in_s() == KEPT_S[1]

@@ -1,0 +1,204 @@
+"""Nothing new is decided before the moment that ``due_in_s`` names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lehr.control.due import due_in_s
+from lehr.control.finalize import FINALIZE_WAIT_S, EndedAttempt, Finalize
+from lehr.control.lifecycle import Desired, RunState
+from lehr.control.queue import Waiting
+from lehr.control.reconcile import (
+    GANG_KILL_S,
+    AttemptPhase,
+    MarkLost,
+    NodeSeen,
+    OpenAttempt,
+    StopAttempt,
+    StopLevel,
+    Timeouts,
+)
+from lehr.control.requests import Transition
+from lehr.control.resources import Need
+from lehr.control.retries import Budgets, ExitReport
+from lehr.control.snapshot import OpenRun, Snapshot
+from lehr.control.step import step
+
+LIMITS = Timeouts(abandon_s=2000.0)
+RUN = OpenRun("r1", RunState.RUNNING, Desired.RUN, attempt=1)
+
+
+def passed(attempt: OpenAttempt, seconds: float) -> OpenAttempt:
+    """Return the attempt after so many seconds in which nothing happened."""
+    stall = None if attempt.stall_in_s is None else attempt.stall_in_s - seconds
+    return replace(
+        attempt,
+        since_contact_s=attempt.since_contact_s + seconds,
+        silent_nodes={name: silent + seconds for name, silent in attempt.silent_nodes.items()},
+        since_request_s=attempt.since_request_s + seconds,
+        since_ended_s=attempt.since_ended_s + seconds,
+        elapsed_s=None if attempt.elapsed_s is None else attempt.elapsed_s + seconds,
+        stall_in_s=None if stall is not None and stall < 0 else stall,
+        stalled="no step" if stall is not None and stall < 0 else attempt.stalled,
+    )
+
+
+def after(snapshot: Snapshot, seconds: float) -> Snapshot:
+    return replace(
+        snapshot,
+        attempts=[passed(one, seconds) for one in snapshot.attempts],
+        ended=[replace(one, since_exit_s=one.since_exit_s + seconds) for one in snapshot.ended],
+    )
+
+
+def decided(snapshot: Snapshot) -> list[tuple[object, ...]]:
+    """Return the decisions without their texts, which may name seconds."""
+    return [
+        (type(one), getattr(one, "attempt_id", ""), getattr(one, "stop_level", ""))
+        for one in step(snapshot)
+    ]
+
+
+durations = st.floats(0, 3000, allow_nan=False).map(lambda seconds: round(seconds, 1))
+names = ("n1", "n2")
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    nodes = names[: draw(st.integers(1, 2))]
+    phase = st.sampled_from([None, AttemptPhase.LIVE, AttemptPhase.ENDED])
+
+    def listed() -> Mapping[str, AttemptPhase]:
+        found = draw(phase)
+        return {} if found is None else {"r1-1": found}
+
+    members = [
+        NodeSeen(name, alive=draw(st.booleans()), answered=draw(st.booleans()), attempts=listed())
+        for name in nodes
+    ]
+    attempt = OpenAttempt(
+        "r1-1",
+        nodes,
+        current=draw(st.booleans()),
+        desired=draw(st.sampled_from(Desired)),
+        over_time_limit=draw(st.booleans()),
+        stall_in_s=draw(st.none() | durations),
+        dispatched=draw(st.booleans()),
+        in_flight=draw(st.booleans()),
+        exited=draw(st.booleans()),
+        ended_nodes=frozenset(draw(st.sets(st.sampled_from(nodes)))),
+        ended_well=draw(st.booleans()),
+        since_contact_s=draw(durations),
+        silent_nodes=draw(st.just({}) | st.fixed_dictionaries(dict.fromkeys(nodes, durations))),
+        contacted=draw(st.booleans()),
+        since_request_s=draw(durations),
+        since_ended_s=draw(durations),
+        elapsed_s=draw(st.none() | durations),
+    )
+    if not (
+        attempt.exited
+        or attempt.ended_nodes
+        or any(AttemptPhase.ENDED in one.attempts.values() for one in members)
+    ):
+        attempt = replace(attempt, since_ended_s=0.0)
+    run = replace(RUN, time_limit_s=draw(st.none() | durations))
+    known = draw(st.booleans())
+    return Snapshot([run], [attempt], members=members, membership_known=known, timeouts=LIMITS)
+
+
+@given(snapshots(), st.floats(0, 1, exclude_max=True))
+def test_nothing_new_is_decided_before_it_is_due(snapshot: Snapshot, part: float) -> None:
+    due = due_in_s(snapshot)
+    seconds = part * (5000.0 if due is None else due)
+    if due is not None and due - seconds <= 0.11:
+        return  # The alarm rounds up by as much.
+    now = decided(snapshot)
+    # A clock that stands still while nothing has ended does not run in the comparison either.
+    later = after(snapshot, seconds)
+    if snapshot.attempts and next(iter(snapshot.attempts)).since_ended_s == 0.0:
+        later = replace(later, attempts=[replace(one, since_ended_s=0.0) for one in later.attempts])
+    assert decided(later) == now
+
+
+def test_lost_node_is_due_when_the_lease_has_run_out() -> None:
+    attempt = OpenAttempt("r1-1", ("n1",), current=True, dispatched=True, since_contact_s=20.0)
+    node = NodeSeen("n1", alive=False, answered=False)
+    snapshot = Snapshot([RUN], [replace(attempt, contacted=True)], members=[node])
+    due = due_in_s(snapshot)
+    assert due == pytest.approx(40.0, abs=0.01)
+    assert not any(isinstance(one, MarkLost) for one in step(snapshot))
+    assert any(isinstance(one, MarkLost) for one in step(after(snapshot, due)))
+
+
+def test_rest_of_a_broken_gang_is_due_when_it_is_killed() -> None:
+    attempt = OpenAttempt(
+        "r1-1",
+        ("n1", "n2"),
+        current=True,
+        dispatched=True,
+        contacted=True,
+        ended_nodes=frozenset({"n1"}),
+        since_ended_s=25.0,
+    )
+    node = NodeSeen("n2", alive=True, answered=True, attempts={"r1-1": AttemptPhase.LIVE})
+    snapshot = Snapshot([RUN], [attempt], members=[NodeSeen("n1", alive=True, answered=True), node])
+    due = due_in_s(snapshot)
+    assert due == pytest.approx(GANG_KILL_S - 25.0, abs=0.01)
+    levels = [
+        one.stop_level
+        for moment in (snapshot, after(snapshot, due))
+        for one in step(moment)
+        if isinstance(one, StopAttempt)
+    ]
+    assert levels == [StopLevel.TERM, StopLevel.KILL]
+
+
+def test_time_limit_of_a_run_without_heartbeats_is_due() -> None:
+    run = replace(RUN, time_limit_s=100.0)
+    attempt = OpenAttempt(
+        "r1-1", ("n1",), current=True, dispatched=True, contacted=True, elapsed_s=30.0
+    )
+    snapshot = Snapshot([run], [attempt], members=[NodeSeen("n1", alive=True, answered=True)])
+    due = due_in_s(snapshot)
+    assert due == pytest.approx(70.0, abs=0.01)
+    assert any(isinstance(one, Transition) for one in step(after(snapshot, due)))
+
+
+def test_exit_without_its_streams_is_due_after_the_wait() -> None:
+    ended = EndedAttempt(
+        run_id="r1",
+        attempt=1,
+        state=RunState.RUNNING,
+        desired=Desired.RUN,
+        report=ExitReport(code=1, signal=None, reason="", log_tail=""),
+        finished=None,
+        budgets=Budgets(0, 0, 0),
+        spent={},
+        delivered=False,
+        since_exit_s=5.0,
+    )
+    snapshot = Snapshot([RUN], ended=[ended])
+    due = due_in_s(snapshot)
+    assert due == pytest.approx(FINALIZE_WAIT_S - 5.0, abs=0.01)
+    assert not any(isinstance(one, Finalize) for one in step(snapshot))
+    assert any(isinstance(one, Finalize) for one in step(after(snapshot, due)))
+
+
+def test_queue_is_due_when_its_estimates_are_made_again() -> None:
+    waiting = Waiting("r2", 2, Need(1))
+    queued = OpenRun("r2", RunState.QUEUED, Desired.RUN, attempt=0, waiting=waiting)
+    assert due_in_s(Snapshot([queued], estimates_in_s=12.0)) == pytest.approx(12.0, abs=0.01)
+    assert due_in_s(Snapshot([RUN], estimates_in_s=12.0)) is None
+
+
+def test_healthy_attempt_has_no_limit() -> None:
+    attempt = OpenAttempt(
+        "r1-1", ("n1",), current=True, dispatched=True, contacted=True, since_contact_s=3.0
+    )
+    node = NodeSeen("n1", alive=True, answered=True, attempts={"r1-1": AttemptPhase.LIVE})
+    assert due_in_s(Snapshot([RUN], [attempt], members=[node])) is None
