@@ -104,3 +104,16 @@ def test_rate_of_muon_keeps_the_spectral_norm_of_an_update(adjust: str, factor: 
     )
     assert found["matrix"] == pytest.approx((0.02 * factor, 0.02 * factor, 0.1 / factor))
     assert found["embedding"][0] == found["vector"][0] == 3e-4
+
+
+@pytest.mark.parametrize("preset", ["tiny", "gpt2-tiny"])
+def test_first_weights_are_standard_but_for_an_untied_head(preset: str) -> None:
+    mup = model(preset, tie_embeddings=False, **{**MUP, "base_width": 32})
+    built = build_model(mup, device="cpu", seed=0)
+    standard = build_model(model(preset, tie_embeddings=False), device="cpu", seed=0)
+    # Width 128 is four times the base; the head's weights are those of width 32.
+    assert float(built.head_weight.std()) == pytest.approx(32**-0.5, rel=0.02)
+    assert float(standard.head_weight.std()) == pytest.approx(128**-0.5, rel=0.02)
+    others = dict(standard.named_parameters())
+    for name, parameter in built.named_parameters():
+        assert parameter is built.head_weight or torch.equal(parameter, others[name]), name

@@ -20,7 +20,7 @@ class BaseOptimizerConfig(Config, ABC):
     lr_scales_with_width: ClassVar[bool] = True
     """Whether the best learning rate goes as 1 / width (muP, arXiv:2203.03466)."""
 
-    def mup_rate(self, width: float) -> float | None:  # noqa: ARG002 - of its subclasses
+    def mup_rate(self, width: float) -> float | None:
         """Return the factor of the blocks' matrices' rate under muP; None if it is not defined.
 
         Args:

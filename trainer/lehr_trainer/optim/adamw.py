@@ -31,15 +31,15 @@ def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:
         groups = [
             {
                 "name": name,
-                "params": [p for role in members for p in lists[role]],
+                "params": members,
                 "weight_decay": decay,
                 "peak_lr": config.lr * factor,
                 "lr": config.lr * factor,
             }
             for name, members, decay, factor in (
-                ("matrix", ("matrix",), config.weight_decay / rate, rate),
-                ("decayed", ("head",), config.weight_decay, 1.0),
-                ("kept", ("embedding", "vector"), 0.0, 1.0),
+                ("matrix", lists["matrix"], config.weight_decay / rate, rate),
+                ("decayed", lists["head"], config.weight_decay, 1.0),
+                ("kept", lists["embedding"] + lists["vector"], 0.0, 1.0),
             )
         ]
     return torch.optim.AdamW(

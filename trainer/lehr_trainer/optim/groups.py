@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from lehr_trainer.configs.parametrization import width_ratio
+from lehr_trainer.configs.parametrization import Shape, width_ratio
 
 ParameterRole = Literal["embedding", "head", "matrix", "vector"]
 
@@ -58,8 +58,8 @@ def by_role(model: nn.Module) -> dict[ParameterRole, list[nn.Parameter]]:
 
 def mup_width(model: nn.Module) -> float | None:
     """Return width / base width of a model under muP; None in the standard parametrization."""
-    config = getattr(model, "config", None)
-    if getattr(config, "parametrization", "standard") == "standard":
+    config: Shape | None = getattr(model, "config", None)
+    if config is None or config.parametrization == "standard":
         return None
     return width_ratio(config)
 
